@@ -24,7 +24,7 @@ from drafter_client.errors import (
     VerifierUnreachable,
     VocabularyMismatch,
 )
-from drafter_client.generation.generation import Finished, Generation, Tokens
+from drafter_client.generation.generation import Finished, Generation, Token, Tokens
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
 from drafter_client.pair import Pair
@@ -255,7 +255,7 @@ class _PairEvents:
                 self._generation = generation = self._begin()
             for event in generation:
                 if isinstance(event, Tokens):
-                    self._tell(Piece([token.id for token in event.tokens], [token.logprobs for token in event.tokens]))
+                    self._tell(_piece(event))
                 elif isinstance(event, Finished):
                     self._tell(End("stop" if event.finish_reason == "stop" else "length"))
         except (SpecPairError, DrafterError, BackendError) as error:
@@ -267,6 +267,11 @@ class _PairEvents:
     def _tell(self, event: Piece | End | SpecPairError) -> None:
         with suppress(RuntimeError):  # the event loop has ended, and nobody reads any more
             self._loop.call_soon_threadsafe(self._came.put_nowait, event)
+
+
+def _piece(event: Tokens) -> Piece:
+    ids, _, sources, decisions, logprobs = zip(*event.tokens, strict=True) if event.tokens else [()] * len(Token._fields)
+    return Piece([*ids], logprobs, sources, decisions)
 
 
 def reported(error: SpecPairError | DrafterError | BackendError) -> SpecPairError:

@@ -11,16 +11,26 @@ from specpair.openai_api.answers.answer import PLAIN, Answer, AnswerEvent, Answe
 from specpair.openai_api.detokenizer import Detokenizer
 from specpair.openai_api.texts import Piece
 from specpair.protocol.response_fields import FinishReason
+from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 
 
 class TokenPart(NamedTuple):
-    """A token of the text that is sent. `logprob`: None if none was requested."""
+    """A token of the text that is sent.
+
+    `text`: its characters, those of thoughts and calls as the model wrote them.
+    `logprob`, `decision`: None if they were not requested.
+    `source`: None if it is not known.
+    """
 
     id: int
     begin: int  # characters of the text before it
     end: int  # characters of the text with it
     logprob: TokenLogprobs | None
+    text: str = ""
+    source: TokenSource | None = None
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,7 @@ class Output:
         self._unsure: list[int] = []  # where tokens begin that may be thoughts
         self._sent = 0  # characters
         self._waiting: deque[TokenPart] = deque()  # tokens with characters that were not sent yet
+        self._untold = ""  # characters of these, as far as they were sent
 
     @property
     def stopped(self) -> bool:
@@ -74,9 +85,12 @@ class Output:
     def take(self, piece: Piece) -> Delta:
         """Take in new tokens; those after the one that stopped the text are dropped."""
         text, events = "", list[AnswerEvent]()
-        logprobs: Sequence[TokenLogprobs | None] = piece.logprobs or [None] * len(piece.tokens)
-        for token, logprob in zip(piece.tokens, logprobs, strict=True):
-            grown = self._add(token, logprob)
+        unknown = [None] * len(piece.tokens)
+        logprobs: Sequence[TokenLogprobs | None] = piece.logprobs or unknown
+        sources: Sequence[TokenSource | None] = piece.sources or unknown
+        decisions: Sequence[Decision | None] = piece.decisions or unknown
+        for token, *told in zip(piece.tokens, logprobs, sources, decisions, strict=True):
+            grown = self._add(token, *told)
             events += self._answer.feed(grown)
             text += grown
             if self.stopped:
@@ -91,22 +105,28 @@ class Output:
         text = self._text.end()
         return self._delta(text, [*self._answer.feed(text), *self._answer.finish()])
 
-    def _add(self, token: int, logprob: TokenLogprobs | None) -> str:
+    def _add(
+        self, token: int, logprob: TokenLogprobs | None, source: TokenSource | None, decision: Decision | None
+    ) -> str:
         """Take in one token; returns the characters that can be sent now."""
         self.count += 1
         begin = self._text.decoded
         text = self._text.feed(token)
         if token not in self._ends:
-            self._waiting.append(TokenPart(token, begin, self._text.decoded, logprob))
+            self._waiting.append(TokenPart(token, begin, self._text.decoded, logprob, "", source, decision))
         return text
 
     def _delta(self, text: str, events: list[AnswerEvent]) -> Delta:
         self._sent += len(text)
+        self._untold += text
         tokens = []
         while self._waiting and (
             self._waiting[0].begin < self._sent if self.stopped else self._waiting[0].end <= self._sent
         ):
-            tokens.append(self._waiting.popleft())
+            token = self._waiting.popleft()
+            length = token.end - token.begin
+            tokens.append(token._replace(text=self._untold[:length]))
+            self._untold = self._untold[length:]
         self._count_thoughts(tokens)
         return Delta(text, tokens, events)
 

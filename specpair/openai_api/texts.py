@@ -13,7 +13,9 @@ from specpair.protocol.errors import SpecPairError
 from specpair.protocol.messages import TokenizeRequest
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import FinishReason
+from specpair.speculation.acceptance.explain import Decision
 from specpair.speculation.acceptance.round_counts import RoundCounts
+from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 from specpair.speculation.text_options import TextSpec
 
@@ -39,10 +41,17 @@ class TextRequest:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Newly committed tokens. `logprobs`: one for each, where known, if requested."""
+    """Newly committed tokens, and lists with one entry for each, None where it is not known.
+
+    `logprobs`  if requested
+    `sources`   where each came from
+    `decisions` why each was committed, if requested
+    """
 
     tokens: list[int]
     logprobs: Sequence[TokenLogprobs | None] | None = None
+    sources: Sequence[TokenSource | None] | None = None
+    decisions: Sequence[Decision | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import { Failure, stream } from "./api.js";
 import { messages } from "./export.js";
 import { members } from "./settings.js";
 
-// Fills `answer` (`{content, thoughts}`) with the answer to `chat`, and calls `grown` after each part of it and in
+// Fills `answer` (`{content, thoughts, tokens}`) with the answer to `chat`, and calls `grown` after each part of it and in
 // silence. A model without a chat template continues the conversation's text instead. Raises Failure and AbortError.
 export async function fill(answer, chat, signal, grown) {
   const asked = { ...chat, messages: chat.messages.filter((each) => each !== answer) };
@@ -26,6 +26,7 @@ async function take(answer, chunks, grown) {
     if (choice !== undefined) {
       answer.content += choice.delta?.content ?? choice.text ?? "";
       if (choice.delta?.reasoning_content) answer.thoughts = (answer.thoughts ?? "") + choice.delta.reasoning_content;
+      if (choice.token_details) (answer.tokens ??= []).push(...choice.token_details);
       if (choice.finish_reason) answer.ended = choice.finish_reason;
       grown("");
     }

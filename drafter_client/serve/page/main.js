@@ -10,6 +10,7 @@ import * as store from "./store.js";
 import { useTheme } from "./theme.js";
 
 let chat = store.all()[0] ?? store.begun();
+let views = [];
 let writing = null; // the AbortController of the answer that is being written
 
 function tell(text, bad = false) {
@@ -34,13 +35,19 @@ function show(which) {
 }
 
 function drawMessages() {
-  const views = chat.messages.map(
+  views = chat.messages.map(
     (message, at) => new MessageView(message, message.role === "user" ? (text) => editMessage(at, text) : null),
   );
+  showSources();
   byId("messages").replaceChildren(...views.map((each) => each.node));
   byId("messages").scrollTop = byId("messages").scrollHeight;
   offerButtons();
-  return views;
+}
+
+function showSources() {
+  const shown = localStorage.getItem("specpair.sources") === "shown";
+  byId("sources").setAttribute("aria-pressed", String(shown));
+  for (const each of views) each.sources = shown;
 }
 
 function offerButtons() {
@@ -81,7 +88,8 @@ async function answer() {
   const message = { role: "assistant", content: "" };
   which.messages.push(message);
   writing = new AbortController();
-  const view = drawMessages().at(-1);
+  drawMessages();
+  const view = views.at(-1);
   view.busy = true;
   tell("The target writes…");
   const list = byId("messages");
@@ -167,6 +175,11 @@ async function showModel() {
 byId("send").addEventListener("click", send);
 byId("stop").addEventListener("click", () => writing?.abort());
 byId("retry").addEventListener("click", retry);
+byId("sources").addEventListener("click", () => {
+  if (localStorage.getItem("specpair.sources") === "shown") localStorage.removeItem("specpair.sources");
+  else localStorage.setItem("specpair.sources", "shown");
+  showSources();
+});
 byId("json").addEventListener("click", () => saveJson(chat));
 byId("markdown").addEventListener("click", () => saveMarkdown(chat));
 byId("new").addEventListener("click", () => {

@@ -2,6 +2,7 @@
 
 import { make, visible } from "./dom.js";
 import { MarkdownView } from "./markdown.js";
+import { TokensView, legend } from "./tokens.js";
 
 const NAMES = { user: "You", assistant: "The target" };
 
@@ -12,9 +13,13 @@ export class MessageView {
     this.thoughts = make("div", { className: "thoughts", dir: "auto" });
     this.text = make("div", { className: message.role === "user" ? "plain" : "text", dir: "auto" });
     this.markdown = message.role === "user" ? null : new MarkdownView(this.text);
-    this.foot = make("p", { className: "tools" });
+    this.tokens = make("div", { className: "plain tokens", dir: "auto", hidden: true });
+    this.detail = make("p", { className: "detail", "aria-live": "polite" });
+    this.legend = make("div", { hidden: true }, legend(), this.detail);
+    this.byToken = new TokensView(this.tokens, (nodes) => this.detail.replaceChildren(...nodes));
+    this.foot = make("div", { className: "tools" });
     this.node = make("article", { className: message.role, "aria-label": NAMES[message.role] });
-    this.node.append(make("h2", {}, NAMES[message.role]), this.thoughts, this.text, this.foot);
+    this.node.append(make("h2", {}, NAMES[message.role]), this.thoughts, this.text, this.tokens, this.legend, this.foot);
     if (edit) this.foot.append(this.editButton(edit));
     this.drawn = 0; // the frame that is due
     this.draw();
@@ -23,6 +28,12 @@ export class MessageView {
   // Whether the answer is being written: a screen reader waits for its end.
   set busy(value) {
     this.node.setAttribute("aria-busy", String(value));
+  }
+
+  // Show the answer by its tokens, where they are known, or as Markdown.
+  set sources(value) {
+    this.showsTokens = value;
+    this.draw();
   }
 
   // Draw with the next frame, however many parts come until then.
@@ -35,7 +46,11 @@ export class MessageView {
     cancelAnimationFrame(this.drawn);
     this.drawn = 0;
     const { content, thoughts, problem, ended, timings, continued } = this.message;
-    if (this.markdown === null) this.text.replaceChildren(...visible(content));
+    const byToken = Boolean(this.showsTokens && this.message.tokens?.length);
+    this.text.hidden = this.thoughts.hidden = byToken;
+    this.tokens.hidden = this.legend.hidden = !byToken;
+    if (byToken) this.byToken.update(this.message.tokens);
+    else if (this.markdown === null) this.text.replaceChildren(...visible(content));
     else if (continued) {
       this.text.className = "plain";
       this.text.replaceChildren(...visible(content));

@@ -34,6 +34,14 @@ export function show(root, settings, changed) {
   const mode = make("select", { id: "mode" }, ...MODES.map(([value, text]) => make("option", { value }, text)));
   mode.value = settings.mode ?? "";
   mode.addEventListener("change", () => take("mode", mode.value));
+  const details = make(
+    "select",
+    { id: "token_details" },
+    make("option", { value: "" }, "their sources"),
+    make("option", { value: "decisions" }, "sources and probabilities"),
+  );
+  details.value = settings.token_details ?? "";
+  details.addEventListener("change", () => take("token_details", details.value));
   const secret = make("input", { id: "key", autocomplete: "off", spellcheck: false, value: key() });
   secret.addEventListener("change", () => {
     setKey(secret.value.trim());
@@ -47,6 +55,7 @@ export function show(root, settings, changed) {
   root.replaceChildren(
     labelled("System prompt", system, true),
     labelled("Mode", mode),
+    labelled("Told of tokens", details),
     ...numbers,
     labelled("API key of this drafter, kept in this browser", secret),
   );
@@ -54,7 +63,7 @@ export function show(root, settings, changed) {
 
 // The members of a request.
 export function members(settings) {
-  const { system: _, mode, draft_n, ...sampling } = settings;
+  const { system: _, mode, draft_n, token_details = "sources", ...sampling } = settings;
   const speculative = { ...(mode ? { mode } : {}), ...(draft_n === undefined ? {} : { draft_n }) };
-  return { max_tokens: 1024, ...sampling, ...(Object.keys(speculative).length ? { speculative } : {}) };
+  return { max_tokens: 1024, token_details, ...sampling, ...(Object.keys(speculative).length ? { speculative } : {}) };
 }

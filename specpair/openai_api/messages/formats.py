@@ -10,6 +10,7 @@ from specpair.openai_api.messages import replies
 from specpair.openai_api.messages.replies import Reply
 from specpair.openai_api.messages.requests import ChatRequest, CompletionRequest
 from specpair.openai_api.output import Delta, TokenPart
+from specpair.speculation.acceptance.explain import Decision
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 
 
@@ -40,7 +41,7 @@ class CompletionFormat:
     id_prefix = "cmpl-"
 
     def __init__(self, vocabulary: Vocabulary, request: CompletionRequest, prefixes: Sequence[str]) -> None:
-        self._vocabulary, self._prefixes = vocabulary, prefixes
+        self._vocabulary, self._prefixes, self._details = vocabulary, prefixes, request.token_details
         self._logprobs = request.top_logprobs_wanted is not None
 
     def begin(self, common: dict[str, Any], index: int) -> Reply | None:
@@ -72,7 +73,8 @@ class CompletionFormat:
 
     def _choice(self, index: int, delta: Delta, reason: AnswerReason | None) -> replies.CompletionChoice:
         logprobs = self._of(delta.tokens) if self._logprobs else None
-        return replies.CompletionChoice(index=index, text=delta.text, logprobs=logprobs, finish_reason=reason)
+        told = _told(self._vocabulary, delta.tokens, self._details)
+        return replies.CompletionChoice(index=index, text=delta.text, logprobs=logprobs, finish_reason=reason, **told)
 
     def _of(self, tokens: Sequence[TokenPart]) -> replies.CompletionLogprobs:
         return replies.CompletionLogprobs(
@@ -92,12 +94,13 @@ class ChatFormat:
 
     def __init__(self, vocabulary: Vocabulary, request: ChatRequest) -> None:
         self._vocabulary, self._logprobs = vocabulary, request.top_logprobs_wanted is not None
+        self._details = request.token_details
 
     def begin(self, common: dict[str, Any], index: int) -> Reply | None:
         return self.chunk(common, self._choice(index, replies.ChatDelta(role="assistant", content=""), None, None))
 
     def choices(self, index: int, delta: Delta, reason: AnswerReason | None) -> Sequence[Any]:
-        deltas, tokens = deltas_of(delta.events), delta.tokens if self._logprobs else []
+        deltas, tokens = deltas_of(delta.events), delta.tokens if self._logprobs or self._details else []
         if reason is not None and (not deltas or deltas[-1].tool_calls):
             deltas.append(replies.ChatDelta())
         elif tokens and not deltas:
@@ -106,7 +109,7 @@ class ChatFormat:
             return []
         *others, last = deltas  # what is told once comes with the last one
         before = [self._choice(index, each, None, self._of([])) for each in others]
-        return [*before, self._choice(index, last, reason, self._of(tokens))]
+        return [*before, self._choice(index, last, reason, self._of(tokens), tokens)]
 
     def chunk(self, common: dict[str, Any], choice: Any) -> Reply:
         return replies.ChatChunk(object="chat.completion.chunk", choices=[choice], **common)
@@ -117,7 +120,11 @@ class ChatFormat:
     def whole(self, common: dict[str, Any], choices: Sequence[tuple[Delta, AnswerReason]]) -> Reply:
         said = [
             replies.ChatChoice(
-                index=at, message=message_of(delta.events), logprobs=self._of(delta.tokens), finish_reason=reason
+                index=at,
+                message=message_of(delta.events),
+                logprobs=self._of(delta.tokens),
+                finish_reason=reason,
+                **_told(self._vocabulary, delta.tokens, self._details),
             )
             for at, (delta, reason) in enumerate(choices)
         ]
@@ -129,8 +136,10 @@ class ChatFormat:
         delta: replies.ChatDelta,
         reason: AnswerReason | None,
         logprobs: replies.ChatLogprobs | None,
+        tokens: Sequence[TokenPart] = (),
     ) -> replies.ChatChunkChoice:
-        return replies.ChatChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=reason)
+        told = _told(self._vocabulary, tokens, self._details)
+        return replies.ChatChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=reason, **told)
 
     def _of(self, tokens: Sequence[TokenPart]) -> replies.ChatLogprobs | None:
         if not self._logprobs:
@@ -150,6 +159,25 @@ class ChatFormat:
 
     def _token(self, token: int) -> dict[str, Any]:
         return {"token": _spelled(self._vocabulary, token), "bytes": list(_bytes(self._vocabulary, token))}
+
+
+def _told(vocabulary: Vocabulary, tokens: Sequence[TokenPart], wanted: str | None) -> dict[str, Any]:
+    """What is told of tokens, as a field of a choice; nothing if nothing is wanted. `wanted`: see the request."""
+    if wanted is None:
+        return {}
+    told = []
+    for token in tokens:
+        source = None if token.source is None else token.source.value
+        why = {} if wanted == "sources" else {"decision": _decision(vocabulary, token.decision)}
+        told.append(replies.TokenDetails(id=token.id, text=token.text, source=source, **why))
+    return {"token_details": told}
+
+
+def _decision(vocabulary: Vocabulary, why: Decision | None) -> replies.DecisionDetails | None:
+    if why is None:
+        return None
+    draft = None if why.draft is None else _spelled(vocabulary, why.draft)
+    return replies.DecisionDetails(p=why.p, draft=draft, draft_p=why.draft_p, q=why.q, verdict=why.verdict)
 
 
 def _by_name(vocabulary: Vocabulary, drawn: int, logprob: TokenLogprobs) -> dict[str, float]:

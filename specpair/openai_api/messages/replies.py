@@ -127,6 +127,31 @@ class CompletionLogprobs(Reply):
     text_offset: Annotated[list[int], Field(description="Characters of the text before each token.")]
 
 
+class DecisionDetails(Reply):
+    """Why a token was committed. All probabilities are 0 to 1; see `decisions` of the REST interface."""
+
+    p: Annotated[float, Field(description="The target's probability of the token.")]
+    draft: Annotated[str | None, Field(description="The draft token that was judged here, as text; null: none was.")]
+    draft_p: Annotated[float | None, Field(description="The target's probability of the draft token.")]
+    q: Annotated[float | None, Field(description="The drafter's probability of the draft token, where it is known.")]
+    verdict: Annotated[str, Field(description="On the draft token: accepted or rejected; own: none was judged.")]
+
+
+class TokenDetails(Reply):
+    """A token of the text, as `token_details` of the request asks for it."""
+
+    id: Annotated[int, Field(description="Its id.")]
+    text: Annotated[str, Field(description="Its characters; those of thoughts and calls as the model wrote them.")]
+    source: Annotated[str | None, Field(description="Where it came from, as in the readout; null: not known.")]
+    decision: Annotated[DecisionDetails | None, Field(description="Why it was committed, if requested.")] = None
+
+
+Told = Annotated[
+    list[TokenDetails] | None,
+    Field(description="The tokens whose characters are complete with this, if `token_details` asks for them."),
+]
+
+
 class CompletionChoice(Reply):
     """A text, or a part of it."""
 
@@ -134,6 +159,7 @@ class CompletionChoice(Reply):
     text: Annotated[str, Field(description="The text, or what it has grown by.")]
     logprobs: Annotated[CompletionLogprobs | None, Field(description="If requested.")]
     finish_reason: Ended
+    token_details: Told = None
 
 
 class Completion(_Generated):
@@ -194,6 +220,7 @@ class ChatChoice(Reply):
     message: Annotated[AssistantMessage, Field(description="The answer.")]
     logprobs: Annotated[ChatLogprobs | None, Field(description="If requested.")]
     finish_reason: Ended
+    token_details: Told = None
 
 
 class ChatCompletion(_Generated):
@@ -235,6 +262,7 @@ class ChatChunkChoice(Reply):
     delta: Annotated[ChatDelta, Field(description="What is new.")]
     logprobs: Annotated[ChatLogprobs | None, Field(description="If requested.")]
     finish_reason: Ended
+    token_details: Told = None
 
 
 class ChatChunk(_Generated):

@@ -110,6 +110,13 @@ class _Generation(_WithOptions):
         Prediction | None, Field(description="What the text is expected to be: draft tokens are taken from it.")
     ] = None
     speculative: Drafting = None
+    token_details: Annotated[
+        Literal["sources", "decisions"] | None,
+        Field(
+            description="What is told of each token: where it came from, or also why it was committed, with its "
+            "probability and the draft token. Default: nothing."
+        ),
+    ] = None
     response_format: Annotated[
         ResponseFormat | None, Field(description="A free text, any object of JSON, or JSON under a schema.")
     ] = None
@@ -202,6 +209,7 @@ class _Generation(_WithOptions):
             {"temperature": 1.0} | given | {**keeps} | {"max_tokens": self.limit, "logprobs": self.top_logprobs_wanted}
         )
         given["top_k"] = max(0, given.get("top_k", 0))
+        given["explain"] = self.token_details == "decisions"
         if self.ignore_eos:
             given["min_tokens"] = MOST_MIN_TOKENS
         seeds = (
