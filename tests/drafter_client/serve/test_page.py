@@ -223,6 +223,26 @@ def test_the_drafter_goes_away_in_the_middle_and_comes_back(page: Any, parrot: H
         assert answered(page).locator(".text").inner_text() == "again"
 
 
+def test_each_token_is_shown_by_its_source(page: Any) -> None:
+    page.get_by_text("System prompt, sampling").click()
+    page.get_by_label("Told of tokens").select_option("decisions")
+    page.get_by_role("button", name="Sources").click()
+    ask(page, "<b>two\u202e words")
+    answer = answered(page)
+    tokens = answer.locator(".tokens .token")
+    assert "".join(tokens.all_inner_texts()) == "<b>twoU+202E words" and tokens.locator("b").count() == 0
+    assert answer.locator(".text").is_hidden()
+    classes = {each.get_attribute("class").removeprefix("token ") for each in tokens.all()}
+    assert classes <= {"accepted", "recovered", "bonus", "target_decoded", "forced"}
+    tokens.first.hover()
+    answer.locator(".detail").filter(has_text='"<": bonus').wait_for()
+    answer.locator(".tokens").press("ArrowRight")
+    answer.locator(".detail").filter(has_text='"b": ').wait_for()
+    assert "probability with the target 1" in answer.locator(".detail").inner_text()
+    page.get_by_role("button", name="Sources").click()
+    assert answer.locator(".tokens").is_hidden() and answer.locator(".text").is_visible()
+
+
 def test_images_are_refused_in_words(page: Any) -> None:
     page.evaluate("""() => {
         const files = new DataTransfer();
