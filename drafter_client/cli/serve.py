@@ -7,9 +7,11 @@ from contextlib import ExitStack
 
 from drafter_client.cli.shared_steps import check_draft_n, pair_of, served_options
 from drafter_client.observability.drafter_metrics import DrafterMetrics
+from drafter_client.observability.observers import Observers
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve.app import create_app
+from drafter_client.serve.live.feed import Feed
 from specpair.command_line.errors import SettingsError
 from specpair.http_service.hosts import Hosts, read_hosts
 from specpair.http_service.keys.access import DRAFTER
@@ -40,11 +42,13 @@ def run_serve(options: argparse.Namespace) -> int:
         return 1
     pair: Pair | None = None
     metrics = ServiceMetrics(lambda: "" if pair is None else pair.target.name)
-    counter = DrafterMetrics(metrics)
+    counter, feed = DrafterMetrics(metrics), Feed()
     with ExitStack() as on_failure:
         for bound in sockets:
             on_failure.enter_context(bound)
-        pair = pair_of(options, options.texts, counter, counter.outage, _log.warning, serves=True, waits=True)
+        pair = pair_of(
+            options, options.texts, Observers(counter, feed), counter.outage, _log.warning, serves=True, waits=True
+        )
         on_failure.callback(pair.close)
         check_draft_n(pair, options)
         chosen = served_options(options)
@@ -63,6 +67,7 @@ def run_serve(options: argparse.Namespace) -> int:
             hosts=Hosts(read_hosts(options.allowed_hosts), options.settings.key("allowed_hosts")),
             tool_style=style_named(options.tool_style),
             registration=registration,
+            feed=feed,
         )
         on_failure.pop_all()
     drafter = f", {pair.draft_model} drafts" if pair.draft_model else ""

@@ -12,6 +12,9 @@ from drafter_client.observability.verifier_gauges import VerifierGauges
 from drafter_client.options import Options
 from drafter_client.pair import Pair
 from drafter_client.serve import operations
+from drafter_client.serve.live.endpoints import LiveEndpoints
+from drafter_client.serve.live.feed import Feed
+from drafter_client.serve.live.messages import PairState
 from drafter_client.serve.texts import RETRY_AFTER, PairSource
 from drafter_client.serve.watch import PAUSE, VerifierWatch
 from specpair.anthropic_api.endpoints import MessageEndpoints
@@ -57,6 +60,7 @@ def create_app(
     tool_style: Style | None = None,
     look_every: float = PAUSE,
     registration: Registration | None = None,
+    feed: Feed | None = None,
 ) -> FastAPI:
     """The application in front of `pair`, which generates `texts` texts at a time.
 
@@ -71,6 +75,7 @@ def create_app(
     `tool_style`: how the model writes calls of tools; None: as its chat template shows.
     `look_every`: seconds between looks at the verifier.
     `registration`: with a router.
+    `feed`: an observer of the pair, for what its page shows of texts under way; None: it shows nothing of them.
 
     The pair is closed with the application.
     """
@@ -82,9 +87,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if (warning := passed.access.warning()) is not None:
             _log.warning("%s", warning)
-        with stop_signals(
-            asyncio.get_running_loop(), pair.wait_no_more, draining if draining.seconds else None
-        ) as received:
+        with stop_signals(asyncio.get_running_loop(), stop, draining if draining.seconds else None) as received:
             watch = VerifierWatch(pair.look, look_every)
             watch.start()
             if registration is not None:
@@ -100,6 +103,20 @@ def create_app(
                 await asyncio.to_thread(pair.close)
                 source.close()
                 endpoints.close()
+
+    def stop() -> None:
+        happens.close()
+        pair.wait_no_more()
+
+    def state() -> PairState:
+        return PairState(
+            status=condition().status,
+            reason=why(pair),
+            model=pair.target.name,
+            draft_model=pair.draft_model,
+            texts=endpoints.places.taken,
+            waiting=endpoints.places.waiting,
+        )
 
     def condition() -> Condition:
         if draining.begun:
@@ -123,6 +140,7 @@ def create_app(
             ), {}
         return HealthResponse(status=found.status, model=pair.target.name, reason=why(pair)), found.headers
 
+    happens = feed or Feed()
     draining = Draining(drain, lambda: inf if endpoints.places.taken + endpoints.places.waiting else 0.0)
     source = PairSource(pair, options, texts, queue, MOST_BYTES, draining, passed)
     endpoints = Endpoints(source, tool_style)
@@ -133,6 +151,7 @@ def create_app(
     operation.add_to(app, operations.MESSAGE_OPERATIONS, MessageEndpoints(source, endpoints))
     operation.add_to(app, operations.TOKEN_OPERATIONS, TokenEndpoints(source, endpoints.prompts))
     operation.add_to(app, operations.STATE, StateEndpoints(passed, counted.registry, condition, health, metrics_open))
+    operation.add_to(app, operations.LIVE, LiveEndpoints(passed, happens, state))
     page = StaticFiles("drafter_client.serve", "page")
     page.add_to(app)
     Failures("drafter", form_of).add_to(app)

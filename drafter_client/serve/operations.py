@@ -2,13 +2,15 @@
 
 from functools import cache
 
+from drafter_client.serve.live.endpoints import LiveEndpoints
+from drafter_client.serve.live.messages import PairRound, PairState, TextCounts, TextEnded
 from specpair.anthropic_api import schemas as anthropic_schemas
 from specpair.anthropic_api.examples import EXAMPLES as ANTHROPIC
 from specpair.anthropic_api.operations import message_operations
 from specpair.http_service.openapi import document as built
 from specpair.http_service.openapi import state
 from specpair.http_service.openapi.document import Examples
-from specpair.http_service.openapi.operation import ALWAYS, Errors, Json
+from specpair.http_service.openapi.operation import ALWAYS, Errors, Json, Operation
 from specpair.http_service.openapi.state import state_operations
 from specpair.openai_api.openapi.examples import EXAMPLES as OPENAI
 from specpair.openai_api.openapi.parameters import PARAMETERS
@@ -35,16 +37,45 @@ MESSAGE_OPERATIONS = message_operations(ALWAYS, _TEXTS)
 TOKEN_OPERATIONS = token_operations(
     ALWAYS, (errors.EngineError, errors.Overloaded, errors.VerifierAway, errors.ModelMismatch)
 )
+LIVE = (
+    Operation(
+        "GET",
+        "/events",
+        LiveEndpoints.watch,
+        "operation",
+        None,
+        (*ALWAYS, errors.Overloaded),
+        events=(("state", PairState), ("round", PairRound), ("counts", TextCounts), ("ended", TextEnded)),
+        last=(),
+    ),
+)
+_LIVE_EVENTS = (
+    (
+        "state",
+        '{"status":"ready","reason":null,"model":"stdlib-target-q8_0","draft_model":"stdlib-target-q4_0","texts":1,'
+        '"waiting":0}',
+    ),
+    (
+        "round",
+        '{"text":1,"sent_ms":812.4,"arrived_ms":858.9,"drafting_ms":9.6,"queue_ms":0.1,"forward_ms":41.2,'
+        '"draft_tokens":6,"judged":6,"schedule":"overlapped"}',
+    ),
+    (
+        "counts",
+        '{"text":1,"at_ms":859.0,"mode":"remote","generated":8,"rounds":1,"drafted":6,"accepted":6}',
+    ),
+    ("ended", '{"text":1,"finish_reason":"length","why":""}'),
+)
 
 SERVICE = built.Service(
     title=TITLE,
     description=_DESCRIPTION,
     key="A key that the drafter serves. Not needed if it has none.",
-    operations=(*OPENAI_OPERATIONS, *RESPONSE_OPERATIONS, *MESSAGE_OPERATIONS, *TOKEN_OPERATIONS, *STATE),
+    operations=(*OPENAI_OPERATIONS, *RESPONSE_OPERATIONS, *MESSAGE_OPERATIONS, *TOKEN_OPERATIONS, *STATE, *LIVE),
     examples=Examples(
         {**OPENAI.requests, **ANTHROPIC.requests},
         {**state.RESPONSES, **OPENAI.responses, **ANTHROPIC.responses},
-        {**OPENAI.events, **ANTHROPIC.events},
+        {**OPENAI.events, **ANTHROPIC.events, "/events": _LIVE_EVENTS},
     ),
     parameters=PARAMETERS,
     refine=anthropic_schemas.refine,

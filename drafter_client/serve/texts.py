@@ -270,7 +270,9 @@ class _PairEvents:
 
 
 def _piece(event: Tokens) -> Piece:
-    ids, _, sources, decisions, logprobs = zip(*event.tokens, strict=True) if event.tokens else [()] * len(Token._fields)
+    ids, _, sources, decisions, logprobs = (
+        zip(*event.tokens, strict=True) if event.tokens else [()] * len(Token._fields)
+    )
     return Piece([*ids], logprobs, sources, decisions)
 
 

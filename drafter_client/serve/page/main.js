@@ -4,6 +4,7 @@ import { fill } from "./answer.js";
 import { Failure, ask } from "./api.js";
 import { byId, make } from "./dom.js";
 import { saveJson, saveMarkdown } from "./export.js";
+import { LivePanel, panelParts } from "./live.js";
 import { MessageView } from "./message.js";
 import * as settings from "./settings.js";
 import * as store from "./store.js";
@@ -207,6 +208,10 @@ document.addEventListener("drop", (event) => {
 });
 window.addEventListener("storage", (event) => {
   if (event.key?.startsWith("specpair.chat.")) listConversations();
+});
+byId("live").append(...panelParts());
+new LivePanel(byId("live"), (state) => {
+  if (writing !== null && state?.status === "verifier_away") tell("The verifier is away: the answer goes on when it is back.", true);
 });
 useTheme(byId("theme"));
 show(chat);

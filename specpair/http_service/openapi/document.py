@@ -130,7 +130,8 @@ def _stream(operation: Operation, shown: tuple[tuple[str, str], ...]) -> tuple[s
         events = [_data(operation.chunk), _data(ErrorResponse), {"type": "string", "const": "[DONE]"}]
         kinds: list[Json] = [{"type": "object", "required": ["data"], "properties": {"data": each}} for each in events]
     else:
-        last = f"the last one is {' or '.join(f'`{name}`' for name in operation.last)}"
+        named = " or ".join(f"`{name}`" for name in operation.last)
+        last = f"the last one is {named}" if named else "they end with the service"
         kinds = [
             {
                 "type": "object",

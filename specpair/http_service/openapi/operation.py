@@ -62,7 +62,7 @@ class Operation:
     request: type[BaseModel] | None = None
     parameters: tuple[str, ...] = ()  # X-Session-Id is also a header of the reply
     events: tuple[tuple[str, type[BaseModel]], ...] = ()  # names of a stream's events, with the models of their data
-    last: tuple[str, ...] = ("end", "error")  # names of events that end a stream
+    last: tuple[str, ...] = ("end", "error")  # names of events that end a stream; none: it has no end
     chunk: type[BaseModel] | None = None  # the data of a stream's events, if these have no names
     text: str = ""  # an example of the response, if that is plain text
     needs_key: bool = True  # whether it needs the API key, if the service has one

@@ -1,0 +1,1 @@
+"""What a pair does, told to pages as it happens."""
