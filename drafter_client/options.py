@@ -175,11 +175,7 @@ class Options(TextSpec):
 
     def with_spec(self, spec: TextSpec, **others: Any) -> "Options":
         """These options for a text with the given ones, and with others."""
-        given = {
-            name: getattr(spec, name)
-            for name in options_of(TextSpec)
-            if name not in ("strategy", "threshold", "explain")
-        }
+        given = {name: getattr(spec, name) for name in options_of(TextSpec) if name not in ("strategy", "threshold")}
         return replace(self, **given | others)
 
     def described(self) -> dict[str, Any]:

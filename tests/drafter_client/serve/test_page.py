@@ -12,6 +12,7 @@ import pytest
 
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
+from drafter_client.serve.live.feed import Feed
 from specpair.engines.backend import Logits
 from tests.specpair.openai_api.conftest import served
 from tests.specpair.openai_api.parrot import Parrot, parrot_alone
@@ -76,8 +77,9 @@ def parrot() -> Held:
 def url(parrot: Held) -> Iterator[str]:
     """The address of a `drafter serve`."""
     with parrot_alone(parrot) as verifier:
-        pair = Pair(verifier, DraftModel(Path("2"), "scripted"), texts=4)
-        with served(create_app(pair, Options(), texts=4, queue=16)) as address:
+        feed = Feed()
+        pair = Pair(verifier, DraftModel(Path("2"), "scripted"), texts=4, observer=feed)
+        with served(create_app(pair, Options(), texts=4, queue=16, feed=feed)) as address:
             yield address
 
 
@@ -143,7 +145,7 @@ def test_a_chat_with_markdown(page: Any) -> None:
 def test_a_hostile_text_stays_text(page: Any) -> None:
     ask(page, HOSTILE)
     answer = answered(page)
-    for shown in (answer.locator(".text"), page.locator("article.user .plain")):
+    for shown in (answer.locator(".text"), page.locator("article.user .plain:not(.tokens)")):
         assert shown.locator("script, img").count() == 0
         assert shown.locator(".escaped").all_inner_texts() == [
             *("U+001B", "U+001B", "U+202E", "U+202C", "U+0007"),
@@ -243,6 +245,20 @@ def test_each_token_is_shown_by_its_source(page: Any) -> None:
     assert answer.locator(".tokens").is_hidden() and answer.locator(".text").is_visible()
 
 
+def test_what_the_pair_does_is_shown_as_it_happens(page: Any) -> None:
+    page.get_by_text("What the pair does").click()
+    page.locator("#condition").filter(has_text="ready; 0 texts under way, 0 waiting").wait_for()
+    page.get_by_text("System prompt, sampling").click()
+    page.get_by_label("Mode").select_option("remote")
+    page.get_by_label("Draft tokens").fill("4")
+    ask(page, "drafted and verified, " * 20)
+    answered(page)
+    page.locator("#now").filter(has_text="mode remote: ").wait_for()
+    assert "tokens/s" in page.locator("#now").inner_text()
+    assert page.locator("#lanes rect.pass").count() > 0
+    assert "rounds; the last took" in page.locator("#lanes svg").get_attribute("aria-label")
+
+
 def test_images_are_refused_in_words(page: Any) -> None:
     page.evaluate("""() => {
         const files = new DataTransfer();
@@ -259,7 +275,7 @@ def test_it_is_used_with_the_keyboard_alone_and_on_a_narrow_screen(page: Any) ->
     page.keyboard.press("Shift+Enter")
     page.keyboard.type("below")
     page.keyboard.press("Enter")
-    assert answered(page).locator(".text").inner_text() == "typed\nbelow"
+    assert answered(page).locator(".text").inner_text() == "typed below"
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Send"
     page.get_by_role("button", name="Conversations").press("Enter")

@@ -61,6 +61,10 @@ def test_what_a_browser_has_is_not_sent_again(http: httpx.Client) -> None:
     assert http.head("/").status_code == 200
 
 
+def test_what_the_pair_does_is_for_those_with_the_key(http: httpx.Client) -> None:
+    assert http.get("/events").status_code == 401
+
+
 def test_it_weighs_little() -> None:
     assert sum(path.stat().st_size for path in FILES) < HEAVIEST
 
