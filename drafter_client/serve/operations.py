@@ -41,7 +41,7 @@ LIVE = (
     Operation(
         "GET",
         "/events",
-        LiveEndpoints.watch,
+        LiveEndpoints.watch_pair,
         "operation",
         None,
         (*ALWAYS, errors.Overloaded),

@@ -20,7 +20,7 @@ class LiveEndpoints:
     def __init__(self, gate: Gate, feed: Feed, state: Callable[[], PairState]) -> None:
         self._gate, self._feed, self._state = gate, feed, state
 
-    async def watch(self, request: Request) -> Response:
+    async def watch_pair(self, request: Request) -> Response:
         """What the pair does, as it happens: its state, rounds and counts of its texts. No text and no token is told.
 
         The stream ends with the service. An event may be missing where a reader is slow.

@@ -56,9 +56,10 @@ export function lanes(rounds) {
       height: HEIGHT - 3,
     }),
   );
+  const names = LANES.map((lane, at) => draw("text", { x: 4, y: (at + 1) * HEIGHT - 4, class: "lane" }, lane));
   const took = last ? last.arrived_ms - last.sent_ms : 0;
   const label = last
     ? `${shown.length} rounds; the last took ${took.toFixed(0)} ms, of which the pass ${last.forward_ms.toFixed(0)} ms`
     : "no rounds yet";
-  return picture(LANES.length * HEIGHT, label, ...bars);
+  return picture(LANES.length * HEIGHT, label, ...bars, ...names);
 }

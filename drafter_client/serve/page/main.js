@@ -37,12 +37,20 @@ function show(which) {
 
 function drawMessages() {
   views = chat.messages.map(
-    (message, at) => new MessageView(message, message.role === "user" ? (text) => editMessage(at, text) : null),
+    (message, at) => new MessageView(message, message.role === "user" ? (text) => editMessage(at, text) : null, follow),
   );
   showSources();
   byId("messages").replaceChildren(...views.map((each) => each.node));
   byId("messages").scrollTop = byId("messages").scrollHeight;
   offerButtons();
+}
+
+// Draw, and stay at the end of the messages if that is where the reader is.
+function follow(draw) {
+  const list = byId("messages");
+  const low = list.scrollHeight - list.scrollTop - list.clientHeight < 80;
+  draw();
+  if (low) list.scrollTop = list.scrollHeight;
 }
 
 function showSources() {
@@ -93,12 +101,9 @@ async function answer() {
   const view = views.at(-1);
   view.busy = true;
   tell("The target writes…");
-  const list = byId("messages");
   const grown = (silence) => {
     if (silence) tell(`The target reads: ${silence}`);
-    const low = list.scrollHeight - list.scrollTop - list.clientHeight < 80;
     view.grow();
-    if (low) list.scrollTop = list.scrollHeight;
   };
   try {
     await fill(message, which, writing.signal, grown);
@@ -109,7 +114,7 @@ async function answer() {
     else throw error;
   } finally {
     writing = null;
-    view.draw();
+    follow(() => view.draw());
     view.busy = false;
     if (!message.content && !message.thoughts && !message.problem) which.messages.pop();
     keep(which);

@@ -6,10 +6,12 @@ import { TokensView, legend } from "./tokens.js";
 
 const NAMES = { user: "You", assistant: "The target" };
 
-// The view of one message. `edit`: called with the new text of a message of the user's.
+// The view of one message. `edit`: called with the new text of a message of the user's. `around`: is called with what
+// draws it anew, and calls that.
 export class MessageView {
-  constructor(message, edit) {
+  constructor(message, edit, around) {
     this.message = message;
+    this.around = around;
     this.thoughts = make("div", { className: "thoughts", dir: "auto" });
     this.text = make("div", { className: message.role === "user" ? "plain" : "text", dir: "auto" });
     this.markdown = message.role === "user" ? null : new MarkdownView(this.text);
@@ -39,7 +41,7 @@ export class MessageView {
   // Draw with the next frame, however many parts come until then.
   grow() {
     if (this.drawn) return;
-    this.drawn = requestAnimationFrame(() => this.draw());
+    this.drawn = requestAnimationFrame(() => this.around(() => this.draw()));
   }
 
   draw() {

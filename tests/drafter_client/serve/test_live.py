@@ -94,6 +94,5 @@ def test_readers_are_few_and_forget_the_oldest() -> None:
 def test_nothing_is_made_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = Feed()
     monkeypatch.setattr(feed, "tell", lambda *_: pytest.fail("something was told"))
-    with serving() as verifier:
-        with Pair(verifier.url, DraftModel(Path("1"), "scripted"), observer=feed) as pair:
-            assert isinstance(pair.generate("def f(x):", Options(max_tokens=8)).read().stats, Stats)
+    with serving() as verifier, Pair(verifier.url, DraftModel(Path("1"), "scripted"), observer=feed) as pair:
+        assert isinstance(pair.generate("def f(x):", Options(max_tokens=8)).read().stats, Stats)
