@@ -89,8 +89,8 @@ class Output:
         logprobs: Sequence[TokenLogprobs | None] = piece.logprobs or unknown
         sources: Sequence[TokenSource | None] = piece.sources or unknown
         decisions: Sequence[Decision | None] = piece.decisions or unknown
-        for token, *told in zip(piece.tokens, logprobs, sources, decisions, strict=True):
-            grown = self._add(token, *told)
+        for token, logprob, source, why in zip(piece.tokens, logprobs, sources, decisions, strict=True):
+            grown = self._add(token, logprob, source, why)
             events += self._answer.feed(grown)
             text += grown
             if self.stopped:
