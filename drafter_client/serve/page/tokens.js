@@ -41,14 +41,16 @@ export class TokensView {
   constructor(root, told) {
     this.root = root;
     this.told = told;
-    this.shown = [];
+    this.shown = []; // tokens
+    this.spans = []; // one for each
+    this.line = null; // the element that the next token goes into: a browser lays out only that one anew
     this.at = -1;
     root.tabIndex = 0;
     root.setAttribute("role", "group");
     root.setAttribute("aria-label", "Answer by tokens: arrow keys go from one to the next");
     root.addEventListener("pointerover", (event) => {
       const span = event.target.closest?.(".token");
-      if (span && root.contains(span)) this.point([...root.children].indexOf(span));
+      if (span && root.contains(span)) this.point(this.spans.indexOf(span));
     });
     root.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -60,15 +62,20 @@ export class TokensView {
 
   // Show `tokens`, which begin with those that were shown before.
   update(tokens) {
-    const fresh = tokens.slice(this.shown.length);
-    this.root.append(...fresh.map((each) => make("span", { className: `token ${each.source ?? ""}` }, ...visible(each.text))));
-    this.shown = tokens.slice();
+    for (const token of tokens.slice(this.shown.length)) {
+      if (this.line === null) this.root.append((this.line = make("div", { dir: "auto" })));
+      const span = make("span", { className: `token ${token.source ?? ""}` }, ...visible(token.text));
+      this.line.append(span);
+      this.spans.push(span);
+      this.shown.push(token);
+      if (token.text.endsWith("\n")) this.line = null;
+    }
   }
 
   point(at) {
-    this.root.children[this.at]?.classList.remove("current");
+    this.spans[this.at]?.classList.remove("current");
     this.at = at;
-    this.root.children[at].classList.add("current");
+    this.spans[at].classList.add("current");
     this.told(visible(described(this.shown[at])));
   }
 }
