@@ -8,9 +8,12 @@ import tomllib
 
 import pytest
 
+from deploy.packages import deb
 from drafter_client.cli.commands import serve_parser
 from drafter_client.program_options import OPTIONS
+from specpair.router.options import OPTIONS as ROUTER
 from tests.paths import ROOT
+from verifier_server.options import OPTIONS as VERIFIER
 
 FOLDER = ROOT / "deploy" / "packages"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -46,3 +49,39 @@ def test_launchd_starts_a_command_that_the_drafter_knows() -> None:
     serve = command.index("serve")
     assert command[serve - 1].endswith("/bin/drafter")
     serve_parser().parse(command[serve + 1 : serve + 3])
+
+
+def test_control_file_of_debian() -> None:
+    text = deb.control("amd64", (3, 11), 12345)
+    fields = dict(line.split(": ", 1) for line in text.splitlines() if line[0] != " ")
+    assert (fields["Version"], fields["Architecture"], fields["Installed-Size"]) == (
+        PROJECT["version"],
+        "amd64",
+        "12345",
+    )
+    assert "python3 (>= 3.11), python3 (<< 3.12)" in fields["Depends"]
+    assert "@" not in text.replace("@localhost", "")
+    assert set(deb.COMMANDS) == set(PROJECT["scripts"])
+
+
+def test_settings_of_debian_are_those_that_its_units_read_and_stay_as_the_user_has_them() -> None:
+    units = [*(ROOT / "deploy" / "systemd").glob("*.service")]
+    read = {line.removeprefix("EnvironmentFile=") for unit in units for line in unit.read_text().splitlines()}
+    assert {f"/etc/specpair/{name}" for name in deb.SETTINGS} <= read
+    assert deb.conffiles().splitlines() == [f"/etc/specpair/{name}" for name in deb.SETTINGS]
+    for unit in units:
+        assert "ExecStart=/opt/specpair/bin/" in deb.unit(unit.read_text())
+
+
+def test_settings_that_debian_s_files_show_exist() -> None:
+    for name in deb.SETTINGS:
+        end = name.removesuffix(".env")
+        known = {"verifier": VERIFIER, "drafter": OPTIONS, "router": ROUTER}[end]
+        shown = re.findall(rf"(?m)^#{end.upper()}_(\w+)=", (deb.DEBIAN / name).read_text(encoding="utf-8"))
+        assert shown and {each.lower() for each in shown} <= {*known, "host"}  # the verifier's address is uvicorn's
+
+
+@pytest.mark.parametrize("script", ["debian/postinst", "debian/prerm", "debian/postrm", "try_deb.sh"])
+def test_shells_read_the_scripts(script: str) -> None:
+    path = FOLDER / script
+    subprocess.run(["bash" if "try" in script else "sh", "-n", path], check=True)
