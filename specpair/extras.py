@@ -45,8 +45,18 @@ def extras_named(first: str = "") -> Iterator[None]:
         raise
 
 
-def installing(extra: str, folder: Path = _FOLDER) -> str:
-    """The command that installs an extra. `folder`: where the packages lie; a checkout has exact versions there."""
+# What these tools leave in an environment, which then has no pip; and the command of each that makes it anew.
+_TOOLS = {"pipx_metadata.json": "pipx install --force", "uv-receipt.toml": "uv tool install --force"}
+
+
+def installing(extra: str, folder: Path = _FOLDER, environment: Path = Path(sys.prefix)) -> str:
+    """The command that installs an extra. `folder`: where the packages lie; a checkout has exact versions there.
+
+    `environment`: the folder of this Python environment.
+    """
+    for file, command in _TOOLS.items():
+        if (environment / file).is_file():
+            return f"{command} 'specpair[all,{extra}]'"
     file = f"requirements/{extra}.txt"
     if (folder / file).is_file():
         what = f"-r {file}"

@@ -130,6 +130,15 @@ def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_p
         assert installing(name, tmp_path) == f"{sys.executable} -m pip install 'specpair[{name}]'"
 
 
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [("pipx_metadata.json", "pipx install --force"), ("uv-receipt.toml", "uv tool install --force")],
+)
+def test_extras_of_a_program_of_its_own_are_installed_by_its_tool(tmp_path: Path, file: str, command: str) -> None:
+    (tmp_path / file).touch()
+    assert installing("llama", tmp_path, tmp_path) == f"{command} 'specpair[all,llama]'"
+
+
 def test_missing_package_of_an_extra_is_named_with_it_and_others_are_not() -> None:
     with pytest.raises(MissingExtra) as caught, extras_named():
         raise ModuleNotFoundError("No module named 'fastapi.openapi'", name="fastapi.openapi")

@@ -15,16 +15,17 @@ mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
 mountpoint -q "$root/dev" || mount --bind /dev "$root/dev"
 verifier=
 ended() {
-    [ -z "$verifier" ] || kill "$verifier" 2>/dev/null || true
+    [ -z "$verifier" ] || stop
     umount "$root/proc" "$root/dev"
 }
 trap ended EXIT
-inside() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LANG=C.UTF-8 TERM=dumb chroot "$root" "$@"; }
+clean=(env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LANG=C.UTF-8 TERM=dumb chroot "$root")
+inside() { "${clean[@]}" "$@"; }
 # What dpkg and the caches of the manual pages note of any package is no part of this one.
 files() { (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./tmp -o -path ./var/lib/dpkg -o -path ./var/cache/man \
     -o -path ./var/log \) -prune -o -print | sort); }
 serve() {
-    inside verifier --port 8143 "$@" >"$root/tmp/verifier.log" 2>&1 &
+    "${clean[@]}" verifier --port 8143 "$@" >"$root/tmp/verifier.log" 2>&1 & # no function: its process is to be ended
     verifier=$!
     curl --silent --fail --retry 60 --retry-delay 1 --retry-all-errors --output /dev/null "$url/ready"
 }
