@@ -50,9 +50,9 @@ def _plot(path: Any, found: dict[str, Any]) -> None:
             if agreement == 0.85:
                 label = f"{clients} texts, {1e3 * rtt:.0f} ms"
                 lengths_axes.plot(names, [rates[each] for each in names], marker=".", label=label)
-        lengths_axes.set(title="Draft lengths, agreement 0.85", ylabel="tokens/s of a text")
+        lengths_axes.set(title="Draft lengths, agreement 0.85", ylabel="tokens/s of a text", ylim=0)
         lengths_axes.tick_params(axis="x", rotation=60, labelsize=6)
-        lengths_axes.legend(fontsize=6)
+        lengths_axes.legend(fontsize=6, ncols=2, loc="lower left")
 
 
 if __name__ == "__main__":
