@@ -5,12 +5,14 @@ ms, first with the real controller, then by a table that is fitted to them in th
 "off by": their tokens per second all together, and the medians over drafters of their median and 95th percentile of
 times between tokens.
 
-A fleet. `--fleet` drafters, 64 a verifier on a link of 20 ms, whose users ask for text after text; those by table
-beside probes with the real controller. Then `--large` ones for `--large-seconds`. CPU seconds are the process's, from
-the first event on; memory is the most that it has held so far, after each quarter of the simulated time. The profile
-is that of another run (`cProfile`), and counts own time.
+A fleet. `--fleet` drafters, `--per-verifier` of them at each verifier on a link of 20 ms, whose users ask for text
+after text; those by table beside probes with the real controller. Then `--large` ones for `--large-seconds`, the first
+of `--per-verifier` at each. CPU seconds are the process's, from the first event on, with the garbage collector as the
+simulator's commands set it; memory is the most that it has held so far, after each quarter of the simulated time. The
+profile is that of another run (`cProfile`), and counts own time.
 
-python -m benchmarks.simulator_speed [--rtts 0.4 30 80] [--clients 1 16 64] [--fleet 1000] [--large 10000] [--save]
+python -m benchmarks.simulator_speed [--rtts 0.4 30 80] [--clients 1 16 64] [--fleet 1000] [--per-verifier 64 16]
+    [--large 10000] [--save]
 """
 
 import cProfile
@@ -32,6 +34,7 @@ from simulator.known_outputs.capacity import start_all, virtual_world
 from simulator.known_outputs.capacity_clients import Ours, Setting, session_of
 from simulator.known_outputs.capacity_model import KnownOutput, Metrics
 from simulator.paced.engine import DRAFTER_8, TARGET_25
+from simulator.processes import collect_seldom
 from simulator.results.fidelity import Fidelity
 from simulator.virtual.network import Network
 from simulator.virtual.table import Table
@@ -43,13 +46,13 @@ FLAGS = {
     "rtts": [0.4, 30.0, 80.0],
     "clients": [1, 16, 64],
     "fleet": 1000,
+    "per-verifier": [64, 16],
     "seconds": 60.0,
     "large": 10_000,
     "large-seconds": 20.0,
     "probes": 8,
 }
 WARM_UP = 2.0  # seconds before a measurement
-PER_VERIFIER = 64  # drafters
 MEASURED = {1: 24.0, 16: 6.0}  # seconds of a measurement, by drafters
 _SHOWN = 16  # modules of the profile
 
@@ -60,13 +63,15 @@ class _Recorded(Recorded, Ours):
 
 def main() -> None:
     options = options_of(__doc__, FLAGS)
+    collect_seldom()
     report = Report("simulator_speed", options)
     for rtt in options.rtts:
         for clients in options.clients:
             _one_verifier(report, Setting(TARGET_25, DRAFTER_8, rtt / 1e3), clients)
-    _fleet(report, options.fleet, options.seconds, options.probes)
-    _profile(report, options.fleet, options.seconds / 6, options.probes)
-    _fleet(report, options.large, options.large_seconds, options.probes)
+    for each in options.per_verifier:
+        _fleet(report, options.fleet, each, options.seconds, options.probes)
+        _profile(report, options.fleet, each, options.seconds / 6, options.probes)
+    _fleet(report, options.large, options.per_verifier[0], options.large_seconds, options.probes)
     report.save()
 
 
@@ -134,9 +139,9 @@ def _conversations() -> Iterator[Conversation]:
         yield Conversation(str(number), 0.0, (turn,))
 
 
-def _made(drafters: int, probes: int) -> tuple[Fleet, _Observed]:
-    kind = VerifierKind(LinearCost(25.0, 0.5, 0.2), slots=PER_VERIFIER)
-    verifiers = {str(number): kind for number in range(-(-drafters // PER_VERIFIER))}
+def _made(drafters: int, per_verifier: int, probes: int) -> tuple[Fleet, _Observed]:
+    kind = VerifierKind(LinearCost(25.0, 0.5, 0.2), slots=per_verifier)
+    verifiers = {str(number): kind for number in range(-(-drafters // per_verifier))}
     device = DeviceKind(Network(0.02), Mode.REMOTE, LinearCost(8.0, 1.2, 0.1))
     observed = _Observed()
     return Fleet(
@@ -144,8 +149,8 @@ def _made(drafters: int, probes: int) -> tuple[Fleet, _Observed]:
     ), observed
 
 
-def _fleet(report: Report, drafters: int, seconds: float, probes: int) -> None:
-    fleet, observed = _made(drafters, probes)
+def _fleet(report: Report, drafters: int, per_verifier: int, seconds: float, probes: int) -> None:
+    fleet, observed = _made(drafters, per_verifier, probes)
     began, peaks, spent = time.process_time(), [], []
     for quarter in (0.25, 0.5, 0.75, 1.0):
         fleet.loop.run(quarter * seconds)
@@ -153,7 +158,7 @@ def _fleet(report: Report, drafters: int, seconds: float, probes: int) -> None:
         spent.append(time.process_time() - began)
     cpu, events = spent[-1], fleet.loop.events
     report.line(
-        f"fleet of {drafters:,} drafters, {seconds:.0f} s simulated in {cpu:.1f} CPU s: "
+        f"fleet of {drafters:,} drafters, {per_verifier} a verifier, {seconds:.0f} s simulated in {cpu:.1f} CPU s: "
         f"{60 * cpu / drafters / seconds:.3f} a drafter-minute, {events:,} events, {events / cpu:,.0f} a second, "
         f"{1e6 * cpu / events:.0f} us each; {observed.requests:,} requests, {observed.tokens:,} tokens",
         f"    by quarters: {' '.join(f'{each:.1f}' for each in spent)} CPU s, "
@@ -162,8 +167,8 @@ def _fleet(report: Report, drafters: int, seconds: float, probes: int) -> None:
     )
 
 
-def _profile(report: Report, drafters: int, seconds: float, probes: int) -> None:
-    fleet, _ = _made(drafters, probes)
+def _profile(report: Report, drafters: int, per_verifier: int, seconds: float, probes: int) -> None:
+    fleet, _ = _made(drafters, per_verifier, probes)
     fleet.loop.run(WARM_UP)
     profile = cProfile.Profile()
     profile.runcall(fleet.loop.run, WARM_UP + seconds)

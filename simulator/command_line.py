@@ -10,6 +10,7 @@ from simulator.commands.init import INIT
 from simulator.commands.run import RUN
 from simulator.commands.schema import SCHEMA
 from simulator.commands.search import SEARCH
+from simulator.processes import collect_seldom
 from specpair.command_line import start
 from specpair.command_line.parser import OneOf, Parser
 
@@ -39,4 +40,6 @@ def main(given: Sequence[str] | None = None) -> int:
         return 0
     options = command.parser().parse(arguments[1:])
     start.catch_interrupts()
+    if given is None:  # this process is the command's own
+        collect_seldom()
     return command.run(options)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.configuration.configuration import Configuration
-from simulator.processes import deaf_to_interrupts
+from simulator.processes import collect_seldom, deaf_to_interrupts
 from simulator.results.files import write_timelines, written
 from simulator.results.gathered import Gathered
 from simulator.results.requests import MS
@@ -145,6 +145,7 @@ _shared: tuple[Any, Any]  # of a process of the pool: how far each replication i
 
 def _begin(seconds: Any, stop: Any) -> None:
     global _shared
+    collect_seldom()
     _shared = seconds, stop
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 
 from simulator.configuration.configuration import Configuration
-from simulator.processes import deaf_to_interrupts
+from simulator.processes import collect_seldom, deaf_to_interrupts
 from simulator.results.replications import evaluate
 from simulator.running.simulate import seed_of
 
@@ -48,4 +48,5 @@ def evaluation(jobs: int, evaluate: Evaluate = evaluate) -> Iterator[EvaluateAll
 
 
 def _begin() -> None:
+    collect_seldom()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program's own process is interrupted, and ends the others
