@@ -1,7 +1,7 @@
 """Which candidates are worth having: those that no other dominates. As a table and as rows of a file. Pure."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -53,11 +53,12 @@ def table(outcomes: Sequence[Outcome], goals: Goals) -> Table:
 
     Behind each objective is what a candidate has more of it than the best, paired: the load that both have drops out.
     """
+    firsts = _firsts(outcomes, goals)
     rows = [
         (
             str(each.candidate.number),
             *(shown(value) for value in each.candidate.choice.values()),
-            *(cell for measure in goals.measures for cell in _cells(each, outcomes, goals, measure)),
+            *(cell for measure in goals.measures for cell in _cells(each, measure, firsts)),
             str(len(each.replications)),
             state(each, outcomes, goals),
         )
@@ -83,10 +84,11 @@ def rows(outcomes: Sequence[Outcome], goals: Goals) -> Iterator[list[Any]]:
     gaps = [f"{each.name}_from_best" for each in goals.objectives]
     named = [f"{name}{end}" for name in (*measures, *gaps) for end in ("", "_low", "_high")]
     yield ["candidate", *columns, "replications", "pareto", "state", *named]
+    firsts = _firsts(outcomes, goals)
     for each in outcomes:
         values = [harmless(shown(value)) for value in each.candidate.choice.values()]
         found = [each.estimate(name) for name in measures]
-        found += [_from_best(each, outcomes, goals, objective) for objective in goals.objectives]
+        found += [_from_best(each, objective, first) for objective, first in firsts.items()]
         figures = [_figure(value) for one in found for value in (one.mean, one.low, one.high)]
         on_front = is_on_front(each, outcomes, goals)
         yield [each.candidate.number, *values, len(each.replications), on_front, state(each, outcomes, goals), *figures]
@@ -101,15 +103,19 @@ def _round(outcome: Outcome) -> int:
     return outcome.dropped[1]
 
 
-def _cells(outcome: Outcome, outcomes: Sequence[Outcome], goals: Goals, measure: Measure) -> Iterator[str]:
+def _firsts(outcomes: Sequence[Outcome], goals: Goals) -> dict[Measure, Outcome | None]:
+    """The best in each objective; None: none keeps the service levels."""
+    return {objective: best(outcomes, goals, objective) for objective in goals.objectives}
+
+
+def _cells(outcome: Outcome, measure: Measure, firsts: Mapping[Measure, Outcome | None]) -> Iterator[str]:
     yield told(measure, outcome.estimate(measure.name))
-    if measure in goals.objectives:
-        yield difference_told(measure, _from_best(outcome, outcomes, goals, measure))
+    if measure in firsts:
+        yield difference_told(measure, _from_best(outcome, measure, firsts[measure]))
 
 
-def _from_best(outcome: Outcome, outcomes: Sequence[Outcome], goals: Goals, objective: Measure) -> Estimate:
+def _from_best(outcome: Outcome, objective: Measure, first: Outcome | None) -> Estimate:
     """Not a number for the best itself, and where there is none."""
-    first = best(outcomes, goals, objective)
     return Estimate(math.nan) if first is None or first is outcome else gap(first, outcome, objective)
 
 
