@@ -1,125 +1,22 @@
 """The page of `drafter serve` in a real browser, Chromium without a window, driven by Playwright."""
 
 import json
-import shutil
-import threading
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from drafter_client import DraftModel, Options, Pair
-from drafter_client.serve.app import create_app
-from drafter_client.serve.live.feed import Feed
-from specpair.engines.backend import Logits
-from tests.specpair.openai_api.conftest import served
-from tests.specpair.openai_api.parrot import Parrot, parrot_alone
+from tests.drafter_client.serve.conftest import HELD, Held
+from tests.drafter_client.serve.page_steps import MARKDOWN, answered, ask
 from tests.specpair.router.links import link
 
 pytestmark = pytest.mark.engine("browser")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-SECONDS = 60  # of patience with a busy machine
-HELD = "#HELD#"  # behind it, the target waits until the test lets it go on
-COMPLETE = "The answer is complete."
 
 HOSTILE = (
     "<script>window.broken = 1</script><img src=x onerror='window.broken = 2'> [a](javascript:window.broken=3) "
     "[b](data:text/html,x) ![c](https://example.invalid/c.png) \x1b[31mred\x1b[0m \u202egnp.exe\u202c \x07"
 )
-MARKDOWN = """# Title
-
-Some **bold**, *leaning* and `a < b` code, 2 * 3 * 4, snake_case_name.
-
-- one
-- two
-  - deeper
-
-3. third
-
-| a | b |
-|---|---|
-| 1 | 2 \\| 3 |
-
-> said
-
-```python
-def f(x):
-    \"\"\"Long
-    string.\"\"\"
-    return "text"  # why
-```
-[there](https://example.org/path) and ~~gone~~"""
-
-
-class Held(Parrot):
-    """A parrot that can be made to wait in the middle of an answer."""
-
-    def __init__(self) -> None:
-        super().__init__(context=16384)
-        self.go_on = threading.Event()
-
-    def logits_after(self, tokens: Sequence[int]) -> Logits:
-        answered = bytes(token for token in tokens if token < 256).rpartition(b"<assistant>")[2]
-        if answered.endswith(HELD.encode()):
-            assert self.go_on.wait(SECONDS), "the test did not let it go on"
-        return super().logits_after(tokens)
-
-
-@pytest.fixture(scope="module")
-def parrot() -> Held:
-    return Held()
-
-
-@pytest.fixture(scope="module")
-def url(parrot: Held) -> Iterator[str]:
-    """The address of a `drafter serve`."""
-    with parrot_alone(parrot) as verifier:
-        feed = Feed()
-        pair = Pair(verifier, DraftModel(Path("2"), "scripted"), texts=4, observer=feed)
-        with served(create_app(pair, Options(), texts=4, queue=16, feed=feed)) as address:
-            yield address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.fail("no Chromium is installed: `apt-get install chromium`")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield launched
-        launched.close()
-
-
-@pytest.fixture
-def page(browser: Any, url: str) -> Iterator[Any]:
-    """The page, in a browser that has nothing of another test. The test fails for anything on the console."""
-    context = browser.new_context()
-    context.set_default_timeout(1000 * SECONDS)
-    opened = context.new_page()
-    complaints = list[str]()
-    opened.complaints = complaints
-    opened.on("console", lambda message: complaints.append(message.text))
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.goto(url)
-    yield opened
-    context.close()
-    assert complaints == []
-
-
-def ask(page: Any, text: str) -> None:
-    page.fill("#input", text)
-    page.press("#input", "Enter")
-
-
-def answered(page: Any, status: str = COMPLETE) -> Any:
-    """The last answer, when the status line says `status`."""
-    page.get_by_role("status").filter(has_text=status).wait_for()
-    return page.locator("article.assistant").last
 
 
 def test_a_chat_with_markdown(page: Any) -> None:

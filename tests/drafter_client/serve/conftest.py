@@ -1,0 +1,60 @@
+"""The page of `drafter serve` in a browser, on a model that answers what the user says."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drafter_client import DraftModel, Options, Pair
+from drafter_client.serve.app import create_app
+from drafter_client.serve.live.feed import Feed
+from specpair.engines.backend import Logits
+from tests.browser import SECONDS, chromium, opened
+from tests.specpair.openai_api.conftest import served
+from tests.specpair.openai_api.parrot import Parrot, parrot_alone
+
+HELD = "#HELD#"  # behind it, the target waits until the test lets it go on
+
+
+class Held(Parrot):
+    """A parrot that can be made to wait in the middle of an answer."""
+
+    def __init__(self) -> None:
+        super().__init__(context=16384)
+        self.go_on = threading.Event()
+
+    def logits_after(self, tokens: Sequence[int]) -> Logits:
+        answered = bytes(token for token in tokens if token < 256).rpartition(b"<assistant>")[2]
+        if answered.endswith(HELD.encode()):
+            assert self.go_on.wait(SECONDS), "the test did not let it go on"
+        return super().logits_after(tokens)
+
+
+@pytest.fixture(scope="module")
+def parrot() -> Held:
+    return Held()
+
+
+@pytest.fixture(scope="module")
+def url(parrot: Held) -> Iterator[str]:
+    """The address of a `drafter serve`."""
+    with parrot_alone(parrot) as verifier:
+        feed = Feed()
+        pair = Pair(verifier, DraftModel(Path("2"), "scripted"), texts=4, observer=feed)
+        with served(create_app(pair, Options(), texts=4, queue=16, feed=feed)) as address:
+            yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as launched:
+        yield launched
+
+
+@pytest.fixture
+def page(browser: Any, url: str) -> Iterator[Any]:
+    """The page. The test fails for anything on the console."""
+    with opened(browser, url) as shown:
+        yield shown
