@@ -1,6 +1,6 @@
 // One answer: asks for it, and takes in its chunks.
 
-import { Failure, stream } from "./api.js";
+import { Failure, ask, brokenOff, events } from "./api.js";
 import { messages } from "./export.js";
 import { members } from "./settings.js";
 
@@ -32,4 +32,19 @@ async function take(answer, chunks, grown) {
     }
     if (chunk.timings) answer.timings = chunk.timings;
   }
+}
+
+// The chunks of a streamed text as objects; a comment, which comes in silence, as `{comment}`.
+async function* stream(path, body, signal) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await ask(path, { method: "POST", headers, body: JSON.stringify({ ...body, stream: true }), signal });
+  for await (const each of events(response)) {
+    if (each.comment !== undefined) yield { comment: each.comment };
+    if (each.data === undefined) continue;
+    if (each.data === "[DONE]") return;
+    const chunk = JSON.parse(each.data);
+    if (chunk.error) throw new Failure(chunk.error.code, chunk.error.message);
+    yield chunk;
+  }
+  throw brokenOff();
 }

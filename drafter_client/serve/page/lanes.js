@@ -1,21 +1,10 @@
 // Drawings of what the pair did, as SVG: the acceptance rate over time, and the lanes of the last rounds.
 
-const SVG = "http://www.w3.org/2000/svg";
-const WIDTH = 600;
+import { WIDTH, draw, picture } from "./svg.js";
+
 const SHOWN = 8; // rounds in the lanes
 const LANES = ["drafting", "wire", "queue", "pass"];
 const HEIGHT = 16; // of a lane
-
-function draw(name, attributes, ...children) {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-}
-
-function picture(height, label, ...children) {
-  return draw("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": label }, ...children);
-}
 
 // Shares between 0 and 1, one for each point; null where there is none.
 export function chart(shares) {

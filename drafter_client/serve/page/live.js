@@ -1,11 +1,10 @@
 // What the pair does: the stream of its events, while the panel is open, and what the panel shows of it.
 
-import { Failure, ask, events } from "./api.js";
+import { follow } from "./api.js";
 import { byId, make, visible } from "./dom.js";
 import { chart, lanes } from "./lanes.js";
 
 const KEPT = 60; // rounds, and points of the chart
-const PAUSE = 2000; // milliseconds before the next attempt after a break
 const SAID = {
   ready: "ready",
   overloaded: "busy: further texts wait",
@@ -29,23 +28,15 @@ export class LivePanel {
     if (panel.open) this.listen();
   }
 
-  // Take the events, and begin again after a break, until the panel is closed.
-  async listen() {
+  // Take the events until the panel is closed.
+  listen() {
     this.abort?.abort();
-    const { signal } = (this.abort = new AbortController());
-    while (!signal.aborted) {
-      try {
-        for await (const each of events(await ask("events", { signal }))) {
-          if (each.event) this.take(each.event, JSON.parse(each.data));
-        }
-      } catch (error) {
-        if (error.name === "AbortError") return;
-        if (!(error instanceof Failure)) throw error;
-        this.say(error.message);
-      }
+    this.abort = new AbortController();
+    const lost = (failure) => {
+      if (failure) this.say(failure.message);
       this.onState(null);
-      await new Promise((go) => setTimeout(go, PAUSE)); // it is not there yet: a new attempt is all that can be done
-    }
+    };
+    follow("events", this.abort.signal, (name, data) => this.take(name, data), lost);
   }
 
   take(name, data) {

@@ -61,7 +61,7 @@ class _File:
 
 
 class StaticFiles:
-    """The files of one folder of a package. They need no key, since they hold no secrets.
+    """The files of one folder of a package, and those that all pages share. They need no key: they hold no secrets.
 
     `paths`: of the routes, for metrics.
     """
@@ -70,7 +70,8 @@ class StaticFiles:
 
     def __init__(self, package: str, folder: str) -> None:
         """`folder`: of `package`; its `index.html` is the page, which names the others as `page/NAME`."""
-        found = sorted(files(package).joinpath(folder).iterdir(), key=lambda each: each.name)
+        shared = files("specpair.http_service").joinpath("page")
+        found = [*shared.iterdir(), *files(package).joinpath(folder).iterdir()]
         self._files: Mapping[str, _File] = MappingProxyType(
             {each.name: _file(each.name, each.read_bytes()) for each in found if _ending(each.name) in _TYPES}
         )

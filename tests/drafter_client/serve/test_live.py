@@ -1,6 +1,5 @@
-"""`GET /events` and its feed: what is told of the texts of a pair, to how many, and what it costs without a reader."""
+"""`GET /events` and its feed: what is told of the texts of a pair, and what it costs without a reader."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,8 @@ from drafter_client import DraftModel, Options, Pair
 from drafter_client.metrics.statistics import Stats
 from drafter_client.observability.observers import Observers
 from drafter_client.serve.app import create_app
-from drafter_client.serve.live.feed import MOST_READERS, MOST_WAITING, Feed, Reader
+from drafter_client.serve.live.feed import Feed
 from drafter_client.serve.live.messages import PairRound, PairState, TextCounts, TextEnded
-from specpair.protocol.errors import Overloaded
 from tests.drafter_client.support import serving
 from tests.specpair.openai_api.conftest import served
 
@@ -26,10 +24,6 @@ MODELS: dict[str, type[BaseModel]] = {
     "counts": TextCounts,
     "ended": TextEnded,
 }
-
-
-class Numbered(BaseModel):
-    number: int
 
 
 def _told(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
@@ -65,30 +59,6 @@ def test_a_text_is_told_as_it_is_written() -> None:
             assert counts[-1].accepted == reply["timings"]["draft_n_accepted"]
             assert (counts[-1].generated, counts[-1].mode) == (20, "remote")
             assert seen[-1][1].finish_reason == "length"
-
-
-def test_readers_are_few_and_forget_the_oldest() -> None:
-    async def listen() -> None:
-        feed, reader = Feed(), Reader()
-        feed.tell("number", Numbered(number=-1))  # nobody listens
-        with feed.heard_by(reader):
-            for number in range(MOST_WAITING + 3):
-                feed.tell("number", Numbered(number=number))
-            found = (await reader.next(10)).decode()
-            assert found.count("event: number") == MOST_WAITING and '"number":3}' in found.splitlines()[1]
-            others = [feed.heard_by(Reader()) for _ in range(MOST_READERS - 1)]
-            for each in others:
-                each.__enter__()
-            with pytest.raises(Overloaded, match="16 pages listen already"), feed.heard_by(Reader()):
-                pass
-            for each in others:
-                each.__exit__(None, None, None)
-            assert feed.heard
-            feed.close()
-            assert reader.closed and await reader.next(10) == b""
-        assert not feed.heard
-
-    asyncio.run(listen())
 
 
 def test_nothing_is_made_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ from tests.drafter_client.support import serving
 from tests.paths import ROOT
 from tests.specpair.openai_api.conftest import served
 
-FILES = sorted((ROOT / "drafter_client" / "serve" / "page").iterdir())
+FOLDERS = (ROOT / "drafter_client" / "serve" / "page", ROOT / "specpair" / "http_service" / "page")
+FILES = [path for folder in FOLDERS for path in sorted(folder.iterdir())]
 HEAVIEST = 300_000  # bytes of the page with all of its files
 
 

@@ -1,5 +1,6 @@
 // Requests to the service that serves this page, with the key that the user has given.
 
+export const SERVICE = document.documentElement.dataset.service; // what it is
 const KEY = "specpair.key";
 
 export function key() {
@@ -28,7 +29,7 @@ export async function ask(path, options = {}) {
     response = await fetch(path, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Failure("unreachable", "The drafter cannot be reached. Is drafter serve still running?");
+    throw new Failure("unreachable", `The ${SERVICE} cannot be reached. Is it still running?`);
   }
   if (response.ok) return response;
   const said = await response.json().catch(() => ({})); // a proxy may send anything
@@ -59,8 +60,13 @@ async function read(reader) {
     return await reader.read();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Failure("broken_off", "The connection to the drafter broke off.");
+    throw brokenOff();
   }
+}
+
+// The failure of a stream that ended too early.
+export function brokenOff() {
+  return new Failure("broken_off", `The connection to the ${SERVICE} broke off.`);
 }
 
 function event(part) {
@@ -73,17 +79,22 @@ function event(part) {
   return found;
 }
 
-// The chunks of a streamed text as objects; a comment, which comes in silence, as `{comment}`.
-export async function* stream(path, body, signal) {
-  const headers = { "Content-Type": "application/json" };
-  const response = await ask(path, { method: "POST", headers, body: JSON.stringify({ ...body, stream: true }), signal });
-  for await (const each of events(response)) {
-    if (each.comment !== undefined) yield { comment: each.comment };
-    if (each.data === undefined) continue;
-    if (each.data === "[DONE]") return;
-    const chunk = JSON.parse(each.data);
-    if (chunk.error) throw new Failure(chunk.error.code, chunk.error.message);
-    yield chunk;
+const PAUSE = 2000; // milliseconds before the next attempt after a break
+
+// The events of a stream without an end: `take(name, data)` gets each, and `lost(failure)` is called when it breaks off, and
+// with null when it ends. It begins again after a pause, until `signal` says so.
+export async function follow(path, signal, take, lost) {
+  while (!signal.aborted) {
+    try {
+      for await (const each of events(await ask(path, { signal }))) {
+        if (each.event) take(each.event, JSON.parse(each.data));
+      }
+      lost(null);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      if (!(error instanceof Failure)) throw error;
+      lost(error);
+    }
+    await new Promise((go) => setTimeout(go, PAUSE)); // it is not there yet: a new attempt is all that can be done
   }
-  throw new Failure("broken_off", "The connection to the drafter broke off.");
 }
