@@ -72,6 +72,7 @@ class Held(ScriptedBackend):
     def __init__(self, script: Script) -> None:
         super().__init__(script)
         self._limit, self._changed = sys.maxsize, threading.Condition()
+        self._beyond: tuple[int, Callable[[], object]] | None = None
 
     def go(self, limit: int = sys.maxsize) -> None:
         """Go on, and no further than `limit` tokens."""
@@ -91,8 +92,15 @@ class Held(ScriptedBackend):
 
         return acted
 
+    def beyond(self, limit: int, act: Callable[[], object]) -> None:
+        """Call `act` once, in the first pass that goes beyond `limit` tokens."""
+        self._beyond = limit, act
+
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         reached = max(entry.start + len(entry.tokens) for entry in batch)
+        if self._beyond is not None and reached > self._beyond[0]:
+            act, self._beyond = self._beyond[1], None
+            act()
         with self._changed:
             assert self._changed.wait_for(lambda: reached <= self._limit, 60)
         return super()._forward(batch)
@@ -105,9 +113,14 @@ def held(
 
     `room`: that much, at least the tokens of a draft.
     """
+    return held_backend(verifier).until(prompt_len + after + room, act)
+
+
+def held_backend(verifier: Verifier) -> Held:
+    """The verifier's backend, which must be a `Held`."""
     engine = verifier.service.loader.loaded().engine
     assert isinstance(engine, Engine) and isinstance(engine.backend, Held)
-    return engine.backend.until(prompt_len + after + room, act)
+    return engine.backend
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from drafter_client.errors import BadOption, ConnectionLost
 from drafter_client.http.connection import HttpConnection
 from drafter_client.modes.selection import ModeSelection
 from tests.drafter_client.cli.command_line import Command
-from tests.drafter_client.support import Held, Verifier, forget_all, held, plain, read, serving
+from tests.drafter_client.support import Held, Verifier, forget_all, held, held_backend, plain, read, serving
 from tests.terminal.screen import Screen
 
 PROMPT = "def f(x):"
@@ -313,16 +313,17 @@ def test_drafters_text_only_grows_over_outages_and_modes(
     assert made[0].text[: len(prompt)] == prompt
 
 
-class Shaky(Cable):
-    """Fails for 60 uses, after `after` uses."""
+class Mended(Cable):
+    """Comes back at the 60th use since it was pulled."""
 
-    def __init__(self, after: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.uses, self.after = count(), after
+        self.failed = count(1)
 
     def use(self) -> None:
-        if self.after <= next(self.uses) < self.after + 60:
-            raise ConnectionLost("the cable was pulled")
+        if self.out.is_set() and next(self.failed) == 60:
+            self.out.clear()
+        super().use()
 
 
 @pytest.mark.parametrize(
@@ -345,7 +346,9 @@ def test_command_line_reports_the_wait_and_the_resumption(
     flags: list[str],
     texts: int,
 ) -> None:
-    monkeypatch.setattr(cable, "use", Shaky(60).use)
+    mended = Mended()
+    monkeypatch.setattr(cable, "use", mended.use)
+    held_backend(verifier).beyond(100, mended.out.set)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text(f"{PROMPT}\n{PROMPT}\n")
     given = [str(prompts)] if "--prompt-file" in flags else ["--prompt", PROMPT]
