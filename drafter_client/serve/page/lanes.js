@@ -3,8 +3,8 @@
 import { WIDTH, draw, picture } from "./svg.js";
 
 const SHOWN = 8; // rounds in the lanes
-const LANES = ["drafting", "wire", "queue", "pass"];
-const HEIGHT = 16; // of a lane
+export const LANES = ["drafting", "wire", "queue", "pass"];
+export const HEIGHT = 16; // of a lane
 
 // Shares between 0 and 1, one for each point; null where there is none.
 export function chart(shares) {
@@ -29,26 +29,46 @@ export function spans(round) {
   ].filter(([, begin, end]) => end > begin);
 }
 
+// Bars of spans in their lanes, from one time to another. `all`: in the order of their begin. A span that adds less than a
+// pixel to the bar before it in its lane becomes a part of that, so the number of bars is bounded by the width.
+export function bars(all, begin, end, width = WIDTH) {
+  const scale = width / Math.max(1, end - begin);
+  const last = {};
+  const found = [];
+  for (const [lane, from, to] of all) {
+    if (to < begin || from > end) continue;
+    const x = Math.max(0, (from - begin) * scale);
+    const right = Math.max(x + 1, Math.min(width, (to - begin) * scale));
+    const before = last[lane];
+    if (before && right < before.right + 1) before.right = Math.max(before.right, right);
+    else found.push((last[lane] = { lane, x, right }));
+  }
+  return found.map(({ lane, x, right }) =>
+    draw("rect", {
+      class: lane,
+      x: x.toFixed(1),
+      y: LANES.indexOf(lane) * HEIGHT + 1,
+      width: (right - x).toFixed(1),
+      height: HEIGHT - 3,
+    }),
+  );
+}
+
+// The names of the lanes, at their begin.
+export function names() {
+  return LANES.map((lane, at) => draw("text", { x: 4, y: (at + 1) * HEIGHT - 4, class: "lane" }, lane));
+}
+
 // The last rounds of the text that was heard of last, as bars in a lane for each of what took time.
 export function lanes(rounds) {
   const last = rounds.at(-1);
   const shown = last ? rounds.filter((each) => each.text === last.text).slice(-SHOWN) : [];
-  const all = shown.flatMap((each) => spans(each));
+  const all = shown.flatMap((each) => spans(each)).sort((one, other) => one[1] - other[1]);
   const begin = Math.min(...all.map((each) => each[1]));
-  const scale = WIDTH / Math.max(1, Math.max(...all.map((each) => each[2])) - begin);
-  const bars = all.map(([lane, from, to]) =>
-    draw("rect", {
-      class: lane,
-      x: ((from - begin) * scale).toFixed(1),
-      y: LANES.indexOf(lane) * HEIGHT + 1,
-      width: Math.max(1, (to - from) * scale).toFixed(1),
-      height: HEIGHT - 3,
-    }),
-  );
-  const names = LANES.map((lane, at) => draw("text", { x: 4, y: (at + 1) * HEIGHT - 4, class: "lane" }, lane));
+  const end = Math.max(...all.map((each) => each[2]));
   const took = last ? last.arrived_ms - last.sent_ms : 0;
   const label = last
     ? `${shown.length} rounds; the last took ${took.toFixed(0)} ms, of which the pass ${last.forward_ms.toFixed(0)} ms`
     : "no rounds yet";
-  return picture(LANES.length * HEIGHT, label, ...bars, ...names);
+  return picture(LANES.length * HEIGHT, label, ...bars(all, begin, end), ...names());
 }
