@@ -45,7 +45,7 @@ ENGINES = {  # the packages that the tests of an engine import
     "ray": ("ray",),
     "deploy": ("kubernetes_validate", "jsonschema", "celpy"),
     "real": (),
-    "browser": ("playwright",),
+    "browser": ("playwright", "axe_playwright_python"),
 }
 NEEDED = {  # what else the tests of an engine need: the variable that names it, and what it is
     "tnx": ("TNX_SRC", "TNX_SRC does not name transformers-neuronx's source: `TNX_SRC=…/src make test-tnx`"),

@@ -95,9 +95,9 @@ export function panelParts() {
     line("pair"),
     line("now"),
     line("why"),
-    make("h3", {}, "Acceptance rate, 0 to 100 %"),
+    make("h2", {}, "Acceptance rate, 0 to 100 %"),
     make("div", { id: "chart" }),
-    make("h3", {}, "The last rounds"),
+    make("h2", {}, "The last rounds"),
     make("div", { id: "lanes" }),
     make("p", { className: "key" }, "drafting on this machine; on the wire; in the verifier's queue; in its pass"),
   ];

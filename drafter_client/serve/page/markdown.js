@@ -53,8 +53,11 @@ class Code {
     this.mark = opening[1];
     this.language = opening[2].toLowerCase();
     this.element = make("code");
-    this.node = make("pre", { tabIndex: 0 }, this.element);
-    if (opening[2]) this.node.setAttribute("aria-label", `code, ${opening[2]}`);
+    this.node = make("pre", { tabIndex: 0 }, this.element); // it scrolls, which has to be possible with keys
+    if (opening[2]) {
+      this.node.setAttribute("role", "group"); // a `pre` alone takes no name
+      this.node.setAttribute("aria-label", `code, ${opening[2]}`);
+    }
     this.whole = 0; // lines that are complete
     this.left = ""; // what the complete lines leave open
   }
