@@ -1,18 +1,45 @@
-"""An HTML page that needs no other file: no script, nothing from elsewhere, and a policy that forbids both."""
+"""An HTML page that needs no other file: nothing from elsewhere, no script but its own, and a policy that forbids all
+others by the hashes of what is there."""
 
+import json
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
+from typing import Any
 
 from specpair.reports.markup import Child, Markup, joined, tag
 from specpair.reports.style import STYLE
 
-_POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+_POLICY = "default-src 'none'; style-src {}; script-src {}; base-uri 'none'; form-action 'none'"
+# What begins or ends something within the element of a script, even in a string or a comment of it.
+_BREAKS_OUT = re.compile("<(?:!--|/?script)", re.IGNORECASE)
+_ESCAPES = {ord(each): f"\\u{ord(each):04x}" for each in "<>&"}
 
 
-def document(title: str, header: Iterable[Markup], main: Iterable[Markup], footer: str) -> str:
-    """The page. `header`: what follows the title."""
-    policy = _POLICY.format(b64encode(sha256(STYLE.encode()).digest()).decode())
+def document(
+    title: str,
+    header: Iterable[Markup],
+    main: Iterable[Markup],
+    footer: str,
+    *,
+    style: str = "",
+    script: str = "",
+    data: Any = None,
+) -> str:
+    """The page.
+
+    `header`: what follows the title.
+    `style`: rules behind those of all reports.
+    `script`: a module without imports, which runs when the page is there (see `scripts.bundled`); empty: none runs.
+    `data`: JSON values, which the script and other programs find in the element `data`; None: there are none.
+
+    Raises ValueError for a script that HTML would end before its end, and for data that JSON has no form for.
+    """
+    if _BREAKS_OUT.search(script):
+        raise ValueError("the script holds a tag that would end it, or hide its end: spell it otherwise")
+    style = STYLE + style
+    policy = _POLICY.format(_hash(style), _hash(script) if script else "'none'")
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -20,10 +47,28 @@ def document(title: str, header: Iterable[Markup], main: Iterable[Markup], foote
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="referrer", content="no-referrer"),
         tag("title", title),
-        tag("style", Markup(STYLE)),
+        tag("style", Markup(style)),
+        *([tag("script", Markup(script), type="module")] if script else []),
     )
-    body = tag("body", tag("header", tag("h1", title), *header), tag("main", *main), tag("footer", footer))
+    body = tag(
+        "body",
+        tag("header", tag("h1", title), *header),
+        tag("main", *main),
+        tag("footer", footer),
+        *([] if data is None else [_embedded(data)]),
+    )
     return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
+
+
+def _hash(content: str) -> str:
+    """A source of the policy: what has this content, and nothing else."""
+    return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"
+
+
+def _embedded(data: Any) -> Markup:
+    """JSON that no browser runs, and in which no text can end the element: there is no `<` in it."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
+    return tag("script", Markup(text), type="application/json", id="data")
 
 
 def contents(links: Iterable[tuple[str, str]]) -> Markup:
