@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from drafter_client.errors import ModelChanged, OtherModel
-from drafter_client.generation.events import DraftingFailed, Ended, Listener, ModeChosen, ModelTaken, VerifierTaken
+from drafter_client.generation.events import (
+    DraftingFailed,
+    Ended,
+    Listener,
+    ModeChosen,
+    ModelTaken,
+    VerifierTaken,
+    VocabularyTaken,
+)
 from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.server_written import served
 from drafter_client.generation.speculative_decoding import speculate
@@ -50,6 +58,7 @@ class TextRun:
     def tokens(self) -> Run:
         """Yield the tokens of the text, and release its session. Raises what the verifier or the drafter raises."""
         with released(self.client, self.text):
+            self.tell(VocabularyTaken(self.paired.drafting.vocabulary), self.clock())
             self._tell_verifier()
             if self.options.mode is Mode.AUTO:
                 yield from self._automatic()

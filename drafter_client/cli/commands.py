@@ -60,6 +60,7 @@ def _of_text(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     _check_strategy(parser, options)
     _check_grammar(parser, options)
     _check_mode(parser, options)
+    _check_profile(parser, options)
     return options
 
 
@@ -69,6 +70,7 @@ def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
     options = parsed(parser, arguments)
     _check_lookup(parser, options)
     _check_grammar(parser, options)
+    _check_profile(parser, options)
     if options.png is not None and options.no_png:
         parser.error("--png: --no-png says the contrary, leave one of the two out")
     options.mode, options.strategy = Mode.AUTO, Strategy.COUPLED
@@ -80,7 +82,8 @@ def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client serve`. Exits with status 2 for flags that do not go together."""
     parser = serve_parser()
     options = parsed(parser, arguments)
-    options.mode, options.strategy, options.profile = Mode(options.mode), Strategy.COUPLED, None
+    options.mode, options.strategy = Mode(options.mode), Strategy.COUPLED
+    options.profile, options.profile_text = None, False
     _check_mode(parser, options)
     _check_access(parser, options)
     print_if_asked(parser, options)
@@ -102,6 +105,11 @@ def _check_mode(parser: Parser, options: argparse.Namespace) -> None:
             _refuse(parser, options, ("draft_n", *_PREDICTION), f"with {mode} nothing drafts{_LEAVE}")
     else:
         _check_lookup(parser, options)
+
+
+def _check_profile(parser: Parser, options: argparse.Namespace) -> None:
+    if options.profile is None:
+        _refuse(parser, options, ["profile_text"], "is recorded in the folder that --profile names, which is missing")
 
 
 def _check_access(parser: Parser, options: argparse.Namespace) -> None:

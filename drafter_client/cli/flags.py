@@ -90,6 +90,7 @@ def output_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def profile_flag(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--profile", type=path, metavar="DIR", help="record the run in this folder; see 'report'")
+    group.add_argument("--profile-text", action=Switch, help="record the text, too, not only the ids of its tokens")
 
 
 def path(text: str) -> Path:

@@ -72,7 +72,7 @@ def pair_of(
         if on_outage is not None:
             on_outage(outage)
 
-    trace = None if options.profile is None else TraceFolder(options.profile)
+    trace = None if options.profile is None else TraceFolder(options.profile, text=options.profile_text)
     source = _source(options)
 
     def made(notice: Callable[[str], object]) -> Pair:

@@ -13,6 +13,7 @@ from specpair.drafters.run.events import RunEvent as RunEvent
 from specpair.drafters.run.events import Sent as Sent
 from specpair.drafters.run.events import Streamed as Streamed
 from specpair.drafters.run.events import to_all as to_all
+from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import GenerateResponse, PrefillResponse
 
@@ -39,6 +40,13 @@ class ModelTaken(RunEvent):
 
     model: str
     context: int | None  # tokens that the context holds, if the text may need more; None: it needs fewer
+
+
+@dataclass(frozen=True, slots=True)
+class VocabularyTaken(RunEvent):
+    """The token ids of the text are of this vocabulary, the target's. It is the first event of a text of a pair."""
+
+    vocabulary: Vocabulary
 
 
 @dataclass(frozen=True, slots=True)

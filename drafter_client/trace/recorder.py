@@ -1,9 +1,11 @@
 """Record the events of one text in memory while the pair generates, and turn them into tables afterwards."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from drafter_client.generation import events
+from specpair.engines.vocabulary import Vocabulary
+from specpair.openai_api.detokenizer import Detokenizer
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
@@ -129,6 +131,27 @@ class Recorder:
             for streamed, now in self._all(events.Streamed)
             if streamed.forward is not None
         ]
+
+    def characters(self, tokens: Iterable[int]) -> list[str]:
+        """For each token of the text the characters that it completes: none for a control token, or for a part of a
+        character. No text is recorded where the vocabulary was not told of."""
+        vocabulary = self._vocabulary()
+        if vocabulary is None:
+            return []
+        decoded = Detokenizer(vocabulary)
+        found = [decoded.feed(token) for token in tokens]
+        if found:
+            found[-1] += decoded.end()
+        return found
+
+    def pieces(self, tokens: Iterable[int]) -> dict[str, str]:
+        """How each of `tokens` is spelled by itself, control tokens too, by its id, which JSON has as text. Bytes that
+        are no character are U+FFFD."""
+        vocabulary = self._vocabulary()
+        return {} if vocabulary is None else {f"{token}": vocabulary.spelled(token) for token in sorted({*tokens})}
+
+    def _vocabulary(self) -> Vocabulary | None:
+        return next((told.vocabulary for told, _ in self._all(events.VocabularyTaken)), None)
 
     def _since_began(self, at: float) -> float:
         return _ms(at - next((now for _, now in self._all(events.Began)), 0.0))

@@ -24,15 +24,22 @@ class TraceFolder:
     """Writes traces to one folder, which is created if missing. Several runs may write at once, also from several
     processes."""
 
-    def __init__(self, folder: Path | str, today: Callable[[], datetime] = lambda: datetime.now(tz=UTC)) -> None:
+    def __init__(
+        self,
+        folder: Path | str,
+        today: Callable[[], datetime] = lambda: datetime.now(tz=UTC),
+        *,
+        text: bool = False,
+    ) -> None:
         """`today`: returns the present time with its zone.
+        `text`: whether the characters of the text and of its draft tokens are recorded, too.
 
         Raises TraceError if the folder cannot be written.
 
         This is checked here, so that a long run does not fail at its end.
         """
         self._folder = folder = Path(folder)
-        self._today = today
+        self._today, self._text = today, text
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -72,6 +79,7 @@ class TraceFolder:
             "steps": recorder.steps(),
             "self_continuation_passes": recorder.self_continuation_passes(),
             "tokens": tokens,
+            **(_told(recorder, rounds, tokens, metrics) if self._text else {}),
         }
         try:
             number = self._take_number()
@@ -102,6 +110,16 @@ class TraceFolder:
 def run_file(folder: Path, number: int) -> Path:
     """The JSON file of a run."""
     return folder / f"run-{number}.json"
+
+
+def _told(
+    recorder: Recorder, rounds: list[dict[str, Any]], tokens: list[dict[str, Any]], metrics: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The text: the characters of its tokens, and how each token that occurs is spelled."""
+    committed = [each["token"] for each in tokens]
+    judged = [each["draft"] for each in metrics["decisions"] or () if each["draft"] is not None]
+    drafted = [token for each in rounds for token in each["drafts"]]
+    return {"text": recorder.characters(committed), "pieces": recorder.pieces([*committed, *drafted, *judged])}
 
 
 def _flat(metrics: dict[str, Any]) -> dict[str, Any]:

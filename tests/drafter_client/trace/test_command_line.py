@@ -37,6 +37,23 @@ def test_profile_flag_writes_a_trace_that_report_shows(drafter: Command, verifie
     assert ran.out.startswith("run 1, one of 2, ") and "acceptance by depth" in ran.out
 
 
+def test_text_is_recorded_on_request(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
+    ran = drafter(*_flags(verifier, tmp_path, "--profile-text", "--verbose", "--stop", "zz"))
+    printed, body = json.loads(ran.out), json.loads((tmp_path / "run-1.json").read_text())
+    assert (ran.status, ran.err) == (0, "")
+    assert "".join(body["text"]) == printed["text"] and len(body["text"]) == len(body["tokens"]) == 24
+    spelled = {int(token) for token in body["pieces"]}
+    assert spelled == {*printed["token_ids"]}.union(*(each["drafts"] for each in body["rounds"]))
+    drafter(*_flags(verifier, tmp_path))
+    assert not {"text", "pieces"} & {*json.loads((tmp_path / "run-2.json").read_text())}
+
+
+def test_recorded_text_needs_a_folder(drafter: Command) -> None:
+    ran = drafter(*TOY, "--prompt", "x", "--profile-text")
+    assert (ran.status, ran.out) == (2, "")
+    assert "--profile-text: is recorded in the folder that --profile names, which is missing" in ran.err
+
+
 def test_report_of_a_missing_folder_fails_with_the_reason(drafter: Command, tmp_path: Path) -> None:
     ran = drafter("report", f"{tmp_path / 'no'}")
     assert (ran.status, ran.out) == (1, "")
