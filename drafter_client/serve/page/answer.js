@@ -1,18 +1,21 @@
 // One answer: asks for it, and takes in its chunks.
 
 import { Failure, ask, brokenOff, events } from "./api.js";
+import { grow } from "./calls.js";
 import { messages } from "./export.js";
 import { members } from "./settings.js";
+import { members as calling } from "./tools.js";
 
-// Fills `answer` (`{content, thoughts, tokens}`) with the answer to `chat`, and calls `grown` after each part of it and in
-// silence. A model without a chat template continues the conversation's text instead. Raises Failure and AbortError.
+// Fills `answer` (`{content, thoughts, calls, tokens}`) with the answer to `chat`, and calls `grown` after each part of it and in
+// silence. A model without a chat template continues the conversation's text instead. Raises Failure, AbortError,
+// and SyntaxError for tools or a schema that are no such thing.
 export async function fill(answer, chat, signal, grown) {
   const asked = { ...chat, messages: chat.messages.filter((each) => each !== answer) };
-  const body = members(chat.settings);
+  const body = { ...members(chat.settings), ...calling(chat.calling) };
   try {
     await take(answer, stream("v1/chat/completions", { ...body, messages: messages(asked) }, signal), grown);
   } catch (error) {
-    if (!(error instanceof Failure) || error.code !== "no_chat_template") throw error;
+    if (!(error instanceof Failure) || error.code !== "no_chat_template" || body.tools) throw error;
     answer.continued = true;
     const prompt = messages(asked).map((each) => each.content).join("");
     await take(answer, stream("v1/completions", { ...body, prompt }, signal), grown);
@@ -26,6 +29,7 @@ async function take(answer, chunks, grown) {
     if (choice !== undefined) {
       answer.content += choice.delta?.content ?? choice.text ?? "";
       if (choice.delta?.reasoning_content) answer.thoughts = (answer.thoughts ?? "") + choice.delta.reasoning_content;
+      if (choice.delta?.tool_calls) answer.calls = grow(answer.calls ?? [], choice.delta.tool_calls);
       if (choice.token_details) (answer.tokens ??= []).push(...choice.token_details);
       if (choice.finish_reason) answer.ended = choice.finish_reason;
       grown("");

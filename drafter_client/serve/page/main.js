@@ -3,12 +3,14 @@
 import { fill } from "./answer.js";
 import { Failure, ask } from "./api.js";
 import { byId, make } from "./dom.js";
-import { saveJson, saveMarkdown } from "./export.js";
+import { isJson } from "./calls.js";
+import { read, saveJson, saveMarkdown } from "./export.js";
 import { LivePanel, panelParts } from "./live.js";
 import { MessageView } from "./message.js";
 import * as settings from "./settings.js";
 import * as store from "./store.js";
 import { useTheme } from "./theme.js";
+import * as tools from "./tools.js";
 
 let chat = store.all()[0] ?? store.begun();
 let views = [];
@@ -32,12 +34,17 @@ function show(which) {
     if (chat.messages.length) keep(chat);
     showModel();
   });
+  tools.show(byId("calling"), (chat.calling ??= {}), () => {
+    if (chat.messages.length) keep(chat);
+  });
   listConversations();
 }
 
 function drawMessages() {
+  const last = chat.messages.length - 1;
   views = chat.messages.map(
-    (message, at) => new MessageView(message, message.role === "user" ? (text) => editMessage(at, text) : null, follow),
+    (message, at) =>
+      new MessageView(message, message.role === "assistant" ? null : (text) => editMessage(at, text), follow, at === last ? giveResults : null),
   );
   showSources();
   byId("messages").replaceChildren(...views.map((each) => each.node));
@@ -64,7 +71,7 @@ function offerButtons() {
   byId("stop").disabled = writing === null;
   byId("retry").disabled = writing !== null || !chat.messages.length;
   byId("json").disabled = byId("markdown").disabled = !chat.messages.length;
-  byId("new").disabled = writing !== null;
+  byId("new").disabled = byId("import").disabled = writing !== null;
 }
 
 function listConversations() {
@@ -107,16 +114,18 @@ async function answer() {
   };
   try {
     await fill(message, which, writing.signal, grown);
-    tell("The answer is complete.");
+    tell(message.calls ? "The target calls tools: write what they return." : "The answer is complete.");
   } catch (error) {
     if (error.name === "AbortError") tell("Stopped. What was written counts as said.");
     else if (error instanceof Failure) failed(message, error);
+    else if (error instanceof SyntaxError) refused(error);
     else throw error;
   } finally {
     writing = null;
-    follow(() => view.draw());
+    dropBroken(message);
     view.busy = false;
-    if (!message.content && !message.thoughts && !message.problem) which.messages.pop();
+    follow(() => view.draw());
+    if (!isSaid(message) && !message.problem) which.messages.pop();
     keep(which);
     offerButtons();
   }
@@ -131,14 +140,48 @@ function failed(message, error) {
   }
 }
 
+// The tools or the schema cannot be sent as they are.
+function refused(error) {
+  tell(`Tools and JSON: ${error.message}`, true);
+  byId("tools-panel").open = true;
+  document.querySelector("#calling [aria-invalid=true]")?.focus();
+}
+
+// Calls that broke off are none: a chat template could not show them.
+function dropBroken(message) {
+  if (message.calls && message.ended !== "tool_calls") {
+    message.calls = message.calls.filter((each) => isJson(each.arguments));
+    if (!message.calls.length) delete message.calls;
+  }
+}
+
 // Answers that are only a problem are no part of what was said.
+function isSaid(message) {
+  return message.role !== "assistant" || Boolean(message.content || message.thoughts || message.calls);
+}
+
 function dropProblems() {
-  chat.messages = chat.messages.filter((each) => each.content || each.thoughts);
+  chat.messages = chat.messages.filter(isSaid);
+}
+
+// The results of the calls of the last answer.
+function giveResults(results) {
+  if (writing !== null) return;
+  const { calls } = chat.messages.at(-1);
+  chat.messages.push(...calls.map(({ id, name }, at) => ({ role: "tool", name, call: id, content: results[at] })));
+  answer();
 }
 
 function send() {
   const text = byId("input").value;
   if (writing !== null || !text.trim()) return;
+  if (chat.messages.at(-1)?.calls) return tell("The target waits for what its tools return: send that first, or press Retry.", true);
+  try {
+    tools.members(chat.calling);
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+    return refused(error);
+  }
   byId("input").value = "";
   dropProblems();
   chat.messages.push({ role: "user", content: text });
@@ -152,11 +195,32 @@ function retry() {
   if (chat.messages.length) answer();
 }
 
+// What comes after the message is dropped, but for further results of the same answer's calls.
 function editMessage(at, text) {
-  if (writing !== null || !text.trim()) return;
-  chat.messages.length = at;
-  chat.messages.push({ role: "user", content: text });
+  const isResult = chat.messages[at].role === "tool";
+  if (writing !== null || !(text.trim() || isResult)) return;
+  let end = at + 1;
+  while (isResult && chat.messages[end]?.role === "tool") end += 1;
+  chat.messages.length = end;
+  chat.messages[at] = { ...chat.messages[at], content: text };
   answer();
+}
+
+// Begin a conversation with what a file holds.
+async function importFile(file) {
+  try {
+    const { messages, system, tools: given } = read(await file.text());
+    const which = store.begun();
+    which.messages = messages;
+    if (system) which.settings.system = system;
+    if (given.length) which.calling.tools = JSON.stringify(given, null, 2);
+    keep(which);
+    show(which);
+    tell(`${messages.length} messages are here.`);
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+    tell(`${file.name} is no conversation: ${error.message}`, true);
+  }
 }
 
 function refuseFiles(event, files) {
@@ -185,6 +249,12 @@ byId("sources").addEventListener("click", () => {
   if (localStorage.getItem("specpair.sources") === "shown") localStorage.removeItem("specpair.sources");
   else localStorage.setItem("specpair.sources", "shown");
   showSources();
+});
+byId("import").addEventListener("click", () => byId("file").click());
+byId("file").addEventListener("change", async () => {
+  const [file] = byId("file").files;
+  byId("file").value = ""; // so that the same file can be chosen again
+  if (file && writing === null) await importFile(file);
 });
 byId("json").addEventListener("click", () => saveJson(chat));
 byId("markdown").addEventListener("click", () => saveMarkdown(chat));

@@ -1,27 +1,32 @@
 // A message on the page.
 
+import { CallsView } from "./calls.js";
 import { make, visible } from "./dom.js";
 import { MarkdownView } from "./markdown.js";
 import { TokensView, legend } from "./tokens.js";
 
-const NAMES = { user: "You", assistant: "The target" };
+const NAMES = { user: "You", assistant: "The target", tool: "Result" };
 
 // The view of one message. `edit`: called with the new text of a message of the user's. `around`: is called with what
-// draws it anew, and calls that.
+// draws it anew, and calls that. `results`: called with the results of its calls, once the user sends them; null: they are
+// given.
 export class MessageView {
-  constructor(message, edit, around) {
+  constructor(message, edit, around, results = null) {
     this.message = message;
     this.around = around;
     this.thoughts = make("div", { className: "thoughts", dir: "auto" });
-    this.text = make("div", { className: message.role === "user" ? "plain" : "text", dir: "auto" });
-    this.markdown = message.role === "user" ? null : new MarkdownView(this.text);
+    this.text = make("div", { className: message.role === "assistant" ? "text" : "plain", dir: "auto" });
+    this.markdown = message.role === "assistant" ? new MarkdownView(this.text) : null;
+    this.calls = make("div");
+    this.byCall = new CallsView(this.calls, results);
     this.tokens = make("div", { className: "plain tokens", dir: "auto", hidden: true });
     this.detail = make("p", { className: "detail", "aria-live": "polite" });
     this.legend = make("div", { hidden: true }, legend(), this.detail);
     this.byToken = new TokensView(this.tokens, (nodes) => this.detail.replaceChildren(...nodes));
     this.foot = make("div", { className: "tools" });
-    this.node = make("article", { className: message.role, "aria-label": NAMES[message.role] });
-    this.node.append(make("h2", {}, NAMES[message.role]), this.thoughts, this.text, this.tokens, this.legend, this.foot);
+    const name = message.name ? `${NAMES[message.role]} of ${message.name}` : NAMES[message.role];
+    this.node = make("article", { className: message.role, "aria-label": name });
+    this.node.append(make("h2", {}, ...visible(name)), this.thoughts, this.text, this.tokens, this.legend, this.calls, this.foot);
     if (edit) this.foot.append(this.editButton(edit));
     this.drawn = 0; // the frame that is due
     this.draw();
@@ -29,6 +34,7 @@ export class MessageView {
 
   // Whether the answer is being written: a screen reader waits for its end.
   set busy(value) {
+    this.writing = value;
     this.node.setAttribute("aria-busy", String(value));
   }
 
@@ -58,7 +64,8 @@ export class MessageView {
       this.text.replaceChildren(...visible(content));
     } else this.markdown.update(content);
     this.thoughts.replaceChildren(...(thoughts ? ["thoughts: ", ...visible(thoughts)] : []));
-    if (this.message.role === "user") return;
+    this.byCall.update(this.message.calls ?? [], !this.writing);
+    if (this.message.role !== "assistant") return;
     const notes = [];
     if (continued) notes.push("This model has no chat template: it continues the text.");
     if (ended === "length") notes.push("Cut by a limit: see Max tokens.");

@@ -3,7 +3,8 @@
 const PREFIX = "specpair.chat.";
 const DEFAULTS = "specpair.settings";
 
-// All conversations, the latest first: `{id, changed, settings, messages: [{role, content, thoughts?, problem?}]}`.
+// All conversations, the latest first: `{id, changed, settings, calling, messages: [{role, content,
+// thoughts?, calls?, call?, problem?}]}`. `calls` are of an answer, `call` is the id of the one that a result is for.
 export function all() {
   const found = [];
   for (let at = 0; at < localStorage.length; at += 1) {
@@ -16,7 +17,7 @@ export function all() {
 // A conversation without messages, with the settings that were used last. It is kept once it is saved.
 export function begun() {
   const settings = JSON.parse(localStorage.getItem(DEFAULTS) ?? "{}");
-  return { id: crypto.getRandomValues(new Uint32Array(4)).join("-"), changed: Date.now(), settings, messages: [] };
+  return { id: crypto.getRandomValues(new Uint32Array(4)).join("-"), changed: Date.now(), settings, calling: {}, messages: [] };
 }
 
 // Keep a conversation. Returns false if the browser has no room for it.

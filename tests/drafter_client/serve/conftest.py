@@ -19,7 +19,8 @@ HELD = "#HELD#"  # behind it, the target waits until the test lets it go on
 
 
 class Held(Parrot):
-    """A parrot that can be made to wait in the middle of an answer."""
+    """A parrot that can be made to wait in the middle of an answer. `|||` parts its answers to one message of the
+    user's, the next ones of which follow results of tools."""
 
     def __init__(self) -> None:
         super().__init__(context=16384)
@@ -30,6 +31,10 @@ class Held(Parrot):
         if answered.endswith(HELD.encode()):
             assert self.go_on.wait(SECONDS), "the test did not let it go on"
         return super().logits_after(tokens)
+
+    def wanted(self, prompt: bytes) -> bytes:
+        answers = super().wanted(prompt).split(b"|||")
+        return answers[min(len(answers), prompt.rpartition(b"<user>")[2].count(b"<assistant>")) - 1]
 
 
 @pytest.fixture(scope="module")

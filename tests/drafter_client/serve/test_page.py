@@ -78,7 +78,7 @@ def test_a_message_is_edited_and_conversations_are_kept_and_exported(page: Any, 
     page.get_by_role("button", name="Ask again").click()
     page.locator("article.assistant").filter(has_text="two").wait_for()
     answered(page)
-    page.get_by_text("System prompt, sampling").click()
+    page.get_by_text("Settings").click()
     page.get_by_label("System prompt", exact=True).fill("Be brief")
     page.get_by_label("Temperature").fill("0.5")
     page.get_by_role("button", name="New conversation").focus()  # the field changes when it is left
@@ -125,7 +125,7 @@ def test_the_drafter_goes_away_in_the_middle_and_comes_back(page: Any, parrot: H
 
 
 def test_each_token_is_shown_by_its_source(page: Any) -> None:
-    page.get_by_text("System prompt, sampling").click()
+    page.get_by_text("Settings").click()
     page.get_by_label("Told of tokens").select_option("decisions")
     page.get_by_role("button", name="Sources").click()
     ask(page, "<b>two\u202e words")
@@ -147,7 +147,7 @@ def test_each_token_is_shown_by_its_source(page: Any) -> None:
 def test_what_the_pair_does_is_shown_as_it_happens(page: Any) -> None:
     page.get_by_text("What the pair does").click()
     page.locator("#condition").filter(has_text="ready; 0 texts under way, 0 waiting").wait_for()
-    page.get_by_text("System prompt, sampling").click()
+    page.get_by_text("Settings").click()
     page.get_by_label("Mode").select_option("remote")
     page.get_by_label("Draft tokens").fill("4")
     ask(page, "drafted and verified, " * 20)
@@ -182,6 +182,15 @@ def test_it_is_used_with_the_keyboard_alone_and_on_a_narrow_screen(page: Any) ->
     page.keyboard.press("Escape")
     assert page.get_by_role("button", name="New conversation").is_hidden()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_open_panels_leave_half_of_the_height_to_the_conversation(page: Any) -> None:
+    for name in ("Settings", "Tools and JSON", "What the pair does"):
+        page.get_by_text(name).click()
+    for width, height, share in ((1280, 900, 0.5), (1000, 900, 0.5), (390, 844, 0.4)):
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.locator("#messages").bounding_box()["height"] >= share * height
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_colours_follow_the_system_until_they_are_chosen(page: Any) -> None:

@@ -1,5 +1,6 @@
 """The page of `drafter serve` in each of its states, as axe-core sees it."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from tests.accessibility import assert_accessible
 from tests.drafter_client.serve.conftest import HELD, Held
 from tests.drafter_client.serve.page_steps import MARKDOWN, answered, ask
+from tests.specpair.openai_api.parrot import ADD, LOOK, TOOLS
 
 pytestmark = pytest.mark.engine("browser")
 
@@ -18,9 +20,9 @@ def an_answer(page: Any) -> None:
 
 
 def sources(page: Any) -> None:
-    page.get_by_text("System prompt, sampling").click()
+    page.get_by_text("Settings").click()
     page.get_by_label("Told of tokens").select_option("decisions")
-    page.get_by_text("System prompt, sampling").click()
+    page.get_by_text("Settings").click()
     page.get_by_role("button", name="Sources").click()
     an_answer(page)
     page.locator(".tokens .token").first.hover()
@@ -29,7 +31,7 @@ def sources(page: Any) -> None:
 def live_panel(page: Any) -> None:
     page.get_by_text("What the pair does").click()
     page.locator("#condition").filter(has_text="ready").wait_for()
-    page.get_by_text("System prompt, sampling").click()
+    page.get_by_text("Settings").click()
     page.get_by_label("Mode").select_option("remote")
     page.get_by_label("Draft tokens").fill("4")
     ask(page, "drafted and verified, " * 20)
@@ -38,7 +40,26 @@ def live_panel(page: Any) -> None:
 
 
 def settings(page: Any) -> None:
-    page.get_by_text("System prompt, sampling").click()
+    page.get_by_text("Settings").click()
+
+
+def calls(page: Any) -> None:
+    page.get_by_text("Tools and JSON").click()
+    page.select_option("#form", "json_schema")
+    page.fill("#schema", '{"type": "object"}')
+    page.fill("#tools", json.dumps(TOOLS))
+    ask(page, f"{LOOK}{ADD}|||done")
+    answered(page, "The target calls tools")
+    page.fill("#tools", "[")
+
+
+def results(page: Any) -> None:
+    page.get_by_text("Tools and JSON").click()
+    page.fill("#tools", json.dumps(TOOLS))
+    ask(page, f"{LOOK}|||done")
+    answered(page, "The target calls tools").get_by_role("button", name="Send the result").click()
+    page.locator("article.assistant").filter(has_text="done").wait_for()
+    answered(page)
 
 
 def an_edit(page: Any) -> None:
@@ -53,10 +74,10 @@ def several_conversations(page: Any) -> None:
 
 
 def a_refusal(page: Any) -> None:
-    page.get_by_text("System prompt, sampling").click()
+    page.get_by_text("Settings").click()
     page.get_by_label("Mode").select_option("fused")  # this verifier does not draft
     ask(page, "refused")
-    page.locator(".problem").wait_for()
+    page.locator("article .problem").wait_for()
     page.complaints.clear()
 
 
@@ -66,6 +87,8 @@ STATES: dict[str, Callable[[Any], None]] = {
     "sources": sources,
     "live panel": live_panel,
     "settings": settings,
+    "calls": calls,
+    "results": results,
     "an edit": an_edit,
     "several conversations": several_conversations,
     "a refusal": a_refusal,
