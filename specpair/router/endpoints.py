@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
@@ -57,7 +58,7 @@ class RouterEndpoints:
         body = await read_body(request, _MOST_BYTES, _PATIENCE)
         asked = partial(messages.parse, NodeRequest)(body)
         node = self._fleet.join(NodeSpec(asked.url, asked.model, asked.weight, asked.hourly_price), asked.ttl)
-        return JsonReply(self._info(node).body())
+        return JsonReply(self._info(node, None).body())
 
     async def remove_node(self, request: Request) -> Response:
         """Take a node out (`?url=`). Its texts go on elsewhere. It needs the key for registration."""
@@ -68,9 +69,13 @@ class RouterEndpoints:
         return JsonReply(LeftResponse(url=url, left=True).body())
 
     async def get_nodes(self, request: Request) -> Response:
-        """The nodes: state, load, latency, tokens, price."""
+        """The nodes: state, load, latency, tokens, price.
+
+        If the request names sessions, also how many of them each node has, as far as this router remembers.
+        `/models/NAME/nodes` shows the nodes of one model.
+        """
         self._gate.admit(request)
-        return JsonReply(NodesResponse(nodes=[self._info(each) for each in self._fleet.nodes]).body())
+        return self.nodes_reply(request, None)
 
     async def get_stats(self, request: Request) -> Response:
         """What was done since the start, by model."""
@@ -119,7 +124,15 @@ class RouterEndpoints:
         )
         return told, {}
 
-    def health_reply(self, model: str | None) -> Response:
+    def nodes_reply(self, request: Request, model: str | None) -> Response:
+        """The reply to `/nodes` for one model, or for all."""
+        sessions = request.query_params.getlist("session")
+        at = Counter(self._forwarding.sessions.node(each) for each in {*sessions})
+        nodes = [each for each in self._fleet.nodes if model in (None, each.model or each.spec.model)]
+        shown = [self._info(each, at[each] if sessions else None) for each in nodes]
+        return JsonReply(NodesResponse(nodes=shown).body())
+
+    def health_reply(self, request: Request, model: str | None) -> Response:
         """The reply to `/health` for one model."""
         told, headers = self.health(model)
         return JsonReply(told.body(), 200 if told.status == "ready" else 503, headers)
@@ -136,9 +149,9 @@ class RouterEndpoints:
         if not _same(sent, self._register_key.get_secret_value()):
             raise Unauthorized("the key that was sent is not the router's key for registration: check it")
 
-    def _info(self, node: Node) -> NodeInfo:
+    def _info(self, node: Node, named_sessions: int | None) -> NodeInfo:
         pace, price, told = node.pace, node.spec.hourly_price, node.health
-        expires = node.expires
+        expires, now = node.expires, self._fleet.clock()
         return NodeInfo(
             url=node.name,
             status=node.status,
@@ -150,7 +163,7 @@ class RouterEndpoints:
             slots=None if node.info is None else node.info.rows,
             weight=node.weight,
             hourly_price=price,
-            leaves_in=None if expires is None else round(max(0.0, expires - self._fleet.clock()), 1),
+            leaves_in=None if expires is None else round(max(0.0, expires - now), 1),
             sessions=None if told is None else told.sessions,
             texts=node.texts,
             waiting=node.waiting,
@@ -159,6 +172,8 @@ class RouterEndpoints:
             failures=node.failures,
             latency_ms=_latency(node.latencies),
             round_trip_ms=round(1e3 * node.link, 3) if node.links else None,
+            looked_ago=None if node.looked_at is None else round(now - node.looked_at, 1),
+            named_sessions=named_sessions,
             generated_tokens=pace.tokens,
             tokens_per_second=_rounded(pace.tokens_per_second),
             price_per_million_tokens=None if price is None else _rounded(pace.price(price)),

@@ -67,6 +67,11 @@ class NodeInfo(Response):
     failures: Failures
     latency_ms: Latency | None = None
     round_trip_ms: Annotated[Milliseconds | None, Field(description="The shortest of the last looks.")] = None
+    looked_ago: Annotated[Amount | None, Field(description="Seconds since the last look while it was ready.")] = None
+    named_sessions: Annotated[
+        Count | None,
+        Field(description="Of the sessions that the request names, those that are there; null: it names none."),
+    ] = None
     generated_tokens: Generated
     tokens_per_second: Pace = None
     price_per_million_tokens: Price = None

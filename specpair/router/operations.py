@@ -18,7 +18,7 @@ models. If no node can serve a request, the error is `bad_gateway` (502), `model
 
 STATE = tuple(each for each in state.state_operations(ALWAYS) if each.path != "/usage")  # that is joined from the nodes
 NODES = (
-    Operation("GET", "/nodes", RouterEndpoints.get_nodes, "nodes", NodesResponse, ALWAYS),
+    Operation("GET", "/nodes", RouterEndpoints.get_nodes, "nodes", NodesResponse, ALWAYS, parameters=("session",)),
     Operation(
         "POST",
         "/nodes",
@@ -64,6 +64,8 @@ _NODE: Json = {
     "failures": 0,
     "latency_ms": {"p50": 4.1, "p95": 9.8},
     "round_trip_ms": 0.4,
+    "looked_ago": 0.3,
+    "named_sessions": 1,
     "generated_tokens": 36_000,
     "tokens_per_second": 100.0,
     "price_per_million_tokens": 4.1667,
@@ -109,7 +111,13 @@ SERVICE = built.Service(
             "required": True,
             "description": "The node's URL, as /nodes lists it.",
             "schema": {"type": "string"},
-        }
+        },
+        "session": {
+            "name": "session",
+            "in": "query",
+            "description": "The id of a session whose node is wanted. May be given several times.",
+            "schema": {"type": "array", "items": {"type": "string"}},
+        },
     },
     refine=lambda schemas: None,
 )

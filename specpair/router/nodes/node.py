@@ -50,6 +50,7 @@ class Node:
     in_a_row: int = 0  # failures
     out_until: float = float("-inf")
     links: deque[float] = field(default_factory=lambda: deque(maxlen=_LINKS))
+    looked_at: float | None = None  # when the last of them was measured
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))  # to the begin of the reply
     pace: Pace = field(default_factory=Pace)
 
@@ -116,6 +117,11 @@ class Node:
     def latency(self, share: float) -> float:
         """Seconds to the begin of a reply: the quantile `share` of the last requests, at least one."""
         return quantile(self.latencies, share)
+
+    def looked(self, seconds: float, now: float) -> None:
+        """Note that it has answered a look that it is ready, after this time."""
+        self.links.append(seconds)
+        self.looked_at = now
 
     def answered(self, seconds: float) -> None:
         """Note that it has begun to reply to a request after this time."""

@@ -145,7 +145,7 @@ class Watch:
         """Ask a node how it is, and what it serves if that may have changed. Raises NodeLost."""
         asked = self._fleet.clock()
         status, content = await self._get(pool, b"/health")
-        took = self._fleet.clock() - asked
+        answered = self._fleet.clock()
         try:
             health = HealthResponse.model_validate_json(content)
         except ValidationError:
@@ -154,7 +154,7 @@ class Watch:
             return Look(refusal=_ACCESS.get(health.access, _NO_ACCESS))
         if health.status != "ready":
             return Look(health)
-        node.links.append(took)
+        node.looked(answered - asked, answered)
         if health.identity is None or (node.info is not None and node.identity == health.identity):
             return Look(health, node.info)
         try:

@@ -1,7 +1,7 @@
 """The entrance of every request: the router's own endpoints, or a node."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,11 +33,11 @@ class Entrance:
         gate: Gate,
         passing: Passing,
         failures: Failures,
-        health: Callable[[str | None], Response],
+        of_model: Mapping[str, Callable[[Request, str | None], Response]],
     ) -> None:
-        """`health`: the reply to `/health`, of the nodes of one model or of all."""
+        """`of_model`: by path, replies about the nodes of one model."""
         self._app, self._gate, self._passing = app, gate, passing
-        self._failures, self._health = failures, health
+        self._failures, self._of_model = failures, of_model
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -66,8 +66,8 @@ class Entrance:
     async def _serve(self, request: Request, send: Send, what: Asked, body: bytes) -> None:
         forwarding, method = self._passing.forwarding, request.method
         reply: Response
-        if what.path == "/health":
-            reply = self._health(what.model)
+        if method in ("GET", "HEAD") and what.path in self._of_model:
+            reply = self._of_model[what.path](request, what.model)
         elif method == "POST" and what.path == "/verify/batch":
             reply = await verify_batch(forwarding, request, what, body)
         elif method == "GET" and what.model is None and what.path in JOINED:

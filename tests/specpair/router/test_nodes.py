@@ -130,6 +130,20 @@ def test_a_node_with_another_vocabulary_or_model_is_not_taken(nodes: list[StubNo
         router.until_seen("away", "ready")  # an upgrade of all
 
 
+def test_the_nodes_of_one_model_and_of_named_sessions(nodes: list[StubNode]) -> None:
+    with routing(*nodes) as router:
+        http = router.http
+        for number in range(4):
+            http.post("/models/toy/prefill", json={}, headers={"X-Session-Id": f"s{number}"})
+        told = http.get("/models/toy/nodes", params={"session": ["s0", "s1", "s2", "s3", "unknown"]}).json()["nodes"]
+        assert [each["url"] for each in told] == [nodes[0].url, nodes[1].url]
+        assert [each["named_sessions"] for each in told] == [len(nodes[0].sessions), len(nodes[1].sessions)]
+        assert all(each["looked_ago"] >= 0 and each["round_trip_ms"] > 0 for each in told)
+        assert len(http.get("/nodes").json()["nodes"]) == 3
+        assert all("named_sessions" not in each for each in http.get("/nodes").json()["nodes"])
+        assert http.get("/models/none/nodes").json() == {"nodes": []}
+
+
 REGISTER: dict[str, Any] = {"register_key": SecretStr("join"), "api_key": SecretStr("ours")}
 JOIN = {"Authorization": "Bearer join"}
 
