@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
 import httpx
@@ -59,6 +59,13 @@ class Observer(Protocol):
         `stats`: the statistics of the text, complete when the context is left.
         `settings`: the options of the text.
         """
+
+
+class TextUnderWay(NamedTuple):
+    """A text that is being generated, and where."""
+
+    session_id: str
+    address: Address  # of its verifier
 
 
 class Pair:
@@ -121,6 +128,7 @@ class Pair:
         self._clock = clock
         self._observer, self._on_prompt = observer, on_prompt
         self._generations: WeakSet[Generation] = WeakSet()
+        self._writing: dict[str, VerifierClient] = {}  # by session id, of the texts under way
         self._closed = False
         self._renderer = Renderer()  # of chat templates
         self._outages = Outages(patience, on_outage, start_patience=start_patience)
@@ -211,6 +219,16 @@ class Pair:
             return self._verifiers.states
         outage, present = self.outage, self._pairing.present
         return [VerifierState(present.address, "" if outage is None else outage.why, present.selection.link)]
+
+    @property
+    def texts_under_way(self) -> list[TextUnderWay]:
+        """The texts that are being generated. May be asked for in any thread."""
+        return [TextUnderWay(session_id, client.address) for session_id, client in self._writing.copy().items()]
+
+    def connection_to(self, address: Address) -> VerifierClient:
+        """A client for one of `verifiers` with a connection of its own, which stays there and waits for nothing. It is
+        the caller's to close."""
+        return self._client.another(address, alone=True)
 
     @property
     def start_patience(self) -> float:
@@ -347,6 +365,8 @@ class Pair:
             if drafter is not None and paired.drafting.warm:
                 text.read = paired.drafting.warm[place.number].begun
             place.client.move_to(paired.address)
+            self._writing[text.session_id] = place.client
+            stack.callback(self._writing.pop, text.session_id)
             yield from TextRun(
                 place.client,
                 drafter,

@@ -68,6 +68,7 @@ def run_serve(options: argparse.Namespace) -> int:
             tool_style=style_named(options.tool_style),
             registration=registration,
             feed=feed,
+            token_price=options.token_price,
         )
         on_failure.pop_all()
     drafter = f", {pair.draft_model} drafts" if pair.draft_model else ""

@@ -15,6 +15,10 @@ from drafter_client.serve import operations
 from drafter_client.serve.live.endpoints import LiveEndpoints
 from drafter_client.serve.live.feed import Feed
 from drafter_client.serve.live.messages import PairState
+from drafter_client.serve.network.messages import NetworkNode
+from drafter_client.serve.network.view import DRAFTER as DRAFTER_NODE
+from drafter_client.serve.network.watch import PAUSE as NETWORK_PAUSE
+from drafter_client.serve.network.watch import NetworkFeed, Own
 from drafter_client.serve.texts import RETRY_AFTER, PairSource
 from drafter_client.serve.watch import PAUSE, VerifierWatch
 from specpair.anthropic_api.endpoints import MessageEndpoints
@@ -61,6 +65,8 @@ def create_app(
     look_every: float = PAUSE,
     registration: Registration | None = None,
     feed: Feed | None = None,
+    token_price: float | None = None,
+    network_every: float = NETWORK_PAUSE,
 ) -> FastAPI:
     """The application in front of `pair`, which generates `texts` texts at a time.
 
@@ -76,6 +82,8 @@ def create_app(
     `look_every`: seconds between looks at the verifier.
     `registration`: with a router.
     `feed`: an observer of the pair, for what its page shows of texts under way; None: it shows nothing of them.
+    `token_price`: what a million tokens of the verifier cost; None: unknown.
+    `network_every`: seconds between looks at the network, while its page shows that.
 
     The pair is closed with the application.
     """
@@ -100,12 +108,14 @@ def create_app(
                     await registration.stop()
                 pair.wait_no_more()
                 await asyncio.to_thread(watch.close)
+                await asyncio.to_thread(network.end)
                 await asyncio.to_thread(pair.close)
                 source.close()
                 endpoints.close()
 
     def stop() -> None:
         happens.close()
+        network.close()
         pair.wait_no_more()
 
     def state() -> PairState:
@@ -117,6 +127,18 @@ def create_app(
             texts=endpoints.places.taken,
             waiting=endpoints.places.waiting,
         )
+
+    def own() -> Own:
+        node = NetworkNode(
+            name=DRAFTER_NODE,
+            kind="drafter",
+            status=condition().status,
+            why=why(pair),
+            model=pair.draft_model,
+            texts=endpoints.places.taken,
+            waiting=endpoints.places.waiting,
+        )
+        return Own(node, passed.accounts.generated_tokens)
 
     def condition() -> Condition:
         if draining.begun:
@@ -141,6 +163,7 @@ def create_app(
         return HealthResponse(status=found.status, model=pair.target.name, reason=why(pair)), found.headers
 
     happens = feed or Feed()
+    network = NetworkFeed(pair, own, token_price, network_every)
     draining = Draining(drain, lambda: inf if endpoints.places.taken + endpoints.places.waiting else 0.0)
     source = PairSource(pair, options, texts, queue, MOST_BYTES, draining, passed)
     endpoints = Endpoints(source, tool_style)
@@ -151,7 +174,7 @@ def create_app(
     operation.add_to(app, operations.MESSAGE_OPERATIONS, MessageEndpoints(source, endpoints))
     operation.add_to(app, operations.TOKEN_OPERATIONS, TokenEndpoints(source, endpoints.prompts))
     operation.add_to(app, operations.STATE, StateEndpoints(passed, counted.registry, condition, health, metrics_open))
-    operation.add_to(app, operations.LIVE, LiveEndpoints(passed, happens, state))
+    operation.add_to(app, operations.LIVE, LiveEndpoints(passed, happens, network, state))
     page = StaticFiles("drafter_client.serve", "page")
     page.add_to(app)
     Failures("drafter", form_of).add_to(app)

@@ -2,8 +2,9 @@
 
 from functools import cache
 
-from drafter_client.serve.live.endpoints import LiveEndpoints
+from drafter_client.serve.live.endpoints import NETWORK, TEXTS, LiveEndpoints
 from drafter_client.serve.live.messages import PairRound, PairState, TextCounts, TextEnded
+from drafter_client.serve.network.messages import Network
 from specpair.anthropic_api import schemas as anthropic_schemas
 from specpair.anthropic_api.examples import EXAMPLES as ANTHROPIC
 from specpair.anthropic_api.operations import message_operations
@@ -44,8 +45,15 @@ LIVE = (
         LiveEndpoints.watch_pair,
         "operation",
         None,
-        (*ALWAYS, errors.Overloaded),
-        events=(("state", PairState), ("round", PairRound), ("counts", TextCounts), ("ended", TextEnded)),
+        (*ALWAYS, errors.InvalidRequest, errors.Overloaded),
+        parameters=("of",),
+        events=(
+            ("state", PairState),
+            ("round", PairRound),
+            ("counts", TextCounts),
+            ("ended", TextEnded),
+            ("network", Network),
+        ),
         last=(),
     ),
 )
@@ -65,8 +73,22 @@ _LIVE_EVENTS = (
         '{"text":1,"at_ms":859.0,"mode":"remote","generated":8,"rounds":1,"drafted":6,"accepted":6}',
     ),
     ("ended", '{"text":1,"finish_reason":"length","why":""}'),
+    (
+        "network",
+        '{"nodes":[{"name":"drafter","kind":"drafter","status":"ready","model":"stdlib-target-q4_0","texts":1,"waiting":0},'
+        '{"name":"http://10.0.0.1:8000","kind":"verifier","status":"ready","model":"stdlib-target-q8_0","slots":8,'
+        '"texts":3,"waiting":0,"own_texts":1,"tokens_per_second":96.4,"price_per_million_tokens":0.6}],'
+        '"links":[{"near":"drafter","far":"http://10.0.0.1:8000","round_trip_ms":0.41,"age_s":1.2}],'
+        '"generated_tokens":5200,"price_per_million_tokens":0.6,"cost":0.00312}',
+    ),
 )
 
+_OF: Json = {
+    "name": "of",
+    "in": "query",
+    "description": "What is told of: texts (the events state, round, counts, ended), or the network (network).",
+    "schema": {"type": "string", "enum": [TEXTS, NETWORK], "default": TEXTS},
+}
 SERVICE = built.Service(
     title=TITLE,
     description=_DESCRIPTION,
@@ -77,7 +99,7 @@ SERVICE = built.Service(
         {**state.RESPONSES, **OPENAI.responses, **ANTHROPIC.responses},
         {**OPENAI.events, **ANTHROPIC.events, "/events": _LIVE_EVENTS},
     ),
-    parameters=PARAMETERS,
+    parameters={**PARAMETERS, "of": _OF},
     refine=anthropic_schemas.refine,
 )
 

@@ -7,27 +7,36 @@ from starlette.responses import Response
 
 from drafter_client.serve.live.feed import Feed
 from drafter_client.serve.live.messages import PairState
+from drafter_client.serve.network.watch import NetworkFeed
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.replies.event_bytes import COMMENT, event_bytes
 from specpair.http_service.replies.event_feed import Reader
-from specpair.http_service.replies.event_stream import EventStream
+from specpair.http_service.replies.event_stream import HEARTBEAT, EventStream
+from specpair.protocol.errors import InvalidRequest
 
+TEXTS, NETWORK = "texts", "network"  # what a reader may ask for
 LOOK = 2.0  # seconds of silence after which the state is looked at
 
 
 class LiveEndpoints:
     """The endpoint as a method."""
 
-    def __init__(self, gate: Gate, feed: Feed, state: Callable[[], PairState]) -> None:
-        self._gate, self._feed, self._state = gate, feed, state
+    def __init__(self, gate: Gate, feed: Feed, network: NetworkFeed, state: Callable[[], PairState]) -> None:
+        self._gate, self._feed, self._network, self._state = gate, feed, network, state
 
     async def watch_pair(self, request: Request) -> Response:
         """What the pair does, as it happens: its state, rounds and counts of its texts. No text and no token is told.
 
+        With `?of=network`, the network instead: the verifiers, a router before them, and the links, every few seconds.
         The stream ends with the service. An event may be missing where a reader is slow.
         """
         self._gate.admit(request)
+        of = request.query_params.get("of", TEXTS)
+        if of not in (TEXTS, NETWORK):
+            raise InvalidRequest(f"of must be {TEXTS} or {NETWORK}, not {of[:100]!r}", param="of")
         reader = Reader[bytes]()
+        if of == NETWORK:
+            return EventStream(_network_events(reader), held=self._network.heard_by(reader))
         return EventStream(_events(reader, self._state), held=self._feed.heard_by(reader))
 
 
@@ -39,3 +48,8 @@ async def _events(reader: Reader[bytes], state: Callable[[], PairState]) -> Asyn
             yield event_bytes(found.model_dump_json().encode(), "state")
             told = found
         yield b"".join(await reader.next(LOOK)) or COMMENT
+
+
+async def _network_events(reader: Reader[bytes]) -> AsyncIterator[bytes]:
+    while not reader.closed:
+        yield b"".join(await reader.next(HEARTBEAT)) or COMMENT
