@@ -157,6 +157,10 @@ class PairSource:
             retry_after=RETRY_AFTER,
         )
 
+    def away(self) -> str:
+        outage = self._pair.outage
+        return "" if outage is None else f"the verifier is away for {outage.seconds:.0f} s: {outage.why}"
+
     def most_texts(self) -> int:
         return self._texts
 

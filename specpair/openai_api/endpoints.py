@@ -204,6 +204,7 @@ class Endpoints:
             message.continuous_usage,
             answer,
             partial(of_tools, document=message.document) if "grammar" in keeps else None,
+            self._source.away,
         )
         texts = await self._open(wanted, caller)
         return Choices(order, texts, began, int(time.time()))

@@ -49,6 +49,7 @@ class Order:
     answer: AnswerForm = PLAIN  # how the texts are read
     # How an error of their grammar is told, where that is one of calls, which the request did not name.
     of_calls: Callable[[InvalidRequest], InvalidRequest] | None = None
+    away: Callable[[], str] = str  # `TextSource.away`
 
 
 class Choices:
@@ -100,7 +101,7 @@ class Choices:
         try:
             async with aclosing(self.chunks(again)) as chunks:
                 async for chunk in chunks:
-                    yield comment(self.prompt_progress) if chunk is None else event_bytes(chunk.json_bytes())
+                    yield self.silence if chunk is None else event_bytes(chunk.json_bytes())
         except SpecPairError as error:
             yield FORM.last_event(error)
             return
@@ -165,7 +166,12 @@ class Choices:
         return self._order.prompt_tokens
 
     @property
-    def prompt_progress(self) -> PromptProgress | None:
+    def silence(self) -> bytes:
+        """A comment for a reader that hears nothing: the verifier is away, or how much of the prompts is read."""
+        return comment(self._prompt_progress, self._order.away())
+
+    @property
+    def _prompt_progress(self) -> PromptProgress | None:
         """How much of the prompts is read, of all those that are being read; None: all is read."""
         unread = [progress for text in self._texts if (progress := text.prompt_progress) is not None]
         return PromptProgress(sum(each.read for each in unread), sum(each.of for each in unread)) if unread else None

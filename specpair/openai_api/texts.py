@@ -128,6 +128,9 @@ class TextSource(Protocol):
     def wait_over(self, waited: float) -> SpecPairError | None:
         """Why a text that has waited `waited` seconds for its place should wait no longer; None: it may."""
 
+    def away(self) -> str:
+        """In words, that the verifier behind this service is away, for how long, and why; empty: it is there."""
+
     def most_texts(self) -> int:
         """How many texts are generated at a time."""
 

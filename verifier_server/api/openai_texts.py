@@ -57,6 +57,9 @@ class VerifierSource:
     def wait_over(self, waited: float) -> SpecPairError | None:
         return None
 
+    def away(self) -> str:
+        return ""
+
     def most_texts(self) -> int:
         models = self._service.loader.loaded()
         slots = models.engine.info.slots

@@ -16,10 +16,8 @@ const SAID = {
 };
 
 export class LivePanel {
-  // `onState`: called with each state of the service, or with null when it cannot be reached.
-  constructor(panel, onState) {
+  constructor(panel) {
     this.panel = panel;
-    this.onState = onState;
     this.rounds = [];
     this.points = []; // share of draft tokens accepted, and tokens a round, between two counts
     this.counts = new Map(); // the last ones of each text
@@ -32,10 +30,7 @@ export class LivePanel {
   listen() {
     this.abort?.abort();
     this.abort = new AbortController();
-    const lost = (failure) => {
-      if (failure) this.say(failure.message);
-      this.onState(null);
-    };
+    const lost = (failure) => this.say(failure?.message ?? "The service stops.");
     follow("events", this.abort.signal, (name, data) => this.take(name, data), lost);
   }
 
@@ -45,7 +40,6 @@ export class LivePanel {
       this.say(`${SAID[data.status] ?? data.status}; ${texts}${data.reason ? ` (${data.reason})` : ""}`);
       const drafter = data.draft_model ? `${data.draft_model} drafts` : "nothing drafts on this machine";
       byId("pair").replaceChildren(...visible(`${data.model}; ${drafter}`));
-      this.onState(data);
     } else if (name === "round") {
       this.rounds = [...this.rounds, data].slice(-KEPT);
     } else if (name === "counts") this.count(data);

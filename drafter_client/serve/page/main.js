@@ -109,9 +109,10 @@ async function answer() {
   view.busy = true;
   tell("The target writes…");
   const grown = (silence) => {
-    if (silence) tell(`The target reads: ${silence}`);
+    hear(message, silence);
     view.grow();
   };
+  const seconds = setInterval(() => message.away && view.grow(), 1000); // so that the wait is seen to last
   try {
     await fill(message, which, writing.signal, grown);
     tell(message.calls ? "The target calls tools: write what they return." : "The answer is complete.");
@@ -122,6 +123,8 @@ async function answer() {
     else throw error;
   } finally {
     writing = null;
+    clearInterval(seconds);
+    delete message.away;
     dropBroken(message);
     view.busy = false;
     follow(() => view.draw());
@@ -138,6 +141,19 @@ function failed(message, error) {
     byId("options").open = true;
     byId("key").focus();
   }
+}
+
+// What the stream of an answer says in silence: that the prompt is being read, or that the verifier is away.
+function hear(message, silence) {
+  const [, seconds, why] = /^the verifier is away for (\d+) s: (.*)$/s.exec(silence) ?? [];
+  if (why !== undefined) {
+    if (!message.away) tell(`Waiting for the verifier (${why}). The answer goes on when it is back.`, true);
+    message.away = { since: message.away?.since ?? Date.now() - 1000 * Number(seconds), why };
+  } else if (message.away) {
+    message.waited = (message.waited ?? 0) + (Date.now() - message.away.since) / 1000;
+    delete message.away;
+    tell("The verifier is back: the answer goes on.");
+  } else if (silence) tell(`The target reads: ${silence}`);
 }
 
 // The tools or the schema cannot be sent as they are.
@@ -285,9 +301,7 @@ window.addEventListener("storage", (event) => {
   if (event.key?.startsWith("specpair.chat.")) listConversations();
 });
 byId("live").append(...panelParts());
-new LivePanel(byId("live"), (state) => {
-  if (writing !== null && state?.status === "verifier_away") tell("The verifier is away: the answer goes on when it is back.", true);
-});
+new LivePanel(byId("live"));
 useTheme(byId("theme"));
 show(chat);
 showModel();

@@ -53,7 +53,7 @@ export class MessageView {
   draw() {
     cancelAnimationFrame(this.drawn);
     this.drawn = 0;
-    const { content, thoughts, problem, ended, timings, continued } = this.message;
+    const { content, thoughts, problem, ended, timings, continued, away, waited } = this.message;
     const byToken = Boolean(this.showsTokens && this.message.tokens?.length);
     this.text.hidden = this.thoughts.hidden = byToken;
     this.tokens.hidden = this.legend.hidden = !byToken;
@@ -69,9 +69,14 @@ export class MessageView {
     const notes = [];
     if (continued) notes.push("This model has no chat template: it continues the text.");
     if (ended === "length") notes.push("Cut by a limit: see Max tokens.");
+    if (waited) notes.push(`The verifier was away for ${waited.toFixed(0)} s; then the answer went on.`);
     if (timings?.predicted_per_second) notes.push(`${timings.predicted_per_second.toFixed(1)} tokens/s`);
     if (timings?.draft_n) notes.push(`${timings.draft_n_accepted} of ${timings.draft_n} draft tokens accepted`);
     const shown = notes.map((each) => make("span", {}, each));
+    if (away) {
+      const seconds = Math.max(0, (Date.now() - away.since) / 1000).toFixed(0);
+      shown.push(make("strong", { className: "problem" }, ...visible(`waiting for the verifier (${away.why}) … ${seconds} s`)));
+    }
     if (problem) shown.push(make("strong", { className: "problem" }, ...visible(problem)));
     this.foot.replaceChildren(...shown);
   }

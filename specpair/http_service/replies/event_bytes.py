@@ -1,6 +1,7 @@
 """Server-sent events and comments as bytes."""
 
 from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.terminal_text import one_line
 
 COMMENT = b":\n\n"
 
@@ -10,6 +11,12 @@ def event_bytes(data: bytes, name: str = "") -> bytes:
     return (b"event: %s\n" % name.encode() if name else b"") + b"data: %s\n\n" % data
 
 
-def comment(progress: PromptProgress | None) -> bytes:
-    """A comment for a reader that hears nothing else. `progress`: of the prompt that is being read, if one is."""
+def comment(progress: PromptProgress | None, away: str = "") -> bytes:
+    """A comment for a reader that hears nothing else.
+
+    `progress`: of the prompt that is being read, if one is.
+    `away`: what is waited for beyond the service, if something is.
+    """
+    if away:
+        return b": %s\n\n" % one_line(away).encode()
     return COMMENT if progress is None else progress.comment()

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from starlette.requests import Request
 from starlette.responses import Response
 
-from specpair.http_service.replies.event_bytes import comment, event_bytes
+from specpair.http_service.replies.event_bytes import event_bytes
 from specpair.http_service.replies.event_stream import EventStream, unless_disconnected
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.generation import Choices, MakeTexts, anew
@@ -95,7 +95,7 @@ async def _events(choices: Choices, make: MakeTexts, writer: Writer, names: Name
                 yield event.bytes()
             async for chunk in chunks:
                 if chunk is None:
-                    yield comment(choices.prompt_progress)
+                    yield choices.silence
                 for event in writer.silent() if chunk is None else writer.take(chunk):
                     yield event.bytes()
     except SpecPairError as error:
