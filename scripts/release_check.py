@@ -1,11 +1,13 @@
-"""Builds the sdist and the wheel of this checkout into dist/ and checks them. `make dist` runs it.
+"""Builds sdists and wheels of both distributions into dist/ and checks them. `make dist` runs it.
 
     python scripts/release_check.py
 
-The wheel is built from the sdist. Both must hold every file of the shipped packages that git tracks, and no other. Then
-the wheel is installed into two empty environments in another folder: with all extras, and with `client` alone, which
-must bring no llama.cpp. The commands of the first write a text there. So does the drafter of the second, by lookup.
-Each must be the text that the commands of the checkout write.
+`specpair-core` has the code. Its wheel is built from its sdist. Both must hold every file of the shipped packages that
+git tracks, and no other. `specpair` has none, and requires the first.
+
+Then the wheels are installed into two empty environments in another folder: `specpair` without any extra, and
+`specpair-core` with `client` alone, which must bring no llama.cpp. The commands of the first write a text there. So
+does the drafter of the second, by lookup. Each must be the text that the commands of the checkout write.
 
 The first environment gets a copy of the llama.cpp that is installed here, so that nothing is compiled, whatever options
 llama.cpp was built with. pip installs all else that the wheel asks for.
@@ -31,7 +33,8 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
-NAME = "specpair"
+CODE, WHOLE = "specpair-core", "specpair"  # the distributions
+WHOLE_PROJECT = ROOT / "deploy" / "packages" / "specpair"
 ENGINE = "llama_cpp_python"
 LEFT_OUT = {"backends/llama_cpp/build.cmake", "models/README.md"}  # files of packages that only a checkout needs
 PROMPT, TOKENS = "def main():", 40
@@ -69,21 +72,31 @@ def faults(found: set[str], wanted: set[str]) -> list[str]:
     ]
 
 
-def build() -> list[Path]:
-    """Build the sdist, and the wheel from it. Returns both paths."""
+def build() -> None:
+    """Build the sdist of both distributions, and the wheel from each, into dist/."""
     shutil.rmtree(DIST, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "build", "--outdir", DIST], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    return sorted(DIST.iterdir())
+    _build(ROOT)
+    with TemporaryDirectory() as folder:  # a build leaves files beside its pyproject.toml
+        _build(Path(shutil.copytree(WHOLE_PROJECT, Path(folder, WHOLE))))
 
 
-def install(wheel: Path, extra: str, environment: Path) -> None:
-    """Make an environment with the wheel and what it needs with an extra."""
+def _build(project: Path) -> None:
+    run: list[str | Path] = [sys.executable, "-m", "build", "--outdir", DIST]
+    subprocess.run(run, cwd=project, check=True, stdout=subprocess.DEVNULL)
+
+
+def built(distribution: str) -> list[Path]:
+    """The wheel and the sdist of a distribution in dist/."""
+    return sorted(DIST.glob(f"{distribution.replace('-', '_')}-[0-9]*"), key=lambda path: path.suffix != ".whl")
+
+
+def install(environment: Path, *wanted: str) -> None:
+    """Make an environment with what pip is to install, and with this one's copy of llama.cpp where `specpair` is."""
     venv.create(environment, with_pip=True)
-    if extra == "all":
+    if any(each.startswith(f"{WHOLE} ") for each in wanted):
         _copy_engine(environment)
     python = _path("scripts", environment) / "python"
-    wanted = f"{NAME}[{extra}] @ {wheel.as_uri()}"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", wanted], cwd=environment.parent, check=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], cwd=environment.parent, check=True)
 
 
 def _copy_engine(environment: Path) -> None:
@@ -139,24 +152,28 @@ def _path(kind: str, environment: Path) -> Path:
 
 def main() -> None:
     wanted, names = expected(), packages()
-    built = build()
-    for path in built:
+    build()
+    for path in built(CODE):
         if wrong := faults(shipped(path, names), wanted):
             raise SystemExit("\n".join(f"dist: {path.name}: {fault}" for fault in wrong))
         print(f"dist: {path.relative_to(ROOT)}, {path.stat().st_size / 1e6:.1f} MB: {len(wanted)} files, as tracked")
-    [wheel] = (path for path in built if path.suffix == ".whl")
+    for path in built(WHOLE):
+        if found := shipped(path, names):
+            raise SystemExit(f"dist: {path.name} has code: {sorted(found)[0]}")
+        print(f"dist: {path.relative_to(ROOT)}: no code, as it should be")
+    (code, _), (whole, _) = built(CODE), built(WHOLE)
     here = text_of(Path(sys.prefix), Path(sys.prefix), ROOT)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        whole, client = folder / "whole", folder / "client"
-        install(wheel, "all", whole)
-        _compare(f"{wheel.name}, installed in another folder,", text_of(whole, whole, folder), here)
-        install(wheel, "client", client)
+        all_of_it, client = folder / "whole", folder / "client"
+        install(all_of_it, f"{WHOLE} @ {whole.as_uri()}", f"{CODE} @ {code.as_uri()}")
+        _compare(f"{whole.name}, installed in another folder,", text_of(all_of_it, all_of_it, folder), here)
+        install(client, f"{CODE}[client] @ {code.as_uri()}")
         if list(_path("platlib", client).glob("llama_cpp*")):
-            raise SystemExit(f"dist: {NAME}[client] installs llama.cpp")
+            raise SystemExit(f"dist: {CODE}[client] installs llama.cpp")
         subprocess.run([_path("scripts", client) / "drafter", "--help"], check=True, stdout=subprocess.DEVNULL)
-        looked_up = text_of(whole, client, folder, "--backend", "ngram", "--mode", "remote")
-        _compare(f"{NAME}[client], without llama.cpp,", looked_up, here)
+        looked_up = text_of(all_of_it, client, folder, "--backend", "ngram", "--mode", "remote")
+        _compare(f"{CODE}[client], without llama.cpp,", looked_up, here)
 
 
 def _compare(what: str, there: str, here: str) -> None:

@@ -3,8 +3,10 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
+DISTRIBUTION = "specpair-core"  # which has the code and the extras; `specpair` requires it, and has neither
 _FOLDER = Path(__file__).resolve().parent.parent
 EXTRAS = {  # the modules that each extra brings; what all parts need is no extra
     "client": ("httpx", "httpcore", "socksio", "prompt_toolkit", "jinja2", "yaml"),
@@ -45,8 +47,16 @@ def extras_named(first: str = "") -> Iterator[None]:
         raise
 
 
-# What these tools leave in an environment, which then has no pip; and the command of each that makes it anew.
-_TOOLS = {"pipx_metadata.json": "pipx install --force", "uv-receipt.toml": "uv tool install --force"}
+# An environment of another tool than pip has no pip of its own. By the file that the tool leaves in the environment:
+# the command that installs there. deploy/packages/deb.py writes the last one.
+_UV = "{variables}uv pip install --python {python} {what}"
+_TOOLS = {
+    "pipx_metadata.json": "{variables}pipx runpip {name} install {what}",
+    "uv-receipt.toml": _UV,
+    "debian-package": (
+        "sudo apt install python3-pip && sudo {variables}python3 -m pip --python {python} install {what}"
+    ),
+}
 
 
 def installing(extra: str, folder: Path = _FOLDER, environment: Path = Path(sys.prefix)) -> str:
@@ -54,12 +64,22 @@ def installing(extra: str, folder: Path = _FOLDER, environment: Path = Path(sys.
 
     `environment`: the folder of this Python environment.
     """
-    for file, command in _TOOLS.items():
-        if (environment / file).is_file():
-            return f"{command} 'specpair[all,{extra}]'"
     file = f"requirements/{extra}.txt"
     if (folder / file).is_file():
         what = f"-r {file}"
     else:
-        what = f"-e '.[{extra}]'" if (folder / "requirements.txt").is_file() else f"'specpair[{extra}]'"
-    return f"{sys.executable} -m pip install {what}"
+        what = f"-e '.[{extra}]'" if (folder / "requirements.txt").is_file() else f"'{DISTRIBUTION}[{extra}]'"
+    return pip_install(what, environment=environment)
+
+
+def pip_install(what: str, variables: str = "", environment: Path = Path(sys.prefix)) -> str:
+    """The command that does what `pip install WHAT` does, in an environment that may have no pip.
+
+    `variables`: assignments that the command needs, as a shell reads them.
+    """
+    command = next((command for file, command in _TOOLS.items() if (environment / file).is_file()), "")
+    if not command:
+        command = "{variables}{python} -m pip install {what}" if find_spec("pip") else _UV
+    return command.format(
+        variables=f"{variables} " if variables else "", name=environment.name, python=sys.executable, what=what
+    )

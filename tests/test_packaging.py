@@ -12,11 +12,13 @@ import pytest
 from packaging.requirements import Requirement
 
 from models.gguf_file import read_gguf
-from specpair.extras import EXTRAS, MissingExtra, extras_named, installing
+from scripts.release_check import CODE, WHOLE_PROJECT
+from specpair.extras import DISTRIBUTION, EXTRAS, MissingExtra, extras_named, installing, pip_install
 from tests.paths import PACKAGES, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 RANGES = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
+WHOLE = tomllib.loads((WHOLE_PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BOTH_ENDS = {
     "llguidance",
     "markdown_it",  # rich brings it
@@ -91,6 +93,22 @@ def test_all_is_what_make_setup_installs() -> None:
     assert _names(["", *Requirement(line).extras]) == {pin.name for pin in _pins("requirements.txt")}
 
 
+def test_specpair_is_the_code_with_all_that_a_user_needs_and_its_commands() -> None:
+    assert CODE == DISTRIBUTION == PROJECT["name"] and WHOLE["name"] == "specpair"
+    [whole] = map(Requirement, WHOLE["dependencies"])
+    assert (whole.name, whole.extras, _version(whole)) == (CODE, {"all"}, PROJECT["version"])
+    for key in ("version", "description", "license", "authors", "requires-python", "scripts"):
+        assert WHOLE[key] == PROJECT[key], key
+    extras = {name: [f"{CODE}[{name}]"] for name in RANGES}
+    assert WHOLE["optional-dependencies"] == {
+        name: lines for name, lines in extras.items() if name not in ("", "all", "client", "server", "llama", "hub")
+    }
+
+
+def test_the_code_alone_brings_no_engine_and_nothing_that_compiles() -> None:
+    assert _names([""]) == {"numpy", "pydantic", "pydantic-settings", "rich", "llguidance"}
+
+
 @pytest.mark.parametrize("extra", ["torch", "mlx", "plots", "parquet", "cloudwatch"])
 def test_a_list_of_its_own_has_what_the_extra_has(extra: str) -> None:
     assert _names([extra]) <= {pin.name for pin in _pins(f"requirements/{extra}.txt")}
@@ -127,16 +145,33 @@ def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_p
         listed = name in ("torch", "mlx", "plots", "parquet", "cloudwatch", "vllm")
         here = f"-r requirements/{name}.txt" if listed else f"-e '.[{name}]'"
         assert installing(name) == f"{sys.executable} -m pip install {here}"
-        assert installing(name, tmp_path) == f"{sys.executable} -m pip install 'specpair[{name}]'"
+        assert installing(name, tmp_path) == f"{sys.executable} -m pip install 'specpair-core[{name}]'"
 
 
 @pytest.mark.parametrize(
     ("file", "command"),
-    [("pipx_metadata.json", "pipx install --force"), ("uv-receipt.toml", "uv tool install --force")],
+    [
+        ("pipx_metadata.json", "{variables}pipx runpip specpair install {what}"),
+        ("uv-receipt.toml", "{variables}uv pip install --python {python} {what}"),
+        (
+            "debian-package",
+            "sudo apt install python3-pip && sudo {variables}python3 -m pip --python {python} install {what}",
+        ),
+    ],
 )
-def test_extras_of_a_program_of_its_own_are_installed_by_its_tool(tmp_path: Path, file: str, command: str) -> None:
-    (tmp_path / file).touch()
-    assert installing("llama", tmp_path, tmp_path) == f"{command} 'specpair[all,llama]'"
+def test_in_an_environment_without_pip_its_tool_installs(tmp_path: Path, file: str, command: str) -> None:
+    environment = tmp_path / "specpair"
+    environment.mkdir()
+    (environment / file).touch()
+    for variables in ("", "CFLAGS=-g"):
+        expected = command.format(variables=variables and "CFLAGS=-g ", python=sys.executable, what="x==1")
+        assert pip_install("x==1", variables, environment) == expected
+    assert installing("llama", tmp_path, environment) == pip_install("'specpair-core[llama]'", "", environment)
+
+
+def test_without_pip_and_without_its_tool_s_file_uv_installs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("specpair.extras.find_spec", lambda name: None)
+    assert pip_install("x==1", "", tmp_path) == f"uv pip install --python {sys.executable} x==1"
 
 
 def test_missing_package_of_an_extra_is_named_with_it_and_others_are_not() -> None:

@@ -31,6 +31,7 @@ from backends.shipped_models import DEFAULT_DRAFT
 from specpair.engines.backend import Entry
 from specpair.engines.errors import BackendError, EngineCrash
 from specpair.engines.load_options import LoadOptions
+from specpair.extras import pip_install
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 120.0  # seconds for a child, which usually takes one second
@@ -173,9 +174,10 @@ def repair_command(option: str = "") -> str:
     `option`: a further one for CMake.
     """
     given = f"'-DLLAVA_BUILD=OFF {option}'" if option else "-DLLAVA_BUILD=OFF"
-    flags = f"CFLAGS=-fno-dse CXXFLAGS=-fno-dse CMAKE_ARGS={given}"
     options = "--force-reinstall --no-deps --no-cache-dir --no-binary llama-cpp-python"
-    return f"{flags} {sys.executable} -m pip install {options} llama-cpp-python=={_version()}"
+    return pip_install(
+        f"{options} llama-cpp-python=={_version()}", f"CFLAGS=-fno-dse CXXFLAGS=-fno-dse CMAKE_ARGS={given}"
+    )
 
 
 def _cause(signal_name: str, processor: str) -> str:

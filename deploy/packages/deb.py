@@ -1,10 +1,11 @@
 """Builds a .deb for Debian or Ubuntu: both ends in an environment of their own, units, settings, completions, manuals.
 
-    .venv/bin/python -m deploy.packages.deb [--engine WHEEL] [--python PYTHON] [--output FOLDER]
+    python3 -m deploy.packages.deb [--engine WHEEL] [--python PYTHON] [--output FOLDER]
 
-Needs dpkg-deb. The package is for the Python of the distribution that it is built on. Without `--engine`, llama.cpp is
-compiled for the kinds of processors that it knows, of which the best is chosen when it runs: 10 minutes on 2 cores.
-`deploy/packages/try_deb.sh` installs and removes the package in a clean root.
+Needs what `apt install python3-pip build-essential` brings. The package is for the Python of the distribution that it
+is built on. Without `--engine`, llama.cpp is compiled for the kinds of processors that it knows, of which the best is
+chosen when it runs: 10 minutes on 2 cores. `deploy/packages/trials/deb.sh` builds, installs and removes the package in
+clean roots.
 """
 
 import argparse
@@ -14,6 +15,8 @@ import shutil
 import subprocess
 import tomllib
 import zipfile
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,6 +27,8 @@ HOME = Path("opt/specpair")
 COMMANDS = ("drafter", "verifier", "specpair")
 SETTINGS = tuple(sorted(path.name for path in DEBIAN.glob("*.env")))  # in /etc/specpair, each a unit's
 SCRIPTS = ("postinst", "prerm", "postrm")
+MARKER = "debian-package"  # in the environment: by it, specpair/extras.py names a command that installs there
+PROGRAMS = {"dpkg-deb": "dpkg", "c++": "build-essential", "make": "build-essential"}  # and Debian's packages of them
 # -fno-dse: scripts/compiler_options.py says why.
 OPTIONS = (
     f"-DLLAVA_BUILD=OFF '-DCMAKE_PROJECT_llama.cpp_INCLUDE={ROOT}/backends/llama_cpp/build.cmake' "
@@ -64,10 +69,15 @@ def unit(text: str) -> str:
 
 
 def build(engine: Path | None, python: str, output: Path) -> Path:
-    """Build the package. Returns its path. Raises subprocess.CalledProcessError where a program fails."""
+    """Build the package. Returns its path.
+
+    Raises SystemExit where a program is missing, subprocess.CalledProcessError where one fails.
+    """
+    if wanting := missing(python):
+        raise SystemExit(f"deb: packages are missing to build with: apt install {' '.join(wanting)}")
     with TemporaryDirectory() as temporary:
         tree = Path(temporary) / "tree"
-        _environment(tree, engine or _engine(Path(temporary)), python)
+        _environment(tree, engine or _engine(Path(temporary), python), python)
         _commands(tree)
         _files(tree)
         (tree / "DEBIAN").mkdir()
@@ -85,10 +95,24 @@ def build(engine: Path | None, python: str, output: Path) -> Path:
     return next(output.glob(f"specpair_{version()}_*.deb"))
 
 
-def _engine(folder: Path) -> Path:
+def missing(python: str) -> list[str]:
+    """Debian's packages that are missing to build with; `python`: the distribution's Python."""
+    wanting = {package for program, package in PROGRAMS.items() if shutil.which(program) is None}
+    if subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode:
+        wanting.add("python3-pip")
+    return sorted(wanting)
+
+
+def changelog(day: datetime) -> str:
+    """Debian's own changelog, which names the version; what changed stands in the project's, beside it."""
+    text = (DEBIAN / "changelog.in").read_text(encoding="utf-8")
+    return text.replace("@version@", version()).replace("@day@", format_datetime(day))
+
+
+def _engine(folder: Path, python: str) -> Path:
     """The wheel of llama.cpp, compiled for all kinds of processors."""
     [wanted] = (line for line in _pins() if line.startswith("llama-cpp-python=="))
-    command = ["python3", "-m", "pip", "wheel", "--no-deps", "--no-cache-dir", "--no-binary", "llama-cpp-python"]
+    command = [python, "-m", "pip", "wheel", "--no-deps", "--no-cache-dir", "--no-binary", "llama-cpp-python"]
     subprocess.run([*command, "-w", folder, wanted], env=os.environ | {"CMAKE_ARGS": OPTIONS}, check=True)
     return next(folder.glob("llama_cpp_python-*.whl"))
 
@@ -102,7 +126,7 @@ def _environment(tree: Path, engine: Path, python: str) -> None:
     """The environment with all packages in the versions that were tested together, as if it were in its place."""
     home = tree / HOME
     subprocess.run([python, "-m", "venv", "--without-pip", home], check=True)
-    pip = ["python3", "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet", "--no-compile"]
+    pip = [python, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet", "--no-compile"]
     with TemporaryDirectory() as folder:
         pins = Path(folder) / "requirements.txt"
         pins.write_text("\n".join(line for line in _pins() if not line.startswith("llama-cpp-python")))
@@ -114,7 +138,8 @@ def _environment(tree: Path, engine: Path, python: str) -> None:
         if script.is_file() and not script.is_symlink():
             data = script.read_bytes()
             script.write_bytes(data.replace(str(tree).encode(), b""))
-    for path in packages.glob("specpair-*.dist-info/direct_url.json"):
+    _write(home / MARKER, "This environment is part of the Debian package specpair.\n")
+    for path in packages.glob("specpair_core-*.dist-info/direct_url.json"):
         path.unlink()  # it names the folder where this was built
     for path in packages.rglob("*.so*"):
         path.chmod(0o644)
@@ -165,8 +190,10 @@ def _files(tree: Path) -> None:
     (tree / "etc/specpair").chmod(0o755)
     documents = tree / "usr/share/doc/specpair"
     _write(documents / "copyright", (DEBIAN / "copyright").read_text(encoding="utf-8"))
-    _write(documents / "changelog", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
-    _compress(documents / "changelog")
+    _write(documents / "changelog", changelog(datetime.now(UTC)))
+    _write(documents / "CHANGELOG.md", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    for name in ("changelog", "CHANGELOG.md"):
+        _compress(documents / name)
     _write(tree / "usr/share/lintian/overrides/specpair", (DEBIAN / "lintian-overrides").read_text(encoding="utf-8"))
 
 

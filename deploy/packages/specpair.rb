@@ -1,11 +1,11 @@
-# For Homebrew, in a tap of your own. The project has no public address yet: name where the sdist of `make dist` lies,
-# and its sum.
+# For Homebrew, in a tap of your own. The project has no public address yet: name where the sdist specpair_core-0.1.0.tar.gz
+# of `make dist` lies, and its sum. pip compiles llama.cpp with Metal meanwhile, which takes some minutes.
 class Specpair < Formula
   include Language::Python::Virtualenv
 
   desc "Speculative decoding between two machines"
   homepage "https://example.org/specpair"
-  url "https://example.org/specpair/specpair-0.1.0.tar.gz"
+  url "https://example.org/specpair/specpair_core-0.1.0.tar.gz"
   sha256 "0000000000000000000000000000000000000000000000000000000000000000"
   license "Apache-2.0"
 

@@ -15,6 +15,8 @@ from drafter_client.chat.session import Chat, Terminated, modes_of
 from drafter_client.cli.shared_steps import check_draft_n, check_encoding, pair_of, served_options
 from specpair.protocol.errors import NoChatTemplate
 
+_CAN_CHAT = "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF"  # small, and the drafter that the catalogue has for it, too
+
 
 def run_chat(options: argparse.Namespace) -> int:
     """Chat until the user leaves. Returns the exit status. Raises what ended a chat without a terminal."""
@@ -23,7 +25,10 @@ def run_chat(options: argparse.Namespace) -> int:
     with pair_of(options, waits=True) as pair, _told_by_sigterm():
         check_draft_n(pair, options)
         if not pair.target.chat_template:
-            raise NoChatTemplate("the target model has no chat template: serve an instruct model")
+            raise NoChatTemplate(
+                f"the target model {pair.target.name} has no chat template: serve an instruct model; the verifier "
+                f"fetches one by its name: verifier -hf {_CAN_CHAT}"
+            )
         Chat(
             pair,
             served_options(options),

@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-DISTRIBUTION = "specpair"
+from specpair.extras import DISTRIBUTION
 
 
 def installed() -> str:

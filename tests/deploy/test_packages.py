@@ -22,7 +22,7 @@ FORMULA = (FOLDER / "specpair.rb").read_text(encoding="utf-8")
 
 
 def test_versions_licences_and_words_are_the_projects() -> None:
-    assert f"pkgver={PROJECT['version']}\n" in PKGBUILD and f"/specpair-{PROJECT['version']}.tar.gz" in FORMULA
+    assert f"pkgver={PROJECT['version']}\n" in PKGBUILD and f"/specpair_core-{PROJECT['version']}.tar.gz" in FORMULA
     assert f"license=({PROJECT['license']})" in PKGBUILD and f'license "{PROJECT["license"]}"' in FORMULA
     assert f'pkgdesc="{PROJECT["description"]}"' in PKGBUILD
     [described] = re.findall(r'desc "(.*)"', FORMULA)
@@ -81,7 +81,10 @@ def test_settings_that_debian_s_files_show_exist() -> None:
         assert shown and {each.lower() for each in shown} <= {*known, "host"}  # the verifier's address is uvicorn's
 
 
-@pytest.mark.parametrize("script", ["debian/postinst", "debian/prerm", "debian/postrm", "try_deb.sh"])
+@pytest.mark.parametrize(
+    "script",
+    ["debian/postinst", "debian/prerm", "debian/postrm", "trials/clean_root.sh", "trials/deb.sh", "trials/tool.sh"],
+)
 def test_shells_read_the_scripts(script: str) -> None:
     path = FOLDER / script
-    subprocess.run(["bash" if "try" in script else "sh", "-n", path], check=True)
+    subprocess.run(["bash" if "trials" in script else "sh", "-n", path], check=True)

@@ -1,6 +1,5 @@
 """Settings from the environment and from flags. A bad setting is refused in one line that names it."""
 
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.command_line.options.setting_fields import names_of
 from specpair.command_line.parser import flag
+from specpair.command_line.version import installed
 from specpair.engines.load_options import LoadOptions
 from verifier_server.flags import from_environment, from_flags
 from verifier_server.options import OPTIONS
@@ -247,7 +247,7 @@ def test_help_has_groups_and_examples_but_no_test_engine(
 def test_version_flag_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         from_flags(["--version"], {})
-    assert caught.value.code == 0 and capsys.readouterr().out == f"verifier {version('specpair')}\n"
+    assert caught.value.code == 0 and capsys.readouterr().out == f"verifier {installed()}\n"
 
 
 WORKERS = "sessions and their KV caches live in one process"

@@ -128,6 +128,7 @@ def test_a_model_without_a_chat_template_is_refused(drafter: Command) -> None:
     with serving() as verifier:
         ran = drafter("chat", "--verifier", verifier.url, *TOY, stdin=b"x\n")
     assert (ran.status, ran.out) == (1, "") and "no chat template: serve an instruct model" in ran.err
+    assert "verifier -hf Qwen/" in ran.err  # what it can be told at once, and fetches
 
 
 def test_input_that_is_no_text_is_refused(drafter: Command, url: str) -> None:
