@@ -69,7 +69,7 @@ def network(
         if not seen.router and token_price is not None:
             paid[name] = token_price, (seen.health and seen.health.generated_tokens) or 0
         for node in seen.nodes or ():
-            nodes.append(_behind_router(node, rates, token_price))
+            nodes.append(_behind_router(node, each.own_texts, rates, token_price))
             age = None if node.looked_ago is None else node.looked_ago + now - seen.at
             links.append(NetworkLink(near=name, far=node.url, round_trip_ms=node.round_trip_ms, age_s=_age(age)))
             if (price := nodes[-1].price_per_million_tokens) is not None:
@@ -105,7 +105,8 @@ def _node(name: str, behind: Behind, rates: Rates, token_price: float | None) ->
     )
 
 
-def _behind_router(node: NodeInfo, rates: Rates, token_price: float | None) -> NetworkNode:
+def _behind_router(node: NodeInfo, own_texts: int, rates: Rates, token_price: float | None) -> NetworkNode:
+    """`own_texts`: of this service that are at the router."""
     there = node.status in ("ready", "overloaded", "draining")
     price = node.price_per_million_tokens
     return NetworkNode(
@@ -117,7 +118,7 @@ def _behind_router(node: NodeInfo, rates: Rates, token_price: float | None) -> N
         slots=node.slots,
         texts=node.texts if there else None,
         waiting=node.waiting if there else None,
-        own_texts=node.named_sessions,
+        own_texts=node.named_sessions if own_texts else 0,
         tokens_per_second=rates.of(node.url) if there else None,
         price_per_million_tokens=token_price if price is None else price,
     )

@@ -7,6 +7,7 @@ import { isJson } from "./calls.js";
 import { read, saveJson, saveMarkdown } from "./export.js";
 import { LivePanel, panelParts } from "./live.js";
 import { MessageView } from "./message.js";
+import { NetworkPanel } from "./network.js";
 import * as settings from "./settings.js";
 import * as store from "./store.js";
 import { useTheme } from "./theme.js";
@@ -302,6 +303,7 @@ window.addEventListener("storage", (event) => {
 });
 byId("live").append(...panelParts());
 new LivePanel(byId("live"));
+new NetworkPanel(byId("network"));
 useTheme(byId("theme"));
 show(chat);
 showModel();
