@@ -50,6 +50,7 @@ FLOORS = {
         ["selftest"],
         ["process"],
         ["api/openapi", "api"],
+        ["live"],
         ["generation", "observability"],
         ["engine"],
     ],

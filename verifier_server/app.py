@@ -21,6 +21,7 @@ from specpair.http_service.hosts import Hosts, read_hosts
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.origins import Origins, read_origins
+from specpair.http_service.replies.static_files import StaticFiles
 from specpair.http_service.shutdown import stop_signals
 from specpair.openai_api.answers.options import style_named
 from specpair.openai_api.endpoints import Endpoints
@@ -29,6 +30,7 @@ from verifier_server.api import entrance, operations
 from verifier_server.api.openai_texts import VerifierSource
 from verifier_server.api.openapi import document
 from verifier_server.flags import from_environment
+from verifier_server.live.endpoints import LiveEndpoints
 from verifier_server.process.open_files import allow_files
 from verifier_server.process.workers import refuse_workers
 from verifier_server.service import GRACE, Service
@@ -97,14 +99,14 @@ def create_app(
     service.texts_full = lambda: endpoints.places.full
     registry, metrics_open = service.metrics.registry, settings.metrics_open
     state = StateEndpoints(gate, registry, service.condition, lambda: (service.health(), {}), metrics_open)
-    operations.add_to(app, state, endpoints, source)
+    operations.add_to(app, state, LiveEndpoints(service), endpoints, source)
+    page = StaticFiles("verifier_server", "page")
+    page.add_to(app)
     app.add_middleware(HeadRequests)
     entrance.add_to(app, stopping=lambda: service.stopping)
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
     hosts = Hosts(read_hosts(settings.allowed_hosts), settings.key("allowed_hosts"))
-    app.add_layers(
-        gate, origins, hosts, service.metrics, [each.path for each in operations.OPERATIONS], settings.access_log
-    )
+    app.add_layers(gate, origins, hosts, service.metrics, [*document.SERVICE.paths, *page.paths], settings.access_log)
     return app
 
 

@@ -25,7 +25,7 @@ from specpair.protocol.service_responses import HealthResponse, ModelInfo, Vocab
 from specpair.protocol.times import milliseconds
 from specpair.speculation.draft import Draft
 from specpair.speculation.sampling import gumbel
-from verifier_server.engine.observer import EngineState
+from verifier_server.engine.observer import EngineObservers, EngineState
 from verifier_server.engine.port import AWAY_WAIT, TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.accounting import Accounting
@@ -35,6 +35,7 @@ from verifier_server.generation.grammar_compiler import GrammarCompiler
 from verifier_server.generation.prompts import P, aside, encode_parts, encode_text, make_session, with_ids
 from verifier_server.generation.verify import Verifying, implicit
 from verifier_server.loading import Loader
+from verifier_server.observability.engine_feed import EngineFeed
 from verifier_server.observability.engine_metrics import EngineMetrics
 from verifier_server.observability.gauges import VerifierGauges
 from verifier_server.observability.text_log import log_text
@@ -67,6 +68,7 @@ class Service:
         self.accounting = Accounting(self.gate.accounts)
         self.engine_client = EngineClient()
         self.metrics = ServiceMetrics(self._model_name, by_key=settings.metrics_by_key)
+        self.feed = EngineFeed(clock)
         self.draining = Draining(settings.drain_seconds, lambda: self.sessions.text_under_way())
         self.sessions = SessionTable(
             time.monotonic,
@@ -84,7 +86,7 @@ class Service:
             self.engine_client.deliver,
             backend,
             draft,
-            partial(EngineMetrics, self.metrics, self._ended),
+            lambda model_name: EngineObservers(EngineMetrics(self.metrics, self._ended, model_name), self.feed),
         )
         gauges = VerifierGauges(self._model_name, self.condition, self.sessions, self._engine_state)
         self.metrics.registry.register(gauges)
@@ -100,6 +102,7 @@ class Service:
         """Begin to stop: open requests have `GRACE` seconds to finish; then they get an error."""
         if not self.stopping:
             self.stopping = True
+            self.feed.close()
             asyncio.get_running_loop().call_later(GRACE, self._shut_down)
 
     def _shut_down(self) -> None:

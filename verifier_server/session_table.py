@@ -7,6 +7,7 @@ another session. A session opened without a key belongs to every caller that kno
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 from specpair.http_service.keys.access import Caller
@@ -50,6 +51,7 @@ class SessionTable:
         self._sessions: dict[tuple[str, str], Session] = {}
         self._latest: dict[str, tuple[str, str]] = {}  # owner and id of each caller's latest session
         self._callers: dict[tuple[str, str], dict[str, None]] = {}  # callers whose latest session it is, oldest first
+        self._numbers = count(1)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -148,11 +150,13 @@ class SessionTable:
             old.lease.request, old.lease.grace = new.lease.request, new.lease.grace
             return old
         self._admission.drop(old, self.clock())
+        new.lease.number = old.lease.number
         self._add(new)
         self._on_replaced(old, new)
         return new
 
     def _add(self, session: Session) -> None:
+        session.lease.number = session.lease.number or next(self._numbers)
         self._sessions[session.lease.owner, session.id] = session
         self._admission.add(session, self.clock())
 

@@ -48,6 +48,7 @@ class Lease:
     last_used: float = 0.0  # when it was looked up, or came to rest
     deleted: bool = False  # whether a request deleted it
     counted: int = 0  # how many of its tokens are counted in the usage of the key, or need not be
+    number: int = 0  # which session of the table it is, counted from 1; 0 before it is in one
 
 
 @dataclass(eq=False, slots=True)

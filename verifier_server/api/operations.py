@@ -17,6 +17,8 @@ from specpair.openai_api.tokens.endpoints import TokenEndpoints
 from specpair.openai_api.tokens.operations import token_operations
 from specpair.protocol import errors, messages, responses, service_responses
 from verifier_server.api import routes
+from verifier_server.live import messages as live
+from verifier_server.live.endpoints import LiveEndpoints
 
 _MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # errors while there is no model
 _ALWAYS: Errors = (*ALWAYS, errors.ShuttingDown)
@@ -155,14 +157,35 @@ RESPONSES = response_operations((*_ALWAYS, *_MODEL), _ENGINE)
 MESSAGES = message_operations((*_ALWAYS, *_MODEL), _ENGINE)
 TOKENS = token_operations((*_ALWAYS, *_MODEL), ())
 STATE = state_operations(_ALWAYS)
-OPERATIONS = (*_OWN, *TOKENS, *STATE, *OPENAI, *RESPONSES, *MESSAGES)
+LIVE = (
+    Operation(
+        "GET",
+        "/events",
+        LiveEndpoints.watch_verifier,
+        "operation",
+        None,
+        (*_ALWAYS, errors.Overloaded),
+        events=(
+            ("state", live.VerifierState),
+            ("sessions", live.ToldSessions),
+            ("usage", service_responses.UsageResponse),
+            ("passes", live.ToldPasses),
+            ("ended", live.ToldSessions),
+        ),
+        last=(),
+    ),
+)
+OPERATIONS = (*_OWN, *TOKENS, *STATE, *LIVE, *OPENAI, *RESPONSES, *MESSAGES)
 
 
-def add_to(app: FastAPI, state: StateEndpoints, openai_endpoints: Endpoints, source: TextSource) -> None:
+def add_to(
+    app: FastAPI, state: StateEndpoints, live_endpoints: LiveEndpoints, openai_endpoints: Endpoints, source: TextSource
+) -> None:
     """Register every endpoint but `/verify`, which `entrance` serves. `source`: of the texts of OpenAI's endpoints."""
     operation.add_to(app, (each for each in _OWN if each.endpoint is not routes.verify))
     operation.add_to(app, TOKENS, TokenEndpoints(source, openai_endpoints.prompts))
     operation.add_to(app, STATE, state)
+    operation.add_to(app, LIVE, live_endpoints)
     operation.add_to(app, OPENAI, openai_endpoints)
     operation.add_to(app, RESPONSES, ResponseEndpoints(source, openai_endpoints))
     operation.add_to(app, MESSAGES, MessageEndpoints(source, openai_endpoints))

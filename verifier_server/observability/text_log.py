@@ -10,16 +10,21 @@ def log_text(session: Session) -> None:
     """Log the text of a session that has ended, or that nobody continues. Nothing is logged for one without a token."""
     generated = len(session.tokens) - session.decided_from
     if generated:
-        request = session.lease.request
         LogLine(
             session.prompt_len,
             generated,
             session.seconds,
             session.drafted,
             session.accepted,
-            request.mode if isinstance(request, GenerateRequest) else "remote",
+            mode_of(session),
             _ended_by(session),
         ).log(session.id)
+
+
+def mode_of(session: Session) -> str:
+    """Who drafts for a session: remote, fused or target."""
+    request = session.lease.request
+    return request.mode if isinstance(request, GenerateRequest) else "remote"
 
 
 def _ended_by(session: Session) -> str:

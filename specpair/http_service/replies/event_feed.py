@@ -3,8 +3,8 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
 
 from specpair.protocol.errors import Overloaded
@@ -62,7 +62,7 @@ class Reader(Generic[T]):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[T] = deque(maxlen=MOST_WAITING)  # whose methods are atomic
-        self._came = asyncio.Event()
+        self._came, self._ended = asyncio.Event(), asyncio.Event()
         self.closed = False
 
     def put(self, item: T) -> None:
@@ -76,6 +76,12 @@ class Reader(Generic[T]):
         """End it. May be called from any thread."""
         self.closed = True
         self._wake()
+        self._soon(self._ended.set)
+
+    async def rest(self, seconds: float) -> None:
+        """Let more come for `seconds`. Returns at once when it is closed."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), seconds)
 
     async def next(self, seconds: float) -> list[T]:
         """All that has come, after at most `seconds` of silence, then nothing."""
@@ -90,5 +96,8 @@ class Reader(Generic[T]):
         return found
 
     def _wake(self) -> None:
+        self._soon(self._came.set)
+
+    def _soon(self, call: Callable[[], object]) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._came.set)
+            self._loop.call_soon_threadsafe(call)

@@ -155,6 +155,33 @@ _EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # by path: event names and 
         ("tokens", '{"position":7,"tokens":[13,222,1021],"sources":"bbb","text":", 100"}'),
         ("end", json.dumps(_TEXT, separators=(",", ":"))),
     ),
+    "/events": (
+        (
+            "state",
+            '{"status":"ready","reason":null,"progress":null,"began_at":1788000000.25,"identity":"' + _IDENTITY + '",'
+            '"sessions":3,"sessions_in_use":2,"most_sessions":1024,"most_waiting":256,"generated_tokens":4182,'
+            '"engine":{"waiting":1,"running":2,"slots":16,"slots_in_use":2,"cached_tokens":931,"kept_tokens":240,'
+            '"context_length":2048,"evictions":0}}',
+        ),
+        (
+            "sessions",
+            '{"sessions":[{"number":7,"session_id":"demo","key":"alice","mode":"remote","prompt_tokens":4,'
+            '"prompt_read":4,"generated":31,"most_tokens":40,"drafted":36,"accepted":25,"in_use":true,"resident":true,'
+            '"finish_reason":null,"took_ms":812.5}],"more":0}',
+        ),
+        ("usage", json.dumps(state.RESPONSES["UsageResponse"], separators=(",", ":"))),
+        (
+            "passes",
+            '{"passes":[{"ended_ms":91823.4,"took_ms":41.2,"queue_ms":0.2,"sessions":2,"tokens":11,"prefilled":0,'
+            '"judged":9,"accepted":7,"committed":9}]}',
+        ),
+        (
+            "ended",
+            '{"sessions":[{"number":7,"session_id":"demo","key":"alice","mode":"remote","prompt_tokens":4,'
+            '"prompt_read":4,"generated":40,"most_tokens":40,"drafted":45,"accepted":32,"in_use":true,"resident":false,'
+            '"finish_reason":"length","took_ms":1021.3}],"more":0}',
+        ),
+    ),
     "/sessions/{session_id}/stream": (
         ("tokens", '{"position":5,"tokens":[13,222,19],"sources":"ttt","own":true,"forward_ms":1.1}'),
         ("end", '{"total_tokens":8,"finish_reason":"length"}'),

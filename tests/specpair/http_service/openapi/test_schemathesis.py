@@ -26,7 +26,8 @@ CONFIG = Path(__file__).with_name("schemathesis.toml")
 KEY = "secret"
 STREAM = "stream_session"
 BUT_WATCH = ["--exclude-operation-id", "watch_pair"]  # a stream that ends with the service
-OWN = ["--exclude-path-regex", "^/v1/"]  # the operations of OpenAI and Anthropic are shared: the drafter is asked them
+# The operations of OpenAI and Anthropic are shared: the drafter is asked them. /events ends with the service.
+OWN = ["--exclude-path-regex", "^/(v1/|events$)"]
 # Texts that end at once. Opening, deleting and listing sessions are included, so that links lead to sessions.
 ENDING = Script(seed=2, end_bias=100.0)
 FEW = ["--phases", "examples,fuzzing", "--max-examples", "2"]

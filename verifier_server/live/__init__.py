@@ -1,0 +1,1 @@
+"""What a verifier does, told to pages as it happens."""

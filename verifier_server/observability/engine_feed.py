@@ -1,0 +1,52 @@
+"""What the engine does, for pages that listen; without one, nothing is made or kept."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from specpair.http_service.replies.event_feed import EventFeed
+from verifier_server.engine.observer import EngineObserver
+from verifier_server.sessions import Session
+
+
+class EnginePass(NamedTuple):
+    """One pass of the engine. Times are seconds."""
+
+    ended: float  # on the engine's clock
+    took: float
+    waited: float  # the longest that a request had waited for this pass, if it is its first one
+    sessions: int
+    tokens: int
+    prefilled: int  # of the tokens, those that were fed without being judged
+    judged: int  # draft tokens
+    accepted: int  # draft tokens
+    committed: int
+
+
+class EngineFeed(EventFeed[EnginePass | Session], EngineObserver):
+    """Hands passes, and sessions whose texts have ended, to its readers. The engine's thread tells of them."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: the engine's."""
+        super().__init__()
+        self._clock = clock
+        self._waited, self._judged, self._accepted, self._committed = 0.0, 0, 0, 0  # of the pass that is concluded
+
+    def waited(self, seconds: float) -> None:
+        if self.heard:
+            self._waited = max(self._waited, seconds)
+
+    def committed(self, session: Session, tokens: int, judged: int, accepted: int, since: float, first: bool) -> None:
+        if self.heard:
+            self._committed += tokens
+            self._judged += judged
+            self._accepted += accepted
+
+    def passed(self, sessions: int, tokens: int, prefilled: int, seconds: float) -> None:
+        if self.heard:
+            counts = self._judged, self._accepted, self._committed
+            self.put(EnginePass(self._clock(), seconds, self._waited, sessions, tokens, prefilled, *counts))
+            self._waited, self._judged, self._accepted, self._committed = 0.0, 0, 0, 0
+
+    def ended(self, session: Session, seconds: float) -> None:
+        if self.heard:
+            self.put(session)
