@@ -1,4 +1,4 @@
-"""The files of the page of `drafter serve`: what is served, and under which headers. No browser is needed."""
+"""The files of the pages of both services: what is served, and under which headers. No browser is needed."""
 
 import re
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from backends.scripted import ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
 from specpair.http_service.keys.access import DRAFTER, Access
@@ -16,16 +17,31 @@ from specpair.http_service.keys.key_store import KeyStore
 from tests.drafter_client.support import serving
 from tests.paths import ROOT
 from tests.specpair.openai_api.conftest import served
+from tests.verifier_server.conftest import LiveServer, settings
 
-FOLDERS = (ROOT / "drafter_client" / "serve" / "page", ROOT / "specpair" / "http_service" / "page")
-FILES = [path for folder in FOLDERS for path in sorted(folder.iterdir())]
-HEAVIEST = 300_000  # bytes of the page with all of its files
+FOLDERS = {"drafter": ROOT / "drafter_client" / "serve" / "page", "verifier": ROOT / "verifier_server" / "page"}
+SHARED = ROOT / "specpair" / "http_service" / "page"
+FILES = {name: [path for folder in (own, SHARED) for path in sorted(folder.iterdir())] for name, own in FOLDERS.items()}
+HEAVIEST = 300_000  # bytes of a page with all of its files
+KEY = "s3cret"
+
+
+@pytest.fixture(scope="module", params=FOLDERS)
+def service(request: pytest.FixtureRequest) -> str:
+    """Which service it is."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def http() -> Iterator[httpx.Client]:
+def http(service: str) -> Iterator[httpx.Client]:
     """A client of a service that wants a key, which is not sent."""
-    gate = Gate(Access(KeyStore("s3cret"), names=DRAFTER), Accounts())
+    if service == "verifier":
+        live = LiveServer(settings(api_key=KEY), ScriptedBackend())
+        live.wait_until_ready()
+        yield live.http
+        live.close()
+        return
+    gate = Gate(Access(KeyStore(KEY), names=DRAFTER), Accounts())
     with serving() as verifier:
         pair = Pair(verifier.url, DraftModel(Path("1"), "scripted"))
         app = create_app(pair, Options(), texts=1, queue=1, gate=gate)
@@ -42,11 +58,11 @@ def test_the_page_needs_no_key_and_runs_nothing_from_elsewhere(http: httpx.Clien
     assert http.get("/v1/models").status_code == 401
 
 
-def test_all_that_the_page_names_is_there(http: httpx.Client) -> None:
+def test_all_that_the_page_names_is_there(http: httpx.Client, service: str) -> None:
     named = set(re.findall(r'(?:href|src)="(page/[\w.]+)"', http.get("/").text))
-    for path in FILES:
+    for path in FILES[service]:
         named |= {f"page/{name}" for name in re.findall(r'from "\./([\w.]+)"', path.read_text(encoding="utf-8"))}
-    assert named == {f"page/{path.name}" for path in FILES} - {"page/index.html"}
+    assert named == {f"page/{path.name}" for path in FILES[service]} - {"page/index.html"}
     assert {http.get(f"/{name}").status_code for name in named} == {200}
     missing = http.get("/page/none.js")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
@@ -62,18 +78,24 @@ def test_what_a_browser_has_is_not_sent_again(http: httpx.Client) -> None:
     assert http.head("/").status_code == 200
 
 
-def test_what_the_pair_does_is_for_those_with_the_key(http: httpx.Client) -> None:
+def test_what_happens_is_for_those_with_the_key(http: httpx.Client) -> None:
     assert http.get("/events").status_code == 401
 
 
-def test_it_weighs_little() -> None:
-    assert sum(path.stat().st_size for path in FILES) < HEAVIEST
+def test_it_weighs_little(service: str) -> None:
+    assert sum(path.stat().st_size for path in FILES[service]) < HEAVIEST
 
 
-def test_no_text_is_read_as_html() -> None:
+def test_it_works_below_a_path(service: str) -> None:
+    """Behind a proxy that strips a prefix, every address has to be relative to the page."""
+    for path in FILES[service]:
+        assert re.findall(r'(?:href|src)="/|(?:ask|follow|fetch|stream)\(["`]/', path.read_text(encoding="utf-8")) == []
+
+
+def test_no_text_is_read_as_html(service: str) -> None:
     banned = re.compile(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc|https?://(?!www\.w3\.org/2000/svg)\w"
     )
-    for path in FILES:
+    for path in FILES[service]:
         if path.suffix != ".svg":
             assert banned.findall(path.read_text(encoding="utf-8")) == [], path.name
