@@ -13,8 +13,10 @@ from drafter_client.options import Options
 from specpair.engines.vocabulary import Vocabulary
 from specpair.openai_api.detokenizer import Detokenizer
 from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.acceptance.round_counts import draft_sources
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.draft import DraftSource
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 
 
@@ -25,6 +27,8 @@ class Token(NamedTuple):
     `source`: where it came from.
     `decision`: why the token was committed; None without `Options.explain`.
     `logprobs`: its log probability, and those of the likeliest tokens; None without `Options.logprobs`.
+    `draft_source`: where the draft token came from that was accepted, or that it replaces; None: there was none, or
+        that is not known.
     """
 
     id: int
@@ -32,6 +36,7 @@ class Token(NamedTuple):
     source: TokenSource
     decision: Decision | None = None
     logprobs: TokenLogprobs | None = None
+    draft_source: DraftSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +182,13 @@ def _follow(
         for committed in run:
             details = committed.details or TokenDetails([])
             decisions, logprobs = iter(details.decisions or ()), iter(details.logprobs or ())
+            drafted = draft_sources([source for _, source in committed.tokens], committed.rounds)
             tokens = []
-            for token, source in committed.tokens:
+            for (token, source), draft in zip(committed.tokens, drafted, strict=True):
                 piece = characters.feed(token)
-                tokens.append(Token(token, piece, source, next(decisions, None), next(logprobs, None)))
+                if stats.looks_up and draft is DraftSource.MODEL:  # the drafter is a lookup
+                    draft = DraftSource.LOOKUP
+                tokens.append(Token(token, piece, source, next(decisions, None), next(logprobs, None), draft))
                 if characters.stopped:
                     text.stopped_at = committed.position + len(tokens) - len(text.prompt_ids)
                     break

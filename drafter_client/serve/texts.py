@@ -274,10 +274,10 @@ class _PairEvents:
 
 
 def _piece(event: Tokens) -> Piece:
-    ids, _, sources, decisions, logprobs = (
+    ids, _, sources, decisions, logprobs, drafted = (
         zip(*event.tokens, strict=True) if event.tokens else [()] * len(Token._fields)
     )
-    return Piece([*ids], logprobs, sources, decisions)
+    return Piece([*ids], logprobs, sources, decisions, drafted)
 
 
 def reported(error: SpecPairError | DrafterError | BackendError) -> SpecPairError:

@@ -13,6 +13,7 @@ from specpair.openai_api.texts import Piece
 from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.acceptance.explain import Decision
 from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.draft import DraftSource
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 
 
@@ -22,6 +23,7 @@ class TokenPart(NamedTuple):
     `text`: its characters, those of thoughts and calls as the model wrote them.
     `logprob`, `decision`: None if they were not requested.
     `source`: None if it is not known.
+    `drafted`: where the draft token came from that was judged at its place; None: there was none, or it is not known.
     """
 
     id: int
@@ -31,6 +33,7 @@ class TokenPart(NamedTuple):
     text: str = ""
     source: TokenSource | None = None
     decision: Decision | None = None
+    drafted: DraftSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +92,9 @@ class Output:
         logprobs: Sequence[TokenLogprobs | None] = piece.logprobs or unknown
         sources: Sequence[TokenSource | None] = piece.sources or unknown
         decisions: Sequence[Decision | None] = piece.decisions or unknown
-        for token, logprob, source, why in zip(piece.tokens, logprobs, sources, decisions, strict=True):
-            grown = self._add(token, logprob, source, why)
+        drafted: Sequence[DraftSource | None] = piece.drafted or unknown
+        for token, logprob, source, why, draft in zip(piece.tokens, logprobs, sources, decisions, drafted, strict=True):
+            grown = self._add(token, logprob, source, why, draft)
             events += self._answer.feed(grown)
             text += grown
             if self.stopped:
@@ -106,14 +110,19 @@ class Output:
         return self._delta(text, [*self._answer.feed(text), *self._answer.finish()])
 
     def _add(
-        self, token: int, logprob: TokenLogprobs | None, source: TokenSource | None, decision: Decision | None
+        self,
+        token: int,
+        logprob: TokenLogprobs | None,
+        source: TokenSource | None,
+        decision: Decision | None,
+        drafted: DraftSource | None,
     ) -> str:
         """Take in one token; returns the characters that can be sent now."""
         self.count += 1
         begin = self._text.decoded
         text = self._text.feed(token)
         if token not in self._ends:
-            self._waiting.append(TokenPart(token, begin, self._text.decoded, logprob, "", source, decision))
+            self._waiting.append(TokenPart(token, begin, self._text.decoded, logprob, "", source, decision, drafted))
         return text
 
     def _delta(self, text: str, events: list[AnswerEvent]) -> Delta:

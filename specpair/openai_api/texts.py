@@ -16,6 +16,7 @@ from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.acceptance.explain import Decision
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.draft import DraftSource
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 from specpair.speculation.text_options import TextSpec
 
@@ -46,12 +47,14 @@ class Piece:
     `logprobs`  if requested
     `sources`   where each came from
     `decisions` why each was committed, if requested
+    `drafted`   where the draft token came from that was judged at its place
     """
 
     tokens: list[int]
     logprobs: Sequence[TokenLogprobs | None] | None = None
     sources: Sequence[TokenSource | None] | None = None
     decisions: Sequence[Decision | None] | None = None
+    drafted: Sequence[DraftSource | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,20 +6,40 @@ import { messages } from "./export.js";
 import { members } from "./settings.js";
 import { members as calling } from "./tools.js";
 
+const LIKELIEST = 5; // of the target's tokens at a place, where probabilities are told
+
 // Fills `answer` (`{content, thoughts, calls, tokens}`) with the answer to `chat`, and calls `grown` after each part of it and in
 // silence. A model without a chat template continues the conversation's text instead. Raises Failure, AbortError,
 // and SyntaxError for tools or a schema that are no such thing.
 export async function fill(answer, chat, signal, grown) {
   const asked = { ...chat, messages: chat.messages.filter((each) => each !== answer) };
   const body = { ...members(chat.settings), ...calling(chat.calling) };
+  const ranks = body.token_details === "decisions";
   try {
-    await take(answer, stream("v1/chat/completions", { ...body, messages: messages(asked) }, signal), grown);
+    const likeliest = ranks ? { logprobs: true, top_logprobs: LIKELIEST } : {};
+    await take(answer, stream("v1/chat/completions", { ...body, ...likeliest, messages: messages(asked) }, signal), grown);
   } catch (error) {
     if (!(error instanceof Failure) || error.code !== "no_chat_template" || body.tools) throw error;
     answer.continued = true;
     const prompt = messages(asked).map((each) => each.content).join("");
-    await take(answer, stream("v1/completions", { ...body, prompt }, signal), grown);
+    const likeliest = ranks ? { logprobs: LIKELIEST } : {};
+    await take(answer, stream("v1/completions", { ...body, ...likeliest, prompt }, signal), grown);
   }
+}
+
+// The tokens with the target's likeliest ones at their place, and their rank among these, from log probabilities: as chats
+// have them, or as completions do. A drawn token that is none of them may come behind them.
+function withRanks(tokens, logprobs) {
+  const chat = logprobs?.content;
+  const places = chat ?? logprobs?.top_logprobs;
+  if (places?.length !== tokens.length) return tokens;
+  return tokens.map((token, at) => {
+    const own = chat ? chat[at].token : logprobs.tokens[at];
+    const found = chat ? chat[at].top_logprobs.map((each) => [each.token, each.logprob]) : Object.entries(places[at]);
+    const top = found.sort((one, other) => other[1] - one[1]).slice(0, LIKELIEST);
+    const rank = top.findIndex(([text]) => text === own) + 1;
+    return { ...token, rank, top: top.map(([text, logprob]) => [text, Math.exp(logprob)]) };
+  });
 }
 
 async function take(answer, chunks, grown) {
@@ -30,7 +50,7 @@ async function take(answer, chunks, grown) {
       answer.content += choice.delta?.content ?? choice.text ?? "";
       if (choice.delta?.reasoning_content) answer.thoughts = (answer.thoughts ?? "") + choice.delta.reasoning_content;
       if (choice.delta?.tool_calls) answer.calls = grow(answer.calls ?? [], choice.delta.tool_calls);
-      if (choice.token_details) (answer.tokens ??= []).push(...choice.token_details);
+      if (choice.token_details) (answer.tokens ??= []).push(...withRanks(choice.token_details, choice.logprobs));
       if (choice.finish_reason) answer.ended = choice.finish_reason;
       grown("");
     }

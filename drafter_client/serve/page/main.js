@@ -9,6 +9,7 @@ import { LivePanel, panelParts } from "./live.js";
 import { MessageView } from "./message.js";
 import { NetworkPanel } from "./network.js";
 import * as settings from "./settings.js";
+import { restore } from "./sources.js";
 import * as store from "./store.js";
 import { useTheme } from "./theme.js";
 import * as tools from "./tools.js";
@@ -30,6 +31,7 @@ function keep(which) {
 
 function show(which) {
   chat = which;
+  restore(chat);
   drawMessages();
   settings.show(byId("fields"), chat.settings, () => {
     if (chat.messages.length) keep(chat);

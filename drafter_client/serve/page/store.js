@@ -1,5 +1,7 @@
 // Conversations in this browser. Each one has a key of its own in localStorage, so that two tabs seldom meet.
 
+import * as sources from "./sources.js";
+
 const PREFIX = "specpair.chat.";
 const DEFAULTS = "specpair.settings";
 
@@ -24,17 +26,23 @@ export function begun() {
 export function save(chat) {
   chat.changed = Date.now();
   const { system: _, ...others } = chat.settings;
-  try {
-    localStorage.setItem(PREFIX + chat.id, JSON.stringify(chat, (name, value) => (name === "tokens" ? undefined : value)));
-    localStorage.setItem(DEFAULTS, JSON.stringify(others));
-    return true;
-  } catch {
-    return false; // the browser's limit, of some megabytes
-  }
+  const value = JSON.stringify(chat, (name, each) => (name === "tokens" ? undefined : each));
+  do {
+    try {
+      localStorage.setItem(PREFIX + chat.id, value);
+      localStorage.setItem(DEFAULTS, JSON.stringify(others));
+      sources.keep(chat);
+      return true;
+    } catch {
+      // the browser's limit, of some megabytes: messages are worth more than the sources of tokens
+    }
+  } while (sources.dropOldest());
+  return false;
 }
 
 export function forget(chat) {
   localStorage.removeItem(PREFIX + chat.id);
+  sources.forget(chat);
 }
 
 // Its name: how the first question begins.

@@ -11,17 +11,32 @@ export const SOURCES = {
   forced: "the only one that the grammar allowed",
 };
 
+// Where draft tokens came from, if not from the draft model. Accepted ones have a mark of their own.
+const DRAFTED = {
+  lookup: "looked up in the text",
+  prediction: "taken from your prediction of the text",
+  grammar: "the only one that the grammar allowed",
+};
+
 export function legend() {
-  const items = Object.entries(SOURCES).map(([source, meaning]) =>
-    make("li", {}, make("span", { className: `token ${source}` }, source.replace("_", "-")), ` ${meaning}`),
-  );
-  return make("ul", { className: "legend", "aria-label": "Sources of tokens" }, ...items);
+  const item = (kind, name, meaning) => make("li", {}, make("span", { className: `token ${kind}` }, name), ` ${meaning}`);
+  const accepted = Object.entries(DRAFTED).map(([source, meaning]) => item(`accepted ${source}`, `accepted, ${source}`, meaning));
+  const [first, ...others] = Object.entries(SOURCES).map(([source, meaning]) => item(source, source.replace("_", "-"), meaning));
+  return make("ul", { className: "legend", "aria-label": "Sources of tokens" }, first, ...accepted, ...others);
+}
+
+// The classes of a token's element.
+function kind({ source, draft_source: drafted }) {
+  return `token ${source ?? ""}${source === "accepted" && drafted in DRAFTED ? ` ${drafted}` : ""}`;
 }
 
 // What is known of a token, in words. It is made of text alone.
 export function described(token) {
-  const { source, decision } = token;
+  const { source, decision, draft_source: drafted } = token;
   const parts = [`${JSON.stringify(token.text)}: ${source ? `${source.replace("_", "-")}, ${SOURCES[source]}` : "of unknown source"}`];
+  const proposed = drafted === "model" ? "from the draft model" : DRAFTED[drafted];
+  if (proposed) parts.push(`${source === "accepted" ? "it" : "the rejected draft token"} was ${proposed}`.replace("was from", "came from"));
+  parts.push(ranked(token));
   if (decision) {
     const share = (value) => `${(100 * value).toFixed(1)} %`;
     parts.push(`probability with the target ${share(decision.p)}`);
@@ -33,6 +48,13 @@ export function described(token) {
     }
   }
   return parts.join("; ");
+}
+
+// The rank of a token with the target, and the likeliest ones there: `top` has their texts and probabilities.
+function ranked({ top, rank, kept }) {
+  if (!top) return kept ? "rank and probabilities are not kept" : "rank not known: it is told with probabilities, see Settings";
+  const likeliest = top.map(([text, share]) => `${JSON.stringify(text)} ${(100 * share).toFixed(1)} %`).join(", ");
+  return `${rank ? `rank ${rank}` : `rank beyond ${top.length}`} with the target, whose likeliest are ${likeliest}`;
 }
 
 // The tokens of an answer, which grow. One stop of the Tab key: arrows go from token to token.
@@ -66,7 +88,7 @@ export class TokensView {
   update(tokens) {
     for (const token of tokens.slice(this.shown.length)) {
       if (this.line === null) this.root.append((this.line = make("div", { dir: "auto" })));
-      const span = make("span", { className: `token ${token.source ?? ""}` }, ...visible(token.text));
+      const span = make("span", { className: kind(token) }, ...visible(token.text));
       this.line.append(span);
       this.spans.push(span);
       this.shown.push(token);

@@ -143,6 +143,13 @@ class TokenDetails(Reply):
     id: Annotated[int, Field(description="Its id.")]
     text: Annotated[str, Field(description="Its characters; those of thoughts and calls as the model wrote them.")]
     source: Annotated[str | None, Field(description="Where it came from, as in the readout; null: not known.")]
+    draft_source: Annotated[
+        str | None,
+        Field(
+            description="Where the draft token came from that was judged at its place: model, lookup (in the text), "
+            "prediction or grammar; null: there was none, or that is not known."
+        ),
+    ]
     decision: Annotated[DecisionDetails | None, Field(description="Why it was committed, if requested.")] = None
 
 

@@ -1,10 +1,11 @@
 """Counts of the draft tokens that were judged in a text: the same at both ends, since both count the same rounds."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.draft import DraftSource, DraftToken
 
 
@@ -19,6 +20,27 @@ class JudgedRound(NamedTuple):
     accepted: int
     tokens: tuple[DraftToken, ...] = ()
     request: Hashable = None
+
+
+def draft_sources(sources: Sequence[TokenSource], rounds: Iterable[JudgedRound]) -> list[DraftSource | None]:
+    """For each of some committed tokens, where the draft token came from that was accepted, or that it replaces. None:
+    there was none, or that is not known.
+
+    `rounds`: those that committed the tokens.
+    """
+    judged = list[tuple[TokenSource, DraftSource | None]]()
+    for each in rounds:
+        known: list[DraftSource | None] = [token.source for token in each.tokens] or [None] * each.judged
+        judged += [(TokenSource.ACCEPTED, source) for source in known[: each.accepted]]
+        judged += [(TokenSource.RECOVERED, source) for source in known[each.accepted : each.accepted + 1]]
+    found, left = list[DraftSource | None](), iter(judged)
+    for source in sources:
+        was_judged = source in (TokenSource.ACCEPTED, TokenSource.RECOVERED)
+        expected, drafted = next(left, (source, None)) if was_judged else (source, None)
+        if expected is not source:  # tokens of a round that is not among these
+            left, drafted = iter(()), None
+        found.append(drafted)
+    return found
 
 
 @dataclass(slots=True)

@@ -133,15 +133,37 @@ def test_each_token_is_shown_by_its_source(page: Any) -> None:
     tokens = answer.locator(".tokens .token")
     assert "".join(tokens.all_inner_texts()) == "<b>twoU+202E words" and tokens.locator("b").count() == 0
     assert answer.locator(".text").is_hidden()
-    classes = {each.get_attribute("class").removeprefix("token ") for each in tokens.all()}
+    classes = {each.get_attribute("class").split()[1] for each in tokens.all()}
     assert classes <= {"accepted", "recovered", "bonus", "target_decoded", "forced"}
     tokens.first.hover()
     answer.locator(".detail").filter(has_text='"<": bonus').wait_for()
     answer.locator(".tokens").press("ArrowRight")
     answer.locator(".detail").filter(has_text='"b": ').wait_for()
-    assert "probability with the target 1" in answer.locator(".detail").inner_text()
+    told = answer.locator(".detail").inner_text()
+    assert "probability with the target 1" in told and 'rank 1 with the target, whose likeliest are "b" ' in told
     page.get_by_role("button", name="Sources").click()
     assert answer.locator(".tokens").is_hidden() and answer.locator(".text").is_visible()
+
+
+def test_looked_up_tokens_have_a_mark_and_sources_are_kept_within_a_budget(page: Any) -> None:
+    page.get_by_text("Settings").click()
+    page.get_by_label("Mode").select_option("remote")
+    page.get_by_role("button", name="Sources").click()
+    page.evaluate("localStorage.setItem('specpair.sources-of.older', '1 ' + 'x'.repeat(399900))")
+    text = "drafted and verified, " * 20
+    ask(page, text)
+    marks = "nodes => nodes.map(each => each.className)"
+    before = answered(page).locator(".tokens .token").evaluate_all(marks)
+    assert "token accepted lookup" in before
+    assert page.evaluate("localStorage.getItem('specpair.sources-of.older')") is None, "the oldest was dropped"
+    page.reload()
+    tokens = page.locator("article.assistant .tokens .token")
+    tokens.first.wait_for()
+    assert tokens.evaluate_all(marks) == before and "".join(tokens.all_inner_texts()) == text
+    tokens.nth(before.index("token accepted lookup")).hover()
+    page.locator(".detail").filter(
+        has_text="it was looked up in the text; rank and probabilities are not kept"
+    ).wait_for()
 
 
 def test_what_the_pair_does_is_shown_as_it_happens(page: Any) -> None:

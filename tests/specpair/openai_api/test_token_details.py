@@ -34,7 +34,9 @@ def test_the_tokens_make_up_the_text_and_have_sources(url: str, path: str, body:
     told = choice["token_details"]
     assert "".join(token["text"] for token in told) == text
     assert {token["source"] for token in told} <= SOURCES
-    assert all(token.keys() == {"id", "text", "source"} for token in told)
+    assert all(token.keys() == {"id", "text", "source", "draft_source"} for token in told)
+    drafted = {token["draft_source"] for token in told if token["source"] not in ("accepted", "recovered")}
+    assert drafted <= {None}, "no draft token was judged there"
     chunks = _streamed(url, path, body | {"token_details": "sources"})
     again = [token for chunk in chunks for token in chunk["token_details"]]
     assert [token["id"] for token in again] == [token["id"] for token in told]

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
+from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts, draft_sources
+from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.draft import DraftSource, DraftToken
 
 M, L, P = DraftSource.MODEL, DraftSource.LOOKUP, DraftSource.PREDICTION
@@ -46,3 +47,17 @@ def test_counts_add_up(rounds: list[tuple[list[DraftSource], int]]) -> None:
         sum(bool(sources) and accepted == length for sources, accepted in rounds)
         for length in range(max([0, *(len(sources) for sources, _ in rounds)]) + 1)
     ]
+
+
+def test_each_token_has_the_source_of_the_draft_token_at_its_place() -> None:
+    accepted, recovered, bonus, forced = (
+        TokenSource.ACCEPTED,
+        TokenSource.RECOVERED,
+        TokenSource.BONUS,
+        TokenSource.FORCED,
+    )
+    rounds = [_round([M, L, P], 2), _round([], 0), _round([L], 1), JudgedRound(2, 1)]
+    sources = [accepted, accepted, recovered, bonus, accepted, forced, bonus, accepted, recovered]
+    assert draft_sources(sources, rounds) == [M, L, P, None, L, None, None, None, None]
+    assert draft_sources([recovered, accepted], rounds) == [None, None], "they are of other rounds"
+    assert draft_sources([accepted], []) == [None]
