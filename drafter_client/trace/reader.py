@@ -1,14 +1,15 @@
 """Read a folder of traces. A file that is not part of a trace raises a TraceError with the file and the line."""
 
 import csv
-import json
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from drafter_client.errors import TraceError
-from drafter_client.trace.schema import MOST, ROUNDS, RUNS, TOKENS, Record, TraceTable
+from drafter_client.trace.detail import RunDetail, parsed
+from drafter_client.trace.schema import ROUNDS, RUNS, TOKENS, Record, TraceTable
 from drafter_client.trace.writer import run_file
 
 
@@ -30,6 +31,7 @@ class RunTrace:
 
     `steps`: begin and end of each draft step.
     `self_continuation_passes`: the duration of each verifier pass, and when the drafter heard of it.
+    `detail`: the JSON file.
 
     Times are milliseconds, points in time count from the begin of the run.
     """
@@ -41,6 +43,7 @@ class RunTrace:
     prefills: list[Exchange]
     steps: list[tuple[float, float]]
     self_continuation_passes: list[tuple[float, float]]
+    detail: RunDetail
 
 
 def read_run(folder: Path, number: int | None = None) -> RunTrace:
@@ -48,35 +51,69 @@ def read_run(folder: Path, number: int | None = None) -> RunTrace:
 
     Raises TraceError if there is no such run, or if a file cannot be read.
     """
-    runs = read_table(folder, RUNS)
-    numbers = [each["run"] for each in runs]
-    if not runs:
-        raise TraceError(f"no run has been written to {folder} yet: give --profile {folder} to a run")
-    record: Record | None
+    records = _records(folder)
+    found: Record | None
     if number is None:
-        record = next((each for each in reversed(runs) if each["drafted"]), runs[-1])
+        found = next((each for each in reversed(records) if each["drafted"]), records[-1])
     else:
-        record = next((each for each in runs if each["run"] == number), None)
-    if record is None:
-        existing = ", ".join(map(str, numbers))
+        found = next((each for each in records if each["run"] == number), None)
+    if found is None:
+        existing = ", ".join(str(each["run"]) for each in records)
         raise TraceError(f"there is no run {number} in {folder / RUNS.file}: it has {existing}")
-    number = int(record["run"] or 0)
-    detail = _Detail(run_file(folder, number))
+    return _read(folder, len(records), [found])[0]
+
+
+def read_runs(folder: Path) -> list[RunTrace]:
+    """Read all runs of `folder`, in the order in which they ended. Raises TraceError if a file cannot be read."""
+    records = _records(folder)
+    return _read(folder, len(records), records)
+
+
+def _records(folder: Path) -> list[Record]:
+    """The records of all runs, of which there is one at least."""
+    records = read_table(folder, RUNS)
+    if not records:
+        raise TraceError(f"no run has been written to {folder} yet: give --profile {folder} to a run")
+    return records
+
+
+def _read(folder: Path, of: int, records: Sequence[Record]) -> list[RunTrace]:
+    wanted = {_run(record) for record in records}
+    rounds, tokens = (_by_run(read_table(folder, table, wanted)) for table in (ROUNDS, TOKENS))
+    return [_whole(folder, of, record, rounds[_run(record)], tokens[_run(record)]) for record in records]
+
+
+def _whole(folder: Path, of: int, record: Record, rounds: list[Record], tokens: list[Record]) -> RunTrace:
+    path = run_file(folder, _run(record))
+    detail = parsed(_text(path), path)
+    for name, there, listed in (("rounds", detail.rounds, rounds), ("text", detail.text, tokens)):
+        if there and len(there) != len(listed):
+            raise TraceError(f"{path}: {name} has {len(there)} entries, and the tables have {len(listed)}")
     return RunTrace(
-        of=len(runs),
+        of=of,
         metrics=record,
-        rounds=read_table(folder, ROUNDS, number),
-        tokens=read_table(folder, TOKENS, number),
-        prefills=[Exchange(*entry) for entry in detail.each("prefills", Exchange._fields)],
-        steps=[(began, ended) for began, ended in detail.each("steps", ("began_ms", "ended_ms"))],
-        self_continuation_passes=[
-            (took, arrived) for took, arrived in detail.each("self_continuation_passes", ("forward_ms", "arrived_ms"))
-        ],
+        rounds=rounds,
+        tokens=tokens,
+        prefills=[Exchange(each.sent_ms, each.queue_ms, each.forward_ms, each.arrived_ms) for each in detail.prefills],
+        steps=[(each.began_ms, each.ended_ms) for each in detail.steps],
+        self_continuation_passes=[(each.forward_ms, each.arrived_ms) for each in detail.self_continuation_passes],
+        detail=detail,
     )
 
 
-def read_table(folder: Path, table: TraceTable, run: int | None = None) -> list[Record]:
-    """Read all records of one table, or only those of one run; damaged records of other runs are then ignored.
+def _run(record: Record) -> int:
+    return int(record["run"] or 0)
+
+
+def _by_run(records: Iterable[Record]) -> defaultdict[int, list[Record]]:
+    found = defaultdict[int, list[Record]](list)
+    for record in records:
+        found[_run(record)].append(record)
+    return found
+
+
+def read_table(folder: Path, table: TraceTable, runs: Collection[int] | None = None) -> list[Record]:
+    """Read all records of one table, or only those of some runs; damaged records of other runs are then ignored.
 
     Raises TraceError if the file cannot be read or is not this table.
     """
@@ -87,7 +124,7 @@ def read_table(folder: Path, table: TraceTable, run: int | None = None) -> list[
         if next(lines, None) != table.names:
             raise ValueError("these are not the columns that this version writes")
         for cells in lines:
-            if cells and run in (None, _number(cells[0])):
+            if cells and (runs is None or _number(cells[0]) in runs):
                 records.append(table.row(cells))
     except (ValueError, csv.Error) as error:
         raise TraceError(f"{path}, line {max(1, lines.line_num)}: {error}: is it a trace?") from None
@@ -107,38 +144,3 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = 1 + data[: error.start].count(b"\n")
         raise TraceError(f"{path}, line {line}: this is not UTF-8 text: is it a trace?") from None
-
-
-class _Detail:
-    """The JSON file of a run; its lists of numbers are checked and read."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self._body = json.loads(_text(path))
-        except json.JSONDecodeError as error:
-            raise TraceError(f"{path}, line {error.lineno}: {error.msg}: is it a trace?") from None
-        except (ValueError, RecursionError):  # a number with thousands of digits, or thousands of nested lists
-            raise self._wrong("it", "has a number too long or a list nested too deeply") from None
-        if not isinstance(self._body, dict):
-            raise self._wrong("it", "is not an object")
-
-    def each(self, name: str, fields: Sequence[str]) -> Iterator[list[float]]:
-        """Yield the values of `fields` for each object in the list `name`. Raises TraceError if one is no number."""
-        entries = self._body.get(name)
-        if not isinstance(entries, list):
-            raise self._wrong(name, "is not a list")
-        for at, entry in enumerate(entries):
-            yield self._numbers(f"{name}.{at}", entry, fields)
-
-    def _numbers(self, name: str, entry: Any, fields: Sequence[str]) -> list[float]:
-        if not isinstance(entry, dict):
-            raise self._wrong(name, "is not an object")
-        values: list[Any] = [entry.get(field) for field in fields]
-        for field, value in zip(fields, values, strict=True):
-            if type(value) not in (int, float) or not abs(value) <= MOST:
-                raise self._wrong(f"{name}.{field}", "is not a number of at most 2^53 in size")
-        return [float(value) for value in values]
-
-    def _wrong(self, name: str, what: str) -> TraceError:
-        return TraceError(f"{self._path}, line 1: {name} {what}: is it a trace?")

@@ -11,11 +11,9 @@ from typing import Any
 from drafter_client.generation.events import Listener
 from drafter_client.metrics.statistics import Stats
 from drafter_client.trace.appending import append, unwritable
+from drafter_client.trace.detail import SCHEMA
 from drafter_client.trace.recorder import Recorder
 from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS, TraceTable
-
-SCHEMA = 1  # version of the format of the JSON files
-
 
 _TEXTS = ("prediction",)  # options that hold a text, which a trace must not
 

@@ -17,10 +17,12 @@ from drafter_client.trace.analysis import (
     timeline,
     window,
 )
+from drafter_client.trace.detail import RunDetail
 from drafter_client.trace.reader import RunTrace, read_run
 from drafter_client.trace.schema import Record
 from tests.drafter_client.trace.folders import write
 
+NOTHING = RunDetail(prefills=[], steps=[], self_continuation_passes=[])
 MS = st.just(0.0) | st.floats(1e-6, 1e5)  # a clock that counts nanoseconds gives no smaller times
 SPANS = st.lists(st.builds(lambda lane, at, long: Span(lane, at, at + long), st.sampled_from(Lane), MS, MS))
 JUDGED = st.lists(st.integers(0, 9).flatmap(lambda count: st.tuples(st.just(count), st.integers(0, count))))
@@ -58,14 +60,14 @@ def test_timeline_of_a_run(tmp_path: Path) -> None:
 
 
 def test_self_continuation_pass_ends_when_it_was_reported() -> None:
-    run = RunTrace(1, {}, [], [], [], [], [(12.0, 40.0)])
+    run = RunTrace(1, {}, [], [], [], [], [(12.0, 40.0)], NOTHING)
     assert timeline(run) == [Span(Lane.VERIFY, 28.0, 40.0)]
 
 
 @given(MS, MS, MS, MS)
 def test_lanes_of_an_exchange_fill_its_time(sent: float, rtt: float, queue: float, forward: float) -> None:
     row: Record = {"sent_ms": sent, "queue_ms": queue, "forward_ms": forward, "arrived_ms": sent + rtt}
-    spans = timeline(RunTrace(1, {}, [row], [], [], [], []))
+    spans = timeline(RunTrace(1, {}, [row], [], [], [], [], NOTHING))
     ends = [sent, *(span.end for span in spans)]
     assert [span.begin for span in spans] == pytest.approx(ends[:-1])  # one after the other, without a gap
     assert ends[-1] == pytest.approx(sent + rtt)

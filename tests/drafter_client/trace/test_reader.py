@@ -7,7 +7,7 @@ import pytest
 
 from drafter_client.errors import TraceError
 from drafter_client.metrics.statistics import Stats
-from drafter_client.trace.reader import Exchange, read_run, read_table
+from drafter_client.trace.reader import Exchange, read_run, read_runs, read_table
 from drafter_client.trace.schema import ROUNDS, RUNS
 from drafter_client.trace.writer import TraceFolder
 from tests.drafter_client.trace.folders import DETAIL, write
@@ -119,12 +119,39 @@ def test_table_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
             "line 1: self_continuation_passes.0.forward_ms is not a number of at most 2^53 in size",
         ),
         (json.dumps({**DETAIL, "prefills": None}), "line 1: prefills is not a list"),
+        (json.dumps({"schema": 1, "prefills": [], "steps": []}), "line 1: self_continuation_passes is missing"),
+        (json.dumps({**DETAIL, "text": ["a", 1]}), "line 1: text.1 is not a text"),
+        (
+            json.dumps({**DETAIL, "rounds": [{"from_lookup": [0]}]}),
+            "line 1: rounds.0.from_lookup.0 is not true or false",
+        ),
     ],
 )
 def test_malformed_json_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     write(tmp_path)
     (tmp_path / "run-1.json").write_text(text)
     assert _refused(tmp_path) == f"DIR/run-1.json, {message}: is it a trace?"
+
+
+def test_object_of_another_version_is_refused(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "run-1.json").write_text(json.dumps({**DETAIL, "schema": 2}))
+    assert _refused(tmp_path) == "DIR/run-1.json: another version wrote it: its schema is 2, this version reads 1"
+
+
+@pytest.mark.parametrize(("part", "entries"), [("text", 8), ("rounds", 3)])
+def test_object_that_does_not_fit_the_tables_is_refused(tmp_path: Path, part: str, entries: int) -> None:
+    write(tmp_path)
+    (tmp_path / "run-1.json").write_text(json.dumps({**DETAIL, part: [{"text": "a", "rounds": {}}[part]]}))
+    assert _refused(tmp_path) == f"DIR/run-1.json: {part} has 1 entries, and the tables have {entries}"
+
+
+def test_all_runs_are_read_in_order(tmp_path: Path) -> None:
+    write(tmp_path)
+    with TraceFolder(tmp_path).run(Stats(mode="target")):
+        pass
+    first, second = read_runs(tmp_path)
+    assert (first, second) == (read_run(tmp_path, 1), read_run(tmp_path, 2))
 
 
 def test_damaged_records_of_other_runs_are_ignored(tmp_path: Path) -> None:
