@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from drafter_client.cli import flags
 from drafter_client.cli.settings import parsed, print_if_asked
@@ -20,6 +21,7 @@ from specpair.speculation.sampling.grammar import given_grammars
 
 _OF_A_MODEL = ("draft_model", "draft_hf", *ENGINE, "translate")
 COMMANDS = ("chat", "serve", "solo", "compare", "bench", "report", "models", "key", "completion", "man")
+NAMED_BY_RUN = Path()  # of `report --html` without a file: it is in the folder, named by its run
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _HERE, _THERE = ("model", "hf", "backend", *ENGINE), ("verifier", "api_key", "patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "lookup", "backend", "branches", "lockstep")
@@ -92,7 +94,11 @@ def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def report_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client report`. Exits with status 2 for flags that do not go together."""
-    return report_parser().parse(arguments)
+    parser = report_parser()
+    options = parser.parse(arguments)
+    if options.html is None and not options.text:
+        parser.error("--no-text: is about the HTML file, ask for that with --html")
+    return options
 
 
 def _check_mode(parser: Parser, options: argparse.Namespace) -> None:
@@ -369,11 +375,13 @@ def report_parser() -> Parser:
     parser = Parser(
         "drafter report",
         usage="[FLAGS] DIR",
-        description="Show a run that --profile recorded, in the terminal and as a picture.",
+        description="Show a run that --profile recorded, in the terminal and as a picture; or all runs, as one HTML "
+        "file that can be sent to others: it needs no other file and loads nothing.",
         examples=(
             "drafter report runs",
             "drafter report runs --run 2 --no-png",
             "drafter report runs --png run.png",
+            "drafter report runs --html runs.html --no-text",
         ),
     )
     runs = parser.add_argument_group("run")
@@ -382,4 +390,20 @@ def report_parser() -> Parser:
     picture = parser.add_argument_group("picture").add_mutually_exclusive_group()
     picture.add_argument("--png", type=flags.path, metavar="FILE", help="(default: report-N.png in the folder)")
     picture.add_argument("--no-png", action="store_true", help="in the terminal only")
+    page = parser.add_argument_group("HTML file")
+    page.add_argument(
+        "--html",
+        type=flags.path,
+        nargs="?",
+        const=NAMED_BY_RUN,
+        metavar="FILE",
+        help="write all runs, or the one of --run, in place of a picture (default: report.html, report-N.html in the "
+        "folder)",
+    )
+    page.add_argument(
+        "--text",
+        action=Switch,
+        default=True,
+        help="the text is in it, if it was recorded, and ids of tokens (default: yes)",
+    )
     return parser

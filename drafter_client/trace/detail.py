@@ -56,8 +56,9 @@ class RoundDrafts(_Part):
 
 
 class RunDetail(_Part):
-    """The whole object. `text` and `pieces` are empty where the text was not recorded."""
+    """The whole object. `machine`: the drafter's. `text`, `pieces`: empty where the text was not recorded."""
 
+    machine: dict[str, str] = {}
     settings: dict[str, Any] = {}
     metrics: dict[str, Any] = {}
     prefills: list[Prefill]

@@ -1,13 +1,16 @@
 """Write a folder of traces: three tables to which each run is appended, and one JSON file for each run."""
 
 import json
+import platform
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from backends.machine import cores, processor
 from drafter_client.generation.events import Listener
 from drafter_client.metrics.statistics import Stats
 from drafter_client.trace.appending import append, unwritable
@@ -70,6 +73,7 @@ class TraceFolder:
         metrics, rounds, tokens = stats.metrics(), recorder.rounds(), _of_the_text(recorder.tokens(), stats)
         whole = {
             **head,
+            "machine": _machine(),
             "settings": {name: value for name, value in settings.items() if name not in _TEXTS},
             "metrics": metrics,
             "prefills": recorder.prefills(),
@@ -108,6 +112,12 @@ class TraceFolder:
 def run_file(folder: Path, number: int) -> Path:
     """The JSON file of a run."""
     return folder / f"run-{number}.json"
+
+
+@cache
+def _machine() -> dict[str, str]:
+    """The machine of the drafter: its times mean little without."""
+    return {"processor": processor(), "cores": f"{cores()}", "system": f"{platform.system()} {platform.release()}"}
 
 
 def _told(

@@ -5,27 +5,33 @@ import { WIDTH, draw, picture } from "./svg.js";
 const SHOWN = 8; // rounds in the lanes
 export const LANES = ["drafting", "wire", "queue", "pass"];
 export const HEIGHT = 16; // of a lane
+const GAP = 1; // between bars that are wide enough
 
-// Shares between 0 and 1, one for each point; null where there is none.
-export function chart(shares) {
+// Shares between 0 and 1, one for each point; null where there is none. `said`: what it shows, in place of the last share.
+export function chart(shares, said) {
   const height = 60;
   const known = shares.map((share, at) => [at, share]).filter(([, share]) => share !== null);
   const step = WIDTH / Math.max(1, shares.length - 1);
+  if (known.length === 1) known.push([known[0][0] + 4 / step, known[0][1]]); // a line has two ends
   const points = known.map(([at, share]) => `${(at * step).toFixed(1)},${(height - 2 - share * (height - 4)).toFixed(1)}`);
-  const label = known.length ? `the last: ${(100 * known.at(-1)[1]).toFixed(0)} percent` : "nothing yet";
+  const label = said ?? (known.length ? `the last: ${(100 * known.at(-1)[1]).toFixed(0)} percent` : "nothing yet");
   return picture(height, label, draw("polyline", { points: points.join(" "), class: "rate" }));
 }
 
 // The spans of a round by lane, in milliseconds: `[lane, begin, end]`. The way there and back are taken as equally long.
+// What the verifier says that queue and pass took is cut to the round trip, the queue first.
 export function spans(round) {
   const { sent_ms: sent, arrived_ms: arrived, drafting_ms: drafting, queue_ms: queue, forward_ms: forward } = round;
   const way = Math.max(0, (arrived - sent - queue - forward) / 2);
+  const ended = arrived - way;
+  const begun = Math.max(sent, ended - forward);
+  const queued = Math.max(sent, begun - queue);
   return [
     ["drafting", sent - drafting, sent],
-    ["wire", sent, sent + way],
-    ["queue", sent + way, sent + way + queue],
-    ["pass", sent + way + queue, sent + way + queue + forward],
-    ["wire", arrived - way, arrived],
+    ["wire", sent, queued],
+    ["queue", queued, begun],
+    ["pass", begun, ended],
+    ["wire", ended, arrived],
   ].filter(([, begin, end]) => end > begin);
 }
 
@@ -48,7 +54,7 @@ export function bars(all, begin, end, width = WIDTH) {
       class: lane,
       x: x.toFixed(1),
       y: LANES.indexOf(lane) * HEIGHT + 1,
-      width: (right - x).toFixed(1),
+      width: (right - x > 4 * GAP ? right - x - GAP : right - x).toFixed(1),
       height: HEIGHT - 3,
     }),
   );

@@ -1,0 +1,1 @@
+"""Recorded runs as one HTML file: `drafter report --html`."""
