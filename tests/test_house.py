@@ -77,7 +77,7 @@ FLOORS = {
             "bench/cases",
             "bench",
         ],
-        ["chat"],
+        ["chat", "report"],
         ["batch", "display"],
         ["trace", "observability"],
         ["modes"],

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from drafter_client.cli import flags
 from drafter_client.cli.settings import parsed, print_if_asked
@@ -21,7 +20,7 @@ from specpair.speculation.sampling.grammar import given_grammars
 
 _OF_A_MODEL = ("draft_model", "draft_hf", *ENGINE, "translate")
 COMMANDS = ("chat", "serve", "solo", "compare", "bench", "report", "models", "key", "completion", "man")
-NAMED_BY_RUN = Path()  # of `report --html` without a file: it is in the folder, named by its run
+NAMED_BY_RUN = True  # of `report --html` without a file: it is in the folder, named by its run
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _HERE, _THERE = ("model", "hf", "backend", *ENGINE), ("verifier", "api_key", "patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "lookup", "backend", "branches", "lockstep")

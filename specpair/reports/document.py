@@ -14,7 +14,7 @@ from specpair.reports.style import STYLE
 _POLICY = "default-src 'none'; style-src {}; script-src {}; base-uri 'none'; form-action 'none'"
 # What begins or ends something within the element of a script, even in a string or a comment of it.
 _BREAKS_OUT = re.compile("<(?:!--|/?script)", re.IGNORECASE)
-_ESCAPES = {ord(each): f"\\u{ord(each):04x}" for each in "<>&"}
+_ESCAPES = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\x7f"}
 
 
 def document(

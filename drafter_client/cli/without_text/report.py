@@ -39,9 +39,8 @@ def run_report(options: argparse.Namespace) -> int:
 
 def _write(runs: Sequence[RunTrace], options: argparse.Namespace) -> Path:
     """Write the HTML file; one that is there is replaced as a whole. Returns its path."""
-    path: Path = options.html
-    if path == NAMED_BY_RUN:
-        path = options.folder / ("report.html" if options.run is None else f"report-{options.run}.html")
+    name = "report.html" if options.run is None else f"report-{options.run}.html"
+    path: Path = options.folder / name if options.html is NAMED_BY_RUN else options.html
     try:
         made = page(runs, text=options.text)
     except ValueError as error:
