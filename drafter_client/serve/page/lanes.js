@@ -6,6 +6,7 @@ const SHOWN = 8; // rounds in the lanes
 export const LANES = ["drafting", "wire", "queue", "pass"];
 export const HEIGHT = 16; // of a lane
 const GAP = 1; // between bars that are wide enough
+const COLUMN = 3; // width of a column
 
 // Shares between 0 and 1, one for each point; null where there is none. `said`: what it shows, in place of the last share.
 export function chart(shares, said) {
@@ -35,29 +36,42 @@ export function spans(round) {
   ].filter(([, begin, end]) => end > begin);
 }
 
-// Bars of spans in their lanes, from one time to another. `all`: in the order of their begin. A span that adds less than a
-// pixel to the bar before it in its lane becomes a part of that, so the number of bars is bounded by the width.
+// Bars of spans in their lanes, from one time to another. `all`: in the order of their begin. A lane with more spans than can
+// be told apart has columns, each as high as the share of its time in which the lane was active.
 export function bars(all, begin, end, width = WIDTH) {
   const scale = width / Math.max(1, end - begin);
-  const last = {};
-  const found = [];
-  for (const [lane, from, to] of all) {
-    if (to < begin || from > end) continue;
-    const x = Math.max(0, (from - begin) * scale);
-    const right = Math.max(x + 1, Math.min(width, (to - begin) * scale));
-    const before = last[lane];
-    if (before && right < before.right + 1) before.right = Math.max(before.right, right);
-    else found.push((last[lane] = { lane, x, right }));
+  const seen = all.filter(([, from, to]) => to >= begin && from <= end);
+  return LANES.flatMap((lane, at) => {
+    const placed = seen
+      .filter(([name]) => name === lane)
+      .map(([, from, to]) => [Math.max(0, (from - begin) * scale), Math.min(width, (to - begin) * scale)]);
+    const dense = placed.length > width / COLUMN;
+    return (dense ? columns(placed, width) : placed.map(([from, to]) => [from, Math.max(1, to - from), 1])).map(
+      ([x, wide, high]) =>
+        draw("rect", {
+          class: lane,
+          x: x.toFixed(1),
+          y: (at * HEIGHT + 1 + (1 - high) * (HEIGHT - 3)).toFixed(1),
+          width: (wide > 4 * GAP ? wide - GAP : wide).toFixed(1),
+          height: (high * (HEIGHT - 3)).toFixed(1),
+        }),
+    );
+  });
+}
+
+// The columns of spans, `[x, width, share]`: those in which anything was active.
+function columns(placed, width) {
+  const shares = new Array(Math.ceil(width / COLUMN)).fill(0);
+  let covered = 0; // up to here, in pixels: time in which several were active counts once
+  for (const [from, to] of placed) {
+    for (let x = Math.max(from, covered); x < to; ) {
+      const next = Math.min(to, (Math.floor(x / COLUMN + 1e-9) + 1) * COLUMN);
+      shares[Math.min(shares.length - 1, Math.floor(x / COLUMN + 1e-9))] += (next - x) / COLUMN;
+      x = next;
+    }
+    covered = Math.max(covered, to);
   }
-  return found.map(({ lane, x, right }) =>
-    draw("rect", {
-      class: lane,
-      x: x.toFixed(1),
-      y: LANES.indexOf(lane) * HEIGHT + 1,
-      width: (right - x > 4 * GAP ? right - x - GAP : right - x).toFixed(1),
-      height: HEIGHT - 3,
-    }),
-  );
+  return shares.flatMap((share, at) => (share > 0 ? [[at * COLUMN, COLUMN, Math.min(1, Math.max(0.1, share))]] : []));
 }
 
 // The names of the lanes, at their begin.
