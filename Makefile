@@ -4,7 +4,7 @@
 #                   properties with many examples
 # make docs    the documentation as a site, in build/site
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
-# make test-browser  installs Playwright, and runs the pages of both services in Chromium, which has to be there
+# make test-browser  installs Playwright, and runs the pages of both services and of reports in Chromium, which has to be there
 # make test-tnx     runs the neuron_legacy backend on the library's source, interpreted: TNX_SRC names it (CONTRIBUTING.md)
 # make test-real    real models in every mode, both ends: REAL_MODELS names their folder (CONTRIBUTING.md)
 # make test-sglang  our side of SGLang's interface, on its source: SGLANG_SRC names it (CONTRIBUTING.md)
@@ -46,7 +46,7 @@ test-mlx:
 test-browser:
 	@scripts/setup requirements/dev.txt
 	@.venv/bin/pip install --quiet --disable-pip-version-check -r requirements/browser.txt
-	@.venv/bin/python -m pytest --engine browser tests/drafter_client/serve tests/verifier_server/live
+	@.venv/bin/python -m pytest --engine browser tests/drafter_client/serve tests/drafter_client/report tests/verifier_server/live
 
 test-tnx:
 	@test -d "$(TNX_SRC)/transformers_neuronx" || \

@@ -31,7 +31,8 @@ _LANES = (
 )
 _KEYS = (
     "Arrow keys go from round to round, Home and End to the first and the last; plus and minus zoom, 0 shows the whole "
-    "run, Page Up and Page Down move. Drag to move, Ctrl and the wheel zoom."
+    "run, Page Up and Page Down move. Drag to move, Ctrl and the wheel zoom. Where spans are too many "
+    "to be told apart, the height is the share of the time in which the lane was active."
 )
 _UNTIMED = (
     "Where the verifier wrote by itself (modes target and fused), the trace has tokens, but no passes: lanes are empty."
