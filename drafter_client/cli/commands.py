@@ -377,7 +377,6 @@ def report_parser() -> Parser:
         description="Show a run that --profile recorded, in the terminal and as a picture; or all runs, as one HTML "
         "file that can be sent to others: it needs no other file and loads nothing.",
         examples=(
-            "drafter report runs",
             "drafter report runs --run 2 --no-png",
             "drafter report runs --png run.png",
             "drafter report runs --html runs.html --no-text",
@@ -389,7 +388,7 @@ def report_parser() -> Parser:
     picture = parser.add_argument_group("picture").add_mutually_exclusive_group()
     picture.add_argument("--png", type=flags.path, metavar="FILE", help="(default: report-N.png in the folder)")
     picture.add_argument("--no-png", action="store_true", help="in the terminal only")
-    page = parser.add_argument_group("HTML file")
+    page = parser.add_argument_group("page")
     page.add_argument(
         "--html",
         type=flags.path,

@@ -40,7 +40,7 @@ GROUPS = {
     "chat": "options text verifier drafting engine_of_the_draft_model sampling grammar acceptance output examples",
     "solo": "options model text verifier engine sampling grammar output examples",
     "compare": "options texts verifier drafting engine_of_the_draft_model sampling grammar output examples",
-    "report": "options run picture examples",
+    "report": "options run picture page examples",
 }
 EACH = pytest.mark.parametrize("command", list(PARSERS))
 
