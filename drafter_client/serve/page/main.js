@@ -5,6 +5,8 @@ import { Failure, ask } from "./api.js";
 import { byId, make } from "./dom.js";
 import { isJson } from "./calls.js";
 import { read, saveJson, saveMarkdown } from "./export.js";
+import { Follower } from "./follow.js";
+import { drawDue, drawSoon, drop } from "./frames.js";
 import { LivePanel, panelParts } from "./live.js";
 import { MessageView } from "./message.js";
 import { NetworkPanel } from "./network.js";
@@ -16,6 +18,7 @@ import * as tools from "./tools.js";
 
 let chat = store.all()[0] ?? store.begun();
 let views = [];
+const list = new Follower(byId("messages"));
 let writing = null; // the AbortController of the answer that is being written
 
 function tell(text, bad = false) {
@@ -44,23 +47,16 @@ function show(which) {
 }
 
 function drawMessages() {
+  views.forEach(drop);
   const last = chat.messages.length - 1;
   views = chat.messages.map(
     (message, at) =>
-      new MessageView(message, message.role === "assistant" ? null : (text) => editMessage(at, text), follow, at === last ? giveResults : null),
+      new MessageView(message, message.role === "assistant" ? null : (text) => editMessage(at, text), at === last ? giveResults : null),
   );
   showSources();
-  byId("messages").replaceChildren(...views.map((each) => each.node));
-  byId("messages").scrollTop = byId("messages").scrollHeight;
+  list.show(views.map((each) => each.node));
+  drawDue();
   offerButtons();
-}
-
-// Draw, and stay at the end of the messages if that is where the reader is.
-function follow(draw) {
-  const list = byId("messages");
-  const low = list.scrollHeight - list.scrollTop - list.clientHeight < 80;
-  draw();
-  if (low) list.scrollTop = list.scrollHeight;
 }
 
 function showSources() {
@@ -113,9 +109,9 @@ async function answer() {
   tell("The target writes…");
   const grown = (silence) => {
     hear(message, silence);
-    view.grow();
+    drawSoon(view);
   };
-  const seconds = setInterval(() => message.away && view.grow(), 1000); // so that the wait is seen to last
+  const seconds = setInterval(() => message.away && drawSoon(view), 1000); // so that the wait is seen to last
   try {
     await fill(message, which, writing.signal, grown);
     tell(message.calls ? "The target calls tools: write what they return." : "The answer is complete.");
@@ -130,7 +126,8 @@ async function answer() {
     delete message.away;
     dropBroken(message);
     view.busy = false;
-    follow(() => view.draw());
+    drawSoon(view);
+    drawDue();
     if (!isSaid(message) && !message.problem) which.messages.pop();
     keep(which);
     offerButtons();
@@ -268,6 +265,7 @@ byId("sources").addEventListener("click", () => {
   if (localStorage.getItem("specpair.sources") === "shown") localStorage.removeItem("specpair.sources");
   else localStorage.setItem("specpair.sources", "shown");
   showSources();
+  drawDue();
 });
 byId("import").addEventListener("click", () => byId("file").click());
 byId("file").addEventListener("change", async () => {

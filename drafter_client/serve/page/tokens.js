@@ -57,17 +57,23 @@ function ranked({ top, rank, kept }) {
   return `${rank ? `rank ${rank}` : `rank beyond ${top.length}`} with the target, whose likeliest are ${likeliest}`;
 }
 
+const STEP = 128; // tokens that one call adds at most
+// Tokens after which a part ends with a line, with a sentence, or with a word. A browser lays out and paints each part by
+// itself, so one more token costs the same at the end of a long answer. A part of a long line begins on a line of its own.
+const LINES = 128;
+const SENTENCES = 256;
+const WORDS = 384;
+
 // The tokens of an answer, which grow. One stop of the Tab key: arrows go from token to token.
 export class TokensView {
   // `told`: is called with the description of the token that is pointed at, as nodes.
-  // `describe`: what is known of a token, in words.
-  constructor(root, told, describe = described) {
+  constructor(root, told) {
     this.root = root;
     this.told = told;
-    this.describe = describe;
     this.shown = []; // tokens
     this.spans = []; // one for each
-    this.line = null; // the element that the next token goes into: a browser lays out only that one anew
+    this.part = null; // the element that the next token goes into, and how many it has
+    this.size = 0;
     this.at = -1;
     root.tabIndex = 0;
     root.setAttribute("role", "group");
@@ -81,25 +87,39 @@ export class TokensView {
       if (!step || !this.shown.length) return;
       event.preventDefault();
       this.point(Math.min(Math.max(this.at + step, 0), this.shown.length - 1));
+      this.spans[this.at].scrollIntoView({ block: "nearest" });
     });
   }
 
-  // Show `tokens`, which begin with those that were shown before.
+  // Show `tokens`, which begin with those that were shown before. Returns whether all of them are shown.
   update(tokens) {
-    for (const token of tokens.slice(this.shown.length)) {
-      if (this.line === null) this.root.append((this.line = make("div", { dir: "auto" })));
-      const span = make("span", { className: kind(token) }, ...visible(token.text));
-      this.line.append(span);
-      this.spans.push(span);
-      this.shown.push(token);
-      if (token.text.endsWith("\n")) this.line = null;
+    for (const token of tokens.slice(this.shown.length, this.shown.length + STEP)) this.add(token);
+    return this.shown.length === tokens.length;
+  }
+
+  add(token) {
+    if (this.part === null || this.isFull(this.shown.at(-1).text, token.text)) {
+      this.root.append((this.part = make("div")));
+      this.size = 0;
     }
+    const span = make("span", { className: kind(token) }, ...visible(token.text));
+    this.part.append(span);
+    this.size += 1;
+    this.spans.push(span);
+    this.shown.push(token);
+  }
+
+  // Whether the part ends between two tokens.
+  isFull(before, next) {
+    if (this.size < LINES) return false;
+    if (before.endsWith("\n")) return true;
+    return (this.size >= SENTENCES && /[.!?;:,}]\s*$/.test(before)) || (this.size >= WORDS && /^\s/.test(next)) || this.size >= 2 * WORDS;
   }
 
   point(at) {
     this.spans[this.at]?.classList.remove("current");
     this.at = at;
     this.spans[at].classList.add("current");
-    this.told(visible(this.describe(this.shown[at])));
+    this.told(visible(described(this.shown[at])));
   }
 }
