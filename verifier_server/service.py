@@ -35,6 +35,7 @@ from verifier_server.generation.grammar_compiler import GrammarCompiler
 from verifier_server.generation.prompts import P, aside, encode_parts, encode_text, make_session, with_ids
 from verifier_server.generation.verify import Verifying, implicit
 from verifier_server.loading import Loader
+from verifier_server.observability.busy_time import BusyTime
 from verifier_server.observability.engine_feed import EngineFeed
 from verifier_server.observability.engine_metrics import EngineMetrics
 from verifier_server.observability.gauges import VerifierGauges
@@ -68,6 +69,7 @@ class Service:
         self.accounting = Accounting(self.gate.accounts)
         self.engine_client = EngineClient()
         self.metrics = ServiceMetrics(self._model_name, by_key=settings.metrics_by_key)
+        self.busy = BusyTime()
         self.feed = EngineFeed(clock)
         self.draining = Draining(settings.drain_seconds, lambda: self.sessions.text_under_way())
         self.sessions = SessionTable(
@@ -86,7 +88,9 @@ class Service:
             self.engine_client.deliver,
             backend,
             draft,
-            lambda model_name: EngineObservers(EngineMetrics(self.metrics, self._ended, model_name), self.feed),
+            lambda model_name: EngineObservers(
+                EngineMetrics(self.metrics, self._ended, model_name), self.busy, self.feed
+            ),
         )
         gauges = VerifierGauges(self._model_name, self.condition, self.sessions, self._engine_state)
         self.metrics.registry.register(gauges)
@@ -166,6 +170,7 @@ class Service:
             texts=state.slots_in_use,
             waiting=state.waiting,
             generated_tokens=self.gate.accounts.generated_tokens,
+            pass_seconds=round(self.busy.seconds, 3),
             # Texts of mode fused continue without drafts.
             draft_model_failure=None if models.drafting is None else models.drafting.draft.failure,
             warning=None if changed is None else changed.reason,

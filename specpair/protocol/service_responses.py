@@ -53,6 +53,9 @@ class HealthResponse(Response):
     texts: Annotated[Count | None, Field(description="Texts under way that hold a KV slot, when ready.")] = None
     waiting: Annotated[Count | None, Field(description="Requests that wait for a forward pass, when ready.")] = None
     generated_tokens: Annotated[Count | None, Field(description="Tokens generated since the start, when ready.")] = None
+    pass_seconds: Annotated[
+        float | None, Field(ge=0, description="Seconds of forward passes since the start, when ready.")
+    ] = None
     draft_model_failure: Annotated[
         str | None, Field(description="Why the target decodes texts of mode fused alone.")
     ] = None

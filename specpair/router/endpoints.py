@@ -172,9 +172,10 @@ class RouterEndpoints:
             failures=node.failures,
             latency_ms=_latency(node.latencies),
             round_trip_ms=round(1e3 * node.link, 3) if node.links else None,
-            looked_ago=None if node.looked_at is None else round(now - node.looked_at, 1),
+            looked_ago=None if node.looked_at is None else round(now - node.looked_at, 3),
             named_sessions=named_sessions,
             generated_tokens=pace.tokens,
+            pass_seconds=None if told is None else told.pass_seconds,
             tokens_per_second=_rounded(pace.tokens_per_second),
             price_per_million_tokens=None if price is None else _rounded(pace.price(price)),
         )

@@ -73,6 +73,9 @@ class NodeInfo(Response):
         Field(description="Of the sessions that the request names, those that are there; null: it names none."),
     ] = None
     generated_tokens: Generated
+    pass_seconds: Annotated[
+        Amount | None, Field(description="Seconds of forward passes since a verifier's start, as it told.")
+    ] = None
     tokens_per_second: Pace = None
     price_per_million_tokens: Price = None
 

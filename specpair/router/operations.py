@@ -67,6 +67,7 @@ _NODE: Json = {
     "looked_ago": 0.3,
     "named_sessions": 1,
     "generated_tokens": 36_000,
+    "pass_seconds": 288.4,
     "tokens_per_second": 100.0,
     "price_per_million_tokens": 4.1667,
 }

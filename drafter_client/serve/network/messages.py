@@ -32,6 +32,9 @@ class NetworkNode(_Told):
     )
     own_texts: Annotated[int | None, Field(description="Texts of this service that are under way there.")] = None
     tokens_per_second: Annotated[float | None, Field(description="Generated between the last two looks.")] = None
+    utilisation: Annotated[
+        float | None, Field(description="Share of that time in which a verifier ran forward passes, 0 to 1.")
+    ] = None
     price_per_million_tokens: Annotated[float | None, Field(description="Where a price was given.")] = None
 
 

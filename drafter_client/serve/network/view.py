@@ -1,7 +1,8 @@
 """What is known of the network as one message: pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from drafter_client.http.addresses import Address
 from drafter_client.serve.network.look import Seen
@@ -22,33 +23,76 @@ class Behind:
     own_texts: int  # of this service that are under way there
 
 
+class Done(NamedTuple):
+    """What a node says that it has done since its start."""
+
+    at: float  # when it said so, in seconds
+    tokens: int
+    pass_seconds: float | None  # None: it does not say
+
+
+class Pace(NamedTuple):
+    """What a node did between two looks. None: it is not known."""
+
+    tokens_per_second: float | None = None
+    utilisation: float | None = None
+
+
 @dataclass(slots=True)
-class Rates:
-    """How fast nodes generate, from the tokens that they tell: by name."""
+class Paces:
+    """How busy nodes are, from what they say that they have done: by name."""
 
-    _last: dict[str, tuple[float, int]] = field(default_factory=dict)  # when, and tokens since their start
-    _rates: dict[str, float] = field(default_factory=dict)
+    _last: dict[str, Done] = field(default_factory=dict)
+    _paces: dict[str, Pace] = field(default_factory=dict)
 
-    def note(self, name: str, at: float, tokens: int | None) -> None:
-        """Note what a node told. `at`: in seconds; `tokens`: None: it does not tell."""
-        before = self._last.pop(name, None)
-        self._rates.pop(name, None)
-        if tokens is None:
-            return
-        self._last[name] = at, tokens
-        if before is not None and at > before[0] and tokens >= before[1]:  # else it was started anew
-            self._rates[name] = (tokens - before[1]) / (at - before[0])
+    def note(self, name: str, done: Done | None) -> None:
+        """Note what a node told; None: it told nothing."""
+        before = self._last.get(name)
+        if done is None:
+            self._last.pop(name, None)
+            self._paces.pop(name, None)
+        elif before is None or done.tokens < before.tokens:  # it was started anew
+            self._last[name] = done
+            self._paces.pop(name, None)
+        elif done.at > before.at:  # else a router has not looked since
+            self._last[name] = done
+            self._paces[name] = _pace(before, done)
 
-    def of(self, name: str) -> float | None:
-        """Tokens a second between the last two notes; None: they do not say."""
-        rate = self._rates.get(name)
-        return None if rate is None else round(rate, 2)
+    def of(self, name: str) -> Pace:
+        """The pace between the last two notes."""
+        return self._paces.get(name, Pace())
+
+
+def _pace(before: Done, now: Done) -> Pace:
+    took = now.at - before.at
+    busy = None
+    if before.pass_seconds is not None and now.pass_seconds is not None:
+        busy = round(min(1.0, max(0.0, now.pass_seconds - before.pass_seconds) / took), 3)
+    return Pace(round((now.tokens - before.tokens) / took, 2), busy)
+
+
+def done(address: Address, seen: Seen) -> Iterator[tuple[str, Done | None]]:
+    """What the nodes that a look has found say that they have done, by name."""
+    if not seen.router:
+        told = seen.health
+        yield str(address), None if told is None else _done(seen.at, told.generated_tokens, told.pass_seconds)
+    for each in seen.nodes or ():
+        at = None if each.looked_ago is None or not _there(each) else seen.at - each.looked_ago
+        yield each.url, None if at is None else _done(at, each.generated_tokens, each.pass_seconds)
+
+
+def _done(at: float, tokens: int | None, pass_seconds: float | None) -> Done | None:
+    return None if tokens is None else Done(at, tokens, pass_seconds)
+
+
+def _there(node: NodeInfo) -> bool:
+    return node.status in ("ready", "overloaded", "draining")
 
 
 def network(
     drafter: NetworkNode,
     behind: Sequence[Behind],
-    rates: Rates,
+    paces: Paces,
     now: float,
     generated_tokens: int,
     token_price: float | None,
@@ -62,14 +106,14 @@ def network(
     nodes, links, paid = [drafter], list[NetworkLink](), dict[str, tuple[float, int]]()
     for each in behind:
         name, seen = str(each.address), each.seen
-        nodes.append(_node(name, each, rates, token_price))
+        nodes.append(_node(name, each, paces, token_price))
         links.append(_link(DRAFTER, name, seen, now))
         if seen is None:
             continue
         if not seen.router and token_price is not None:
             paid[name] = token_price, (seen.health and seen.health.generated_tokens) or 0
         for node in seen.nodes or ():
-            nodes.append(_behind_router(node, each.own_texts, rates, token_price))
+            nodes.append(_behind_router(node, each.own_texts, paces, token_price))
             age = None if node.looked_ago is None else node.looked_ago + now - seen.at
             links.append(NetworkLink(near=name, far=node.url, round_trip_ms=node.round_trip_ms, age_s=_age(age)))
             if (price := nodes[-1].price_per_million_tokens) is not None:
@@ -84,7 +128,7 @@ def network(
     )
 
 
-def _node(name: str, behind: Behind, rates: Rates, token_price: float | None) -> NetworkNode:
+def _node(name: str, behind: Behind, paces: Paces, token_price: float | None) -> NetworkNode:
     seen = behind.seen
     if seen is None:
         return NetworkNode(name=name, kind="verifier", status="unknown", own_texts=behind.own_texts)
@@ -100,14 +144,14 @@ def _node(name: str, behind: Behind, rates: Rates, token_price: float | None) ->
         texts=None if health is None else health.texts,
         waiting=None if health is None else health.waiting,
         own_texts=behind.own_texts,
-        tokens_per_second=rates.of(name),
+        **paces.of(name)._asdict(),
         price_per_million_tokens=None if seen.router else token_price,
     )
 
 
-def _behind_router(node: NodeInfo, own_texts: int, rates: Rates, token_price: float | None) -> NetworkNode:
+def _behind_router(node: NodeInfo, own_texts: int, paces: Paces, token_price: float | None) -> NetworkNode:
     """`own_texts`: of this service that are at the router."""
-    there = node.status in ("ready", "overloaded", "draining")
+    there = _there(node)
     price = node.price_per_million_tokens
     return NetworkNode(
         name=node.url,
@@ -119,7 +163,7 @@ def _behind_router(node: NodeInfo, own_texts: int, rates: Rates, token_price: fl
         texts=node.texts if there else None,
         waiting=node.waiting if there else None,
         own_texts=node.named_sessions if own_texts else 0,
-        tokens_per_second=rates.of(node.url) if there else None,
+        **paces.of(node.url)._asdict(),
         price_per_million_tokens=token_price if price is None else price,
     )
 

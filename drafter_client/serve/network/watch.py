@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from drafter_client.http.stop import Stop
 from drafter_client.pair import Pair
 from drafter_client.serve.network.look import Looking, Seen
 from drafter_client.serve.network.messages import Network, NetworkNode
-from drafter_client.serve.network.view import Behind, Rates, network
+from drafter_client.serve.network.view import Behind, Paces, done, network
 from specpair.http_service.replies.event_bytes import event_bytes
 from specpair.http_service.replies.event_feed import EventFeed, Reader
 
@@ -52,7 +52,7 @@ class NetworkFeed(EventFeed[bytes]):
         self._stop = Stop()  # of the present looks
         self._threads: list[threading.Thread] = []
         self._seen: dict[Address, Seen] = {}
-        self._rates = Rates()
+        self._paces = Paces()
 
     def event(self) -> bytes:
         """The event as it is now."""
@@ -72,7 +72,7 @@ class NetworkFeed(EventFeed[bytes]):
                 )
                 for each in self._pair.verifiers
             ]
-            return network(own.node, behind, self._rates, self._clock(), own.generated_tokens, self._token_price)
+            return network(own.node, behind, self._paces, self._clock(), own.generated_tokens, self._token_price)
 
     @contextmanager
     def heard_by(self, reader: Reader[bytes]) -> Iterator[None]:
@@ -98,7 +98,7 @@ class NetworkFeed(EventFeed[bytes]):
             self._readers_there += 1
             if self._readers_there > 1:
                 return
-            self._stop, self._rates = Stop(), Rates()
+            self._stop, self._paces = Stop(), Paces()
             self._seen.clear()
             self._threads = [each for each in self._threads if each.is_alive()]
             for each in self._pair.verifiers:
@@ -127,13 +127,6 @@ class NetworkFeed(EventFeed[bytes]):
             if stop.is_set():  # what an aborted look says is not so
                 return
             self._seen[address] = seen
-            for name, tokens in _generated(address, seen):
-                self._rates.note(name, seen.at, tokens)
+            for name, told in done(address, seen):
+                self._paces.note(name, told)
         self.put(self.event())
-
-
-def _generated(address: Address, seen: Seen) -> Sequence[tuple[str, int | None]]:
-    """The tokens that nodes say that they have generated."""
-    if seen.router:
-        return [(each.url, each.generated_tokens) for each in seen.nodes or ()]
-    return [(str(address), None if seen.health is None else seen.health.generated_tokens)]

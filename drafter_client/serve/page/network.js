@@ -2,7 +2,7 @@
 
 import { follow } from "./api.js";
 import { make, visible } from "./dom.js";
-import { amount, counted, drawing, load, milliseconds, short, state } from "./topology.js";
+import { amount, busy, counted, drawing, load, milliseconds, short, state } from "./topology.js";
 
 // The columns of the table: its head, and what it says of a node and of the link that leads to it.
 const COLUMNS = [
@@ -14,6 +14,7 @@ const COLUMNS = [
   ["Load", load],
   ["Own texts", (node) => (node.own_texts === null ? "" : String(node.own_texts))],
   ["Tokens/s", (node) => (node.tokens_per_second === null ? "" : amount(node.tokens_per_second))],
+  ["In passes", busy],
   ["Price per million", (node) => (node.price_per_million_tokens === null ? "" : amount(node.price_per_million_tokens))],
 ];
 

@@ -4,7 +4,6 @@ import { visible } from "./dom.js";
 import { draw } from "./svg.js";
 
 const GLYPHS = { ready: "●", overloaded: "▲", loading: "◐", draining: "◑", unknown: "○", refused: "⊘" }; // else ✕
-const LINES = { drafter: 4, router: 4, verifier: 5 }; // of text in a box
 const LINE = 18; // the height of one, in pixels, as all lengths here
 const WIDEST = 250; // box
 const NARROWEST = 176; // box of columns that stand side by side
@@ -38,9 +37,14 @@ export function counted(count, what) {
   return `${count} ${what}${count === 1 ? "" : "s"}`;
 }
 
+// How many lines of text a box has.
+function lines(node) {
+  return 4 + (node.kind === "verifier") + (node.price_per_million_tokens !== null);
+}
+
 // The nodes from the first one on, each behind the one that asks it: `{node, height, link, depth, parent, children}`.
 function tree({ nodes, links }) {
-  const byName = new Map(nodes.map((node) => [node.name, { node, height: LINES[node.kind] * LINE + 16, link: null, depth: 0, parent: null, children: [] }]));
+  const byName = new Map(nodes.map((node) => [node.name, { node, height: lines(node) * LINE + 16, link: null, depth: 0, parent: null, children: [] }]));
   const [root] = byName.values();
   const found = [];
   const reach = (each) => {
@@ -97,7 +101,7 @@ function text(x, y, className, said, room) {
 }
 
 // What is wrong, in so many lines of text.
-function lines(said, room, most) {
+function wrapped(said, room, most) {
   const found = [""];
   for (const word of said.split(" ")) {
     if (found.length < most && (found.at(-1).length + word.length) * LETTER > room) found.push(word);
@@ -111,6 +115,11 @@ export function load(node) {
   if (node.texts === null) return "";
   const texts = node.slots === null ? counted(node.texts, "text") : `${node.texts} of ${counted(node.slots, "slot")}`;
   return `${texts}, ${node.waiting ?? 0} waiting`;
+}
+
+// The share of the time in which a verifier runs passes, in words.
+export function busy(node) {
+  return node.utilisation === null ? "" : `${(100 * node.utilisation).toFixed(0)} %`;
 }
 
 export function state(node) {
@@ -128,7 +137,7 @@ function box({ node, height, x, y, width }) {
     text(29, 21, "title", short(node.name), room - 17),
     text(12, 40, bad ? "wrong" : "said", `${node.kind}, ${state(node)}`, room),
   ];
-  if (node.why) parts.push(...lines(plain(node.why), room, node.texts === null ? 3 : 1));
+  if (node.why) parts.push(...wrapped(plain(node.why), room, node.texts === null ? 3 : 1));
   else parts.push(text(12, 58, "said", plain(node.model ?? ""), room));
   if (own) parts.push(draw("text", { x: (width - 12).toFixed(1), y: 40, class: "own", "text-anchor": "end" }, counted(node.own_texts, "own text")));
   if (node.texts !== null) {
@@ -143,8 +152,10 @@ function box({ node, height, x, y, width }) {
     parts.push(text(12 + track + (track && 8), 76, "said", load(node), room - track));
   }
   const speed = node.tokens_per_second === null ? "" : `${amount(node.tokens_per_second)} tokens/s`;
-  const price = node.price_per_million_tokens === null ? "" : `${amount(node.price_per_million_tokens)} per million`;
-  if (LINES[node.kind] > 4) parts.push(text(12, 95, "said", [speed, price].filter(Boolean).join(" · "), room));
+  const passes = busy(node) && `${busy(node)} in passes`;
+  if (speed || passes) parts.push(text(12, 94, "said", [speed, passes].filter(Boolean).join(", "), room));
+  const price = node.price_per_million_tokens;
+  if (price !== null) parts.push(text(12, 112, "said", `${amount(price)} per million tokens`, room));
   return draw("g", { class: `node ${node.status}${own ? " used" : ""}`, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` }, ...parts);
 }
 

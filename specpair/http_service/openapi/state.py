@@ -20,6 +20,7 @@ RESPONSES: dict[str, Json] = {
         "texts": 0,
         "waiting": 0,
         "generated_tokens": 0,
+        "pass_seconds": 0.0,
     },
     "LiveResponse": {"status": "alive"},
     "ReadyResponse": {"status": "ready"},

@@ -18,7 +18,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.serve.app import create_app
 from drafter_client.serve.network.look import Looking, Seen
 from drafter_client.serve.network.messages import Network, NetworkNode
-from drafter_client.serve.network.view import Behind, Rates, network
+from drafter_client.serve.network.view import Behind, Done, Paces, network
 from specpair.protocol.service_responses import HealthResponse
 from specpair.router.messages import NodeInfo
 from specpair.router.nodes.node import NodeSpec
@@ -70,13 +70,14 @@ def states(told: Network) -> list[str]:
 
 
 def test_a_verifier_its_link_its_load_and_what_its_texts_cost() -> None:
-    backend = Held(Script(seed=1))
+    backend = Held(Script(seed=1, seconds_per_pass=0.005))
     with serving(backend) as verifier, told_by(Pair(verifier.url, TOY), token_price=2.5) as (http, told):
         seen = told.until(lambda now: states(now) == ["ready"])
         assert [(each.name, each.kind) for each in seen.nodes] == [("drafter", "drafter"), (verifier.url, "verifier")]
         assert (seen.nodes[0].model, seen.nodes[0].texts, seen.cost) == ("scripted-1", 0, 0.0)
         node, (between,) = seen.nodes[1], seen.links
         assert (node.model, node.slots, node.texts, node.own_texts) == ("scripted-1", backend.slots, 0, 0)
+        told.until(lambda now: now.nodes[1].utilisation == 0.0 and now.nodes[1].tokens_per_second == 0.0)
         assert (between.near, between.far) == ("drafter", verifier.url)
         assert between.round_trip_ms is not None and between.round_trip_ms > 0 and between.age_s is not None
         backend.go(30)
@@ -86,6 +87,8 @@ def test_a_verifier_its_link_its_load_and_what_its_texts_cost() -> None:
             backend.go()
             text.read()
         seen = told.until(lambda now: now.generated_tokens == 60 and now.nodes[1].own_texts == 0)
+        passes = httpx.get(f"{verifier.url}/health", trust_env=False).json()["pass_seconds"]
+        assert passes >= 60 / 5 * 0.005, "a pass commits at most the four draft tokens and one more"
         assert seen.price_per_million_tokens == 2.5 and seen.cost == pytest.approx(150e-6)
 
 
@@ -190,34 +193,40 @@ def node(url: str, price: float | None, tokens: int) -> NodeInfo:
 def test_prices_of_a_router_weigh_by_tokens_and_stand_before_the_drafters_own() -> None:
     nodes = [node("a", 4.0, 300), node("b", 8.0, 100), node("c", None, 600)]
     seen = Seen(10.0, "ready", router=True, nodes=nodes)
-    told = network(OWN, [behind(seen)], Rates(), 12.0, 1_000_000, None)
+    told = network(OWN, [behind(seen)], Paces(), 12.0, 1_000_000, None)
     assert (told.price_per_million_tokens, told.cost) == (5.0, 5.0)
     assert [each.price_per_million_tokens for each in told.nodes] == [None, None, 4.0, 8.0, None]
     assert [each.age_s for each in told.links] == [None, 2.5, 2.5, 2.5], "the looks of a router age, too"
-    own = network(OWN, [behind(seen)], Rates(), 12.0, 1_000_000, 1.0)
+    own = network(OWN, [behind(seen)], Paces(), 12.0, 1_000_000, 1.0)
     assert own.price_per_million_tokens == pytest.approx((4.0 * 300 + 8.0 * 100 + 1.0 * 600) / 1000)
-    free = network(OWN, [behind(Seen(10.0, "ready", router=True, nodes=[node("a", 4.0, 0)]))], Rates(), 11.0, 0, None)
+    free = network(OWN, [behind(Seen(10.0, "ready", router=True, nodes=[node("a", 4.0, 0)]))], Paces(), 11.0, 0, None)
     assert (free.price_per_million_tokens, free.cost) == (4.0, 0.0)
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    told = network(OWN, [behind(None)], Rates(), 1.0, 5, None)
+    told = network(OWN, [behind(None)], Paces(), 1.0, 5, None)
     assert (told.nodes[1].status, told.links[0].round_trip_ms, told.links[0].age_s) == ("unknown", None, None)
     assert told.price_per_million_tokens is told.cost is None
     seen = Seen(0.0, "ready", health=HealthResponse(status="ready", texts=2), round_trip=0.0015, measured_at=0.0)
-    told = network(OWN, [behind(seen, "it serves another model")], Rates(), 4.0, 5, None)
+    told = network(OWN, [behind(seen, "it serves another model")], Paces(), 4.0, 5, None)
     assert (told.nodes[1].why, told.nodes[1].texts) == ("it serves another model", 2)
     assert (told.links[0].round_trip_ms, told.links[0].age_s) == (1.5, 4.0)
 
 
-def test_tokens_a_second_between_looks() -> None:
-    rates = Rates()
-    rates.note("a", 1.0, 100)
-    assert rates.of("a") is None
-    rates.note("a", 3.0, 150)
-    assert rates.of("a") == 25.0
-    rates.note("a", 4.0, 10)
-    assert rates.of("a") is None, "it was started anew"
-    rates.note("a", 5.0, None)
-    rates.note("a", 6.0, 20)
-    assert rates.of("a") is None
+def test_how_busy_a_node_is_between_looks() -> None:
+    paces = Paces()
+    paces.note("a", Done(1.0, 100, 5.0))
+    assert paces.of("a") == (None, None)
+    paces.note("a", Done(3.0, 150, 6.0))
+    assert paces.of("a") == (25.0, 0.5)
+    paces.note("a", Done(3.0, 150, 6.0))
+    assert paces.of("a") == (25.0, 0.5), "the router has not looked since"
+    paces.note("a", Done(4.0, 160, None))
+    assert paces.of("a") == (10.0, None)
+    paces.note("a", Done(5.0, 10, 0.1))
+    assert paces.of("a") == (None, None), "it was started anew"
+    paces.note("a", None)
+    paces.note("a", Done(6.0, 20, 0.2))
+    assert paces.of("a") == (None, None)
+    paces.note("a", Done(7.0, 21, 9.2))
+    assert paces.of("a") == (1.0, 1.0), "a pass that began before counts as a whole"

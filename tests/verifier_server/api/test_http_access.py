@@ -78,6 +78,7 @@ def test_health_without_the_key_reports_the_status_only(serve: Serve) -> None:
         "texts": 0,
         "waiting": 0,
         "generated_tokens": 0,
+        "pass_seconds": 0.0,
     }
     live.service.loader.failure = "cannot read /home/user/model.gguf"
     response = live.http.get("/health")
