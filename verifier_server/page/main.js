@@ -27,6 +27,7 @@ const usage = new UsageTable(byId("usage"));
 const model = new ModelPart(byId("model"));
 let state = null; // the last one
 let identity = null; // of the model that is shown
+let title = "specpair verifier";
 let listening = new AbortController();
 let due = 0; // the frame in which all is drawn again
 
@@ -35,12 +36,17 @@ function say(kind, text, detail = "") {
   byId("state").className = kind;
   if (byId("condition").textContent !== text) byId("condition").replaceChildren(...visible(text));
   byId("detail").replaceChildren(...visible(detail));
+  document.title = kind === "ready" ? title : `${text} – ${title}`;
 }
 
 function take(name, data) {
   const now = performance.now();
-  document.body.classList.remove("stale");
+  if (document.body.classList.contains("stale")) {
+    document.body.classList.remove("stale");
+    byId("access").open = false;
+  }
   if (name === "state") {
+    if (state !== null && state.began_at !== data.began_at) restart(now);
     state = data;
     const { engine } = data;
     history.level(now, {
@@ -71,6 +77,17 @@ function draw() {
   say(state.status, SAID[state.status] ?? state.status, state.reason ?? (loaded || `up ${lasted(Date.now() / 1000 - state.began_at)}`));
 }
 
+// Another process answers: it counts anew, and may serve another model.
+function restart(now) {
+  history.begin(now);
+  strip.clear();
+  sessions.clear();
+  model.clear();
+  byId("name").replaceChildren();
+  title = "specpair verifier";
+  identity = null;
+}
+
 async function showModel(now) {
   identity = now;
   try {
@@ -78,7 +95,7 @@ async function showModel(now) {
     model.show(found);
     model.draw(strip.passes);
     byId("name").replaceChildren(...visible(found.model));
-    document.title = `${found.model} – specpair verifier`;
+    title = `${found.model} – specpair verifier`;
   } catch (error) {
     identity = null; // the next state asks again
     if (error.code === undefined) throw error;
@@ -94,7 +111,8 @@ function lost(failure) {
     byId("access").open = true;
     byId("key").focus();
   }
-  say("away", failure === null ? "The verifier has ended the connection." : failure.message);
+  const keyless = failure?.code === "unauthorized" && !key();
+  say("away", keyless ? "This verifier wants its API key." : (failure?.message ?? "The verifier has ended the connection."));
 }
 
 function listen() {

@@ -21,7 +21,14 @@ export class ModelPart {
     const plot = make("div", { className: "plot" }, axis, this.picture, make("span", {}), below);
     this.figure = make("figure", { hidden: true }, make("figcaption", {}, "A pass by its tokens: measured at the start (line), the last ones (points)"), plot);
     place.append(this.facts, this.figure);
+    this.clear();
+  }
+
+  // Begin anew.
+  clear() {
     this.costs = [];
+    this.figure.hidden = true;
+    this.facts.replaceChildren(make("div", {}, make("dt", {}, "Model"), make("dd", {}, "not loaded yet")));
   }
 
   show(model) {

@@ -14,6 +14,7 @@ const PARTS = [
   ["prompt", "prompts, and texts read again", (each) => each.prefilled],
 ];
 
+const NONE = "No passes yet.";
 const HINT = "Point at a pass, or choose one with the arrow keys.";
 
 const sorted = (values) => [...values].sort((one, other) => one - other);
@@ -30,7 +31,7 @@ export class Strip {
   constructor(place) {
     this.passes = [];
     this.chosen = null; // a pass that the user points at
-    this.summary = make("p", { className: "note" }, "No passes yet.");
+    this.summary = make("p", { className: "note" }, NONE);
     this.detail = make("p", { className: "detail", "aria-live": "polite" }, HINT);
     this.rows = ["Time", "Tokens"].map((name) => {
       const most = make("span", {});
@@ -46,6 +47,17 @@ export class Strip {
     plot.addEventListener("pointerleave", () => this.choose(null));
     plot.addEventListener("blur", () => this.choose(null));
     plot.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  // Begin anew.
+  clear() {
+    this.passes = [];
+    this.choose(null);
+    this.summary.textContent = NONE;
+    for (const { picture, most } of this.rows) {
+      picture.replaceChildren();
+      most.textContent = "";
+    }
   }
 
   take(passes) {
@@ -85,7 +97,8 @@ export class Strip {
     // A few far longer passes, and prompts, go beyond the picture: they must not flatten the others.
     const longest = Math.max(1, Math.min(times.at(-1), 2.5 * quantile(times, 0.8)));
     const widest = Math.max(4, ...passes.map((each) => each.tokens - each.prefilled));
-    this.fill(0, longest, time(longest), (each) => [["time", each.took_ms]]);
+    const kind = (each) => (2 * each.prefilled > each.tokens ? "time reading" : "time");
+    this.fill(0, longest, time(longest), (each) => [[kind(each), each.took_ms]]);
     this.fill(1, widest, whole(widest), (each) => PARTS.map(([kind, , count]) => [kind, count(each)]));
   }
 

@@ -65,9 +65,11 @@ function fill(place, cell) {
 export class SessionTable {
   constructor(place) {
     this.note = make("p", { className: "note" });
+    this.clear();
     this.table = new Table(place, "Texts under way, and the last ones that ended", [
       ["No.", "number"],
       ["Key", "wide key"],
+      ["Session id", "wide key"],
       ["Drafts", "wide"],
       ["Prompt + generated", ""],
       ["Accepted", "number"],
@@ -76,6 +78,10 @@ export class SessionTable {
       ["Now", ""],
     ]);
     place.append(this.note);
+  }
+
+  // Begin anew.
+  clear() {
     this.grown = new Map(); // by number: when and how far, of the last seconds
     this.last = { sessions: [], more: 0 };
     this.ended = []; // the last texts that ended, the newest first
@@ -104,7 +110,7 @@ export class SessionTable {
     this.table.show(shown.map((each) => this.row(now, each)), "No text is under way.");
     this.table.body.parentElement.classList.toggle("keyless", shown.every((each) => each.key === null));
     const held = more + sessions.length - open.length;
-    this.note.textContent = held ? `The KV cache and the records of ${counted(held, "further session")} are held.` : "";
+    this.note.textContent = held ? `And ${counted(held, "further session")}.` : "";
   }
 
   row(now, each) {
@@ -118,8 +124,9 @@ export class SessionTable {
     if (done && each.took_ms) speed = rate((1000 * each.generated) / each.took_ms);
     else if (writing && now > since) speed = rate((1000 * (each.generated - from)) / Math.max(500, now - since));
     const cells = [
-      each.session_id ? `${each.number} (${each.session_id.slice(0, 8)})` : String(each.number),
+      String(each.number),
       each.key ?? "–",
+      each.session_id?.slice(0, 12) ?? "–",
       { remote: "client", fused: "server", target: "none" }[each.mode] ?? each.mode,
       [text, each.generated / Math.max(1, each.most_tokens)],
       percent(each.accepted, each.drafted),

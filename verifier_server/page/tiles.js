@@ -49,7 +49,10 @@ export class Tiles {
   draw(state, history) {
     const [tokens, accepted, busy, queue, sessions, cache] = this.tiles;
     const engine = state?.engine;
-    if (!engine) return;
+    if (!engine) {
+      for (const each of this.tiles) each.show("–", "", [], 1);
+      return;
+    }
     const [committed, seconds] = history.over(RATES, "committed");
     const perSecond = history.series((step) => step.committed * PER_SECOND);
     tokens.show(rate(committed / seconds), `${whole(state.generated_tokens)} since the start`, perSecond, 1);

@@ -94,7 +94,7 @@ def test_it_says_that_the_verifier_is_away_and_comes_back_by_itself(page: Any, l
         page.goto(away.url)
         page.locator("#condition").filter(has_text="ready").wait_for()
     page.locator("#state.away").filter(has_text="The verifier cannot be reached.").wait_for()
-    assert page.evaluate("getComputedStyle(document.getElementById('now').parentElement).opacity") < "1"
+    assert page.locator(".value").first.evaluate("value => getComputedStyle(value).opacity") == "0.5"
     with link(live.url, urlsplit(away.url).port or 0):
         page.locator("#state.ready").wait_for()
         assert all("net::ERR_" in each for each in page.complaints), page.complaints
@@ -111,13 +111,14 @@ def test_it_asks_for_the_key(browser: Any) -> None:
     keyed.wait_until_ready()
     try:
         with opened(browser, keyed.url) as page:
-            page.locator("#state.away").filter(has_text="wants its key").wait_for()
+            page.locator("#state.away").filter(has_text="This verifier wants its API key.").wait_for()
             page.keyboard.type("wrong")  # the field has the focus
             page.keyboard.press("Enter")
             page.locator("#condition").filter(has_text="does not take the key").wait_for()
             page.get_by_label("Key of this verifier").fill("s3cret")
             page.keyboard.press("Enter")
             page.locator("#state.ready").wait_for()
+            page.get_by_label("Key of this verifier").wait_for(state="hidden")
             assert all("401" in each for each in page.complaints) and len(page.complaints) == 2
             page.complaints.clear()
             assert page.locator("#usage tbody th").inner_text() == "default"
@@ -136,3 +137,23 @@ def test_nothing_is_found_by_axe_and_a_narrow_screen_is_wide_enough(page: Any, l
     page.get_by_role("button", name="Switch to light colours").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     live.http.delete("/sessions/seen")
+
+
+def test_another_process_at_the_same_address_is_shown_from_its_beginning(browser: Any, live: LiveServer) -> None:
+    other = LiveServer(settings(), ScriptedBackend(SCRIPT))
+    other.wait_until_ready()
+    try:
+        with link(live.url) as first, opened(browser, first.url) as page:
+            live.post("/generate", {"prompt_ids": PROMPT, "max_tokens": 4})
+            bars(page, 4)
+            page.locator(ENDED).wait_for()
+            first.cut()
+            page.locator("#state.away").wait_for()
+            with link(other.url, urlsplit(first.url).port or 0):
+                page.locator("#state.ready").wait_for()
+                page.locator("#passes .note").filter(has_text="No passes yet.").wait_for()
+                page.locator(ENDED).wait_for(state="detached")
+                page.goto("about:blank")  # before the link is cut
+            page.complaints.clear()
+    finally:
+        other.close()
