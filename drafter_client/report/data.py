@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from drafter_client.report.recorded import modes, outages
-from drafter_client.trace.detail import DraftStep, Prefill, RoundDrafts, SelfContinuationPass
+from drafter_client.trace.detail import DraftStep, Prefill, RoundDrafts, SelfContinuationPass, TokenDraft
 from drafter_client.trace.reader import RunTrace
 from drafter_client.trace.schema import ROUNDS
 
@@ -14,7 +14,7 @@ VERSION = 1  # of this form
 _TOKEN = ("position", "token", "source", "committed_ms")
 _SECRET = ("cache_salt",)  # settings that others must not have
 # What tells the text, or its tokens to who has the tokenizer.
-_TELLING = {"rounds": ("drafts",), "steps": ("drafts",), "tokens": ("token",), "decisions": ("token", "draft")}
+_TELLING = {"rounds": ("drafts",), "steps": ("drafts",), "tokens": ("token", "draft"), "decisions": ("token", "draft")}
 
 
 def run_data(run: RunTrace, *, text: bool) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def run_data(run: RunTrace, *, text: bool) -> dict[str, Any]:
         "rounds": rounds,
         "steps": _fields(detail.steps, DraftStep),
         "self_continuation_passes": _fields(detail.self_continuation_passes, SelfContinuationPass),
-        "tokens": _columns(run.tokens, _TOKEN),
+        "tokens": _columns(run.tokens, _TOKEN) | (_fields(detail.tokens, TokenDraft) if detail.tokens else {}),
         "modes": _columns([each._asdict() for each in modes(run)], ("mode", "tokens", "begin", "end")),
         "outages": _columns([each._asdict() for each in outages(run)], ("generated", "begin", "end")),
         "decisions": _decisions(detail.metrics.get("decisions"), len(run.tokens)),

@@ -55,6 +55,16 @@ class RoundDrafts(_Part):
     from_lookup: list[bool] = []
 
 
+class TokenDraft(_Part):
+    """The draft token that was accepted at a token's place, or that the token replaces: its round, its id, its source,
+    and the drafter's probability of it. None: there was none, or it is not known."""
+
+    round: _Whole | None = None
+    draft: _Whole | None = None
+    draft_source: str | None = None
+    confidence: _Number | None = None
+
+
 class RunDetail(_Part):
     """The whole object. `machine`: the drafter's. `text`, `pieces`: empty where the text was not recorded."""
 
@@ -65,6 +75,7 @@ class RunDetail(_Part):
     rounds: list[RoundDrafts] = []
     steps: list[DraftStep]
     self_continuation_passes: list[SelfContinuationPass]
+    tokens: list[TokenDraft] = []
     text: list[str] = []
     pieces: dict[str, str] = {}
 

@@ -86,7 +86,8 @@ def _read(folder: Path, of: int, records: Sequence[Record]) -> list[RunTrace]:
 def _whole(folder: Path, of: int, record: Record, rounds: list[Record], tokens: list[Record]) -> RunTrace:
     path = run_file(folder, _run(record))
     detail = parsed(_text(path), path)
-    for name, there, listed in (("rounds", detail.rounds, rounds), ("text", detail.text, tokens)):
+    parts = (("rounds", detail.rounds, rounds), ("tokens", detail.tokens, tokens), ("text", detail.text, tokens))
+    for name, there, listed in parts:
         if there and len(there) != len(listed):
             raise TraceError(f"{path}: {name} has {len(there)} entries, and the tables have {len(listed)}")
     return RunTrace(

@@ -1,12 +1,12 @@
 """Record the events of one text in memory while the pair generates, and turn them into tables afterwards."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from drafter_client.generation import events
 from specpair.engines.vocabulary import Vocabulary
 from specpair.openai_api.detokenizer import Detokenizer
-from specpair.speculation.acceptance.round_counts import JudgedRound
+from specpair.speculation.acceptance.round_counts import JudgedDraft, JudgedRound, judged_drafts
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
@@ -86,18 +86,24 @@ class Recorder:
         }
 
     def tokens(self) -> list[dict[str, Any]]:
-        """A record for each committed token: the columns of `tokens.csv` except `run`."""
-        return [
-            {
-                "position": at,
-                "token": token,
-                "source": source.value,
-                "target_decoded": source is TokenSource.TARGET_DECODED,
-                "committed_ms": self._since_began(now),
-            }
-            for committed, now in self._all(events.Committed)
-            for at, (token, source) in enumerate(committed.tokens, committed.position)
-        ]
+        """A record for each committed token: the columns of `tokens.csv` except `run`, and what is known of the draft
+        token at its place: its round, its id, where it came from, and the drafter's probability of it."""
+        sent = (event.in_flight_draft for event, _ in self._all(events.Sent))
+        numbers: dict[Hashable, int] = {each: number for number, each in enumerate(sent, 1)}
+        records = []
+        for committed, now in self._all(events.Committed):
+            drafts = judged_drafts([source for _, source in committed.tokens], committed.rounds)
+            places = zip(committed.tokens, drafts, strict=True)
+            for at, ((token, source), draft) in enumerate(places, committed.position):
+                record = {
+                    "position": at,
+                    "token": token,
+                    "source": source.value,
+                    "committed_ms": self._since_began(now),
+                }
+                record["target_decoded"] = source is TokenSource.TARGET_DECODED
+                records.append(record | _drafted(draft, numbers))
+        return records
 
     def prefills(self) -> list[dict[str, float]]:
         """A record for each prefill: when it was sent and answered, and its milliseconds in queue and forward pass."""
@@ -160,6 +166,14 @@ class Recorder:
 def _ms(seconds: float) -> float:
     """A time as the tables have it."""
     return round(1e3 * seconds, _DIGITS)
+
+
+def _drafted(draft: JudgedDraft | None, numbers: Mapping[Hashable, int]) -> dict[str, Any]:
+    """`numbers`: of the rounds, by the drafts that were sent."""
+    if draft is None:
+        return dict.fromkeys(("round", "draft", "draft_source", "confidence"))
+    told = {"draft": draft.token.token, "draft_source": draft.token.source.value, "confidence": draft.token.confidence}
+    return {"round": numbers.get(draft.request), **told}
 
 
 def _judged(each: JudgedRound) -> dict[str, Any]:

@@ -126,8 +126,10 @@ def _told(
     """The text: the characters of its tokens, and how each token that occurs is spelled."""
     committed = [each["token"] for each in tokens]
     judged = [each["draft"] for each in metrics["decisions"] or () if each["draft"] is not None]
+    likeliest = [token for each in metrics["logprobs"] or () for token, _ in each["top"]]
     drafted = [token for each in rounds for token in each["drafts"]]
-    return {"text": recorder.characters(committed), "pieces": recorder.pieces([*committed, *drafted, *judged])}
+    occurring = [*committed, *drafted, *judged, *likeliest]
+    return {"text": recorder.characters(committed), "pieces": recorder.pieces(occurring)}
 
 
 def _flat(metrics: dict[str, Any]) -> dict[str, Any]:

@@ -31,16 +31,6 @@ export function endOf(run, all) {
   return times.reduce((most, each) => Math.max(most, each), 1);
 }
 
-// The round that each token came from, by its position: `{ round, at }`, `at` being the index of the draft token there.
-export function originsOf(rounds) {
-  const found = new Map();
-  for (const round of rounds.filter((each) => each.ran)) {
-    const before = round.k - round.judged; // draft tokens that were known to the verifier already
-    for (let at = before; at <= before + round.accepted; at += 1) found.set(round.position + at, { round, at });
-  }
-  return found;
-}
-
 // Acceptance rate, tokens a round and tokens a second in equal parts of the run, null where nothing is known.
 export function overTime(run, rounds, end, most = 100) {
   const parts = Math.max(1, Math.min(most, Math.floor(run.tokens.committed_ms.length / 8)));

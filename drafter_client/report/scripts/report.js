@@ -2,7 +2,7 @@
 
 import { byId, make } from "./dom.js";
 import { chart } from "./lanes.js";
-import { endOf, originsOf, overTime, roundsOf, spansOf } from "./recorded.js";
+import { endOf, overTime, roundsOf, spansOf } from "./recorded.js";
 import { Timeline } from "./timeline.js";
 import { TokensView, described, legend } from "./tokens.js";
 
@@ -24,7 +24,7 @@ function fill(section, run) {
   const known = { all, rounds, end, modes: rows(run.modes), outages: rows(run.outages) };
   new Timeline(place("timeline"), known, (round) => aboutRound(round, rounds.length, spelled));
   place("over-time").replaceChildren(...charts(overTime(run, rounds, end), end));
-  text(place("by-source"), run, originsOf(rounds), spelled);
+  text(place("by-source"), run, spelled);
 }
 
 function charts(series, end) {
@@ -58,21 +58,20 @@ function aboutRound(round, of, spelled) {
   return parts.join("; ");
 }
 
-function text(place, run, origins, spelled) {
+function text(place, run, spelled) {
   const { tokens, decisions } = run;
-  const made = tokens.source.map((source, at) => ({
+  const logprobs = run.metrics.logprobs?.length === tokens.source.length ? run.metrics.logprobs : null;
+  const made = rows(tokens).map((token, at) => ({
+    ...token,
     at,
-    source,
-    text: run.text?.length ? run.text[at] : tokens.token ? `${tokens.token[at]} ` : MARK,
+    text: run.text?.length ? run.text[at] : tokens.token ? `${token.token} ` : MARK,
     decision: decisions.verdict ? decision(row(decisions, at), spelled) : undefined,
+    ...likeliest(logprobs?.[at], spelled),
   }));
   const about = (token) => {
-    const { at } = token;
-    const shown = { ...token, text: tokens.token ? spelled(tokens.token[at]) : MARK.trim() };
-    const parts = [`Token ${at + 1} of ${made.length}, ${described(shown)}; known at ${ms(tokens.committed_ms[at])}`];
-    const origin = origins.get(tokens.position[at]);
-    if (origin) parts.push(aboutDraft(origin, token.source, spelled));
-    return parts.join("; ");
+    const shown = { ...token, text: tokens.token ? spelled(token.token) : MARK.trim() };
+    const parts = [`Token ${token.at + 1} of ${made.length}, ${described(shown)}`, ...aboutDraft(token, spelled)];
+    return [...parts, `known at ${ms(token.committed_ms)}`].join("; ");
   };
   const detail = make("p", { className: "detail", role: "status" });
   const root = make("div", { className: "tokens" });
@@ -84,14 +83,19 @@ function decision({ p, draft, draft_p, q, verdict }, spelled) {
   return { p, draft_p: draft_p ?? 0, q, verdict, draft: draft_p === null ? null : draft === undefined ? MARK.trim() : spelled(draft) };
 }
 
-// What the round of a token says about it.
-function aboutDraft({ round, at }, source, spelled) {
-  const drafted = at < round.k;
-  const sure = round.confidence?.[at] ?? null;
-  const probability = sure === null ? "" : `, whose probability with the drafter was ${percent(sure)}`;
-  if (source === "accepted" || !drafted) return `round ${round.round}${drafted ? probability : ""}`;
-  const named = round.drafts ? `the draft token ${JSON.stringify(spelled(round.drafts[at]))}` : "a draft token";
-  return `round ${round.round}, in place of ${named}${probability}`;
+// The likeliest tokens with the target, and the rank of the one that was committed, where they were asked for.
+function likeliest(told, spelled) {
+  if (!told) return { top: null };
+  const at = told.top.findIndex(([id]) => id === told.token);
+  return { top: told.top.map(([id, logprob]) => [spelled(id), Math.exp(logprob)]), rank: at < 0 ? null : at + 1 };
+}
+
+// What is known of the draft token at a token's place.
+function aboutDraft({ source, round, draft, confidence }, spelled) {
+  if (!round) return [];
+  const sure = confidence === null ? "" : `, with a probability of ${percent(confidence)} with the drafter`;
+  if (source === "accepted") return [`drafted for round ${round}${sure}`];
+  return [`in place of ${draft === undefined ? "a draft token" : JSON.stringify(spelled(draft))} of round ${round}${sure}`];
 }
 
 // One run is shown at a time, that of the address; each is drawn when it is first shown.

@@ -36,7 +36,7 @@ export function described(token) {
   const parts = [`${JSON.stringify(token.text)}: ${source ? `${source.replace("_", "-")}, ${SOURCES[source]}` : "of unknown source"}`];
   const proposed = drafted === "model" ? "from the draft model" : DRAFTED[drafted];
   if (proposed) parts.push(`${source === "accepted" ? "it" : "the rejected draft token"} was ${proposed}`.replace("was from", "came from"));
-  parts.push(ranked(token));
+  if (token.top !== null) parts.push(ranked(token)); // null: nobody could know
   if (decision) {
     const share = (value) => `${(100 * value).toFixed(1)} %`;
     parts.push(`probability with the target ${share(decision.p)}`);

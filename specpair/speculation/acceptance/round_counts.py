@@ -22,18 +22,26 @@ class JudgedRound(NamedTuple):
     request: Hashable = None
 
 
-def draft_sources(sources: Sequence[TokenSource], rounds: Iterable[JudgedRound]) -> list[DraftSource | None]:
-    """For each of some committed tokens, where the draft token came from that was accepted, or that it replaces. None:
-    there was none, or that is not known.
+class JudgedDraft(NamedTuple):
+    """A draft token that was accepted, or that a committed token replaces. `request`: what it was sent with."""
+
+    token: DraftToken
+    request: Hashable
+
+
+def judged_drafts(sources: Sequence[TokenSource], rounds: Iterable[JudgedRound]) -> list[JudgedDraft | None]:
+    """For each of some committed tokens, the draft token that was accepted, or that it replaces. None: there was none,
+    or it is not known.
 
     `rounds`: those that committed the tokens.
     """
-    judged = list[tuple[TokenSource, DraftSource | None]]()
+    judged = list[tuple[TokenSource, JudgedDraft | None]]()
     for each in rounds:
-        known: list[DraftSource | None] = [token.source for token in each.tokens] or [None] * each.judged
-        judged += [(TokenSource.ACCEPTED, source) for source in known[: each.accepted]]
-        judged += [(TokenSource.RECOVERED, source) for source in known[each.accepted : each.accepted + 1]]
-    found, left = list[DraftSource | None](), iter(judged)
+        tokens = [JudgedDraft(token, each.request) for token in each.tokens]
+        known: list[JudgedDraft | None] = [*tokens] or [None] * each.judged
+        judged += [(TokenSource.ACCEPTED, draft) for draft in known[: each.accepted]]
+        judged += [(TokenSource.RECOVERED, draft) for draft in known[each.accepted : each.accepted + 1]]
+    found, left = list[JudgedDraft | None](), iter(judged)
     for source in sources:
         was_judged = source in (TokenSource.ACCEPTED, TokenSource.RECOVERED)
         expected, drafted = next(left, (source, None)) if was_judged else (source, None)
@@ -41,6 +49,11 @@ def draft_sources(sources: Sequence[TokenSource], rounds: Iterable[JudgedRound])
             left, drafted = iter(()), None
         found.append(drafted)
     return found
+
+
+def draft_sources(sources: Sequence[TokenSource], rounds: Iterable[JudgedRound]) -> list[DraftSource | None]:
+    """Where the draft tokens came from that `judged_drafts` finds."""
+    return [None if each is None else each.token.source for each in judged_drafts(sources, rounds)]
 
 
 @dataclass(slots=True)

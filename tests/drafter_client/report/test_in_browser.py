@@ -76,9 +76,11 @@ def test_keys_go_through_rounds_and_tokens(browser: Any, tmp_path: Path) -> None
             report.keyboard.press("ArrowRight")
         told = report.locator(".by-source .detail").inner_text()
         assert (
-            told.startswith('Token 4 of 301, "word ": recovered') and "; round 1, in place of the draft token" in told
+            told.startswith('Token 4 of 301, "word ": recovered')
+            and '; in place of "word " of round 1, with a probability of 70.0 % with the drafter; known at' in told
         )
         assert report.locator(".tokens .token.accepted").count() == 200
+        assert report.locator(".tokens .token.lookup").count() == 100
 
 
 def test_one_run_is_shown_at_a_time(browser: Any, tmp_path: Path) -> None:

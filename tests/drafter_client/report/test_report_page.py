@@ -67,8 +67,10 @@ def test_data_have_all_of_the_trace(texts: tuple[Path, list[Stats]]) -> None:
         for name, records, table in (("rounds", run.rounds, ROUNDS), ("tokens", run.tokens, TOKENS)):
             for column in {*table.names} - {"run", "target_decoded"}:
                 assert told[name][column] == [record[column] for record in records], column
-        for name in ("prefills", "steps", "self_continuation_passes", "rounds"):
-            for column in {key for each in raw[name] for key in each} - {*ROUNDS.names}:
+        for name in ("prefills", "steps", "self_continuation_passes", "rounds", "tokens"):
+            for column in {key for each in raw[name] for key in each} - {*ROUNDS.names, *TOKENS.names} | (
+                {"round"} if name == "tokens" else set()
+            ):
                 assert told[name][column] == [each[column] for each in raw[name]], column
         assert (told["text"], told["pieces"], told["settings"]) == (raw["text"], raw["pieces"], raw["settings"])
         assert {**told["metrics"], "token_ids": 0, "decisions": 0} == {**raw["metrics"], "token_ids": 0, "decisions": 0}
@@ -110,7 +112,7 @@ def test_text_is_left_out_on_request(texts: tuple[Path, list[Stats]]) -> None:
     assert body["text"] is False and "The text was left out of this file" in shown
     for run, told in zip(runs, body["runs"], strict=True):
         assert not {"text", "pieces"} & {*told} and not {"token_ids", "decisions", "logprobs"} & {*told["metrics"]}
-        assert {*told["tokens"]} == {"position", "source", "committed_ms"}
+        assert not {"token", "draft"} & {*told["tokens"]} and "committed_ms" in told["tokens"]
         assert "drafts" not in {*told["rounds"], *told["steps"]}
         assert not {"token", "draft"} & {*told["decisions"]}
         assert len(told["tokens"]["source"]) == len(run.tokens)
@@ -171,4 +173,4 @@ def test_weight(tmp_path: Path) -> None:
     for rounds in (1, 1000):
         write_rounds(tmp_path, rounds)
         sizes.append(len(page(read_runs(tmp_path), text=True)))
-    assert sizes[0] < HEAVIEST and (sizes[1] - sizes[0]) / 3 < 100_000
+    assert sizes[0] < HEAVIEST and (sizes[1] - sizes[0]) / 3 < 130_000

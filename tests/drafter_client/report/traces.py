@@ -70,6 +70,19 @@ def write_rounds(folder: Path, rounds: int, said: str = "word ") -> None:
             for at in range(rounds)
         ],
         "self_continuation_passes": [],
+        "tokens": [
+            {"round": None, "draft": None, "draft_source": None, "confidence": None},
+            *(
+                {
+                    "round": at + 1,
+                    "draft": drafts[n],
+                    "draft_source": ("lookup", "model", "model")[n],
+                    "confidence": 0.7,
+                }
+                for at in range(rounds)
+                for n in range(3)
+            ),
+        ],
         "text": [said] * tokens,
         "pieces": {f"{token}": said for token in drafts},
     }

@@ -130,7 +130,10 @@ def test_times_count_from_the_begin_of_the_run() -> None:
             "from_lookup": [False, True],
         }
     ]
-    assert recorder.tokens() == [
+    tokens = recorder.tokens()
+    drafts = [tuple(each.pop(name) for name in ("round", "draft", "draft_source", "confidence")) for each in tokens]
+    assert drafts == [(None,) * 4, (1, 5, "model", 0.5), (1, 6, "lookup", 0.25), (None,) * 4]
+    assert tokens == [
         {"position": 9, "token": 4, "source": "bonus", "target_decoded": False, "committed_ms": 5.0},
         {"position": 10, "token": 5, "source": "accepted", "target_decoded": False, "committed_ms": 30.0},
         {"position": 11, "token": 9, "source": "recovered", "target_decoded": False, "committed_ms": 30.0},
