@@ -152,7 +152,6 @@ def _node(name: str, behind: Behind, paces: Paces, token_price: float | None) ->
 def _behind_router(node: NodeInfo, own_texts: int, paces: Paces, token_price: float | None) -> NetworkNode:
     """`own_texts`: of this service that are at the router."""
     there = _there(node)
-    price = node.price_per_million_tokens
     return NetworkNode(
         name=node.url,
         kind=node.kind or "verifier",
@@ -164,7 +163,7 @@ def _behind_router(node: NodeInfo, own_texts: int, paces: Paces, token_price: fl
         waiting=node.waiting if there else None,
         own_texts=node.named_sessions if own_texts else 0,
         **paces.of(node.url)._asdict(),
-        price_per_million_tokens=token_price if price is None else price,
+        price_per_million_tokens=token_price if node.hourly_price is None else node.price_per_million_tokens,
     )
 
 

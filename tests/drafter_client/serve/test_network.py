@@ -184,7 +184,8 @@ def node(url: str, price: float | None, tokens: int) -> NodeInfo:
         "requests": 0,
         "failures": 0,
         "generated_tokens": tokens,
-        "price_per_million_tokens": price,
+        "hourly_price": None if price is None else 2.0,
+        "price_per_million_tokens": price or None,
         "looked_ago": 0.5,
     }
     return NodeInfo.model_validate_json(json.dumps(body))
@@ -199,6 +200,9 @@ def test_prices_of_a_router_weigh_by_tokens_and_stand_before_the_drafters_own() 
     assert [each.age_s for each in told.links] == [None, 2.5, 2.5, 2.5], "the looks of a router age, too"
     own = network(OWN, [behind(seen)], Paces(), 12.0, 1_000_000, 1.0)
     assert own.price_per_million_tokens == pytest.approx((4.0 * 300 + 8.0 * 100 + 1.0 * 600) / 1000)
+    unknown = Seen(10.0, "ready", router=True, nodes=[node("a", 0.0, 0)])
+    told = network(OWN, [behind(unknown)], Paces(), 11.0, 0, 1.0)
+    assert told.price_per_million_tokens is told.cost is None, "it has a price, and no tokens yet"
     free = network(OWN, [behind(Seen(10.0, "ready", router=True, nodes=[node("a", 4.0, 0)]))], Paces(), 11.0, 0, None)
     assert (free.price_per_million_tokens, free.cost) == (4.0, 0.0)
 
