@@ -24,6 +24,7 @@ _LISTS = {  # where the packages are named that one program or another needs
     "matplotlib": "requirements/benchmarks.txt",
     "jsonschema_rs": "requirements/benchmarks.txt",
     "openai": "requirements/dev.txt",
+    "playwright": "requirements/browser.txt",
     "pyte": "requirements/dev.txt",
     "torch": "requirements/torch.txt",
     "transformers": "requirements/torch.txt",

@@ -5,7 +5,7 @@ import { counted, lasted, percent, rate, whole } from "./numbers.js";
 
 const GROWING = 2000; // milliseconds for which a text counts as being written
 const SPEED = 3000; // milliseconds that a speed is of
-const ENDED = 8; // texts that have ended which are shown
+const ENDED = 5; // texts that have ended which are shown
 
 // A table. `columns`: `[heading, class]`; the first cell of each row is its heading.
 class Table {
