@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 from drafter_client.display import panel_rows
-from drafter_client.display.values import ms, share
+from drafter_client.display.values import ms, share, unit
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.waits import percentages
 from drafter_client.report.data import VERSION, run_data, settings
@@ -162,7 +162,12 @@ def _tables(run: RunTrace, stats: Stats) -> Iterator[Markup]:
         yield _titled("Acceptance by depth", ("depth", "draft tokens", "accepted", "rate"), rows)
     if widths := pass_widths(run):
         passes = [
-            (f"{each.positions}", f"{each.passes}", ms(each.forward_ms / 1e3), f"{1 + each.accepted / each.passes:.2f}")
+            (
+                f"{each.positions}",
+                f"{each.passes}",
+                unit(each.forward_ms, "ms"),
+                f"{1 + each.accepted / each.passes:.2f}",
+            )
             for each in widths
         ]
         yield _titled("Passes over drafts by width", ("positions", "passes", "mean time", "tokens a round"), passes)

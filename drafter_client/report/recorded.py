@@ -1,7 +1,7 @@
 """What a trace holds of a run, as its statistics were, and over time."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Annotated, NamedTuple
 
@@ -63,13 +63,13 @@ class Outage(NamedTuple):
 class PassWidth(NamedTuple):
     """Passes of the target that judged equally many draft tokens, and so computed one position more.
 
-    `accepted`: tokens, all of these passes together. `forward_ms`: the mean.
+    `accepted`: tokens, all of these passes together. `forward_ms`: the mean; None: no response told of one.
     """
 
     positions: int
     passes: int
     accepted: int
-    forward_ms: float
+    forward_ms: float | None
 
 
 def statistics(run: RunTrace) -> Stats:
@@ -141,14 +141,14 @@ def pass_widths(run: RunTrace) -> list[PassWidth]:
         if record["ran"]:
             by_width.setdefault(1 + _whole(record, "judged"), []).append(record)
     return [
-        PassWidth(
-            positions,
-            len(passes),
-            sum(_whole(each, "accepted") for each in passes),
-            sum(_number(each, "forward_ms") for each in passes) / len(passes),
-        )
+        PassWidth(positions, len(passes), sum(_whole(each, "accepted") for each in passes), _mean_forward(passes))
         for positions, passes in sorted(by_width.items())
     ]
+
+
+def _mean_forward(passes: Iterable[Record]) -> float | None:
+    known = [_number(each, "forward_ms") for each in passes if each["forward_ms"] is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _known(run: RunTrace, tokens: int) -> float:

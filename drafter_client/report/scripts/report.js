@@ -1,6 +1,7 @@
 // The parts of a report that are drawn: for each run the timeline, the charts, and the text by the sources of its tokens.
 
 import { byId, make } from "./dom.js";
+import { drawSoon } from "./frames.js";
 import { chart } from "./lanes.js";
 import { endOf, overTime, roundsOf, spansOf } from "./recorded.js";
 import { Timeline } from "./timeline.js";
@@ -76,7 +77,8 @@ function text(place, run, spelled) {
   const detail = make("p", { className: "detail", role: "status" });
   const root = make("div", { className: "tokens" });
   place.replaceChildren(legend(), root, detail);
-  new TokensView(root, (nodes) => detail.replaceChildren(...nodes), about).update(made);
+  const view = new TokensView(root, (nodes) => detail.replaceChildren(...nodes), about);
+  drawSoon({ slice: () => view.update(made) });
 }
 
 function decision({ p, draft, draft_p, q, verdict }, spelled) {

@@ -67,9 +67,11 @@ const WORDS = 384;
 // The tokens of an answer, which grow. One stop of the Tab key: arrows go from token to token.
 export class TokensView {
   // `told`: is called with the description of the token that is pointed at, as nodes.
-  constructor(root, told) {
+  // `describe`: what is known of a token, in words; a report knows more.
+  constructor(root, told, describe = described) {
     this.root = root;
     this.told = told;
+    this.describe = describe;
     this.shown = []; // tokens
     this.spans = []; // one for each
     this.part = null; // the element that the next token goes into, and how many it has
@@ -120,6 +122,6 @@ export class TokensView {
     this.spans[this.at]?.classList.remove("current");
     this.at = at;
     this.spans[at].classList.add("current");
-    this.told(visible(described(this.shown[at])));
+    this.told(visible(this.describe(this.shown[at])));
   }
 }

@@ -79,6 +79,7 @@ def test_keys_go_through_rounds_and_tokens(browser: Any, tmp_path: Path) -> None
             told.startswith('Token 4 of 301, "word ": recovered')
             and '; in place of "word " of round 1, with a probability of 70.0 % with the drafter; known at' in told
         )
+        report.locator(".tokens .token").nth(300).wait_for()
         assert report.locator(".tokens .token.accepted").count() == 200
         assert report.locator(".tokens .token.lookup").count() == 100
 

@@ -100,6 +100,9 @@ def test_modes_and_outages_have_times(tmp_path: Path) -> None:
     assert modes(run) == [("remote", 20, 0.0, 290.0), ("target", 11, 290.0, 410.0)]
     assert outages(run) == [(15, 210.0, 210.0)]
     assert pass_widths(run) == [(5, 10, 20, 20.0)]
+    for record in run.rounds:
+        record["forward_ms"] = None  # the responses were lost
+    assert pass_widths(run) == [(5, 10, 20, None)]
     shown = page([run], text=True)
     for words in ("15</th><td>210 to 210 ms", "remote</th><td>20</td><td>0 to 290 ms", "Why: remote measured word"):
         assert words in shown
