@@ -29,6 +29,7 @@ _LANES = (
     ("queue", "waiting for the verifier's model while it worked for others"),
     ("pass", "forward passes of the verifier's model, over the prompt, over drafts, or by itself"),
 )
+_OUTAGE = ("outage", "no verifier, from the last token before it to the first one after it")
 _KEYS = (
     "Arrow keys go from round to round, Home and End to the first and the last; plus and minus zoom, 0 shows the whole "
     "run, Page Up and Page Down move. Drag to move, Ctrl and the wheel zoom. Where spans are too many "
@@ -91,7 +92,7 @@ def _section(run: RunTrace, stats: Stats, *, text: bool) -> Markup:
         *_notes(stats),
         tag("div", _what_ran(run, stats), _figures(stats), class_="two"),
         tag("h3", "Timeline"),
-        tag("ul", *(tag("li", _swatch(name), f"{name}: {meaning}") for name, meaning in _LANES), class_="legend"),
+        _legend([*_LANES, *([_OUTAGE] if outages(run) else [])]),
         _drawn("timeline"),
         tag("p", " ".join([_KEYS, *([] if timed(stats) else [_UNTIMED])]), class_="soft keys"),
         tag("h3", "Over time"),
@@ -109,6 +110,10 @@ def _section(run: RunTrace, stats: Stats, *, text: bool) -> Markup:
 def _drawn(name: str) -> Markup:
     """A place that the script fills."""
     return tag("div", tag("p", "A script draws this, and scripts do not run here.", class_="soft"), class_=name)
+
+
+def _legend(kinds: Sequence[tuple[str, str]]) -> Markup:
+    return tag("ul", *(tag("li", _swatch(name), f"{name}: {meaning}") for name, meaning in kinds), class_="legend")
 
 
 def _swatch(lane: str) -> Markup:

@@ -8,15 +8,20 @@ export const HEIGHT = 16; // of a lane
 const GAP = 1; // between bars that are wide enough
 const COLUMN = 3; // width of a column
 
-// Shares between 0 and 1, one for each point; null where there is none. `said`: what it shows, in place of the last share.
+// Shares between 0 and 1, one for each point; null where there is none: the line has a gap. `said`: what it shows, in place
+// of the last share.
 export function chart(shares, said) {
   const height = 60;
-  const known = shares.map((share, at) => [at, share]).filter(([, share]) => share !== null);
   const step = WIDTH / Math.max(1, shares.length - 1);
-  if (known.length === 1) known.push([known[0][0] + 4 / step, known[0][1]]); // a line has two ends
-  const points = known.map(([at, share]) => `${(at * step).toFixed(1)},${(height - 2 - share * (height - 4)).toFixed(1)}`);
-  const label = said ?? (known.length ? `the last: ${(100 * known.at(-1)[1]).toFixed(0)} percent` : "nothing yet");
-  return picture(height, label, draw("polyline", { points: points.join(" "), class: "rate" }));
+  const last = shares.findLast((share) => share !== null);
+  const line = shares.map((share, at) => {
+    if (share === null) return "";
+    const place = `${(at * step).toFixed(1)} ${(height - 2 - share * (height - 4)).toFixed(1)}`;
+    if ((shares[at - 1] ?? null) !== null) return `L${place}`;
+    return (shares[at + 1] ?? null) === null ? `M${place}h${at ? -4 : 4}` : `M${place}`; // a line has two ends
+  });
+  const label = said ?? (last === undefined ? "nothing yet" : `the last: ${(100 * last).toFixed(0)} percent`);
+  return picture(height, label, draw("path", { d: line.join(""), class: "rate" }));
 }
 
 // The spans of a round by lane, in milliseconds: `[lane, begin, end]`. The way there and back are taken as equally long.

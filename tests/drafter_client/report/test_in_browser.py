@@ -47,7 +47,7 @@ def test_lanes_have_all_rounds_and_nothing_is_requested(browser: Any, tmp_path: 
         assert (bars(report, "wire"), bars(report, "queue"), bars(report, "drafting")) == (22, 10, 10)
         assert report.locator(".window rect.mode").count() == 2 and report.locator(".window rect.outage").count() == 1
         assert report.evaluate("performance.getEntriesByType('resource').length") == 0
-        assert report.locator(".over-time polyline").count() == 3
+        assert report.locator(".over-time path").count() == 3
         label = report.locator(".window svg").get_attribute("aria-label")
         assert label == "0 to 420 ms of 420 ms, 10 of 10 rounds"
 
