@@ -14,6 +14,7 @@ from specpair.extras import EXTRAS, installing
 
 _OF_A_VERIFIER = ("vllm", "sglang")  # engines of the verifier alone, which are extras of the same names
 _ELSEWHERE = {"neuron_legacy": ("transformers_neuronx", "see docs/trainium.md: its packages are in AWS's index")}
+_WITHOUT_PACKAGE = ("sglang",)  # it is a server elsewhere: here is what talks to it
 _DISTRIBUTION = {"llama_cpp": "llama-cpp-python", "transformers_neuronx": "transformers-neuronx"}
 _OFFLOAD = {NVIDIA: "-DGGML_CUDA=on", METAL: "-DGGML_METAL=on"}  # CMake's option for llama.cpp, by kind of GPU
 _COMPILERS = ("c++", "g++", "clang++")
@@ -21,7 +22,10 @@ _GETTING_A_COMPILER = "apt install build-essential, or xcode-select --install"
 
 
 class Engine(NamedTuple):
-    """`version`: of its main package, None if that is not installed. `mend`: what makes it run; empty: it does."""
+    """`version`: of its main package, `installed` if it has none; None if it is not installed.
+
+    `mend`: what makes it run; empty: it does.
+    """
 
     name: str
     version: str | None
@@ -49,7 +53,9 @@ def _engine(name: str, found: Callable[[str], object]) -> Engine:
         extra = EXTRA_OF.get(name, name)
         modules, mend = EXTRAS[extra], installing(extra)
     missing = any(found(module) is None for module in modules)
-    return Engine(name, None if missing else _version(modules[0]), mend if missing else "")
+    if missing:
+        return Engine(name, None, mend)
+    return Engine(name, "installed" if name in _WITHOUT_PACKAGE else _version(modules[0]), "")
 
 
 def _version(module: str) -> str | None:

@@ -3,6 +3,7 @@
 import plistlib
 import re
 import shlex
+import shutil
 import subprocess
 import tomllib
 
@@ -16,6 +17,7 @@ from tests.paths import ROOT
 from verifier_server.options import OPTIONS as VERIFIER
 
 FOLDER = ROOT / "deploy" / "packages"
+TRIALS = FOLDER / "trials"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PKGBUILD = (FOLDER / "PKGBUILD").read_text(encoding="utf-8")
 FORMULA = (FOLDER / "specpair.rb").read_text(encoding="utf-8")
@@ -81,10 +83,25 @@ def test_settings_that_debian_s_files_show_exist() -> None:
         assert shown and {each.lower() for each in shown} <= {*known, "host"}  # the verifier's address is uvicorn's
 
 
-@pytest.mark.parametrize(
-    "script",
-    ["debian/postinst", "debian/prerm", "debian/postrm", "trials/clean_root.sh", "trials/deb.sh", "trials/tool.sh"],
-)
+SCRIPTS = [*(f"debian/{name}" for name in deb.SCRIPTS), *(f"trials/{path.name}" for path in TRIALS.glob("*.sh"))]
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS))
 def test_shells_read_the_scripts(script: str) -> None:
-    path = FOLDER / script
-    subprocess.run(["bash" if "trials" in script else "sh", "-n", path], check=True)
+    shell = "bash" if script.startswith("trials") else "sh"
+    subprocess.run([shell, "-n", FOLDER / script], check=True)
+
+
+@pytest.mark.skipif(shutil.which("ruby") is None, reason="ruby is not installed")
+@pytest.mark.parametrize("script", ["specpair.rb", "trials/formula.rb"])
+def test_ruby_reads_the_formula(script: str) -> None:
+    assert subprocess.check_output(["ruby", "-c", FOLDER / script], text=True) == "Syntax OK\n"
+
+
+def test_each_trial_is_documented_with_what_it_printed() -> None:
+    page = (ROOT / "docs" / "packages.md").read_text(encoding="utf-8")
+    for path in TRIALS.glob("*.sh"):
+        assert path.name in ("clean_root.sh", "boot.sh") or f"sudo deploy/packages/trials/{path.name}" in page
+    for name in re.findall(r"results/(packages_\w+\.txt)", page):
+        first = (ROOT / "benchmarks" / "results" / name).read_text(encoding="utf-8").splitlines()[0]
+        assert first.startswith("# ") and "deploy/packages/trials/" in first, name

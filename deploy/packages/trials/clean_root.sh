@@ -8,6 +8,10 @@ url=http://127.0.0.1:8143 # of the verifier, in this machine's network: a root h
 clean=(env -i PATH=/root/.local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 TERM=dumb DEBIAN_FRONTEND=noninteractive
     PIP_CERT=$certificates SSL_CERT_FILE=$certificates PIP_DISABLE_PIP_VERSION_CHECK=1)
 
+given=("$@")
+echo "# ${WHEELS:+WHEELS=… }${ENGINE:+ENGINE=… }${PACKAGE:+PACKAGE=… }deploy/packages/trials/$(basename "$0") ${given[*]##*/}"
+echo "# $(date -I), $(lscpu | sed -n 's/^Model name: *//p'), $(nproc) cores, $(. /etc/os-release; echo "$PRETTY_NAME")"
+
 say() { printf '\n== %s\n' "$*"; }
 # root NAME: makes that folder in $roots if it is not there yet, and sets $root.
 root() {
@@ -23,8 +27,11 @@ root() {
     cp -L "$certificates" "$root$certificates"
     mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
     mountpoint -q "$root/dev" || mount --bind /dev "$root/dev"
+    mountpoint -q "$root/dev/pts" || mount --bind /dev/pts "$root/dev/pts"
     mounted+=("$root")
 }
+# leave ROOT: what is mounted there goes.
+leave() { if mountpoint -q "$1/proc"; then umount "$1/proc" "$1/dev/pts" "$1/dev"; fi; }
 # In the root, in its folder /tmp/empty.
 inside() { "${clean[@]}" chroot "$root" sh -c 'mkdir -p /tmp/empty && cd /tmp/empty && exec "$@"' sh "$@"; }
 # In the background, which a function would run in a shell of its own: the process is to be ended by its id.
@@ -37,7 +44,7 @@ stop() { kill "$verifier"; wait "$verifier" || true; verifier=; }
 apt() { inside apt-get -qq update && inside apt-get -qq -y install --no-install-recommends "$@" >/dev/null 2>&1; }
 ended() {
     [ -z "$verifier" ] || stop
-    for each in "${mounted[@]}"; do umount "$each/proc" "$each/dev"; done
+    for each in "${mounted[@]}"; do leave "$each"; done
 }
 verifier='' mounted=()
 trap ended EXIT
