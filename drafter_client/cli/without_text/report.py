@@ -9,7 +9,6 @@ from rich.console import Console
 
 from drafter_client.cli.commands import NAMED_BY_RUN
 from drafter_client.errors import TraceError
-from drafter_client.report.page import page
 from drafter_client.trace.plot import NoMatplotlib, draw
 from drafter_client.trace.reader import RunTrace, read_run, read_runs
 from drafter_client.trace.terminal import show
@@ -39,6 +38,8 @@ def run_report(options: argparse.Namespace) -> int:
 
 def _write(runs: Sequence[RunTrace], options: argparse.Namespace) -> Path:
     """Write the HTML file; one that is there is replaced as a whole. Returns its path."""
+    from drafter_client.report.page import page  # other commands begin sooner without it
+
     name = "report.html" if options.run is None else f"report-{options.run}.html"
     path: Path = options.folder / name if options.html is NAMED_BY_RUN else options.html
     try:
