@@ -155,6 +155,12 @@ class ModeSelection:
         with self._lock:
             return {Mode(mode): self._selector.expected(mode) for mode in self._selector.modes}
 
+    def measured(self, mode: Mode) -> tuple[float, bool] | None:
+        """The tokens per second measured in a mode over the present link, and whether in an earlier run; None: too few
+        tokens were."""
+        with self._lock:
+            return self._selector.measured(str(mode))
+
     def why(self) -> str:
         """The measured or expected tokens per second of each mode, in words, for the readout."""
         with self._lock:

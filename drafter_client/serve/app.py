@@ -9,12 +9,12 @@ from math import inf
 from fastapi import FastAPI
 
 from drafter_client.observability.verifier_gauges import VerifierGauges
-from drafter_client.options import Options
+from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve import operations
 from drafter_client.serve.live.endpoints import LiveEndpoints
 from drafter_client.serve.live.feed import Feed
-from drafter_client.serve.live.messages import PairState
+from drafter_client.serve.live.messages import MeasuredRate, PairState
 from drafter_client.serve.network.messages import NetworkNode
 from drafter_client.serve.network.view import DRAFTER as DRAFTER_NODE
 from drafter_client.serve.network.watch import PAUSE as NETWORK_PAUSE
@@ -123,9 +123,10 @@ def create_app(
             status=condition().status,
             reason=why(pair),
             model=pair.target.name,
-            draft_model=pair.draft_model,
+            draft_model=pair.draft_model or "",
             texts=endpoints.places.taken,
             waiting=endpoints.places.waiting,
+            target_alone=alone(pair),
         )
 
     def own() -> Own:
@@ -189,3 +190,9 @@ def why(pair: Pair) -> str | None:
     if pair.outage is not None:
         return f"the verifier is away: {pair.outage.why}"
     return None if pair.refusal is None else str(pair.refusal)
+
+
+def alone(pair: Pair) -> MeasuredRate | None:
+    """What the target alone made, as measured."""
+    found = pair.paired.selection.measured(Mode.TARGET)
+    return None if found is None else MeasuredRate(tokens_per_second=round(found[0], 1), remembered=found[1])

@@ -16,6 +16,13 @@ class _Told(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class MeasuredRate(_Told):
+    """How fast texts were written in a mode."""
+
+    tokens_per_second: Annotated[float, Field(description="Tokens a second.")]
+    remembered: Annotated[bool, Field(description="Whether that was in an earlier run.")]
+
+
 class PairState(_Told):
     """What the service is, and whether it can generate: the first event, and again whenever it has changed."""
 
@@ -25,6 +32,10 @@ class PairState(_Told):
     draft_model: Annotated[str, Field(description="The draft model; empty without one.")]
     texts: Annotated[int, Field(description="Texts under way.")]
     waiting: Annotated[int, Field(description="Texts that wait for a place.")]
+    target_alone: Annotated[
+        MeasuredRate | None,
+        Field(description="What the target alone made, as mode auto measured it over this link; null: not measured."),
+    ] = None
 
 
 class TextCounts(_Told):

@@ -3,6 +3,7 @@
 import { WIDTH, draw, picture } from "./svg.js";
 
 const SHOWN = 8; // rounds in the lanes
+export const GUTTER = 56; // beside the bars, for the names of the lanes
 export const LANES = ["drafting", "wire", "queue", "pass"];
 export const HEIGHT = 16; // of a lane
 const GAP = 1; // between bars that are wide enough
@@ -10,9 +11,9 @@ const COLUMN = 3; // width of a column
 
 // Shares between 0 and 1, one for each point; null where there is none: the line has a gap. `said`: what it shows, in place
 // of the last share.
-export function chart(shares, said) {
+export function chart(shares, said, width = WIDTH) {
   const height = 60;
-  const step = WIDTH / Math.max(1, shares.length - 1);
+  const step = width / Math.max(1, shares.length - 1);
   const last = shares.findLast((share) => share !== null);
   const line = shares.map((share, at) => {
     if (share === null) return "";
@@ -21,7 +22,7 @@ export function chart(shares, said) {
     return (shares[at + 1] ?? null) === null ? `M${place}h${at ? -4 : 4}` : `M${place}`; // a line has two ends
   });
   const label = said ?? (last === undefined ? "nothing yet" : `the last: ${(100 * last).toFixed(0)} percent`);
-  return picture(height, label, draw("path", { d: line.join(""), class: "rate" }));
+  return picture(height, label, [draw("path", { d: line.join(""), class: "rate" })], width);
 }
 
 // The spans of a round by lane, in milliseconds: `[lane, begin, end]`. The way there and back are taken as equally long.
@@ -85,7 +86,7 @@ export function names() {
 }
 
 // The last rounds of the text that was heard of last, as bars in a lane for each of what took time.
-export function lanes(rounds) {
+export function lanes(rounds, width = WIDTH) {
   const last = rounds.at(-1);
   const shown = last ? rounds.filter((each) => each.text === last.text).slice(-SHOWN) : [];
   const all = shown.flatMap((each) => spans(each)).sort((one, other) => one[1] - other[1]);
@@ -95,5 +96,6 @@ export function lanes(rounds) {
   const label = last
     ? `${shown.length} rounds; the last took ${took.toFixed(0)} ms, of which the pass ${last.forward_ms.toFixed(0)} ms`
     : "no rounds yet";
-  return picture(LANES.length * HEIGHT, label, ...bars(all, begin, end), ...names());
+  const drawn = draw("g", { transform: `translate(${GUTTER} 0)` }, ...bars(all, begin, end, width - GUTTER));
+  return picture(LANES.length * HEIGHT, label, [drawn, ...names()], width);
 }

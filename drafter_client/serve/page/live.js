@@ -1,5 +1,6 @@
 // What the pair does: the stream of its events, while the panel is open, and what the panel shows of it.
 
+import { TargetAlone, aloneParts } from "./alone.js";
 import { follow } from "./api.js";
 import { byId, make, visible } from "./dom.js";
 import { chart, lanes } from "./lanes.js";
@@ -16,8 +17,10 @@ const SAID = {
 };
 
 export class LivePanel {
-  constructor(panel) {
+  // `measure`: as for `TargetAlone`.
+  constructor(panel, measure) {
     this.panel = panel;
+    this.alone = new TargetAlone(measure);
     this.rounds = [];
     this.points = []; // share of draft tokens accepted, and tokens a round, between two counts
     this.counts = new Map(); // the last ones of each text
@@ -40,12 +43,16 @@ export class LivePanel {
       this.say(`${SAID[data.status] ?? data.status}; ${texts}${data.reason ? ` (${data.reason})` : ""}`);
       const drafter = data.draft_model ? `${data.draft_model} drafts` : "nothing drafts on this machine";
       byId("pair").replaceChildren(...visible(`${data.model}; ${drafter}`));
+      this.alone.state(data);
     } else if (name === "round") {
       this.rounds = [...this.rounds, data].slice(-KEPT);
     } else if (name === "counts") this.count(data);
     else if (name === "ended") {
       this.counts.delete(data.text);
-      if (data.why) byId("why").replaceChildren(...visible(`Why this mode: ${data.why}`));
+      this.alone.ended(data.text);
+      if (data.why || data.finish_reason) {
+        byId("why").replaceChildren(...visible(`Why this mode: ${data.why || "it was chosen: only mode auto compares them"}`));
+      }
     }
     this.due ||= requestAnimationFrame(() => this.draw());
   }
@@ -53,8 +60,10 @@ export class LivePanel {
   count(now) {
     const before = this.counts.get(now.text);
     this.counts.set(now.text, now);
+    this.alone.count(now);
     if (!before || now.at_ms <= before.at_ms) return;
     const grown = (name) => now[name] - before[name];
+    if (!grown("generated")) return;
     const point = {
       rate: grown("drafted") ? grown("accepted") / grown("drafted") : null,
       tokens: grown("rounds") ? 1 + grown("accepted") / grown("rounds") : null,
@@ -76,8 +85,8 @@ export class LivePanel {
       const round = last.tokens === null ? "" : `, ${last.tokens.toFixed(1)} tokens a round`;
       byId("now").textContent = `mode ${last.mode}: ${last.speed.toFixed(1)} tokens/s, ${share}${round}`;
     }
-    byId("chart").replaceChildren(chart(this.points.map((each) => each.rate)));
-    byId("lanes").replaceChildren(lanes(this.rounds));
+    byId("chart").replaceChildren(chart(this.points.map((each) => each.rate), undefined, byId("chart").clientWidth));
+    byId("lanes").replaceChildren(lanes(this.rounds, byId("lanes").clientWidth));
   }
 }
 
@@ -89,6 +98,7 @@ export function panelParts() {
     line("pair"),
     line("now"),
     line("why"),
+    ...aloneParts(),
     make("h2", {}, "Acceptance rate, 0 to 100 %"),
     make("div", { id: "chart" }),
     make("h2", {}, "The last rounds"),

@@ -1,6 +1,6 @@
 // The page: which conversation is shown, and what its buttons and keys do.
 
-import { fill } from "./answer.js";
+import { fill, fillAlone } from "./answer.js";
 import { Failure, ask } from "./api.js";
 import { byId, make } from "./dom.js";
 import { isJson } from "./calls.js";
@@ -100,6 +100,7 @@ function openMenu(open) {
 
 async function answer() {
   const which = chat;
+  live.alone.stop();
   const message = { role: "assistant", content: "" };
   which.messages.push(message);
   writing = new AbortController();
@@ -302,7 +303,7 @@ window.addEventListener("storage", (event) => {
   if (event.key?.startsWith("specpair.chat.")) listConversations();
 });
 byId("live").append(...panelParts());
-new LivePanel(byId("live"));
+const live = new LivePanel(byId("live"), (signal) => fillAlone(chat, signal));
 new NetworkPanel(byId("network"));
 useTheme(byId("theme"));
 show(chat);

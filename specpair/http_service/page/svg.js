@@ -11,6 +11,6 @@ export function draw(name, attributes, ...children) {
 }
 
 // A picture; `label` says in words what it shows.
-export function picture(height, label, ...children) {
-  return draw("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": label }, ...children);
+export function picture(height, label, children, width = WIDTH) {
+  return draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...children);
 }

@@ -81,6 +81,12 @@ class ModeSelector:
         """The tokens per second to expect of one of the modes, corrected by what was measured."""
         return self._estimates[mode]
 
+    def measured(self, mode: str) -> tuple[float, bool] | None:
+        """The tokens per second that were measured in a mode over this link, and whether in an earlier run; None: too
+        few tokens were."""
+        measurement = self._measurement(mode)
+        return (measurement.rate, measurement.remembered) if measurement.is_turn else None
+
     def next(self, left: int, mode: str | None = None, written: int = 0, unread: int = 0) -> str:
         """The mode for the next stretch of a text that may have `left` more tokens.
 

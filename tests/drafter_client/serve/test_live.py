@@ -61,6 +61,14 @@ def test_a_text_is_told_as_it_is_written() -> None:
             assert seen[-1][1].finish_reason == "length"
 
 
+def test_a_pair_without_a_draft_model_tells_its_state() -> None:
+    with serving() as verifier:
+        app = create_app(Pair(verifier.url, None), Options(), texts=1, queue=1)
+        with served(app) as url, httpx.stream("GET", f"{url}/events", trust_env=False, timeout=60) as stream:
+            _, state = next(_told(stream.iter_lines()))
+            assert (state.draft_model, state.target_alone) == ("", None)
+
+
 def test_nothing_is_made_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = Feed()
     monkeypatch.setattr(feed, "tell", lambda *_: pytest.fail("something was told"))

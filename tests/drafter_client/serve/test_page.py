@@ -1,6 +1,7 @@
 """The page of `drafter serve` in a real browser, Chromium without a window, driven by Playwright."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -178,6 +179,22 @@ def test_what_the_pair_does_is_shown_as_it_happens(page: Any) -> None:
     assert "tokens/s" in page.locator("#now").inner_text()
     assert page.locator("#lanes rect").count() > 0
     assert "rounds; the last took" in page.locator("#lanes svg").get_attribute("aria-label")
+
+
+def test_the_target_alone_is_measured_beside_the_pair(page: Any) -> None:
+    page.get_by_text("What the pair does").click()
+    alone = page.locator("#alone")
+    alone.filter(has_text="The target alone: not measured yet.").wait_for()
+    page.get_by_text("Settings").click()
+    page.get_by_label("Mode").select_option("remote")
+    ask(page, "drafted and verified, " * 20)
+    answered(page)
+    page.locator("#why").filter(has_text="Why this mode: it was chosen").wait_for()
+    page.get_by_role("button", name="Measure the target alone").click()
+    measured = r"The target alone: [\d.]+ tokens/s, measured at .+ with 32 tokens in mode target\. "
+    pair = r"The last text in mode remote: [\d.]+ tokens/s, [\d.]+ times as fast\."
+    alone.filter(has_text=re.compile(measured + pair)).wait_for()
+    assert page.locator("article").count() == 2, "the measurement is no part of the conversation"
 
 
 def test_images_are_refused_in_words(page: Any) -> None:

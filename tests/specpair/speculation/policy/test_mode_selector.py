@@ -54,6 +54,14 @@ def test_one_mode_writes_a_short_text_where_estimates_are_right(link: float, bes
     assert _write(selector, rates) == {best: 128}
 
 
+def test_what_is_measured_is_told_and_nothing_else() -> None:
+    selector = _selector()
+    selector.add_measurement(TARGET, 4, 0.1)
+    assert selector.measured(TARGET) is None and selector.measured(REMOTE) is None
+    selector.add_measurement(TARGET, 96, 2.4)
+    assert selector.measured(TARGET) == (40.0, False)
+
+
 def test_mode_that_could_not_win_is_never_tried() -> None:
     selector = _selector(0.06)
     for _ in range(50):
