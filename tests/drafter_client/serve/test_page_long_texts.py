@@ -13,8 +13,30 @@ pytestmark = pytest.mark.engine("browser")
 TOKENS = 5000
 SEEDS = range(300)
 PIECES = [
-    *("word ", "two words\n", "\n", "\n\n", "# Title\n", "- item\n", "  - deeper\n", "1. one\n", "2) two\n", "> said\n"),
-    *("```", "```py\n", "~~~\n", "def f():  # why\n", '"""', "| a | b |\n", "|---|---|\n", "|--", "---\n", "  indented\n"),
+    *(
+        "word ",
+        "two words\n",
+        "\n",
+        "\n\n",
+        "# Title\n",
+        "- item\n",
+        "  - deeper\n",
+        "1. one\n",
+        "2) two\n",
+        "> said\n",
+    ),
+    *(
+        "```",
+        "```py\n",
+        "~~~\n",
+        "def f():  # why\n",
+        '"""',
+        "| a | b |\n",
+        "|---|---|\n",
+        "|--",
+        "---\n",
+        "  indented\n",
+    ),
     *("**bold** ", "`code` ", "[there](https://example.org/x) ", "*", "\u202e", "\U0001f600", "<b>", "    ", "-", "1"),
 ]
 BLOCKS = {  # a line to begin with, and what follows again and again: about five tokens
@@ -59,7 +81,8 @@ CHANGED = """async ([module, name, pieces, tokens]) => {
             counts.push(records.reduce((sum, each) => sum + each.addedNodes.length + each.removedNodes.length, 0));
         }
     }
-    const skipped = [...root.querySelectorAll("*")].filter((each) => getComputedStyle(each).contentVisibility === "auto");
+    const isSkipped = (each) => getComputedStyle(each).contentVisibility === "auto";
+    const skipped = [...root.querySelectorAll("*")].filter(isSkipped);
     return { counts, skipped: skipped.length, text: root.textContent };
 }"""
 
