@@ -1,6 +1,6 @@
 """What is known of the network as one message: pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -103,24 +103,28 @@ def network(
     `generated_tokens`: of the texts of this service.
     `token_price`: of a million tokens of a verifier that does not tell its own.
     """
-    nodes, links, paid = [drafter], list[NetworkLink](), dict[str, tuple[float, int]]()
+    nodes, links, paid = {drafter.name: drafter}, list[NetworkLink](), list[tuple[float, int]]()
     for each in behind:
         name, seen = str(each.address), each.seen
-        nodes.append(_node(name, each, paces, token_price))
+        nodes[name] = _node(name, each, paces, token_price)
         links.append(_link(DRAFTER, name, seen, now))
         if seen is None:
             continue
         if not seen.router and token_price is not None:
-            paid[name] = token_price, (seen.health and seen.health.generated_tokens) or 0
+            paid.append((token_price, (seen.health and seen.health.generated_tokens) or 0))
         for node in seen.nodes or ():
-            nodes.append(_behind_router(node, each.own_texts, paces, token_price))
-            age = None if node.looked_ago is None else node.looked_ago + now - seen.at
-            links.append(NetworkLink(near=name, far=node.url, round_trip_ms=node.round_trip_ms, age_s=_age(age)))
-            if (price := nodes[-1].price_per_million_tokens) is not None:
-                paid[node.url] = price, node.generated_tokens
+            links.append(_link_of_router(name, node, now - seen.at))
+            told = _behind_router(node, each.own_texts, paces, token_price)
+            if node.url in nodes:  # that of another router, too
+                own_texts = (nodes[node.url].own_texts or 0) + (told.own_texts or 0)
+                nodes[node.url] = nodes[node.url].model_copy(update={"own_texts": own_texts})
+                continue
+            nodes[node.url] = told
+            if told.price_per_million_tokens is not None:
+                paid.append((told.price_per_million_tokens, node.generated_tokens))
     price = _mean(paid)
     return Network(
-        nodes=[*{each.name: each for each in nodes}.values()],  # two routers may know the same node
+        nodes=[*nodes.values()],
         links=links,
         generated_tokens=generated_tokens,
         price_per_million_tokens=price,
@@ -174,15 +178,21 @@ def _link(near: str, far: str, seen: Seen | None, now: float) -> NetworkLink:
     return NetworkLink(near=near, far=far, round_trip_ms=milliseconds(seen.round_trip), age_s=age)
 
 
-def _age(seconds: float | None) -> float | None:
-    return None if seconds is None else round(max(0.0, seconds), 1)
+def _link_of_router(router: str, node: NodeInfo, since: float) -> NetworkLink:
+    """`since`: seconds since the router told it."""
+    age = None if node.looked_ago is None else _age(node.looked_ago + since)
+    return NetworkLink(near=router, far=node.url, round_trip_ms=node.round_trip_ms, age_s=age)
 
 
-def _mean(paid: Mapping[str, tuple[float, int]]) -> float | None:
+def _age(seconds: float) -> float:
+    return round(max(0.0, seconds), 1)
+
+
+def _mean(paid: Sequence[tuple[float, int]]) -> float | None:
     """The mean of prices over the tokens that they were paid for; while there are none, over the verifiers."""
     if not paid:
         return None
-    tokens = sum(count for _, count in paid.values())
+    tokens = sum(count for _, count in paid)
     if not tokens:
-        return sum(price for price, _ in paid.values()) / len(paid)
-    return sum(price * count for price, count in paid.values()) / tokens
+        return sum(price for price, _ in paid) / len(paid)
+    return sum(price * count for price, count in paid) / tokens

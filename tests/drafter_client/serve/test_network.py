@@ -6,10 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from backends.scripted import Script
 from drafter_client import DraftModel, Mode, Options, Pair
@@ -215,6 +218,32 @@ def test_what_is_not_known_is_not_told() -> None:
     told = network(OWN, [behind(seen, "it serves another model")], Paces(), 4.0, 5, None)
     assert (told.nodes[1].why, told.nodes[1].texts) == ("it serves another model", 2)
     assert (told.links[0].round_trip_ms, told.links[0].age_s) == (1.5, 4.0)
+
+
+PRICES = st.none() | st.floats(0.0, 1e4)
+ROUTERS = st.lists(st.tuples(st.sampled_from("abc"), PRICES, st.integers(0, 10**9)), max_size=4)
+
+
+@given(ROUTERS, ROUTERS, PRICES, st.integers(0, 10**9))
+def test_links_join_nodes_that_are_told_once_and_the_mean_price_is_between_theirs(
+    one: list[Any], other: list[Any], token_price: float | None, generated: int
+) -> None:
+    routers = [
+        Behind(
+            Address(f"http://r:{port}"), Seen(1.0, "ready", router=True, nodes=[node(*each) for each in nodes]), "", 0
+        )
+        for port, nodes in enumerate((one, other))
+    ]
+    told = network(OWN, routers, Paces(), 2.0, generated, token_price)
+    names = [each.name for each in told.nodes]
+    assert len({*names}) == len(names) and names[0] == "drafter"
+    assert all({each.near, each.far} <= {*names} for each in told.links)
+    prices = [each.price_per_million_tokens for each in told.nodes if each.price_per_million_tokens is not None]
+    if told.price_per_million_tokens is None or told.cost is None:
+        assert prices == [] and told.cost is told.price_per_million_tokens is None
+    else:
+        assert min(prices) * (1 - 1e-9) <= told.price_per_million_tokens <= max(prices) * (1 + 1e-9)
+        assert told.cost == pytest.approx(told.price_per_million_tokens * generated / 1e6)
 
 
 def test_how_busy_a_node_is_between_looks() -> None:
