@@ -68,7 +68,7 @@ def _changed(before: dict[str, BaseModel], view: LiveView, caller: Caller) -> It
 def _told(came: list[EnginePass | Session], view: LiveView, caller: Caller) -> Iterator[bytes]:
     """Events of what came from the engine."""
     if passes := [each for each in came if isinstance(each, EnginePass)]:
-        yield _event("passes", told_passes(passes))
+        yield event_bytes(told_passes(passes), "passes")
     ended = view.told([each for each in came if isinstance(each, Session)], caller)
     if ended.sessions:
         yield _event("ended", ended)
