@@ -25,6 +25,7 @@ def test_readers_are_few_and_forget_the_oldest() -> None:
                 each.__exit__(None, None, None)
             assert feed.heard
             feed.close()
+            await reader.rest(1e6)  # returns at once
             assert reader.closed and await reader.next(10) == []
         assert not feed.heard
 

@@ -157,3 +157,26 @@ def test_another_process_at_the_same_address_is_shown_from_its_beginning(browser
             page.complaints.clear()
     finally:
         other.close()
+
+
+def test_the_last_minute_is_counted_in_steps_of_half_a_second(page: Any) -> None:
+    found = page.evaluate("""async () => {
+        const { History } = await import("./page/history.js");
+        const history = new History(10000);
+        history.level(10000, { waiting: 3, sessions: 1, cached: 0.5 });
+        const each = { queue_ms: 7, committed: 4, judged: 6, accepted: 3 };
+        history.passes(12250, [{ ...each, ended_ms: 100, took_ms: 100 }, { ...each, ended_ms: 1000, took_ms: 750 }]);
+        history.move(13000);
+        const last = (value) => history.series(value).slice(-6);
+        return {
+            busy: last((step) => step.busy),
+            committed: last((step) => step.committed),
+            waiting: last((step) => step.waiting),
+            before: history.series((step) => step.busy).slice(0, -6).some((each) => each !== null),
+            over: history.over(60, "committed"),
+            waited: history.most(10, "waited"),
+        };
+    }""")
+    assert found["busy"] == [0, 0, 100, 500, 250, 0], "a pass counts in each step by the time that it took of it"
+    assert found["committed"] == [0, 0, 4, 0, 4, 0] and found["waiting"] == [3] * 6
+    assert (found["before"], found["over"], found["waited"]) == (False, [8, 3], 7)
