@@ -88,6 +88,7 @@ def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     _check_mode(parser, options)
     _check_access(parser, options)
     print_if_asked(parser, options)
+    _check_file(parser, options)
     return options
 
 
@@ -133,6 +134,13 @@ def _check_access(parser: Parser, options: argparse.Namespace) -> None:
         path = getattr(options, name)
         if path is not None and not path.is_file():
             parser.error(f"{settings.key(name)}: no such file: {path}")
+
+
+def _check_file(parser: Parser, options: argparse.Namespace) -> None:
+    """A service is to end for a wrong path at once: it would wait for its verifier first."""
+    path = options.draft_model
+    if options.backend == "llama_cpp" and not path.is_file():
+        parser.error(f"{options.settings.key('draft_model')}: no such file: {path}")
 
 
 def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:

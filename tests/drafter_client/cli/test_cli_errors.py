@@ -206,6 +206,11 @@ def test_a_missing_draft_model_is_named(drafter: Command, verifier: Verifier) ->
     assert (ran.status, ran.out, ran.err) == (1, "", "drafter: no such model file: /nowhere/x.gguf\n")
 
 
+def test_a_service_without_its_draft_model_does_not_wait_for_a_verifier_first(drafter: Command) -> None:
+    ran = drafter("serve", "--verifier", "http://127.0.0.1:9", "--draft-model", "/nowhere/x.gguf")
+    assert ran.status == 2 and ran.err.startswith("drafter: --draft-model: no such file: /nowhere/x.gguf\n")
+
+
 @pytest.mark.parametrize("command", ["pair", "solo"])
 @pytest.mark.parametrize(
     "flag", [("--tensor-parallel", "2"), ("--device", "cuda"), ("--dtype", "float16"), ("--compile",)]

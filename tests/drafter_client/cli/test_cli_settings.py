@@ -56,7 +56,7 @@ OF_ONE_RUN = {
         "choice",
         "grammar",
     ),
-    *("stream", "baseline", "verbose", "profile", "which", "model", "runs", "lengths", "png", "no_png"),
+    *("stream", "baseline", "verbose", "profile", "profile_text", "which", "model", "runs", "lengths", "png", "no_png"),
 }
 # Three values of each setting, for flag, variable and file.
 VALUES: dict[str, tuple[Any, Any, Any]] = {
@@ -77,7 +77,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "cache_salt": ("a", "b", "c"),
     "regex": ("a", "b", "c"),
     "grammar_after": ("a", "b", "c"),
-    "draft_model": ("/1", "/2", "/3"),
+    "draft_model": (str(DEFAULT_TARGET), __file__, str(DEFAULT_DRAFT.parent / "README.md")),
     "backend": ("torch", "mlx", "neuron_legacy"),
     "device": ("cpu", "cuda", "mps"),
     "dtype": ("float32", "bfloat16", "float16"),
