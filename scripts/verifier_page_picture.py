@@ -1,6 +1,6 @@
 """Draws verifier-page.png: the verifier's page in a browser, while drafters and other clients use the verifier.
 
-    .venv/bin/python -m scripts.verifier_page_picture [--save]    # needs Chromium and Playwright
+    .venv/bin/python -m scripts.verifier_page_picture [--save]    # needs Chromium, Playwright, matplotlib
 
 The pair is the one that ships, on this machine. The picture goes to `.cache/results/`, and to `docs/pictures/` only
 with `--save`.
@@ -17,6 +17,7 @@ import httpx
 
 from benchmarks.harness.report import UNSAVED, need
 from drafter_client import Mode, Options, Pair
+from scripts import small_png
 from specpair.child_processes.serving import verifier
 from tests.browser import chromium
 from tests.paths import ROOT
@@ -32,15 +33,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--save", action="store_true", help="write to docs/pictures/ (default: to .cache/results/)")
     path = (TRACKED if parser.parse_args().save else UNSAVED) / "verifier-page.png"
-    need("playwright")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    need("playwright", "PIL")
     with verifier(draft_backend="ngram", slots=8) as server, chromium() as browser:
         page = browser.new_page(viewport=SIZE)
         page.goto(server.url)
         page.locator("#state.ready").wait_for()
         with texts(server.url):
             page.wait_for_timeout(1000 * SECONDS)
-            page.screenshot(path=path, full_page=True)
+            small_png.save(page.screenshot(full_page=True), path)
     print(f"written to {path}", file=sys.stderr)
 
 

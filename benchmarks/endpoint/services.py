@@ -24,10 +24,13 @@ def paced(slots: int) -> Iterator[Server]:
 
 
 @contextmanager
-def drafter_serve(url: str, texts: int, queue: int) -> Iterator[Server]:
-    """`drafter serve` in front of a verifier, with the draft model that ships on one thread."""
-    flags = {"verifier": url, "port": 0, "texts": texts, "queue": queue, "threads": 1, "branches": 2}
-    arguments = [f"--{name}={value}" for name, value in flags.items()]
+def drafter_serve(url: str, texts: int, queue: int, **others: object) -> Iterator[Server]:
+    """`drafter serve` in front of a verifier, with the draft model that ships on one thread.
+
+    `others`: further flags by their names.
+    """
+    flags = {"verifier": url, "port": 0, "texts": texts, "queue": queue, "threads": 1, "branches": 2, **others}
+    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
     with child("-m", "drafter_client", "serve", *arguments, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         for line in process.stderr:

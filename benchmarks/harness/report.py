@@ -25,6 +25,7 @@ _LISTS = {  # where the packages are named that one program or another needs
     "jsonschema_rs": "requirements/benchmarks.txt",
     "openai": "requirements/dev.txt",
     "playwright": "requirements/browser.txt",
+    "PIL": "requirements/benchmarks.txt",
     "pyte": "requirements/dev.txt",
     "torch": "requirements/torch.txt",
     "transformers": "requirements/torch.txt",
