@@ -68,6 +68,11 @@ export class CallsView {
     this.send.addEventListener("click", () => this.answer(this.cards.map((each) => each.field.value)));
     this.root.append(this.send);
   }
+
+  // Where the user writes first.
+  focus() {
+    this.cards[0]?.field.focus();
+  }
 }
 
 // Lines of JSON in colours.

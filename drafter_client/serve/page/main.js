@@ -129,6 +129,7 @@ async function answer() {
     view.busy = false;
     drawSoon(view);
     drawDue();
+    if (message.calls && document.activeElement === byId("input")) view.byCall.focus();
     if (!isSaid(message) && !message.problem) which.messages.pop();
     keep(which);
     offerButtons();

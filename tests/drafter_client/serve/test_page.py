@@ -149,6 +149,7 @@ def test_each_token_is_shown_by_its_source(page: Any) -> None:
 def test_looked_up_tokens_have_a_mark_and_sources_are_kept_within_a_budget(page: Any) -> None:
     page.get_by_text("Settings").click()
     page.get_by_label("Mode").select_option("remote")
+    page.get_by_label("Draft tokens").fill("4")  # so that it drafts, however fast the target is
     page.get_by_role("button", name="Sources").click()
     page.evaluate("localStorage.setItem('specpair.sources-of.older', '1 ' + 'x'.repeat(399900))")
     text = "drafted and verified, " * 20
@@ -161,7 +162,7 @@ def test_looked_up_tokens_have_a_mark_and_sources_are_kept_within_a_budget(page:
     tokens = page.locator("article.assistant .tokens .token")
     tokens.first.wait_for()
     assert tokens.evaluate_all(marks) == before and "".join(tokens.all_inner_texts()) == text
-    tokens.nth(before.index("token accepted lookup")).hover()
+    tokens.nth(before.index("token accepted lookup")).dispatch_event("pointerover")
     page.locator(".detail").filter(
         has_text="it was looked up in the text; rank and probabilities are not kept"
     ).wait_for()

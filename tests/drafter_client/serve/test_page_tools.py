@@ -26,9 +26,12 @@ def test_calls_are_answered_edited_and_kept(page: Any, tmp_path: Path) -> None:
     cards = answer.locator(".call")
     assert cards.locator("strong").all_inner_texts() == ["look", "add"]
     assert cards.locator("pre").all_inner_texts() == ['{\n  "town": "Köln"\n}', '{\n  "a": 1,\n  "b": 2\n}']
+    assert page.evaluate("document.activeElement.ariaLabel") == "Result of look", "the user writes that next"
     ask(page, "before the results")
     answered(page, "The target waits for what its tools return")
     assert page.input_value("#input") == "before the results"
+    page.get_by_role("button", name="Retry").click()
+    answered(page, CALLED)
     answer.get_by_label("Result of look").fill("<b>rain</b>")
     answer.get_by_label("Result of add").fill("3")
     answer.get_by_role("button", name="Send the results").click()
