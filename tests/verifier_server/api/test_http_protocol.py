@@ -317,6 +317,7 @@ def test_openapi_document_describes_the_bodies(server: LiveServer) -> None:
         "/health",
         "/live",
         "/ready",
+        "/events",
         "/metrics",
         "/model",
         "/sessions",
