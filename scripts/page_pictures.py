@@ -39,7 +39,7 @@ def main() -> None:
     target, draft = (options.folder / each.name for each in (real_models.TARGET, real_models.DRAFT))
     with (
         verifier(model=target, context=4096, slots=2, threads=1, insecure="yes") as server,
-        drafter_serve(server.url, 1, 4, draft_model=draft) as service,
+        drafter_serve(server.url, 1, 4, draft_model=draft, draft_n=4, branches=1, lockstep=True) as service,
         chromium() as browser,
     ):
         for name, png in _pages(browser, service.url):
@@ -54,7 +54,7 @@ def _pages(browser: Any, url: str) -> Iterator[tuple[str, bytes]]:
         page.get_by_role("button", name="Sources").click()
         _ask(page, QUESTION)
         _settle(page)
-        page.locator(".token.recovered").first.hover()
+        page.locator(".tokens .token.recovered").first.hover()
         yield "page-sources", page.screenshot()
     with _page(browser, url, WIDE, "dark") as page:
         _open(page, PANEL)

@@ -27,17 +27,19 @@ def paced(slots: int) -> Iterator[Server]:
 def drafter_serve(url: str, texts: int, queue: int, **others: object) -> Iterator[Server]:
     """`drafter serve` in front of a verifier, with the draft model that ships on one thread.
 
-    `others`: further flags by their names.
+    `others`: further flags by their names; True: without a value.
     """
     flags = {"verifier": url, "port": 0, "texts": texts, "queue": queue, "threads": 1, "branches": 2, **others}
-    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
+    named = {f"--{name.replace('_', '-')}": value for name, value in flags.items()}
+    arguments = [name if value is True else f"{name}={value}" for name, value in named.items()]
     with child("-m", "drafter_client", "serve", *arguments, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
+        line = ""
         for line in process.stderr:
             if (found := re.search(r"(http://\S+)/v1", line)) is not None:
                 yield Server(process, found[1])
                 return
-        raise RuntimeError("drafter serve ended before it served")
+        raise RuntimeError(f"drafter serve ended before it served: {line.strip()}")
 
 
 def cpu_seconds(server: Server) -> float:
