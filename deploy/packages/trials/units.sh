@@ -86,4 +86,5 @@ in_it sh -c '! pgrep --list-full --full "/opt/[s]pecpair"' && echo "no process o
     -o -path './var/cache/apt/*' -prune -o -iname '*specpair*' -print)
 kill -s RTMIN+4 "$process" # systemd powers off
 wait $booted || true
+find "$group" -depth -type d -exec rmdir {} + # those that systemd made in it, and itself
 echo "units: run by systemd"
