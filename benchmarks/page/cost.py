@@ -44,7 +44,11 @@ def measured(browser: Any, texts: int, tokens: int) -> dict[str, list[Text]]:
     """`texts` texts in each of the ways, by turns."""
     prompts = held_out_prompts(texts)
     found: dict[str, list[Text]] = {way: [] for way in (ALONE, READER, OPEN, ASKS)}
-    with paced(2) as verifier, drafter_serve(verifier.url, 1, 4) as service, httpx.Client(timeout=600) as http:
+    with (
+        paced(2) as verifier,
+        drafter_serve(verifier.url, 1, 4, mode="remote") as service,
+        httpx.Client(timeout=600) as http,
+    ):
         for number in range(-1, texts):  # the first one of each way warms up
             ways = list(found)
             random.Random(number).shuffle(ways)

@@ -5,6 +5,7 @@ import { follow } from "./api.js";
 import { byId, make, visible } from "./dom.js";
 import { chart, lanes } from "./lanes.js";
 
+const DRAW_EVERY = 250; // milliseconds: each drawing takes time of a processor that may be drafting
 const KEPT = 60; // rounds, and points of the chart
 const SAID = {
   ready: "ready",
@@ -54,7 +55,7 @@ export class LivePanel {
         byId("why").replaceChildren(...visible(`Why this mode: ${data.why || "it was chosen: only mode auto compares them"}`));
       }
     }
-    this.due ||= requestAnimationFrame(() => this.draw());
+    this.due ||= setTimeout(() => this.draw(), DRAW_EVERY);
   }
 
   count(now) {
