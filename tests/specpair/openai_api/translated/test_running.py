@@ -27,7 +27,7 @@ def _chunk(text: str, reason: Any = None) -> ChatChunk:
 class Chats(SimpleNamespace):
     """Choices that tell these parts, or raise them."""
 
-    model, prompt_tokens, prompt_progress, stop_string = "m", 3, None, None
+    model, prompt_tokens, prompt_progress, stop_string, silence = "m", 3, None, None, b": silence\n\n"
 
     def __init__(self, *parts: Part) -> None:
         super().__init__(parts=parts)
@@ -77,7 +77,7 @@ def _sent(api: str, runs: Sequence[Chats], *, stream: bool) -> str:
 def test_an_error_in_the_middle_is_the_last_event() -> None:
     error = EngineError("messages: it broke", param="messages")
     text = _sent("messages", [Chats("a", None, "b", error)], stream=True)
-    assert ":\n\n" in text  # for the silence
+    assert Chats.silence.decode() in text
     name, data = text.rstrip("\n").split("\n")[-2:]
     told = json.loads(data.removeprefix("data: "))
     assert name == "event: error" and told["type"] == "error" and told["error"]["type"] == "api_error"
