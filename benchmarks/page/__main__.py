@@ -4,9 +4,10 @@ Weight: what Chromium loads for the page, as it goes over the wire, and unpacked
 time, from a stand-in of the service in a process of its own, over loopback. Frames: answers of 5,000 tokens come from
 the stand-in at `--pace` tokens a second; a task of the page's main thread, layout and paint included, is what a frame
 waits for; times are Chromium's own trace. Cost: a verifier paced to 25 ms a step, the shipped draft model in `drafter
-serve` on one thread, in mode remote; the same texts by turns: asked for by a program without a reader of `GET /events`;
-with a mere reader, a process that throws the events away: the service's own cost; with the page open, its panel What
-the pair does, too: the browser's processor time on the same machine is in it; and asked for by it, sources shown.
+serve` on one thread, in mode remote, in lockstep with drafts of 4 tokens, so that a text takes the same rounds each
+time. The same texts by turns: asked for by a program without a reader of `GET /events`; with a mere reader, a process
+that throws the events away: the service's own cost; with the page open, its panel What the pair does, too: the
+browser's processor time on the same machine is in it; and asked for by it, sources shown.
 Times are the service's, from the first token on.
 
     python -m benchmarks.page --parts weight paint frames    # needs requirements/browser.txt, and Chromium

@@ -18,6 +18,7 @@ from specpair.child_processes.serving import Server
 from tests.browser import opened
 
 ALONE, READER, OPEN, ASKS = "no reader", "a mere reader of /events", "the page open", "the page asks"
+_DRAFTS = 4  # of each request
 # It says when it has had the first event.
 _READER = """import httpx, sys
 with httpx.stream("GET", sys.argv[1], timeout=None) as stream:
@@ -46,7 +47,7 @@ def measured(browser: Any, texts: int, tokens: int) -> dict[str, list[Text]]:
     found: dict[str, list[Text]] = {way: [] for way in (ALONE, READER, OPEN, ASKS)}
     with (
         paced(2) as verifier,
-        drafter_serve(verifier.url, 1, 4, mode="remote") as service,
+        drafter_serve(verifier.url, 1, 4, mode="remote", lockstep=True, draft_n=_DRAFTS) as service,
         httpx.Client(timeout=600) as http,
     ):
         for number in range(-1, texts):  # the first one of each way warms up

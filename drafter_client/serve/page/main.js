@@ -6,7 +6,7 @@ import { byId, make } from "./dom.js";
 import { isJson } from "./calls.js";
 import { read, saveJson, saveMarkdown } from "./export.js";
 import { Follower } from "./follow.js";
-import { drawDue, drawSoon, drop } from "./frames.js";
+import { drawDue, drawGrown, drawSoon, drop } from "./frames.js";
 import { LivePanel, panelParts } from "./live.js";
 import { MessageView } from "./message.js";
 import { NetworkPanel } from "./network.js";
@@ -110,7 +110,7 @@ async function answer() {
   tell("The target writes…");
   const grown = (silence) => {
     hear(message, silence);
-    drawSoon(view);
+    drawGrown(view);
   };
   const seconds = setInterval(() => message.away && drawSoon(view), 1000); // so that the wait is seen to last
   try {
