@@ -5,7 +5,7 @@ import { follow } from "./api.js";
 import { byId, make, visible } from "./dom.js";
 import { chart, lanes } from "./lanes.js";
 
-const DRAW_EVERY = 250; // milliseconds: each drawing takes time of a processor that may be drafting
+const DRAW_EVERY = 500; // milliseconds: each drawing takes time of a processor that may be drafting
 const KEPT = 60; // rounds, and points of the chart
 const SAID = {
   ready: "ready",
