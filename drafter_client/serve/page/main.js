@@ -101,6 +101,7 @@ function openMenu(open) {
 async function answer() {
   const which = chat;
   live.alone.stop();
+  keep(which); // the question stays, whatever becomes of the answer
   const message = { role: "assistant", content: "" };
   which.messages.push(message);
   writing = new AbortController();

@@ -9,8 +9,8 @@ import { TokensView, legend } from "./tokens.js";
 
 const NAMES = { user: "You", assistant: "The target", tool: "Result" };
 
-// The view of one message. `edit`: called with the new text of a message of the user's. `results`: called with the results of its calls, once the user sends them; null: they are
-// given.
+// The view of one message. `edit`: called with the new text of a message of the user's. `results`: called with the
+// results of its calls, once the user sends them; null: they are given.
 export class MessageView {
   constructor(message, edit, results = null) {
     this.message = message;

@@ -62,6 +62,7 @@ def test_an_answer_is_stopped_and_asked_for_again(page: Any, parrot: Held) -> No
     parrot.go_on.clear()
     ask(page, f"before {HELD} behind")
     page.locator("article.assistant").filter(has_text=HELD).wait_for()
+    assert page.locator("#conversations").get_by_role("button", name=f"before {HELD} behind", exact=True).is_visible()
     page.keyboard.press("Escape")
     answer = answered(page, "Stopped.")
     assert answer.locator(".text").inner_text() == f"before {HELD}"
