@@ -4,9 +4,9 @@ Windows has no such lock: use one process at a time there.
 """
 
 import os
+import secrets
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,11 +33,13 @@ def lock(descriptor: int, *, wait: bool) -> bool:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A context that yields a new file, which takes the place of `path` at its end. If the context ends with an error,
-    `path` stays as it was. Raises OSError."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    """A context that yields a new file, which takes the place of `path` at its end, with its permissions; those of a
+    new one are as the user's umask has them. If the context ends with an error, `path` stays as it was. Raises
+    OSError."""
+    name = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    file = open(name, "xb")  # noqa: SIM115, as it is closed before it is renamed
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with file:
             yield file
         if path.exists():
             shutil.copymode(path, name)
