@@ -3,7 +3,7 @@
 One panel for each measure: bars by the search's first column, or lines of it over `--across`. The intervals are 95 %:
 of the means, or with `--paired` of the differences from the best, in which the load that all share drops out.
 
-python -m scripts.question_pictures laptops.csv --measures tpot_p95_ms ttft_p95_ms --output docs/pictures/laptops.png
+python -m scripts.pictures.questions laptops.csv --measures tpot_p95_ms ttft_p95_ms --output docs/pictures/laptops.png
 """
 
 import argparse

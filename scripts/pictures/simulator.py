@@ -1,22 +1,21 @@
 """Draws the pictures of docs/simulator-results.md: a run of the example, its page as a browser shows it, and its plots.
 
-    .venv/bin/python -m scripts.simulator_picture [--save]    # needs Chromium and matplotlib
+    .venv/bin/python -m scripts.pictures.simulator [--save]    # needs Chromium and matplotlib
 
 They go to `.cache/results/`, and to `docs/pictures/` only with `--save`. The same seed gives the same run.
 """
 
-import argparse
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness.report import UNSAVED, need
+from benchmarks.harness.report import need
+from scripts.pictures.output import folder_of, parser_of
 from simulator import command_line
 from tests.paths import ROOT
 
-TRACKED = ROOT / "docs" / "pictures"
 EXAMPLE = ROOT / "simulator" / "configuration" / "example.yaml"
 CHANGES = ("sim_time_ms=30000", "replications=3")
 SIZE = "1150,1560"  # of the window: the beginning of the page
@@ -24,14 +23,12 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--save", action="store_true", help="write to docs/pictures/ (default: to .cache/results/)")
-    to = TRACKED if parser.parse_args().save else UNSAVED
+    options = parser_of(__doc__).parse_args()
     need("matplotlib")
     browser = next((path for each in BROWSERS if (path := shutil.which(each))), None)
     if browser is None:
         sys.exit(f"none of these is on the path: {', '.join(BROWSERS)}")
-    to.mkdir(parents=True, exist_ok=True)
+    to = folder_of(options)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) / "run"
         flags = [part for each in CHANGES for part in ("--set", each)]

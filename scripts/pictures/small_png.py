@@ -14,5 +14,4 @@ def save(png: bytes, path: Path) -> None:
     from PIL import Image
 
     picture = Image.open(BytesIO(png)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-    path.parent.mkdir(parents=True, exist_ok=True)
     picture.save(path, optimize=True)

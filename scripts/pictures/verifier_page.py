@@ -1,12 +1,11 @@
 """Draws verifier-page.png: the verifier's page in a browser, while drafters and other clients use the verifier.
 
-    .venv/bin/python -m scripts.verifier_page_picture [--save]    # needs Chromium, Playwright, matplotlib
+    .venv/bin/python -m scripts.pictures.verifier_page [--save]    # needs Chromium, Playwright, matplotlib
 
 The pair is the one that ships, on this machine. The picture goes to `.cache/results/`, and to `docs/pictures/` only
 with `--save`.
 """
 
-import argparse
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,14 +14,13 @@ from typing import Any
 
 import httpx
 
-from benchmarks.harness.report import UNSAVED, need
+from benchmarks.harness.report import need
 from drafter_client import Mode, Options, Pair
-from scripts import small_png
+from scripts.pictures import small_png
+from scripts.pictures.output import folder_of, parser_of
 from specpair.child_processes.serving import verifier
 from tests.browser import chromium
-from tests.paths import ROOT
 
-TRACKED = ROOT / "docs" / "pictures"
 SECONDS = 70  # of load before the picture: the page shows a minute
 PROMPTS = ("def main(", "class Queue:\n", "import os\nimport sys\n\n" * 12 + "def walk(top")
 SIZE = {"width": 1280, "height": 800}  # of the window; the picture has the whole page
@@ -30,10 +28,9 @@ TOKENS = 400  # of a text
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--save", action="store_true", help="write to docs/pictures/ (default: to .cache/results/)")
-    path = (TRACKED if parser.parse_args().save else UNSAVED) / "verifier-page.png"
+    options = parser_of(__doc__).parse_args()
     need("playwright", "PIL")
+    path = folder_of(options) / "verifier-page.png"
     with verifier(draft_backend="ngram", slots=8) as server, chromium() as browser:
         page = browser.new_page(viewport=SIZE)
         page.goto(server.url)

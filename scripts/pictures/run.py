@@ -1,12 +1,11 @@
 """Draws run.svg: what a text of the real pair leaves on a terminal of 100 columns, with its colours.
 
-    .venv/bin/python -m scripts.run_picture [FOLDER]    # of the models; scripts/real_models.py fills it
+    .venv/bin/python -m scripts.pictures.run [FOLDER]    # of the models; scripts/real_models.py fills it
 
 The target is Qwen2.5-Coder 1.5B in bfloat16, whose steps memory bounds; its 0.5B in 4 bits drafts on the same machine.
 The picture goes to `.cache/results/`, and to `docs/pictures/`, where the README shows it, only with `--save`.
 """
 
-import argparse
 import re
 import shlex
 import sys
@@ -19,7 +18,8 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from benchmarks.harness.report import UNSAVED, need
+from benchmarks.harness.report import need
+from scripts.pictures.output import folder_of, parser_of
 from scripts.real_models import BF16, DRAFT, FOLDER
 from specpair.child_processes.serving import verifier
 from tests.paths import ROOT
@@ -28,16 +28,14 @@ from tests.terminal.pseudo import terminal
 if TYPE_CHECKING:
     from pyte.screens import Char
 
-TRACKED = ROOT / "docs" / "pictures"
 COLUMNS, LINES = 100, 60
 PROMPT = "Write a Python class for a bank account, with type hints and short docstrings. Only the code."
 _FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # the SVG would load fonts from another host
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=ROOT / FOLDER, help=f"default: {FOLDER}")
-    parser.add_argument("--save", action="store_true", help="write to docs/pictures/ (default: to .cache/results/)")
     options = parser.parse_args()
     folder = options.folder
     need("pyte")
@@ -65,8 +63,7 @@ def main() -> None:
         line.rstrip()
         console.print(line, no_wrap=True)
     picture = console.export_svg(title="drafter --prompt 'Write a Python class …' --chat --baseline")
-    path = (TRACKED if options.save else UNSAVED) / "run.svg"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = folder_of(options) / "run.svg"
     path.write_text(_FONT.sub("", picture), encoding="utf-8")
     print(f"written to {path}", file=sys.stderr)
 

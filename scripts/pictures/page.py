@@ -1,13 +1,12 @@
 """Draws the pictures of docs/page.md: the drafter's page in a browser, with a real pair.
 
     .venv/bin/python -m scripts.real_models FOLDER
-    .venv/bin/python -m scripts.page_pictures FOLDER [--save]    # needs Chromium, Playwright and matplotlib
+    .venv/bin/python -m scripts.pictures.page FOLDER [--save]    # needs Chromium, Playwright and matplotlib
 
 The pair runs on this machine. The pictures go to `.cache/results/`, and to `docs/pictures/` only with `--save`. Texts
 are those of temperature 0; times, and with them which tokens were drafted, are another time's.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.endpoint.services import drafter_serve
-from benchmarks.harness.report import UNSAVED, need
-from scripts import real_models, small_png
+from benchmarks.harness.report import need
+from scripts import real_models
+from scripts.pictures import small_png
+from scripts.pictures.output import folder_of, parser_of
 from specpair.child_processes.serving import verifier
 from tests.browser import chromium, opened
-from tests.paths import ROOT
 
-TRACKED = ROOT / "docs" / "pictures"
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 760}
 PATIENCE = 600_000  # milliseconds until an answer is complete
 QUESTION = "Write a Python function that counts the words of a text file, and say in two sentences how it works."
@@ -30,12 +29,11 @@ PANEL, TOOLS, NETWORK = "What the pair does", "Tools and JSON", "Network"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path, help="where `python -m scripts.real_models` put the models")
-    parser.add_argument("--save", action="store_true", help="write to docs/pictures/ (default: to .cache/results/)")
     options = parser.parse_args()
     need("playwright", "matplotlib")
-    to = TRACKED if options.save else UNSAVED
+    to = folder_of(options)
     target, draft = (options.folder / each.name for each in (real_models.TARGET, real_models.DRAFT))
     with (
         verifier(model=target, context=4096, slots=2, threads=1, insecure="yes") as server,

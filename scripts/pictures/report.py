@@ -1,25 +1,23 @@
 """Draws run-report.png: the HTML report of a recorded run in a browser.
 
-    .venv/bin/python -m scripts.report_picture [--save]    # needs Chromium and Playwright
+    .venv/bin/python -m scripts.pictures.report [--save]    # needs Chromium and Playwright
 
 The pair is the one that ships, on this machine. The picture goes to `.cache/results/`, and to `docs/pictures/` only
 with `--save`.
 """
 
-import argparse
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.harness.report import UNSAVED, need
+from benchmarks.harness.report import need
 from drafter_client import Mode, Options, Pair, TraceFolder
 from drafter_client.report.page import page
 from drafter_client.trace.reader import read_runs
+from scripts.pictures.output import folder_of, parser_of
 from specpair.child_processes.serving import verifier
 from tests.browser import chromium
-from tests.paths import ROOT
 
-TRACKED = ROOT / "docs" / "pictures"
 PROMPT = "import os\nimport unittest\n\n\nclass PathTests(unittest.TestCase):\n    def test_join(self):\n"
 OPTIONS = Options(mode=Mode.REMOTE, draft_n=4, max_tokens=160, temperature=0.6, seed=3, lockstep=True, explain=True)
 SIZE = {"width": 1100, "height": 545}  # of the window, which begins with the timeline
@@ -28,11 +26,9 @@ ZOOM = 3  # steps
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--save", action="store_true", help="write to docs/pictures/ (default: to .cache/results/)")
-    path = (TRACKED if parser.parse_args().save else UNSAVED) / "run-report.png"
+    options = parser_of(__doc__).parse_args()
     need("playwright")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = folder_of(options) / "run-report.png"
     with TemporaryDirectory() as folder, chromium() as browser:
         report = Path(folder) / "report.html"
         with verifier() as server, Pair(server.url, observer=TraceFolder(folder, text=True)) as pair:

@@ -1,0 +1,1 @@
+"""Programs that draw the pictures of the documentation."""
