@@ -10,6 +10,7 @@ from specpair.http_service.keys.access import Caller
 from specpair.http_service.replies.event_bytes import COMMENT, event_bytes
 from specpair.http_service.replies.event_feed import Reader
 from specpair.http_service.replies.event_stream import EventStream
+from specpair.http_service.replies.told import told_event
 from specpair.protocol.errors import SpecPairError
 from verifier_server.live.view import LiveView, told_passes
 from verifier_server.observability.engine_feed import EnginePass
@@ -62,7 +63,7 @@ def _changed(before: dict[str, BaseModel], view: LiveView, caller: Caller) -> It
     for name, found in now.items():
         if before.get(name) != found:
             before[name] = found
-            yield _event(name, found)
+            yield told_event(found, name)
 
 
 def _told(came: list[EnginePass | Session], view: LiveView, caller: Caller) -> Iterator[bytes]:
@@ -71,8 +72,4 @@ def _told(came: list[EnginePass | Session], view: LiveView, caller: Caller) -> I
         yield event_bytes(told_passes(passes), "passes")
     ended = view.told([each for each in came if isinstance(each, Session)], caller)
     if ended.sessions:
-        yield _event("ended", ended)
-
-
-def _event(name: str, message: BaseModel) -> bytes:
-    return event_bytes(message.model_dump_json().encode(), name)
+        yield told_event(ended, "ended")

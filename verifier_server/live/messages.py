@@ -2,18 +2,15 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from specpair.http_service.replies.told import Told
 from specpair.protocol.service_responses import ServiceStatus
 
 Number = Annotated[int, Field(ge=0)]
 
 
-class _Told(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class EngineLoad(_Told):
+class EngineLoad(Told):
     """What the engine holds."""
 
     waiting: Annotated[Number, Field(description="Requests that wait for a pass.")]
@@ -26,7 +23,7 @@ class EngineLoad(_Told):
     evictions: Annotated[Number, Field(description="Texts under way that lost their slot to another one.")]
 
 
-class VerifierState(_Told):
+class VerifierState(Told):
     """Whether the verifier takes texts, and how full it is: the first event, and again whenever it has changed."""
 
     status: Annotated[ServiceStatus, Field(description="As `/ready` says it.")]
@@ -42,7 +39,7 @@ class VerifierState(_Told):
     engine: Annotated[EngineLoad | None, Field(description="Null: no model is loaded.")]
 
 
-class ToldSession(_Told):
+class ToldSession(Told):
     """A session."""
 
     number: Annotated[int, Field(description="Which one, counted from 1 since the start.")]
@@ -61,7 +58,7 @@ class ToldSession(_Told):
     took_ms: Annotated[float, Field(description="From when its first request was queued to its last pass.")]
 
 
-class ToldSessions(_Told):
+class ToldSessions(Told):
     """The sessions that the caller may see: those of its key, or of all keys if its key is an admin's."""
 
     sessions: Annotated[
@@ -70,7 +67,7 @@ class ToldSessions(_Told):
     more: Annotated[Number, Field(description="How many further ones there are.")]
 
 
-class ToldPass(_Told):
+class ToldPass(Told):
     """A forward pass of the target."""
 
     ended_ms: Annotated[float, Field(description="When, on the engine's clock, whose zero is arbitrary.")]
@@ -84,7 +81,7 @@ class ToldPass(_Told):
     committed: Annotated[Number, Field(description="Tokens committed.")]
 
 
-class ToldPasses(_Told):
+class ToldPasses(Told):
     """The passes since the last such event. A slow reader, for whom more than 512 have come, misses the oldest."""
 
     passes: Annotated[list[ToldPass], Field(description="In the order in which they ended.")]

@@ -9,9 +9,10 @@ from drafter_client.serve.live.feed import Feed
 from drafter_client.serve.live.messages import PairState
 from drafter_client.serve.network.watch import NetworkFeed
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.replies.event_bytes import COMMENT, event_bytes
+from specpair.http_service.replies.event_bytes import COMMENT
 from specpair.http_service.replies.event_feed import Reader
 from specpair.http_service.replies.event_stream import HEARTBEAT, EventStream
+from specpair.http_service.replies.told import told_event
 from specpair.protocol.errors import InvalidRequest
 
 TEXTS, NETWORK = "texts", "network"  # what a reader may ask for
@@ -45,7 +46,7 @@ async def _events(reader: Reader[bytes], state: Callable[[], PairState]) -> Asyn
     while not reader.closed:
         found = state()
         if found != told:
-            yield event_bytes(found.model_dump_json().encode(), "state")
+            yield told_event(found, "state")
             told = found
         yield b"".join(await reader.next(LOOK)) or COMMENT
 

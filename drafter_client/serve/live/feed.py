@@ -12,8 +12,8 @@ from drafter_client.generation import events
 from drafter_client.generation.events import Listener
 from drafter_client.metrics.statistics import Stats
 from drafter_client.serve.live.messages import PairRound, TextCounts, TextEnded
-from specpair.http_service.replies.event_bytes import event_bytes
 from specpair.http_service.replies.event_feed import EventFeed
+from specpair.http_service.replies.told import told_event
 from specpair.protocol.times import milliseconds
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
@@ -37,7 +37,7 @@ class Feed(EventFeed[bytes]):
 
     def tell(self, name: str, message: BaseModel) -> None:
         """Hand an event to the readers. May be called from any thread; returns at once."""
-        self.put(event_bytes(message.model_dump_json().encode(), name))
+        self.put(told_event(message, name))
 
 
 class _TextTold:

@@ -2,8 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from specpair.http_service.replies.told import Told
 from specpair.protocol.service_responses import ServiceStatus
 
 TextNumber = Annotated[int, Field(description="Which text, counted from 1 since the service began.")]
@@ -12,18 +13,14 @@ Clock = Annotated[
 ]
 
 
-class _Told(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class MeasuredRate(_Told):
+class MeasuredRate(Told):
     """How fast texts were written in a mode."""
 
     tokens_per_second: Annotated[float, Field(description="Tokens a second.")]
     remembered: Annotated[bool, Field(description="Whether that was in an earlier run.")]
 
 
-class PairState(_Told):
+class PairState(Told):
     """What the service is, and whether it can generate: the first event, and again whenever it has changed."""
 
     status: Annotated[ServiceStatus, Field(description="As `/health` says it.")]
@@ -38,7 +35,7 @@ class PairState(_Told):
     ] = None
 
 
-class TextCounts(_Told):
+class TextCounts(Told):
     """How far a text is. The counts are those of the readout, from its beginning on."""
 
     text: TextNumber
@@ -50,7 +47,7 @@ class TextCounts(_Told):
     accepted: Annotated[int, Field(description="Of these, those accepted.")]
 
 
-class PairRound(_Told):
+class PairRound(Told):
     """An answer to a draft: what the two machines did for it."""
 
     text: TextNumber
@@ -64,7 +61,7 @@ class PairRound(_Told):
     schedule: Annotated[str, Field(description="As in the readout: lockstep, overlapped or self-continued.")]
 
 
-class TextEnded(_Told):
+class TextEnded(Told):
     """The end of a text, or of a stretch of it."""
 
     text: TextNumber

@@ -2,18 +2,15 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from specpair.http_service.replies.told import Told
 from specpair.protocol.service_responses import ServiceStatus
 
 NodeStatus = ServiceStatus | Literal["unknown", "away", "refused"]
 
 
-class _Told(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class NetworkNode(_Told):
+class NetworkNode(Told):
     """A machine, or the service on it."""
 
     name: Annotated[str, Field(description="`drafter`: this service. Of others, the address.")]
@@ -38,7 +35,7 @@ class NetworkNode(_Told):
     price_per_million_tokens: Annotated[float | None, Field(description="Where a price was given.")] = None
 
 
-class NetworkLink(_Told):
+class NetworkLink(Told):
     """A connection that is kept between two nodes."""
 
     near: Annotated[str, Field(description="The name of the node that asks.")]
@@ -49,7 +46,7 @@ class NetworkLink(_Told):
     age_s: Annotated[float | None, Field(description="Seconds since the last of them.")] = None
 
 
-class Network(_Told):
+class Network(Told):
     """All that is known of the network."""
 
     nodes: Annotated[list[NetworkNode], Field(description="This service first, then by distance.")]

@@ -12,8 +12,8 @@ from drafter_client.pair import Pair
 from drafter_client.serve.network.look import Looking, Seen
 from drafter_client.serve.network.messages import Network, NetworkNode
 from drafter_client.serve.network.view import Behind, Paces, done, network
-from specpair.http_service.replies.event_bytes import event_bytes
 from specpair.http_service.replies.event_feed import EventFeed, Reader
+from specpair.http_service.replies.told import told_event
 
 PAUSE = 3.0  # seconds between looks
 NAME = "network"  # of the event
@@ -56,7 +56,7 @@ class NetworkFeed(EventFeed[bytes]):
 
     def event(self) -> bytes:
         """The event as it is now."""
-        return event_bytes(self.network().model_dump_json().encode(), NAME)
+        return told_event(self.network(), NAME)
 
     def network(self) -> Network:
         """What is known now."""
