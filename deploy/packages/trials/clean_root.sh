@@ -5,9 +5,11 @@ checkout=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../../..")
 roots=${ROOTS:-/var/tmp/specpair} # not in the checkout, of which builds read all folders
 certificates=/etc/ssl/certs/ca-certificates.crt
 url=http://127.0.0.1:8143 # of the verifier, in this machine's network: a root has none of its own
-clean=(env -i PATH=/root/.local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 TERM=dumb DEBIAN_FRONTEND=noninteractive
+home=~root # of who tries it, in the root
+clean=(env -i "PATH=$home/.local/bin:/usr/sbin:/usr/bin:/sbin:/bin" "HOME=$home" LANG=C.UTF-8 TERM=dumb DEBIAN_FRONTEND=noninteractive
     PIP_CERT=$certificates SSL_CERT_FILE=$certificates PIP_DISABLE_PIP_VERSION_CHECK=1)
 
+exec > >(sed --unbuffered "s#$home/#~/#g") # what is printed is kept, and where a home is says nothing
 given=("$@")
 echo "# ${WHEELS:+WHEELS=… }${ENGINE:+ENGINE=… }${PACKAGE:+PACKAGE=… }deploy/packages/trials/$(basename "$0") ${given[*]##*/}"
 echo "# $(date -I), $(lscpu | sed -n 's/^Model name: *//p'), $(nproc) cores, $(. /etc/os-release; echo "$PRETTY_NAME")"

@@ -35,7 +35,7 @@ case $tool in
         exit 2
         ;;
 esac
-for name in drafter verifier specpair; do inside "$name" man /root/.local/share/man/man1; done
+for name in drafter verifier specpair; do inside "$name" man "$home/.local/share/man/man1"; done
 try_commands "$model"
 try_extra
 echo "$tool: installed and run from an empty folder"
