@@ -6,13 +6,14 @@ import { byId, make, visible } from "./dom.js";
 const ENOUGH = 16; // tokens that a measurement has at least
 
 export class TargetAlone {
-  // `measure(signal)`: has the target write a short text alone, which the counts of the service then tell of.
+  // `measure(signal)`: has the target write a short text alone, and returns its timings.
   constructor(measure) {
     this.measure = measure;
     this.measured = null; // `{speed, how}`, the latest
     this.pair = null; // `{speed, mode}` of the last text that was drafted for
     this.first = new Map(); // of each text, the first counts of its present mode
-    this.abort = null;
+    this.abort = null; // of the measurement under way
+    this.timed = new Set(); // texts that were written while one was: its timings say more than counts
     byId("measure").addEventListener("click", () => this.run());
   }
 
@@ -27,21 +28,25 @@ export class TargetAlone {
   }
 
   count(now) {
+    if (this.abort && now.mode === "target") this.timed.add(now.text);
     if (this.first.get(now.text)?.mode !== now.mode) this.first.set(now.text, now);
     const first = this.first.get(now.text);
     const tokens = now.generated - first.generated;
     const speed = (1000 * tokens) / (now.at_ms - first.at_ms);
     if (!tokens || !Number.isFinite(speed)) return;
     if (now.mode !== "target") this.pair = { speed, mode: now.mode };
-    else if (tokens >= ENOUGH - 1) {
-      const time = new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-      this.measured = { speed, how: `measured at ${time} with ${tokens + 1} tokens in mode target` };
-    }
+    else if (tokens >= ENOUGH - 1 && !this.timed.has(now.text)) this.take(speed, tokens + 1);
     this.show();
+  }
+
+  take(speed, tokens) {
+    const time = new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+    this.measured = { speed, how: `measured at ${time} with ${tokens} tokens in mode target` };
   }
 
   ended(text) {
     this.first.delete(text);
+    this.timed.delete(text);
   }
 
   // End a measurement: an answer would disturb it, and it the answer.
@@ -54,15 +59,17 @@ export class TargetAlone {
     byId("measure").disabled = true;
     this.say("The target writes 32 tokens alone…");
     try {
-      await this.measure(this.abort.signal);
+      const { predicted_per_second: speed, predicted_n: tokens } = await this.measure(this.abort.signal);
+      this.take(speed, tokens);
     } catch (error) {
       if (error instanceof Failure) return this.say(`The target alone could not be measured: ${error.message}`);
       if (error.name !== "AbortError") throw error;
       this.say("The measurement ended for an answer.");
     } finally {
       byId("measure").disabled = false;
+      this.abort = null;
     }
-    if (this.measured) this.show();
+    this.show();
   }
 
   show() {

@@ -30,13 +30,15 @@ export async function fill(answer, chat, signal, grown) {
 const ALONE = { tokens: 32, question: "Write a few sentences about the sea." };
 
 // Have the target write a short text by itself, after the prompt of the last answer of `chat`, or after a question of its
-// own. Raises as `fill` does.
+// own. Returns its timings. Raises as `fill` does.
 export async function fillAlone(chat, signal) {
   const end = chat.messages.findLastIndex((each) => each.role !== "assistant") + 1;
   const asked = end ? chat.messages.slice(0, end) : [{ role: "user", content: ALONE.question }];
   const { draft_n: _, token_details: __, ...settings } = chat.settings;
   Object.assign(settings, { mode: "off", max_tokens: ALONE.tokens, ignore_eos: true });
-  await fill({ role: "assistant", content: "" }, { settings, messages: asked }, signal, () => {});
+  const answer = { role: "assistant", content: "" };
+  await fill(answer, { settings, messages: asked }, signal, () => {});
+  return answer.timings;
 }
 
 // The tokens with the target's likeliest ones at their place, and their rank among these, from log probabilities: as chats
