@@ -59,8 +59,8 @@ export class TargetAlone {
     byId("measure").disabled = true;
     this.say("The target writes 32 tokens alone…");
     try {
-      const { predicted_per_second: speed, predicted_n: tokens } = await this.measure(this.abort.signal);
-      this.take(speed, tokens);
+      const { predicted_ms: took, predicted_n: tokens } = await this.measure(this.abort.signal);
+      this.take((1000 * (tokens - 1)) / took, tokens); // it took so long behind the first token
     } catch (error) {
       if (error instanceof Failure) return this.say(`The target alone could not be measured: ${error.message}`);
       if (error.name !== "AbortError") throw error;

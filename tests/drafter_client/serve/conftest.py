@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,26 @@ def parrot() -> Held:
 
 
 @pytest.fixture(scope="module")
-def url(parrot: Held) -> Iterator[str]:
+def parrot_url(parrot: Held) -> Iterator[str]:
+    """The address of the verifier."""
+    with parrot_alone(parrot) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def url(parrot_url: str) -> Iterator[str]:
     """The address of a `drafter serve`."""
-    with parrot_alone(parrot) as verifier:
-        feed = Feed()
-        pair = Pair(verifier, DraftModel(Path("2"), "scripted"), texts=4, observer=feed)
-        with served(create_app(pair, Options(), texts=4, queue=16, feed=feed)) as address:
-            yield address
+    with drafter(parrot_url) as address:
+        yield address
+
+
+@contextmanager
+def drafter(verifier: str) -> Iterator[str]:
+    """A `drafter serve` whose pair has learnt nothing yet."""
+    feed = Feed()
+    pair = Pair(verifier, DraftModel(Path("2"), "scripted"), texts=4, observer=feed)
+    with served(create_app(pair, Options(), texts=4, queue=16, feed=feed)) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

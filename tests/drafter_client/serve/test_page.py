@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.drafter_client.serve.conftest import HELD, Held
+from tests.browser import opened
+from tests.drafter_client.serve.conftest import HELD, Held, drafter
 from tests.drafter_client.serve.page_steps import MARKDOWN, answered, ask
 from tests.specpair.router.links import link
 
@@ -183,7 +184,12 @@ def test_what_the_pair_does_is_shown_as_it_happens(page: Any) -> None:
     assert "rounds; the last took" in page.locator("#lanes svg").get_attribute("aria-label")
 
 
-def test_the_target_alone_is_measured_beside_the_pair(page: Any) -> None:
+def test_the_target_alone_is_measured_beside_the_pair(browser: Any, parrot_url: str) -> None:
+    with drafter(parrot_url) as url, opened(browser, url) as page:
+        _measure_the_target_alone(page)
+
+
+def _measure_the_target_alone(page: Any) -> None:
     page.get_by_text("What the pair does").click()
     alone = page.locator("#alone")
     alone.filter(has_text="The target alone: not measured yet.").wait_for()
