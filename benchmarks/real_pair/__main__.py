@@ -1,0 +1,161 @@
+"""What speculation over a link would bring with texts of a real pair, on machines that others have.
+
+Method. A real target has written some texts once (`benchmarks.real_pair.record`). Each is written again in virtual
+time, as the simulator does it: the scheduler and the controller are the real ones, the verifier's engine gives the
+recorded tokens, the drafter what the real draft model chooses behind them, with the texts' own noise. Passes take as
+long as the stated models would on the stated devices (`machines.py`), an exchange the link's round trip and
+`--overhead-ms`, which is what both programs took here. So agreement is that of the real pair, and times are those of
+other machines: a target of 8B or 70B and a draft model of its family may agree more or less often.
+
+Each column is a geometric mean over kinds of text of tokens a second behind the first token, as a multiple of the
+target alone:
+
+    llama     turns of 3 draft tokens, both models on the target's device, as llama-server has it
+    vllm      turns of the best fixed length for that kind and temperature, both models on the target's device
+    static    the best policy with hindsight that is the same at every position, over the link (`static_policies`)
+    ours      the drafter as it ships, over the link
+    bound     what no chain of the draft model's could beat: no link, drafting takes no time, one pass for each token
+              that disagrees; `ours` looks tokens up in the text, too
+
+The first run asks the draft model about every continuation that comes up, which takes some seconds a text; the answers
+are kept.
+
+    python -m benchmarks.real_pair --draft DRAFT.gguf [--recording NAME] [--texts 2]
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from math import exp, log
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.harness.report import Report, options_of
+from benchmarks.real_pair import pair
+from benchmarks.real_pair.draft_choices import DraftModel, TextChoices
+from benchmarks.real_pair.machines import DRAFTERS, LINKS, TARGETS, Setting
+from benchmarks.real_pair.recorded import FOLDER, RecordedText, read
+from simulator.known_outputs.static_policies import MeasuredLatencies, Policy, Trace, best, replay, upper_bound
+from specpair.speculation.policy.draft_length import MAX_AUTO
+from specpair.speculation.policy.experience import Experience
+
+FLAGS = {
+    "draft": {"help": "GGUF file of the draft model", "required": True, "type": Path},
+    "recording": {"default": "qwen2.5-coder-1.5b-instruct-bf16", "help": "(default: %(default)s)"},
+    "texts": {"default": 4, "help": "of each kind and temperature, at most (default: %(default)s)"},
+    "overhead-ms": {"default": 3.0, "help": "of an exchange (default: %(default)s)"},
+    "targets": {"default": [*TARGETS], "choices": [*TARGETS], "help": "(default: all)"},
+    "drafters": {"default": [*DRAFTERS], "choices": [*DRAFTERS], "help": "(default: all)"},
+    "rtts": {"default": [*LINKS], "help": "seconds (default: %(default)s)"},
+}
+COLUMNS = ("llama", "vllm", "static", "ours", "bound")
+_LLAMA_DRAFTS = 3  # llama-server's own default
+
+Times = dict[str, float]  # seconds of a text behind its first token, by column
+
+
+def main() -> None:
+    options = options_of(__doc__, FLAGS)
+    report = Report("real_pair", options, f"real_pair_{options.recording}+{options.draft.stem}")
+    settings = {
+        each: Setting(TARGETS[each[0]], DRAFTERS[each[1]], each[2], options.overhead_ms / 1000)
+        for each in itertools.product(options.targets, options.drafters, options.rtts)
+    }
+    experiences = {each: Experience() for each in settings}
+    found: dict[tuple[object, ...], list[Times]] = defaultdict(list)
+    accepted: dict[float, list[float]] = defaultdict(list)
+    with closing(DraftModel(options.draft, options.recording)) as model:
+        for number, text in _chosen(options.recording, options.texts):
+            with model.text(number, text) as choices:
+                agrees = _agrees(text, choices)
+                accepted[text.sampling.temperature].append(fmean(agrees[1:]))
+                for key, setting in settings.items():
+                    times = _times(text, choices, agrees, setting, experiences[key], model.ends)
+                    found[*key, text.sampling.temperature, text.kind].append(times)
+    for key in settings:
+        for temperature, agreed in accepted.items():
+            kinds = {str(each[-1]): times for each, times in found.items() if each[:-1] == (*key, temperature)}
+            report.line("", _title(key, temperature, fmean(agreed)), *_table(kinds))
+    report.save()
+
+
+def _chosen(recording: str, most: int) -> list[tuple[int, RecordedText]]:
+    """Texts of more than one token, with their numbers: at most `most` of each kind and temperature."""
+    count: dict[tuple[str, float], int] = defaultdict(int)
+    chosen = []
+    for number, text in enumerate(read(FOLDER / f"{recording}.jsonl.gz")):
+        kind = text.kind, text.sampling.temperature
+        if count[kind] < most and len(text.written.tokens) > 1:
+            count[kind] += 1
+            chosen.append((number, text))
+    return chosen
+
+
+def _agrees(text: RecordedText, choices: TextChoices) -> list[bool]:
+    """For each of the target's tokens, whether the draft model, knowing all before it, chooses it, too."""
+    first = len(text.prompt)
+    return [choices.after(first + at, ()).ids[0] == token for at, token in enumerate(text.written.tokens)]
+
+
+def _times(
+    text: RecordedText,
+    choices: TextChoices,
+    agrees: Sequence[bool],
+    setting: Setting,
+    experience: Experience,
+    ends: frozenset[int],
+) -> Times:
+    cached = len(text.prompt) + len(agrees)
+    target, drafter = setting.target.cost, setting.drafter.cost
+    same_box = setting.drafter._replace(device=setting.target.device, weights=setting.target.weights).cost
+    trace = Trace(agrees)
+
+    def verify(drafts: int) -> float:
+        return target.seconds([(drafts + 1, cached)])
+
+    step = [(1, cached)]
+    over_link = MeasuredLatencies(drafter.seconds(step), verify, setting.rtt, setting.overhead)
+    here = MeasuredLatencies(same_box.seconds(step), verify, 0.0)
+    behind = len(agrees) - 1
+
+    def turns(k: int) -> float:
+        return replay(trace, here, Policy("turns", k, drafts_on=False))[-1][0]
+
+    course = pair.write(text, choices, setting, ends, experience)
+    return {
+        "alone": behind * verify(0),
+        "llama": turns(_LLAMA_DRAFTS),
+        **{f"vllm {k}": turns(k) for k in range(1, MAX_AUTO + 1)},
+        "static": behind / best(trace, over_link).tokens_per_second,
+        "ours": course.times[-1] - course.opened,
+        "bound": behind / upper_bound(trace, over_link),
+    }
+
+
+def _title(key: tuple[str, str, float], temperature: float, agreed: float) -> str:
+    target, drafter, rtt = key
+    return (
+        f"{target}, drafter {drafter}, {rtt * 1000:g} ms, temperature {temperature:g} "
+        f"(the draft model's choice is the target's at {agreed:.2f} of the places)"
+    )
+
+
+def _table(kinds: dict[str, list[Times]]) -> list[str]:
+    """A line for each kind, and their geometric mean."""
+    multiples = {kind: _multiples(times) for kind, times in kinds.items()}
+    lines = [f"{'':12}" + "".join(f"{each:>8}" for each in COLUMNS)]
+    lines += [f"{kind:12}" + "".join(f"{each[name]:8.2f}" for name in COLUMNS) for kind, each in multiples.items()]
+    means = {name: exp(fmean(log(each[name]) for each in multiples.values())) for name in COLUMNS}
+    return [*lines, f"{'all':12}" + "".join(f"{means[name]:8.2f}" for name in COLUMNS)]
+
+
+def _multiples(times: Sequence[Times]) -> dict[str, float]:
+    """Of the rates of a kind's texts together, by column."""
+    total = {name: sum(each[name] for each in times) for name in times[0]}
+    total["vllm"] = min(seconds for name, seconds in total.items() if name.startswith("vllm "))
+    return {name: total["alone"] / total[name] for name in COLUMNS}
+
+
+if __name__ == "__main__":
+    main()

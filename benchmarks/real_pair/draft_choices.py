@@ -1,0 +1,130 @@
+"""What a real draft model would choose behind a recorded text and any continuation of it.
+
+Each is computed once, with the noise of the text, and kept in `.cache/real_pair/`: the same continuations come up on
+all machines and links that are tried.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from backends.registry import load
+from benchmarks.harness.kinds import CONTEXT
+from benchmarks.harness.report import ROOT
+from benchmarks.real_pair.recorded import RecordedText
+from specpair.engines.backend import Backend, Entry, Logits
+from specpair.engines.load_options import LoadOptions
+from specpair.speculation.acceptance.strategies import common_prefix
+from specpair.speculation.sampling.sampling import Sampling, choose
+
+KEPT = 6  # choices that are known at each place, the best first
+_PASS = 64  # tokens
+_FOLDER = ROOT / ".cache" / "real_pair"
+
+
+class Choices(NamedTuple):
+    """The ids that score best under the noise of the text, the best first, and their probabilities."""
+
+    ids: list[int]
+    probabilities: list[float]
+
+
+class DraftModel:
+    """A real draft model, loaded when it is first asked for something that is not known."""
+
+    def __init__(self, path: Path, recording: str) -> None:
+        """`recording`: the name of the recording that it is asked about."""
+        self.path, self._folder = path, _FOLDER / f"{recording}_{path.stem}"
+        self._backend: Backend | None = None
+
+    @contextmanager
+    def text(self, number: int, text: RecordedText) -> Iterator["TextChoices"]:
+        """A context that yields the choices about text `number` of the recording, and then keeps what is new."""
+        path = self._folder / f"{number}.json.gz"
+        known = json.loads(gzip.decompress(path.read_bytes())) if path.is_file() else {}
+        choices = TextChoices(self, text, known)
+        count = len(known)
+        try:
+            yield choices
+        finally:
+            if len(known) > count:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(gzip.compress(json.dumps(known).encode()))
+
+    @property
+    def backend(self) -> Backend:
+        if self._backend is None:
+            self._backend = load("llama_cpp", LoadOptions(model=self.path, context_length=CONTEXT, slots=1, threads=1))
+        return self._backend
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Ids of the end tokens, of the target too: the two share a vocabulary."""
+        return frozenset(self.backend.vocabulary.ends)
+
+    def close(self) -> None:
+        if self._backend is not None:
+            self._backend.close()
+
+
+class TextChoices:
+    """The choices about one text."""
+
+    def __init__(self, model: DraftModel, text: RecordedText, known: dict[str, list[list[float]]]) -> None:
+        """`known`: the choices by place, which grow."""
+        self._model, self._sampling, self._known = model, text.sampling, known
+        self._prompt, self._whole = len(text.prompt), [*text.prompt, *text.written.tokens]
+        self._held: list[int] | None = None  # what the draft model's slot holds; None: another text, perhaps
+
+    def after(self, length: int, tail: Sequence[int]) -> Choices:
+        """The choices behind the first `length` tokens of the recorded text, the prompt's included, and `tail`."""
+        right = common_prefix(self._whole[length:], tail)
+        length, tail = length + right, tail[right:]
+        place = f"{length - self._prompt}:{','.join(map(str, tail))}"
+        if place not in self._known:
+            if not tail:
+                self._read_all()
+            else:
+                self._known[place] = self._ask(self._whole[:length], tail)
+        ids, probabilities = self._known[place]
+        return Choices([int(each) for each in ids], probabilities)
+
+    def _read_all(self) -> None:
+        """Have the draft model read the recorded text, for the choices behind each part of it."""
+        backend, whole = self._model.backend, self._whole
+        backend.release(0)
+        for at in range(0, len(whole), _PASS):
+            part = whole[at : at + _PASS]
+            skipped = min(max(self._prompt - 1 - at, 0), len(part))
+            rows = backend.extend([Entry(0, at, part, skipped)])[0]
+            for offset, row in enumerate(rows, at + skipped + 1):
+                self._known[f"{offset - self._prompt}:"] = best(row, self._sampling, offset)
+        self._held = [*whole]
+
+    def _ask(self, text: Sequence[int], tail: Sequence[int]) -> list[list[float]]:
+        if self._held is None:
+            self._read_all()
+        assert self._held is not None
+        tokens = [*text, *tail]
+        start = min(common_prefix(self._held, tokens), len(tokens) - 1)
+        row = self._model.backend.extend([Entry(0, start, tokens[start:], len(tokens) - start - 1)])[0][0]
+        self._held = tokens
+        return best(row, self._sampling, len(tokens))
+
+
+def best(row: Logits, sampling: Sampling, position: int) -> list[list[float]]:
+    """The ids that score best at `position`, the best first, and their probabilities."""
+    row = row.copy()
+    temperature = sampling.softmax_temperature
+    scaled = (row - row.max()) / temperature
+    total = float(np.exp(scaled).sum())
+    ids: list[float] = []
+    for _ in range(KEPT):
+        ids.append(choose(row, sampling, position))
+        row[int(ids[-1])] = -np.inf
+    return [ids, [round(float(np.exp(scaled[int(each)])) / total, 5) for each in ids]]

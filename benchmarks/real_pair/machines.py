@@ -1,0 +1,54 @@
+"""The machines and links that recorded texts are tried on: models and devices of the simulator's catalogue.
+
+Passes take as long as the roofline says (`simulator.costs.roofline`), with the catalogue's rates: `devices.toml` names
+the source of each. What the programs themselves take is the overhead of an exchange, as `benchmarks.round_trip`
+measures it here.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+from simulator.costs.catalogue import roofline
+from simulator.costs.roofline import Roofline
+
+
+class Machine(NamedTuple):
+    """A model on a device. `weights`: the number type."""
+
+    model: str
+    device: str
+    weights: str = "bf16"
+
+    @property
+    def cost(self) -> Roofline:
+        return _cost(self)
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.weights} on {self.device}"
+
+
+class Setting(NamedTuple):
+    """A verifier's machine, a drafter's, and the link between them. Times in seconds."""
+
+    target: Machine
+    drafter: Machine
+    rtt: float
+    overhead: float
+
+
+TARGETS = {
+    "8B on H100": Machine("llama-3.1-8b", "h100-sxm"),
+    "8B on DGX Spark": Machine("llama-3.1-8b", "dgx-spark", "q8_0"),
+    "32B on Trainium2": Machine("qwen3-32b", "half-trn2.48xlarge"),  # 8 chips: 32 of its cores, as Neuron counts them
+    "70B on 2 H100": Machine("llama-3.1-70b", "h100-sxm-x2", "fp8"),
+}
+DRAFTERS = {
+    "M4": Machine("qwen2.5-0.5b", "m4", "q4_k_m"),
+    "RTX 4070": Machine("qwen2.5-0.5b", "rtx-4070", "q4_k_m"),
+}
+LINKS = (0.0004, 0.02, 0.06, 0.15)  # round trips in seconds: a cable, a city, a country, an ocean
+
+
+@cache
+def _cost(machine: Machine) -> Roofline:
+    return roofline(machine.model, machine.device, weights=machine.weights)

@@ -1,0 +1,128 @@
+"""One recorded text written again in virtual time, by the real scheduler and the real controller.
+
+The verifier's engine gives the recorded tokens, the drafter what the real draft model chooses. Passes take as long as
+those of the stated machines, messages as long as the stated link. Ids are numbered anew for each text, so that rows of
+logits are short.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from backends.scripted import BEGIN, END, Script, ScriptedBackend
+from benchmarks.real_pair.draft_choices import TextChoices
+from benchmarks.real_pair.machines import Setting
+from benchmarks.real_pair.recorded import RecordedText
+from simulator.virtual.drafter import Course, VirtualDrafter
+from simulator.virtual.network import Network
+from simulator.virtual.world import World
+from specpair.drafters.base import Expansion
+from specpair.engines.backend import Logits
+from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.policy.draft_length import MAX_AUTO
+from specpair.speculation.policy.experience import Experience
+from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
+from verifier_server.engine.composer import BatchPlan
+
+_IDS = 8192  # ids of a text and of all that was drafted for it: more than ever came up
+_JUNK = 0  # what the target would write where a draft token was wrong: it is never asked
+_BRANCHES = 6  # continuations that a drafter looks behind at once, as `python -m drafter_client` has it
+GREEDY = Sampling()  # the tokens are known: where they were drawn, the noise was in the choice
+
+
+@dataclass
+class Numbering:
+    """Short ids for the tokens of one text. All ends are one."""
+
+    ends: frozenset[int]
+    short: dict[int, int] = field(default_factory=dict)
+    long: dict[int, int] = field(default_factory=dict)
+
+    def of(self, token: int) -> int:
+        if token in self.ends:
+            return END
+        if token not in self.short:
+            number = len(self.short) + 1  # 0 is junk
+            number += 2 * (number >= BEGIN)
+            assert number < _IDS, "more tokens than short ids"
+            self.short[token], self.long[number] = number, token
+        return self.short[token]
+
+
+class RecordedTarget(ScriptedBackend):
+    """An engine that gives the tokens of one recorded text."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        """`tokens`: prompt and text, in short ids."""
+        super().__init__(Script(vocabulary_size=_IDS), slots=2, context_length=len(tokens) + 2 * MAX_AUTO)
+        self._tokens = list(tokens)
+
+    def logits_after(self, tokens: Sequence[int]) -> Logits:
+        length = len(tokens)
+        right = length < len(self._tokens) and list(tokens) == self._tokens[:length]
+        row = np.zeros(_IDS, np.float32)
+        row[self._tokens[length] if right else _JUNK] = 1.0
+        return row
+
+
+class RecordedDrafter:
+    """A drafter that proposes what the real draft model chooses."""
+
+    width = _BRANCHES
+
+    def __init__(self, choices: TextChoices, numbering: Numbering) -> None:
+        self._choices, self._numbering = choices, numbering
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        return Expansion([self._proposal(len(text), tail, runners_up) for tail in tails], len(tails))
+
+    def _proposal(self, length: int, tail: Sequence[int], runner_up: bool) -> Proposal:
+        ids, probabilities = self._choices.after(length, [self._numbering.long.get(each, -1) for each in tail])
+        first, second = (self._numbering.of(each) for each in ids[:2])
+        return Proposal(first, probabilities[0], second if runner_up and second != first else None)
+
+
+def write(
+    text: RecordedText,
+    choices: TextChoices,
+    setting: Setting,
+    ends: frozenset[int],
+    experience: Experience,
+    **options: object,
+) -> Course:
+    """Write the text anew on the machines of `setting`. `options`: further arguments of `VirtualDrafter`."""
+    numbering = Numbering(ends)
+    prompt = [numbering.of(each) for each in text.prompt]
+    tokens = [*prompt, *(numbering.of(each) for each in text.written.tokens)]
+    cached = len(tokens)
+    target, drafter = setting.target.cost, setting.drafter.cost
+
+    def pass_time(plan: BatchPlan) -> float:
+        return target.seconds([(len(entry.tokens), entry.start) for entry in plan.batch])
+
+    def draft_time(branches: int) -> float:
+        return drafter.seconds([(1, cached)] * branches)
+
+    world = World(RecordedTarget(tokens), pass_time)
+    pass_times = [target.seconds([(width, 0)]) for width in range(1, MAX_AUTO + 2)]
+    with experience.text(TextSpec.of(text.sampling), pass_times) as estimates:
+        client = VirtualDrafter(
+            world,
+            prompt,
+            GREEDY,
+            RecordedDrafter(choices, numbering),
+            draft_time,
+            max_tokens=len(text.written.tokens),
+            network=Network(setting.rtt),
+            overhead=setting.overhead,
+            lookup=True,
+            estimates=estimates,
+            **options,  # type: ignore[arg-type]
+        )
+        client.start()
+        world.run(done=lambda: client.finished)
+    written = client.controller.known if client.controller else []
+    assert list(written) == tokens, "it wrote another text"
+    return client.course
