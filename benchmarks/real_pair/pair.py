@@ -7,11 +7,12 @@ logits are short.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from backends.scripted import BEGIN, END, Script, ScriptedBackend
-from benchmarks.real_pair.draft_choices import TextChoices
+from benchmarks.real_pair.draft_choices import Choices
 from benchmarks.real_pair.machines import Setting
 from benchmarks.real_pair.recorded import RecordedText
 from simulator.virtual.drafter import Course, VirtualDrafter
@@ -30,6 +31,12 @@ _IDS = 8192  # ids of a text and of all that was drafted for it: more than ever 
 _JUNK = 0  # what the target would write where a draft token was wrong: it is never asked
 _BRANCHES = 6  # continuations that a drafter looks behind at once, as `python -m drafter_client` has it
 GREEDY = Sampling()  # the tokens are known: where they were drawn, the noise was in the choice
+
+
+class Chooses(Protocol):
+    """Knows what a draft model chooses, as `TextChoices` does."""
+
+    def after(self, length: int, tail: Sequence[int]) -> Choices: ...
 
 
 @dataclass
@@ -72,7 +79,7 @@ class RecordedDrafter:
 
     width = _BRANCHES
 
-    def __init__(self, choices: TextChoices, numbering: Numbering) -> None:
+    def __init__(self, choices: Chooses, numbering: Numbering) -> None:
         self._choices, self._numbering = choices, numbering
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
@@ -86,7 +93,7 @@ class RecordedDrafter:
 
 def write(
     text: RecordedText,
-    choices: TextChoices,
+    choices: Chooses,
     setting: Setting,
     ends: frozenset[int],
     experience: Experience,

@@ -1,0 +1,71 @@
+"""Recorded texts: kept and read again, and written anew in virtual time by the code that ships."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.harness.kinds import Written
+from benchmarks.real_pair import pair, recorded
+from benchmarks.real_pair.draft_choices import KEPT, Choices, best
+from benchmarks.real_pair.machines import DRAFTERS, LINKS, TARGETS, Setting
+from benchmarks.real_pair.recorded import RecordedText
+from specpair.speculation.policy.experience import Experience
+from specpair.speculation.sampling.sampling import Sampling, choose_two
+
+ENDS = frozenset({900, 901})
+RIGHT = 0.8  # of the draft model's choices, behind the text itself
+
+
+def _text(tokens: int = 80, seed: int = 1) -> RecordedText:
+    rng = random.Random(seed)
+    written = [*(rng.randrange(800) for _ in range(tokens - 1)), 901]
+    both = [(0.75, 0.125)] * tokens
+    prompt = [rng.randrange(800) for _ in range(12)]
+    return RecordedText("code", prompt, Sampling(temperature=0.8, seed=seed), Written(written, [5] * tokens, both))
+
+
+class Known:
+    """Choices of a draft model that is right as often as `RIGHT` says, and never behind a wrong token."""
+
+    def __init__(self, text: RecordedText) -> None:
+        rng = random.Random(2)
+        self.asked = 0
+        self._whole = [*text.prompt, *text.written.tokens]
+        self._right = [rng.random() < RIGHT for _ in self._whole]
+
+    def after(self, length: int, tail: Sequence[int]) -> Choices:
+        self.asked += 1
+        at = length + len(tail)
+        follows = [*tail] == self._whole[length:at] and at < len(self._whole)
+        first = self._whole[at] if follows and self._right[at] else 850
+        return Choices([first, 851, 852, 853, 854, 855], [0.7, 0.1, 0.05, 0.05, 0.01, 0.01])
+
+
+def test_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
+    texts = [_text(seed=seed) for seed in range(3)]
+    for name in ("one", "other"):
+        recorded.write(tmp_path / name, "model", texts)
+    assert list(recorded.read(tmp_path / "one")) == texts
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_recorded_text_is_written_anew_faster_than_alone(target: str) -> None:
+    text = _text()
+    setting = Setting(TARGETS[target], DRAFTERS["RTX 4070"], LINKS[0], 0.001)
+    choices = Known(text)
+    course = pair.write(text, choices, setting, ENDS, Experience())  # which checks that it is the text
+    alone = setting.target.cost.seconds([(1, len(text.prompt) + 80)]) * 79
+    assert len(course.times) == 79 and course.accepted > 20 and choices.asked
+    assert course.times[-1] - course.opened < alone
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=3)])
+def test_choices_are_ranked_as_the_text_would_take_them(sampling: Sampling) -> None:
+    row = np.random.default_rng(1).standard_normal(500).astype(np.float32) * 3
+    ids, probabilities = best(row, sampling, 40)
+    assert tuple(ids[:2]) == choose_two(row.copy(), sampling, 40)
+    assert len(set(ids)) == KEPT and all(0.0 < each < 1.0 for each in probabilities) and sum(probabilities) < 1.0
