@@ -45,7 +45,10 @@ class Numbering:
 
     ends: frozenset[int]
     short: dict[int, int] = field(default_factory=dict)
-    long: dict[int, int] = field(default_factory=dict)
+    long: dict[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.long = {END: min(self.ends)}
 
     def of(self, token: int) -> int:
         if token in self.ends:
@@ -86,7 +89,7 @@ class RecordedDrafter:
         return Expansion([self._proposal(len(text), tail, runners_up) for tail in tails], len(tails))
 
     def _proposal(self, length: int, tail: Sequence[int], runner_up: bool) -> Proposal:
-        ids, probabilities = self._choices.after(length, [self._numbering.long.get(each, -1) for each in tail])
+        ids, probabilities = self._choices.after(length, [self._numbering.long[each] for each in tail])
         first, second = (self._numbering.of(each) for each in ids[:2])
         return Proposal(first, probabilities[0], second if runner_up and second != first else None)
 
