@@ -108,7 +108,6 @@ def _times(
 ) -> Times:
     cached = len(text.prompt) + len(agrees)
     target, drafter = setting.target.cost, setting.drafter.cost
-    same_box = setting.drafter._replace(device=setting.target.device, weights=setting.target.weights).cost
     trace = Trace(agrees)
 
     def verify(drafts: int) -> float:
@@ -116,7 +115,7 @@ def _times(
 
     step = [(1, cached)]
     over_link = MeasuredLatencies(drafter.seconds(step), verify, setting.rtt, setting.overhead)
-    here = MeasuredLatencies(same_box.seconds(step), verify, 0.0)
+    here = MeasuredLatencies(setting.same_box.seconds(step), verify, 0.0)
     behind = len(agrees) - 1
 
     def turns(k: int) -> float:

@@ -8,7 +8,7 @@ measures it here.
 from functools import cache
 from typing import NamedTuple
 
-from simulator.costs.catalogue import roofline
+from simulator.costs.catalogue import hardware, model, roofline
 from simulator.costs.roofline import Roofline
 
 
@@ -35,6 +35,11 @@ class Setting(NamedTuple):
     rtt: float
     overhead: float
 
+    @property
+    def same_box(self) -> Roofline:
+        """The draft model on one of the target's devices, in the target's number type."""
+        return _alone(self.drafter.model, self.target)
+
 
 TARGETS = {
     "8B on H100": Machine("llama-3.1-8b", "h100-sxm"),
@@ -52,3 +57,8 @@ LINKS = (0.0004, 0.02, 0.06, 0.15)  # round trips in seconds: a cable, a city, a
 @cache
 def _cost(machine: Machine) -> Roofline:
     return roofline(machine.model, machine.device, weights=machine.weights)
+
+
+@cache
+def _alone(name: str, machine: Machine) -> Roofline:
+    return Roofline(model(name).model, hardware(machine.device).device, weights=machine.weights)
