@@ -112,7 +112,7 @@ class Buckets:
 def _pieces(entry: Entry, narrow: int) -> list[Entry]:
     """Cut an entry into pieces, usually into one. A piece of more than `narrow` tokens, which only the first can be,
     gives logits of at most NARROW tokens."""
-    slot, start, tokens, logits_from = entry
+    slot, start, tokens, logits_from, _ = entry
     if len(tokens) <= narrow:
         return [entry]
     cut = min(len(tokens), logits_from + NARROW)

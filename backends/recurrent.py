@@ -101,7 +101,7 @@ class RecurrentStates:
 
         The slot counts as extended by the entry from now on: forget it if the pass fails.
         """
-        slot, start, tokens, logits_from = entry
+        slot, start, tokens, logits_from, _ = entry
         text = self._texts[slot]
         self._roll_back(slot, start)
         del text.tokens[start:]

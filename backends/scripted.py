@@ -57,6 +57,7 @@ class ScriptedBackend(Backend):
     """The toy model as an engine. A slot holds a plain list of tokens."""
 
     name = "scripted"
+    takes_trees = True
 
     def __init__(
         self,
@@ -101,9 +102,13 @@ class ScriptedBackend(Backend):
         if self.script.seconds_per_pass:
             time.sleep(self.script.seconds_per_pass)
         results = []
-        for slot, start, tokens, logits_from in batch:
-            held = self._fed(slot, start, tokens)
-            rows = [self.logits_after(held[: start + i + 1]) for i in range(logits_from, len(tokens))]
+        for entry in batch:
+            slot, start, tokens, logits_from, parents = entry
+            held = self._fed(slot, start, tokens[: entry.trunk])
+            texts = [held[: start + at] for at in range(1, entry.trunk + 1)]
+            for token, parent in zip(tokens[entry.trunk :], parents, strict=True):
+                texts.append([*texts[-parent], token])
+            rows = [self.logits_after(each) for each in texts[logits_from:]]
             results.append(np.stack(rows) if rows else np.empty((0, self.vocabulary.size), dtype=np.float32))
         return results
 
@@ -120,6 +125,9 @@ class ScriptedBackend(Backend):
             return rows if size is None else [top_logits_of(row, size, temperature) for row in rows]
 
         return [taken(rows, *each) for rows, each in zip(self._forward(batch), wanted, strict=True)]
+
+    def _keep(self, entry: Entry, path: Sequence[int]) -> None:
+        self.held[entry.slot] += [entry.tokens[index] for index in path]
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         self.held[destination] = self.held[source][:length]

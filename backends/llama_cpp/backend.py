@@ -187,7 +187,7 @@ class LlamaBackend(Backend):
 
     def _in_pieces(self, entry: Entry) -> Logits:
         """Run passes of at most `_widest` tokens over one entry. Returns its logits, which later passes leave alone."""
-        slot, start, tokens, logits_from = entry
+        slot, start, tokens, logits_from, _ = entry
         step = self._widest
         pieces = [
             Entry(slot, start + at, tokens[at : at + step], min(max(logits_from - at, 0), len(tokens[at : at + step])))
@@ -198,7 +198,7 @@ class LlamaBackend(Backend):
     def _pass(self, batch: Sequence[Entry]) -> list[Logits]:
         """Run one forward pass. Returns, per entry, logits in the library's memory, which the next pass overwrites."""
         at = 0
-        for slot, start, tokens, logits_from in batch:
+        for slot, start, tokens, logits_from, _ in batch:
             if self._states is None and start < self._lengths[slot]:
                 lib.llama_memory_seq_rm(self._memory, slot, start, -1)
             end = at + len(tokens)

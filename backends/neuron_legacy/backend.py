@@ -234,7 +234,7 @@ class _EntryRun:
 
     def start(self, passes: Passes) -> None:
         """Run what is not shared with other entries: the prompt pass of an entry from cell 0 on, and continuations."""
-        _, start, tokens, logits_from = self._entry
+        _, start, tokens, logits_from, _ = self._entry
         if start == 0:  # a prompt pass up to the first token whose logits are wanted, if it is wide enough
             self._done = min(logits_from + 1, len(tokens), self._programs.prompts[-1])
             after_last = passes.prompt(self.slot, tokens[: self._done])

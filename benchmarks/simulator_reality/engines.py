@@ -56,7 +56,7 @@ class AgreeingModel(ScriptedBackend):
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         rows = []
-        for slot, start, tokens, logits_from in batch:
+        for slot, start, tokens, logits_from, _ in batch:
             held = self._fed(slot, start, tokens)
             ends = range(start + logits_from + 1, len(held) + 1)
             rows.append(np.stack([self._behind(held[:end]) for end in ends]) if ends else self._none)

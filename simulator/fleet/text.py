@@ -31,7 +31,7 @@ class RuleTarget(ScriptedBackend):
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         rows = []
-        for slot, start, tokens, logits_from in batch:
+        for slot, start, tokens, logits_from, _ in batch:
             held = self._fed(slot, start, tokens)
             at = range(start + logits_from, len(held))
             rows.append(_ROWS[[next_token(held[i - 1], held[i]) for i in at]])

@@ -33,12 +33,23 @@ DEFAULT_TEMPLATE = "default"  # the name of the chat template that a model's fil
 
 class Entry(NamedTuple):
     """Work for one slot in a pass: feed `tokens` from position `start` on, and return the logits that follow each of
-    `tokens[logits_from:]`; none where `logits_from` is `len(tokens)`."""
+    `tokens[logits_from:]`; none where `logits_from` is `len(tokens)`.
+
+    `parents`: for each of the last tokens, how many tokens before it the one stands that it follows; empty: each
+        follows the one before it. A token with a parent attends to those on its path only, at the position behind its
+        parent's. After the pass the slot holds the tokens before these, and those that `keep` names.
+    """
 
     slot: int
     start: int
     tokens: Sequence[int]
     logits_from: int
+    parents: Sequence[int] = ()
+
+    @property
+    def trunk(self) -> int:
+        """How many of the tokens, from the first on, follow one another and stay in the slot."""
+        return len(self.tokens) - len(self.parents)
 
 
 class TopLogitsSpec(NamedTuple):
@@ -78,6 +89,7 @@ class Backend(ABC):
     `reuse_step`       a prefix taken from another text ends at a multiple of this many tokens
     `reuse_rest`       and leaves at least so many to read: then they are computed as without that text
     `can_copy`         whether `copy` works; if not, it raises BadEntry
+    `takes_trees`      whether entries may have `parents`
     `runs_on`          the device and the number type of the model, in words, for people
     `threads`          CPU threads that a pass keeps busy; 0: it runs on other devices
     `has_top_logits`   whether `extend_top_logits` returns top logits: for engines that are slow to fetch whole rows
@@ -94,6 +106,7 @@ class Backend(ABC):
     reuse_step: int = 1
     reuse_rest: int = 1
     can_copy: bool = True
+    takes_trees: bool = False
     has_top_logits: bool = False
     chat_template: str | None = None  # in Jinja; None: the model has none
     chat_templates: Mapping[str, str] = MappingProxyType({})  # all that its files have, by name
@@ -110,6 +123,7 @@ class Backend(ABC):
             )
         self._lengths = [0] * self.slots
         self._overflowed: set[int] = set()  # slots that hold NaN or infinity
+        self._trees: list[Entry | None] = [None] * self.slots  # of the last pass, those that may be kept yet
 
     def take_chat_templates(self, named: Mapping[str, str]) -> None:
         """Serve these chat templates, by name, and the usual one where none is chosen."""
@@ -162,10 +176,28 @@ class Backend(ABC):
                 self.release(entry.slot)
             raise
         for entry, rows in zip(batch, result, strict=True):
-            self._lengths[entry.slot] = entry.start + len(entry.tokens)
+            self._lengths[entry.slot] = entry.start + entry.trunk
+            self._trees[entry.slot] = entry if entry.parents else None
             if overflowed(rows):
                 self._overflowed.add(entry.slot)
         return result
+
+    def keep(self, slot: int, path: Sequence[int]) -> None:
+        """Of the tree that the last pass fed to a slot, keep the tokens with these indices in its entry, each the child
+        of the one before it and the first a child of the last token before the tree. Raises BadEntry, with nothing
+        changed."""
+        self._check_slot(slot)
+        entry = self._trees[slot]
+        if entry is None:
+            raise BadEntry(f"slot {slot}: the last pass fed no tree to it, or its path was chosen")
+        before = entry.trunk - 1
+        for index in path:
+            if not entry.trunk <= index < len(entry.tokens) or index - entry.parents[index - entry.trunk] != before:
+                raise BadEntry(f"slot {slot}: {list(path)} is no path through the tree of {list(entry.parents)}")
+            before = index
+        self._keep(entry, path)
+        self._lengths[slot] += len(path)
+        self._trees[slot] = None
 
     def reread(self, slot: int, length: int) -> int:
         """How many of the first `length` tokens of a slot a pass reads again if it starts behind them: 0 for keys and
@@ -217,6 +249,10 @@ class Backend(ABC):
         """`copy` after its checks, for engines with `can_copy`."""
         raise NotImplementedError
 
+    def _keep(self, entry: Entry, path: Sequence[int]) -> None:
+        """`keep` after its checks, for engines that take trees."""
+        raise NotImplementedError
+
     @abstractmethod
     def _release(self, slot: int) -> None:
         """`release` after its checks."""
@@ -234,7 +270,7 @@ class Backend(ABC):
             raise BadEntry("the batch is empty")
         seen: set[int] = set()
         total = 0
-        for slot, start, tokens, logits_from in batch:
+        for slot, start, tokens, logits_from, parents in batch:
             self._check_slot(slot)
             if slot in seen:
                 raise BadEntry(f"slot {slot} occurs twice in one batch")
@@ -251,6 +287,13 @@ class Backend(ABC):
                 raise BadEntry(f"slot {slot}: {start + count} tokens exceed the context of {self.context_length}")
             if not 0 <= logits_from <= count:
                 raise BadEntry(f"slot {slot}: logits_from {logits_from} is outside of its {count} tokens")
+            if parents and not self.takes_trees:
+                raise BadEntry(f"slot {slot}: {self.name} takes no trees: each token must follow the one before it")
+            if parents and not (len(parents) < count and all(1 <= each <= at + 1 for at, each in enumerate(parents))):
+                raise BadEntry(
+                    f"slot {slot}: parents are {list(parents)}: each must be the distance to a token of the {count} "
+                    "before it that is one of the tree's or the last before it"
+                )
             if min(tokens) < 0 or max(tokens) >= self.vocabulary.size:
                 raise BadEntry(f"slot {slot}: a token id is outside of the vocabulary of {self.vocabulary.size}")
         if total > self.max_batch_tokens:

@@ -135,3 +135,11 @@ def chain(ids: Sequence[int], probs: Sequence[Weights] = ()) -> tuple[DraftToken
     if probs:
         return tuple(DraftToken(token, probs=each) for token, each in zip(ids, probs, strict=True))
     return tuple(map(DraftToken, ids))
+
+
+def children(drafts: Sequence[DraftToken]) -> list[list[int]]:
+    """For the committed text, and then for each draft token: the indices of the draft tokens that follow it."""
+    following: list[list[int]] = [[] for _ in range(len(drafts) + 1)]
+    for index, each in enumerate(drafts):
+        following[index + 1 - each.parent].append(index)
+    return following

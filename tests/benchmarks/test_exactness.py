@@ -23,7 +23,7 @@ class MoreInWidePasses(ScriptedBackend):
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         [rows] = super()._forward(batch)
-        [(_, start, tokens, logits_from)] = batch
+        [(_, start, tokens, logits_from, _)] = batch
         row = self._at - start - logits_from
         if 0 <= row < len(rows):
             second, best = np.argsort(rows[row])[-2:]

@@ -56,12 +56,12 @@ def explain(
 ) -> list[Decision]:
     """The decisions behind `rulings`. All other arguments are those for which `judge` returned them."""
     decisions = []
-    for at, (token, accepted, odds) in enumerate(rulings):
-        if at >= len(drafts):
-            decisions.append(Decision(token, _odds(rule, rows[at], token, token).token, None, None, None, None, "own"))
+    for at, (token, accepted, odds, row, judged) in enumerate(rulings):
+        if judged is None:
+            decisions.append(Decision(token, _odds(rule, rows[row], token, token).token, None, None, None, None, "own"))
             continue
-        draft, probs = drafts[at].token, drafts[at].probs
-        p, draft_p = odds or _odds(rule, rows[at], token, draft)
+        draft, probs = drafts[judged].token, drafts[judged].probs
+        p, draft_p = odds or _odds(rule, rows[row], token, draft)
         q = None if probs is None else normalised(probs)[draft]
         verdict: Verdict = "accepted" if accepted else "rejected"
         decisions.append(Decision(token, p, draft, draft_p, q, _drawn(rule, draft, position + at), verdict))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from specpair.speculation.acceptance import probabilistic
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from specpair.speculation.draft import DraftToken
+from specpair.speculation.draft import DraftToken, children
 from specpair.speculation.sampling.distribution import probabilities, reported_sampling
 from specpair.speculation.sampling.sampling import Logits, Row, Sampling, choose
 
@@ -20,11 +20,13 @@ class Odds(NamedTuple):
 
 
 class Ruling(NamedTuple):
-    """The ruling at one position. After an accepted draft token the next one is judged."""
+    """The ruling at one position. After an accepted draft token one of those that follow it is judged."""
 
     token: int
-    accepted: bool  # whether `token` is the draft token, accepted
+    accepted: bool  # whether `token` is a draft token, accepted
     odds: Odds | None = None  # for decisions, where the rule computed them
+    row: int = 0  # index of the row that decided
+    draft: int | None = None  # index of the draft token that was accepted, or else of the likeliest that was rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +64,28 @@ def judge(
 ) -> list[Ruling]:
     """The rulings from absolute `position` on: the accepted draft tokens, then a recovered or bonus token.
 
-    `rows`: len(drafts) + 1 rows of logits, each of shape (vocab,) or a TopLogits; row i follows drafts[:i]. Rows behind
-        the first rejected draft token are ignored, because they continue a text that does not exist. Stops after an end
-        token.
+    Where several draft tokens follow the same one, as in a tree, any of them may be accepted: the target's token does
+    not depend on them. A rule that weighs draft tokens judges the first of them only.
+    `rows`: len(drafts) + 1 rows of logits, each of shape (vocab,) or a TopLogits; row 0 follows the committed text, row
+        i + 1 follows drafts[i]. Rows that follow a rejected draft token are ignored, because they continue a text that
+        does not exist. Stops after an end token.
     `ends`: ids of the end tokens.
     """
-    sampling = rule.sampling
+    sampling, behind = rule.sampling, children(drafts)
     weighs, accepts = rule.strategy not in DRAFTER_INVARIANT, rule.strategy is not Strategy.GREEDY
     rulings: list[Ruling] = []
-    for at, row in enumerate(rows):
-        draft, odds = drafts[at] if at < len(drafts) else None, None
-        if weighs and draft is not None:
-            token, odds = rule.weigh(row, position + at, draft)
+    at = -1  # index of the draft token that the next row follows
+    while True:
+        row, here, tried, odds = rows[at + 1], position + len(rulings), behind[at + 1], None
+        if weighs and tried:
+            token, odds = rule.weigh(row, here, drafts[tried[0]])
         else:
-            token = choose(row, sampling, position + at)
-        # Under any rule: if the token equals the draft token, the rest of the draft continues the text.
-        accepted = accepts and draft is not None and token == draft.token
-        rulings.append(Ruling(token, accepted, odds))
-        if token in ends or not accepted:
-            break
-    return rulings
+            token = choose(row, sampling, here)
+        # Under any rule: if the token equals a draft token, what follows that one continues the text.
+        found = next((each for each in tried[: 1 if weighs else None] if drafts[each].token == token), None)
+        accepted = accepts and found is not None
+        judged = found if accepted else tried[0] if tried else None
+        rulings.append(Ruling(token, accepted, odds, at + 1, judged))
+        if found is None or not accepted or token in ends:
+            return rulings
+        at = found

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -90,15 +90,16 @@ def last_round(marks: Sequence[str]) -> Round | None:
     return next(iter([*rounds(marks)][-1:]), None)
 
 
-def marks_of(accepted: Iterable[bool], judged: int) -> list[str]:
+def marks_of(accepted: Sequence[bool], judged: int, rejected: bool | None = None) -> list[str]:
     """The marks of the tokens of a pass over a draft of `judged` tokens.
 
     `accepted`: for each of them, whether it is an accepted draft token.
+    `rejected`: whether the last one, if it is none, stands in place of draft tokens that were rejected; None: the draft
+        was a chain, whose length tells.
     """
-    sources = [
-        TokenSource.ACCEPTED if each else TokenSource.RECOVERED if at < judged else TokenSource.BONUS
-        for at, each in enumerate(accepted)
-    ]
-    marks = [source.value[0] for source in sources]
-    marks[-1] += VAIN * (judged - len(marks))
+    if rejected is None:
+        rejected = len(accepted) <= judged
+    last = TokenSource.RECOVERED if rejected else TokenSource.BONUS
+    marks = [(TokenSource.ACCEPTED if each else last).value[0] for each in accepted]
+    marks[-1] += VAIN * (judged - len(marks) + (last is TokenSource.BONUS and not accepted[-1]))
     return marks

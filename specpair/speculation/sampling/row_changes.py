@@ -279,17 +279,24 @@ class ProcessorChain:
 
 
 class ProcessedRows(Sequence[Logits]):
-    """The processed rows of a verify pass: row i follows the committed text and drafts[:i].
+    """The processed rows of a verify pass: row 0 follows the committed text, row i + 1 drafts[i].
 
     A row is processed when it is first asked for, so a row that no rule looks at costs nothing.
     """
 
-    def __init__(self, processors: ProcessorChain, rows: Sequence[Row] | Logits, drafts: Sequence[int]) -> None:
+    def __init__(
+        self,
+        processors: ProcessorChain,
+        rows: Sequence[Row] | Logits,
+        drafts: Sequence[int],
+        parents: Sequence[int] = (),
+    ) -> None:
         """`processors`: they have followed the committed text.
         `rows`: as for `judge`.
+        `parents`: for each draft token, how many before it the one stands that it follows; empty: 1 for each.
         """
-        self._processors, self._rows, self._drafts = processors, rows, drafts
-        self._done: list[Logits] = []
+        self._processors, self._rows, self._drafts, self._parents = processors, rows, drafts, parents
+        self._done: dict[int, Logits] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -304,9 +311,20 @@ class ProcessedRows(Sequence[Logits]):
         if isinstance(at, slice):
             return [self[each] for each in range(len(self))[at]]
         at = range(len(self))[at]  # raises IndexError for a row that is not there
-        for each in range(len(self._done), at + 1):
-            self._done.append(self._processors.process(self._rows[each], self._drafts[:each]))
+        if at not in self._done:
+            self._done[at] = self._processors.process(self._rows[at], self._before(at))
         return self._done[at]
+
+    def _before(self, row: int) -> Sequence[int]:
+        """The draft tokens on the way to a row."""
+        if not self._parents:
+            return self._drafts[:row]
+        path: list[int] = []
+        at = row - 1
+        while at >= 0:
+            path.append(self._drafts[at])
+            at -= self._parents[at]
+        return path[::-1]
 
 
 def following(processors: Sequence[LogitProcessor], prompt_len: int, *, limits: bool = False) -> ProcessorChain | None:

@@ -42,7 +42,7 @@ def by_rule(rule: Rule) -> Decide:
     """The verifier's judgement of one draft token under `rule`."""
 
     def decide(row: Logits, _: Sampling, draft: int, proposal: Weights, position: int) -> tuple[int, bool]:
-        (ruling,) = judge(chain([draft], [proposal]), [row], rule, position, set())
+        ruling = judge(chain([draft], [proposal]), [row, row], rule, position, set())[0]
         return ruling.token, ruling.accepted
 
     return decide

@@ -4,29 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.draft import NO_DRAFT, Draft, DraftSource, DraftToken
+from specpair.speculation.draft import NO_DRAFT, Draft
+from tests.specpair.speculation.trees import paths, trees
 
 IDS = st.lists(st.integers(0, 2), max_size=6)
-
-
-@st.composite
-def trees(draw: st.DrawFn) -> Draft:
-    """A draft whose tokens follow any earlier one, or the text."""
-    tokens: list[DraftToken] = []
-    for index in range(draw(st.integers(0, 7))):
-        parent = draw(st.integers(1, index + 1))
-        taken = {each.token for at, each in enumerate(tokens) if at - each.parent == index - parent}
-        token = draw(st.sampled_from(sorted(set(range(10)) - taken)))
-        tokens.append(DraftToken(token, draw(st.floats(0.0, 1.0)), draw(st.sampled_from(DraftSource)), parent=parent))
-    return Draft(3, tuple(tokens))
-
-
-def paths(draft: Draft) -> list[list[int]]:
-    """The token ids from the text to each token of a draft."""
-    found: dict[int, list[int]] = {-1: []}
-    for index, each in enumerate(draft):
-        found[index] = [*found[index - each.parent], each.token]
-    return list(found.values())
 
 
 @given(IDS, IDS)
@@ -42,23 +23,23 @@ def test_of_a_chain_the_rest_behind_the_text_is_fresh(ids: list[int], committed:
 
 @given(trees(), st.data())
 def test_of_a_tree_what_follows_the_text_is_fresh(draft: Draft, data: st.DataObject) -> None:
-    committed = data.draw(st.sampled_from(paths(draft)))
+    committed = data.draw(st.sampled_from(paths(draft.tokens)))
     fresh = draft.fresh(committed)
     assert fresh is not None and fresh.position == draft.position + len(committed)
     assert draft.accepted([*committed, 99]) == len(committed)
     assert draft.fresh([*committed, 99]) is None
-    rest = [path[len(committed) :] for path in paths(draft) if path[: len(committed)] == committed]
-    assert paths(fresh) == rest, "in the same order"
-    kept = {tuple(path): each for path, each in zip(paths(draft)[1:], draft, strict=True)}
-    for path, each in zip(paths(fresh)[1:], fresh, strict=True):
+    rest = [path[len(committed) :] for path in paths(draft.tokens) if path[: len(committed)] == committed]
+    assert paths(fresh.tokens) == rest, "in the same order"
+    kept = {tuple(path): each for path, each in zip(paths(draft.tokens)[1:], draft, strict=True)}
+    for path, each in zip(paths(fresh.tokens)[1:], fresh, strict=True):
         assert each._replace(parent=0) == kept[(*committed, *path)]._replace(parent=0), "with all that is known of it"
 
 
 @given(trees(), trees(), st.integers(0, 7))
 def test_a_draft_contains_another_if_it_has_all_its_paths(one: Draft, other: Draft, most: int) -> None:
-    assert one.contains(other) == all(path in paths(one) for path in paths(other))
+    assert one.contains(other) == all(path in paths(one.tokens) for path in paths(other.tokens))
     assert one.contains(one.first(most)) and one.contains(NO_DRAFT)
-    assert paths(one.first(most)) == paths(one)[: most + 1] and one.first(None) is one
+    assert paths(one.first(most).tokens) == paths(one.tokens)[: most + 1] and one.first(None) is one
 
 
 def test_a_chain_has_what_each_token_was_drawn_from() -> None:

@@ -90,8 +90,8 @@ def test_deterministic_sets_temperature_0_and_keeps_the_other_settings() -> None
 
 def test_greedy_accepts_no_draft_even_where_it_equals_the_argmax() -> None:
     rule = Rule(Strategy.GREEDY, effective_sampling(Strategy.GREEDY, Sampling(3, 1.0)))
-    assert judge_by_rule(chain([3, 4]), saying(3, 4, 5), rule, 10, {END}) == [Ruling(3, False)]
-    assert judge_by_rule(chain([6]), saying(3, 4), rule, 10, {END}) == [Ruling(3, False)]
+    assert judge_by_rule(chain([3, 4]), saying(3, 4, 5), rule, 10, {END}) == [Ruling(3, False, draft=0)]
+    assert judge_by_rule(chain([6]), saying(3, 4), rule, 10, {END}) == [Ruling(3, False, draft=0)]
     assert judge_by_rule([], saying(3), rule, 10, {END}) == [Ruling(3, False)]
 
 

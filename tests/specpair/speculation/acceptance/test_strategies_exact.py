@@ -173,7 +173,7 @@ def test_draft_token_without_distribution_counts_as_certain() -> None:
     """A looked-up token: the committed token is still a sample of the target, and not this token if it is rejected."""
     p = probabilities(target_row(0), WARM)
     outcomes = [
-        judge(chain([1]), [target_row(0)], Rule(Strategy.PROBABILISTIC, Sampling(seed, 1.0)), 3, set())[0]
+        judge(chain([1]), [target_row(0)] * 2, Rule(Strategy.PROBABILISTIC, Sampling(seed, 1.0)), 3, set())[0]
         for seed in range(2000)
     ]
     counts = [sum(ruling.token == each for ruling in outcomes) for each in range(len(p))]
