@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from specpair.engines.backend import Entry
+from specpair.engines.trees import paths
 
 NARROW = 32  # tokens: an entry of more never shares a launch; a wider launch gives logits of at most 32 tokens
 WIDTHS = (1, 2, 4, 8, 16, NARROW)  # tokens per slot in a launch that slots share
@@ -29,6 +33,21 @@ class Launch(NamedTuple):
         """Where the logits wanted for `piece` are among the logits that the launch returns for its slot."""
         first = 0 if self.shape[1] > NARROW else piece.logits_from
         return slice(first, first + len(piece.tokens) - piece.logits_from)
+
+    def seen(self, lines: Sequence[Entry | None]) -> NDArray[np.bool_] | None:
+        """Which tokens of its line each token attends to, itself included: (lines, tokens, tokens). The number of those
+        before it is its position behind the line's first. None: all are chains, each token sees those before it.
+
+        `lines`: the piece of each line; None: padding.
+        """
+        if not any(piece is not None and piece.parents for piece in lines):
+            return None
+        found = np.tile(np.tri(self.shape[1], dtype=np.bool_), (len(lines), 1, 1))
+        for line, piece in zip(found, lines, strict=True):
+            if piece is not None and piece.parents:
+                nodes = slice(piece.trunk, len(piece.tokens))
+                line[nodes, nodes] = paths(piece.parents)
+        return found
 
     def slots(self, lengths: Sequence[int]) -> list[int]:
         """The slots that it runs over: those of its pieces, and others where its shape has more slots than pieces.
@@ -79,6 +98,11 @@ class Buckets:
         """How many positions beyond the context length a slot's cache needs, because padding is written there."""
         return max(*self.widths, *self.wide_widths, 1) if self.compiled else NARROW
 
+    @property
+    def most_nodes(self) -> int:
+        """Of a tree: it is in one launch, with the token before it."""
+        return self.widths[-1] - 1
+
     def shapes(self) -> list[tuple[int, int]]:
         """All shapes (slots, tokens per slot) that a compiler will see, the widest last."""
         shared = [(slots, width) for slots in self.slot_counts for width in self.widths]
@@ -111,10 +135,14 @@ class Buckets:
 
 def _pieces(entry: Entry, narrow: int) -> list[Entry]:
     """Cut an entry into pieces, usually into one. A piece of more than `narrow` tokens, which only the first can be,
-    gives logits of at most NARROW tokens."""
-    slot, start, tokens, logits_from, _ = entry
+    gives logits of at most NARROW tokens. A tree stays whole, with the token before it."""
+    slot, start, tokens, logits_from, parents = entry
     if len(tokens) <= narrow:
         return [entry]
+    if parents:
+        cut = entry.trunk - 1
+        chain = Entry(slot, start, tokens[:cut], min(logits_from, cut))
+        return [*_pieces(chain, narrow), Entry(slot, start + cut, tokens[cut:], max(0, logits_from - cut), parents)]
     cut = min(len(tokens), logits_from + NARROW)
     pieces = [Entry(slot, start, tokens[:cut], min(logits_from, cut))]
     for at in range(cut, len(tokens), narrow):

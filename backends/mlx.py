@@ -2,16 +2,22 @@
 
 Each slot has a cache of mlx-lm, which a rollback trims at its end. MLX is lazy: it computes a result only when it is
 evaluated, and only on the thread that created it. So every call here evaluates all its results before it returns.
+
+In mlx-lm the tokens of a line stand at positions in a row. Those of a tree do not: so each rotary embedding of a model
+is wrapped, and takes a position for each token, too. Whether a model's trees are right is tried when it is loaded.
 """
 
 import copy
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any, Final
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 from mlx_lm.utils import load_model
+from numpy.typing import NDArray
 
 from backends.buckets import NARROW, Buckets, Launch
 from backends.hugging_face.folder import check_folder, model_name
@@ -23,21 +29,32 @@ from specpair.engines.files.folder import read_chat_templates, read_json
 from specpair.engines.load_options import COMPILATION, LoadOptions
 from specpair.engines.room import Room
 
+_TRIED: Final = 8  # tokens in front of the one whose logits tell whether a model's trees are right
+_APART: Final = 0.05  # how much these may differ, as a share of the greatest: weights and sums may have 16 bits
 _NO_CHOICE: Final = ("gpu_layers", "threads", "kv_type", "mmap", "flash_attention", "deterministic", "device")
 
 
 class _BatchedCache:
     """One layer's cache of several slots, each at a position of its own, in the form that a model expects in a pass."""
 
-    def __init__(self, layers: Sequence[Any]) -> None:
-        self._layers, self._longest = layers, max(layer.offset for layer in layers)
+    def __init__(self, layers: Sequence[Any], seen: NDArray[np.bool_] | None = None) -> None:
+        """`seen`: which of the new tokens each attends to, as `Launch.seen` returns it."""
+        self._layers, self._longest, self._seen = layers, max(layer.offset for layer in layers), seen
         self.offset = mx.array([layer.offset for layer in layers])
+        if seen is not None:  # a position for each token, which `_AnyPositions` takes
+            self.offset = self.offset[:, None] + mx.array(seen.sum(2) - 1)
 
     def make_mask(self, count: int, **_: Any) -> Any:
         """Boolean (slots, 1, count, positions): the positions each new token attends to, by causal attention.
 
         Models with sliding windows are never loaded.
         """
+        if self._seen is not None:
+            mask = np.zeros((len(self._layers), 1, count, self._longest + count), np.bool_)
+            for line, layer, seen in zip(mask[:, 0], self._layers, self._seen, strict=True):
+                line[:, : layer.offset] = True
+                line[:, layer.offset : layer.offset + count] = seen
+            return mx.array(mask)
         return mx.arange(self._longest + count) <= (self.offset[:, None] + mx.arange(count))[:, None, :, None]
 
     def update_and_fetch(self, keys: Any, values: Any) -> list[Any]:
@@ -46,6 +63,22 @@ class _BatchedCache:
         held = [layer.update_and_fetch(keys[at, None], values[at, None]) for at, layer in enumerate(self._layers)]
         ends = [[(0, 0), (0, 0), (0, longest - layer.offset), (0, 0)] for layer in self._layers]
         return [mx.concatenate(list(map(mx.pad, slots, ends))) for slots in zip(*held, strict=True)]
+
+
+class _AnyPositions(nn.Module):  # type: ignore[misc]
+    """A rotary embedding of a model, which takes a position for each token besides one for each line's first."""
+
+    def __init__(self, embedding: Any) -> None:
+        super().__init__()
+        self.embedding = embedding
+
+    def __call__(self, inputs: Any, offset: Any = 0) -> Any:
+        """`inputs`: (lines, heads, tokens, width); `offset`: a number, (lines,), or (lines, tokens)."""
+        if not isinstance(offset, mx.array) or offset.ndim < 2:
+            return self.embedding(inputs, offset=offset)
+        lines, heads, tokens, width = inputs.shape
+        apart = inputs.swapaxes(1, 2).reshape(lines * tokens, heads, 1, width)
+        return self.embedding(apart, offset=offset.flatten()).reshape(lines, tokens, heads, width).swapaxes(1, 2)
 
 
 class MlxBackend(Backend):
@@ -90,6 +123,7 @@ class MlxBackend(Backend):
         check_room(self, available_bytes())
         self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
         self._buckets = Buckets(self.slots, self.max_batch_tokens, compiled=False)
+        self.max_nodes, self.takes_trees = self._buckets.most_nodes, self._takes_trees()
         self._slots = [make_prompt_cache(self._model) for _ in range(self.slots)]
         super().__init__()
         if progress is not None:
@@ -110,6 +144,29 @@ class MlxBackend(Backend):
         token_bytes = sum(kv.nbytes // kv.shape[2] for layer in slots[0] for kv in (layer.keys, layer.values))
         return token_bytes, logits.shape[-1]
 
+    def _takes_trees(self) -> bool:
+        """Let the model's rotary embeddings take any positions, and try whether a token of a tree, far behind others
+        that it does not follow, has the logits that it has right behind the one that it follows."""
+        for module in self._model.modules():
+            for name, part in list(module.items()):
+                if isinstance(part, nn.Module) and "offset" in signature(type(part).__call__).parameters:
+                    module[name] = _AnyPositions(part)
+        tree = Entry(0, 0, [0, *range(1, _TRIED), 1], 0, [*range(1, _TRIED), _TRIED])
+        seen = Launch((1, len(tree.tokens)), [tree], [0]).seen([tree])
+
+        def last(tokens: Sequence[int], seen: NDArray[np.bool_] | None) -> Any:
+            layers = make_prompt_cache(self._model)
+            cache = [_BatchedCache([layer], seen) for layer in layers]
+            logits = self._model(mx.array([list(tokens)]), cache=cache)[0, -1].astype(mx.float32)
+            mx.eval(logits)
+            return np.asarray(logits)
+
+        try:
+            found, expected = last(tree.tokens, seen), last([0, 1], None)
+        except Exception:  # any type: a family that uses positions in a way of its own
+            return False
+        return bool(np.abs(found - expected).max() <= _APART * np.abs(expected).max())
+
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         parts: list[list[Logits]] = [[] for _ in batch]
         try:
@@ -124,7 +181,9 @@ class MlxBackend(Backend):
         """Run a launch. Returns, for each piece, float32 logits (tokens, vocabulary) of the tokens that want logits."""
         (_, width), pieces = launch.shape, launch.pieces
         slots = [self._trim(piece.slot, piece.start) for piece in pieces]
-        cache = slots[0] if len(slots) == 1 else [_BatchedCache(layers) for layers in zip(*slots, strict=True)]
+        cache, seen = slots[0], launch.seen(pieces)
+        if len(slots) > 1 or seen is not None:
+            cache = [_BatchedCache(layers, seen) for layers in zip(*slots, strict=True)]
         tokens = mx.array([[*piece.tokens, *[0] * (width - len(piece.tokens))] for piece in pieces])
         first = min(pieces[0].logits_from, width - 1) if width > NARROW else 0
         if first:  # most of a prompt: its logits are not wanted and, not being evaluated, never computed
@@ -143,6 +202,18 @@ class MlxBackend(Backend):
         for layer in self._slots[slot]:
             layer.trim(layer.offset - length)
         return self._slots[slot]
+
+    def _keep(self, entry: Entry, path: Sequence[int]) -> None:
+        first = entry.start + entry.trunk
+        places, targets = mx.array([entry.start + at for at in path]), slice(first, first + len(path))
+        layers = self._trim(entry.slot, first + len(path))
+        try:
+            for layer in layers if path else ():
+                layer.keys[..., targets, :] = layer.keys[..., places, :]
+                layer.values[..., targets, :] = layer.values[..., places, :]
+            mx.eval([(layer.keys, layer.values) for layer in layers])
+        except Exception as error:  # any type
+            raise EngineFailure(f"MLX failed to move tokens: {type(error).__name__}: {error}") from error
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         self._slots[destination] = copy.deepcopy(self._slots[source])  # MLX copies the memory on the next write only

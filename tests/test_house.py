@@ -97,7 +97,14 @@ LIBRARIES = {
     "_disable_current_modes",
     "_get_classes",  # of mlx_lm: the model classes of a family
 }
-HOOKS = {"_clear", "_copy", "_extend_top_logits", "_forward", "_release"}  # what an engine fills in of `Backend`
+HOOKS = {
+    "_clear",
+    "_copy",
+    "_extend_top_logits",
+    "_forward",
+    "_keep",
+    "_release",
+}  # what an engine fills in of `Backend`
 PRIVATE = re.compile(r"(\w+\.)*(?P<name>_[A-Za-z]\w*)")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from backends.llama_cpp.branches import Branches, leaves_of
 from backends.llama_cpp.library import lib, take_warnings
 from backends.llama_cpp.metadata import chat_templates, check_generates
 from backends.llama_cpp.model import KV_TYPES, kv_bytes_per_token, load_model
@@ -26,6 +27,7 @@ from backends.recurrent import JOINED, RecurrentStates
 from specpair.engines.backend import Backend, Entry, Logits, Progress
 from specpair.engines.errors import EngineFailure, ModelLoadError, OutOfRoom
 from specpair.engines.load_options import MOST_SLOTS, LoadOptions
+from specpair.engines.trees import depths
 
 # Types of weights with one kernel for all widths below ONE_PATH on CPUs; docs/strategies.md has the others.
 _ONE_KERNEL = lib.LLAMA_FTYPE_MOSTLY_Q8_0, lib.LLAMA_FTYPE_MOSTLY_Q4_0
@@ -97,10 +99,14 @@ class LlamaBackend(Backend):
             # For each slot the tokens that are read again before those of a batch.
             self._room = self.max_batch_tokens + (JOINED * self.slots if sizes else 0) + 1
             kept_states = sizes.kept_states if sizes and self.slots == 1 else 0
+            if not (self._deterministic or sizes):
+                self.max_leaves = leaves_of(self.slots, self._room)
+                self.takes_trees = self.max_leaves > 1
             # For each context one cell more, for the padding token of `_pass`.
             cells = contexts * (self.context_length + 1) + further
             self._context = self._open_context(options, threads, cells, kept_states)
             self._memory = lib.llama_get_memory(self._context)
+            self._branches = Branches(self._memory, self.slots)
             self._prepare_batch()
             super().__init__()
             if sizes:
@@ -131,7 +137,7 @@ class LlamaBackend(Backend):
 
     def _open_context(self, options: LoadOptions, threads: int, cells: int, kept_states: int) -> Any:
         params = lib.llama_context_default_params()
-        params.n_seq_max = self.slots
+        params.n_seq_max = self.slots * (self.max_leaves or 1)
         params.n_ctx = cells
         params.n_rs_seq = kept_states
         params.n_batch = self._room
@@ -154,22 +160,22 @@ class LlamaBackend(Backend):
 
     def _prepare_batch(self) -> None:
         """Make the llama_batch of all passes over NumPy arrays, which fill 20 times as fast as C structs."""
-        room = self._room
+        room, leaves = self._room, self.max_leaves or 1
         self._tokens = np.zeros(room, dtype=np.int32)
         self._positions = np.zeros(room, dtype=np.int32)
-        self._slot_counts = np.ones(room, dtype=np.int32)
-        self._slot_ids = np.zeros(room, dtype=np.int32)
+        self._sequence_counts = np.ones(room, dtype=np.int32)
+        self._sequences = np.zeros((room, leaves), dtype=np.int32)
         self._wanted = np.zeros(room, dtype=np.int8)
-        step = self._slot_ids.itemsize
-        self._slot_pointers = (self._slot_ids.ctypes.data + step * np.arange(room)).astype(np.uint64)
+        step = self._sequences.strides[0]
+        self._sequence_pointers = (self._sequences.ctypes.data + step * np.arange(room)).astype(np.uint64)
         int32s = ctypes.POINTER(ctypes.c_int32)
         self._batch = lib.llama_batch(
             n_tokens=0,
             token=self._tokens.ctypes.data_as(int32s),
             embd=None,
             pos=self._positions.ctypes.data_as(int32s),
-            n_seq_id=self._slot_counts.ctypes.data_as(int32s),
-            seq_id=self._slot_pointers.ctypes.data_as(ctypes.POINTER(int32s)),
+            n_seq_id=self._sequence_counts.ctypes.data_as(int32s),
+            seq_id=self._sequence_pointers.ctypes.data_as(ctypes.POINTER(int32s)),
             logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
 
@@ -198,20 +204,26 @@ class LlamaBackend(Backend):
     def _pass(self, batch: Sequence[Entry]) -> list[Logits]:
         """Run one forward pass. Returns, per entry, logits in the library's memory, which the next pass overwrites."""
         at = 0
-        for slot, start, tokens, logits_from, _ in batch:
-            if self._states is None and start < self._lengths[slot]:
+        for entry in batch:
+            slot, start, tokens, logits_from, parents = entry
+            unkept = self._trees[slot] is not None
+            if self._states is None and (start < self._lengths[slot] or unkept):
                 lib.llama_memory_seq_rm(self._memory, slot, start, -1)
+            if unkept:
+                self._branches.forget(slot)
             end = at + len(tokens)
             self._tokens[at:end] = tokens
             self._positions[at:end] = range(start, start + len(tokens))
-            self._slot_ids[at:end] = slot
+            self._sequences[at:end, 0], self._sequence_counts[at:end] = slot, 1
+            if parents:
+                self._place_tree(entry, at)
             self._wanted[at : at + logits_from] = 0
             self._wanted[at + logits_from : end] = 1
             at = end
         padded = self._deterministic and at == 1
         if padded:  # a width of 1 would take another kernel; no token attends to the padding token behind it
             slot, beyond = batch[-1].slot, int(self._positions[at - 1]) + 1
-            self._tokens[at], self._positions[at], self._slot_ids[at], self._wanted[at] = 0, beyond, slot, 0
+            self._tokens[at], self._positions[at], self._sequences[at, 0], self._wanted[at] = 0, beyond, slot, 0
             at += 1
         above = self._agreeing_rows(at)
         self._batch.n_tokens = at
@@ -231,6 +243,13 @@ class LlamaBackend(Backend):
             floats = (ctypes.c_float * (shape[0] * shape[1])).from_address(first)
             block = np.frombuffer(memoryview(floats), dtype=np.float32).reshape(shape)[above:]
         return np.split(block, ends[:-1])
+
+    def _place_tree(self, entry: Entry, at: int) -> None:
+        """Put the positions and sequences of a tree into the batch, whose token number `at` is the entry's first."""
+        before = entry.start + entry.trunk - 1
+        self._positions[at + entry.trunk : at + len(entry.tokens)] = [before + each for each in depths(entry.parents)]
+        for row, sequences in enumerate(self._branches.grow(entry), at):
+            self._sequences[row, : len(sequences)], self._sequence_counts[row] = sequences, len(sequences)
 
     def _agreeing_rows(self, tokens: int) -> int:
         """Where `deterministic`, ask for two rows at least: the last layer computes no more tokens than rows wanted.
@@ -256,27 +275,43 @@ class LlamaBackend(Backend):
         else:
             lib.llama_memory_seq_cp(self._memory, source, destination, 0, length)
 
+    def _keep(self, entry: Entry, path: Sequence[int]) -> None:
+        self._branches.keep(entry, path)
+
     def _release(self, slot: int) -> None:
+        self._branches.forget(slot)
         lib.llama_memory_seq_rm(self._memory, slot, -1, -1)
         if self._states is not None:
             self._states.forget(slot)
 
     def _clear(self, slot: int) -> None:
         """Fill all cells with zeros, and restore those of other slots: llama.cpp cannot clear single cells."""
-        states = {other: self._state(other) for other, length in enumerate(self._lengths) if length and other != slot}
+        self._branches.forget(slot)
+        others = [other for other, length in enumerate(self._lengths) if length and other != slot]
+        states = {other: [(each, self._state(each)) for each in self._sequences_of(other)] for other in others}
         lib.llama_memory_clear(self._memory, True)
         if self._states is not None:
             self._states.forget(slot)
-        for other, state in states.items():
-            if not lib.llama_state_seq_set_data(self._context, state, len(state), other):
-                self._release(other)  # no room: cells that slots shared are now separate
-                self._lengths[other] = 0
+        for other, parts in states.items():
+            for sequence, state in parts:
+                if not lib.llama_state_seq_set_data(self._context, state, len(state), sequence):
+                    self._release(other)  # no room: cells that sequences shared are now separate
+                    self._lengths[other], self._trees[other] = 0, None
+                    break
 
-    def _state(self, slot: int) -> Any:
-        """The keys and values of a slot, in llama.cpp's own format."""
-        size = lib.llama_state_seq_get_size(self._context, slot)
+    def _sequences_of(self, slot: int) -> list[int]:
+        """The sequences of a slot, those of its tree without what they share with the slot's own before it."""
+        tree, others = self._trees[slot], self._branches.sequences(slot)
+        if tree is not None:
+            for other in others:
+                lib.llama_memory_seq_rm(self._memory, other, -1, tree.start + tree.trunk)
+        return [slot, *others]
+
+    def _state(self, sequence: int) -> Any:
+        """The keys and values of a sequence, in llama.cpp's own format."""
+        size = lib.llama_state_seq_get_size(self._context, sequence)
         state = (ctypes.c_uint8 * size)()
-        lib.llama_state_seq_get_data(self._context, state, size, slot)
+        lib.llama_state_seq_get_data(self._context, state, size, sequence)
         return state
 
     def _try_widths(self) -> int:

@@ -108,6 +108,10 @@ class TorchBackend(Backend):
         self._reach = [0] * self.slots  # positions of each slot that were written to since its release
         self._run: Any = LaunchModule(model, self._cache, masks, self.context_length)
         self._compiled = compiler is not None
+        self.max_nodes = self._buckets.most_nodes
+        self.takes_trees = not shapes.states and compiler != NEURON and self.max_nodes > 0
+        self._moves: list[tuple[int, int, int]] = []  # slot, place and target of tokens of trees that were kept
+        self._chains: dict[tuple[int, ...], Tensor] = {}  # `seen` of compiled launches without trees, by their shape
         self._chunk = NEURON_CHUNK if compiler == NEURON else None
         self._replayed = compiler == "inductor" and self._device.type == "cuda"
         super().__init__()
@@ -220,6 +224,7 @@ class TorchBackend(Backend):
     def _run_launches(
         self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[Region]], list[T]]
     ) -> list[list[T]]:
+        self._move()
         parts: list[list[T]] = [[] for _ in batch]
         for launch in self._buckets.launches(batch):
             slots = launch.slots(self._lengths)
@@ -240,7 +245,7 @@ class TorchBackend(Backend):
         starts = np.zeros(count, np.int64)
         for at, slot in enumerate(slots):
             piece = by_slot.get(slot)
-            starts[at] = self._lengths[slot] if piece is None else piece.start  # padding goes behind the valid tokens
+            starts[at] = self._filled(slot) if piece is None else piece.start  # padding goes behind the valid tokens
             if piece is not None:
                 tokens[at, : len(piece.tokens)] = piece.tokens
             self._reach[slot] = max(self._reach[slot], int(starts[at]) + width)
@@ -250,25 +255,69 @@ class TorchBackend(Backend):
         if width > NARROW:
             first = launch.pieces[0].logits_from
             kept = np.arange(first, first + NARROW).clip(max=width - 1)
-        logits = self._pass(tokens, np.array(slots, np.int64), starts, kept, span, count == self.slots)
+        seen = launch.seen([by_slot.get(slot) for slot in slots])
+        logits = self._pass(tokens, np.array(slots, np.int64), starts, kept, span, count == self.slots, seen)
         return logits.clone() if self._replayed else logits  # the next launch of this shape writes to the same memory
 
     def _span(self, positions: int) -> int:
         """The span of attention for `positions` positions: that number, or the next span that is compiled."""
         return next(span for span in self._spans if span >= positions) if self._compiled else positions
 
+    def _filled(self, slot: int) -> int:
+        """How many places of a slot are taken, by its tokens and those of a tree of which a path may be kept."""
+        tree = self._trees[slot]
+        return self._lengths[slot] if tree is None else tree.start + len(tree.tokens)
+
     def _pass(
-        self, tokens: Numbers, slots: Numbers, starts: Numbers, kept: Numbers | int, span: int, whole: bool
+        self,
+        tokens: Numbers,
+        slots: Numbers,
+        starts: Numbers,
+        kept: Numbers | int,
+        span: int,
+        whole: bool,
+        seen: NDArray[np.bool_] | None,
     ) -> Tensor:
         """Move the inputs to the device and run the model. They are made in NumPy: all operations of PyTorch are those
         of the device, whose shapes matter."""
         inputs = (tokens, slots, starts, kept)
         moved = (each if isinstance(each, int) else torch.from_numpy(each).to(self._device) for each in inputs)
         with torch.no_grad():
-            logits: Tensor = self._run(*moved, span, whole)
+            logits: Tensor = self._run(*moved, span, whole, self._seen(tokens.shape, seen))
         return logits
 
+    def _seen(self, shape: tuple[int, ...], seen: NDArray[np.bool_] | None) -> Tensor | None:
+        """`seen` on the device. A compiled launch that may have trees always gets it: one program runs both."""
+        if seen is not None:
+            return torch.from_numpy(seen).to(self._device)
+        count, width = shape
+        if not (self._compiled and self.takes_trees and 1 < width <= NARROW):
+            return None
+        if shape not in self._chains:
+            chains = np.tile(np.tri(width, dtype=np.bool_), (count, 1, 1))
+            self._chains[shape] = torch.from_numpy(chains).to(self._device)
+        return self._chains[shape]
+
+    def _keep(self, entry: Entry, path: Sequence[int]) -> None:
+        """Note what is to move: it moves before the next pass, for all slots together, since each layer is a call."""
+        moved = ((entry.start + at, target) for target, at in enumerate(path, entry.start + entry.trunk))
+        self._moves += [(entry.slot, place, target) for place, target in moved if place != target]
+
+    def _move(self) -> None:
+        """Make the moves that were noted. Raises EngineFailure, with their slots emptied."""
+        if not self._moves:
+            return
+        slots, places, targets = zip(*self._moves, strict=True)
+        try:
+            self._write("move", slots, places, targets)
+        except EngineFailure:
+            for slot in set(slots):
+                self.release(slot)
+            raise
+        self._moves = []
+
     def _copy(self, source: int, destination: int, length: int) -> None:
+        self._move()
         span = self._span(length)
         if self._states is not None:
             self._release(destination)
@@ -277,14 +326,16 @@ class TorchBackend(Backend):
 
     def _release(self, slot: int) -> None:
         """Clear the slot: attention hides stale values, but a masked NaN or infinity would still spread."""
+        self._moves = [each for each in self._moves if each[0] != slot]
         if self._reach[slot]:
             self._write("clear", slot, self._span(self._reach[slot]))
             self._reach[slot] = 0
         if self._states is not None:
             self._states.forget(slot)
 
-    def _write(self, verb: str, *arguments: int) -> None:
-        """Call the cache's method `verb`, "copy" or "clear"; a copy of states is the states'. Raises EngineFailure."""
+    def _write(self, verb: str, *arguments: Any) -> None:
+        """Call the cache's method `verb`: "copy", "clear" or "move". A copy of states is the states'. Raises
+        EngineFailure."""
         owner = self._states if self._states is not None and verb == "copy" else self._cache
         try:
             with torch.no_grad():

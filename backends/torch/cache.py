@@ -2,7 +2,8 @@
 
 Transformers' static cache keeps one length for all sequences. This cache keeps no length: each pass names the slots and
 positions of its tokens, and a mask says which positions each token attends to. So a rollback costs nothing, and a
-compiled model runs the same graph at every position.
+compiled model runs the same graph at every position. A token of a tree lies behind those that it was fed with, wherever
+its position is; once a path is kept, its keys and values move to the places of their positions.
 
 Layers of recurrent and hybrid models keep states instead, each behind the last token of its slot: the last inputs of a
 convolution ("conv") and sums over all tokens ("recurrent"). A slot without tokens has states of zeros, from which
@@ -10,7 +11,7 @@ transformers computes the same as without any. `backends.recurrent` takes back t
 convolutions only, some more inputs are kept, so that the last tokens are taken back without reading any again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -156,6 +157,12 @@ class SlotCache(torch.nn.Module):  # type: ignore[misc]
         for part in self._parts(length):
             part.index_fill_(0, index, 0.0)
 
+    def move(self, slots: Sequence[int], places: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy the keys and values at some places of slots, which tokens of trees have, to others of the same slots."""
+        at, source, target = torch.tensor([slots, places, targets], device=self._device)
+        for part in (getattr(self, name) for name in self._kept):
+            part[at, :, target] = part[at, :, source]
+
     def save(self, slot: int, spare: list[Tensor] | None) -> list[Tensor]:
         """A copy of the states of a slot, in the memory of `spare`, an earlier one, if there is one."""
         states = [getattr(self, name)[slot] for name in self._states]
@@ -185,13 +192,13 @@ class SlotCache(torch.nn.Module):  # type: ignore[misc]
 
 
 class View(_Cache):
-    """The cache in one launch: the tokens of `slots` are at `positions` (slots, tokens) and attend to `span` positions.
+    """The cache in one launch: the tokens of `slots` are at `places` (slots, tokens) and attend to `span` places.
 
     `whole`: the launch covers all slots in order, so that no slots need to be gathered.
     """
 
-    def __init__(self, cache: SlotCache, slots: Tensor, positions: Tensor, span: int, whole: bool) -> None:
-        self._cache, self._slots, self._positions, self._span, self._whole = cache, slots, positions, span, whole
+    def __init__(self, cache: SlotCache, slots: Tensor, places: Tensor, span: int, whole: bool) -> None:
+        self._cache, self._slots, self._places, self._span, self._whole = cache, slots, places, span, whole
         self._read: dict[str, Tensor] = {}  # states of the slots, by name; models write to them
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
@@ -200,7 +207,7 @@ class View(_Cache):
     def _place(self, name: str, new: Tensor) -> Tensor:
         """Store `new` (slots, heads, tokens, width); return (slots, heads, span, width), `new` included."""
         held = getattr(self._cache, name)
-        held[self._slots[:, None], :, self._positions] = new.transpose(1, 2).to(held.dtype)
+        held[self._slots[:, None], :, self._places] = new.transpose(1, 2).to(held.dtype)
         span = held[:, :, : self._span]
         return span if self._whole else span[self._slots]
 

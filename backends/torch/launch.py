@@ -48,7 +48,21 @@ class Masks:
         `span` positions each attends to. One mask per type of layer where these differ."""
         keys = torch.arange(span, device=positions.device)
         queries = positions[:, None, :, None]
-        full = keys <= queries
+        return self._by_type(keys <= queries, keys, queries)
+
+    def of_trees(self, starts: Tensor, seen: Tensor, positions: Tensor, span: int) -> Tensor | dict[str, Tensor | None]:
+        """The mask, as of `of`, of tokens that each attend to those of their launch that `seen` (slots, tokens, tokens)
+        says. They are kept in a row from `starts` (slots,) on, whatever their `positions` (slots, tokens)."""
+        behind = torch.arange(span, device=starts.device) - starts[:, None]  # each slot's first token of the launch
+        inside = (behind >= 0) & (behind < seen.shape[1])
+        at = behind.clamp(0, seen.shape[1] - 1)
+        own = seen.gather(2, at[:, None, :].expand(-1, seen.shape[1], -1))
+        full = torch.where(inside[:, None, :], own, (behind < 0)[:, None, :])[:, None]
+        keys = torch.where(inside, positions.gather(1, at), starts[:, None] + behind)[:, None, None, :]
+        return self._by_type(full, keys, positions[:, None, :, None])
+
+    def _by_type(self, full: Tensor, keys: Tensor, queries: Tensor) -> Tensor | dict[str, Tensor | None]:
+        """`full`: the mask without windows; `keys`, `queries`: the positions of what it is about."""
         if self._window is None or (self._types and "sliding_attention" not in self._types):
             return self._finished(full)
         sliding = self._finished(full & (keys > queries - self._window))
@@ -73,18 +87,30 @@ class LaunchModule(torch.nn.Module):  # type: ignore[misc]
         self._masks, self._last, self._name = masks, context_length - 1, cache_name(model)
 
     def forward(
-        self, tokens: Tensor, slots: Tensor, starts: Tensor, kept: Tensor | int, span: int, whole: bool
+        self,
+        tokens: Tensor,
+        slots: Tensor,
+        starts: Tensor,
+        kept: Tensor | int,
+        span: int,
+        whole: bool,
+        seen: Tensor | None = None,
     ) -> Tensor:
         """`tokens`: int64 (slots, tokens).
         `slots`, `starts`: int64 (slots,), the slot and first position of each line.
         `kept`: indices of the tokens of each slot that get logits; 0: all tokens.
         `span`: how many positions of each slot's cache attention covers.
         `whole`: `slots` are all slots, in order.
+        `seen`: which of these tokens each attends to, as in `Masks.of_trees`; None: those before it.
         """
-        positions = starts[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
-        mask = self._masks.of(positions, span)
+        places = starts[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
+        if seen is None:
+            positions, mask = places, self._masks.of(places, span)
+        else:
+            positions = starts[:, None] + seen.sum(2) - 1
+            mask = self._masks.of_trees(starts, seen, positions, span)
         known = positions.clamp(max=self._last)  # padding may lie beyond the positions that the model knows
-        view = View(self.cache, slots, positions, span, whole)
+        view = View(self.cache, slots, places, span, whole)
         logits = logits_of(self.model, tokens, known, mask, {self._name: view}, kept)
         view.store()
         return logits

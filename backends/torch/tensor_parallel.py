@@ -61,7 +61,7 @@ class Part(TorchBackend):
         self.kv_bytes *= self._size
 
     def follow(self, verb: str, arguments: Sequence[Any]) -> None:
-        """Run what a message of the leader says: a forward pass ("pass"), or "copy" or "clear" on the KV cache."""
+        """Run what a message of the leader says: a forward pass ("pass"), else a method of the KV cache."""
         if verb != "pass":
             self._write(verb, *arguments)
         else:
@@ -149,7 +149,7 @@ class LeadingPart(Part):
             self._team.tell("pass", *inputs)
         return super()._pass(*inputs)
 
-    def _write(self, verb: str, *arguments: int) -> None:
+    def _write(self, verb: str, *arguments: Any) -> None:
         if self._leads:
             self._team.tell(verb, *arguments)
         super()._write(verb, *arguments)

@@ -229,6 +229,7 @@ class View(Backend):
         self.slots, self.context_length = len(numbers), engine.context_length
         self.max_batch_tokens, self.max_rollback = engine.max_batch_tokens, engine.max_rollback
         self.can_copy, self.has_top_logits = engine.can_copy, engine.has_top_logits
+        self.takes_trees, self.max_leaves, self.max_nodes = engine.takes_trees, engine.max_leaves, engine.max_nodes
         self.chat_template, self.threads = engine.chat_template, engine.threads
         self.kv_bytes = engine.kv_bytes * self.slots // engine.slots
         self._shared, self._numbers = shared, list(numbers)
@@ -253,6 +254,10 @@ class View(Backend):
     def _in_engine(self, batch: Sequence[Entry]) -> list[Entry]:
         """`batch`, with the slot numbers of the shared engine instead of those of this view."""
         return [entry._replace(slot=self._numbers[entry.slot]) for entry in batch]
+
+    def _keep(self, entry: Entry, path: Sequence[int]) -> None:
+        number = self._numbers[entry.slot]
+        self._shared.between_passes(lambda: self._shared.backend.keep(number, path))
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         first, second = self._numbers[source], self._numbers[destination]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from specpair.engines.errors import BackendError, BadEntry, ModelLoadError
 from specpair.engines.finite import overflowed
+from specpair.engines.trees import leaves
 from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.sampling.top_logits import TopLogits
@@ -90,6 +91,8 @@ class Backend(ABC):
     `reuse_rest`       and leaves at least so many to read: then they are computed as without that text
     `can_copy`         whether `copy` works; if not, it raises BadEntry
     `takes_trees`      whether entries may have `parents`
+    `max_leaves`       most leaves of an entry's tree; None: any number
+    `max_nodes`        most nodes of an entry's tree; None: any number
     `runs_on`          the device and the number type of the model, in words, for people
     `threads`          CPU threads that a pass keeps busy; 0: it runs on other devices
     `has_top_logits`   whether `extend_top_logits` returns top logits: for engines that are slow to fetch whole rows
@@ -107,6 +110,8 @@ class Backend(ABC):
     reuse_rest: int = 1
     can_copy: bool = True
     takes_trees: bool = False
+    max_leaves: int | None = None
+    max_nodes: int | None = None
     has_top_logits: bool = False
     chat_template: str | None = None  # in Jinja; None: the model has none
     chat_templates: Mapping[str, str] = MappingProxyType({})  # all that its files have, by name
@@ -184,8 +189,8 @@ class Backend(ABC):
 
     def keep(self, slot: int, path: Sequence[int]) -> None:
         """Of the tree that the last pass fed to a slot, keep the tokens with these indices in its entry, each the child
-        of the one before it and the first a child of the last token before the tree. Raises BadEntry, with nothing
-        changed."""
+        of the one before it and the first a child of the last token before the tree. Raises BadEntry with nothing
+        changed, or EngineFailure with the slot emptied."""
         self._check_slot(slot)
         entry = self._trees[slot]
         if entry is None:
@@ -195,7 +200,11 @@ class Backend(ABC):
             if not entry.trunk <= index < len(entry.tokens) or index - entry.parents[index - entry.trunk] != before:
                 raise BadEntry(f"slot {slot}: {list(path)} is no path through the tree of {list(entry.parents)}")
             before = index
-        self._keep(entry, path)
+        try:
+            self._keep(entry, path)
+        except BackendError:
+            self.release(slot)
+            raise
         self._lengths[slot] += len(path)
         self._trees[slot] = None
 
@@ -215,7 +224,7 @@ class Backend(ABC):
         if source == destination or not 0 <= length <= held:
             raise BadEntry(f"cannot copy {length} tokens from slot {source}, which holds {held}, to slot {destination}")
         self._copy(source, destination, length)
-        self._lengths[destination] = length
+        self._lengths[destination], self._trees[destination] = length, None
         if source in self._overflowed:
             self._overflowed.add(destination)
 
@@ -231,7 +240,7 @@ class Backend(ABC):
             self._overflowed.discard(slot)
         else:
             self._release(slot)
-        self._lengths[slot] = 0
+        self._lengths[slot], self._trees[slot] = 0, None
 
     @abstractmethod
     def close(self) -> None:
@@ -287,14 +296,23 @@ class Backend(ABC):
                 raise BadEntry(f"slot {slot}: {start + count} tokens exceed the context of {self.context_length}")
             if not 0 <= logits_from <= count:
                 raise BadEntry(f"slot {slot}: logits_from {logits_from} is outside of its {count} tokens")
-            if parents and not self.takes_trees:
-                raise BadEntry(f"slot {slot}: {self.name} takes no trees: each token must follow the one before it")
-            if parents and not (len(parents) < count and all(1 <= each <= at + 1 for at, each in enumerate(parents))):
-                raise BadEntry(
-                    f"slot {slot}: parents are {list(parents)}: each must be the distance to a token of the {count} "
-                    "before it that is one of the tree's or the last before it"
-                )
+            if parents:
+                self._check_tree(slot, count, parents)
             if min(tokens) < 0 or max(tokens) >= self.vocabulary.size:
                 raise BadEntry(f"slot {slot}: a token id is outside of the vocabulary of {self.vocabulary.size}")
         if total > self.max_batch_tokens:
             raise BadEntry(f"{total} tokens exceed the batch limit of {self.max_batch_tokens}")
+
+    def _check_tree(self, slot: int, count: int, parents: Sequence[int]) -> None:
+        """`count`: tokens of the entry."""
+        if not self.takes_trees:
+            raise BadEntry(f"slot {slot}: {self.name} takes no trees: each token must follow the one before it")
+        if not (len(parents) < count and all(1 <= each <= at + 1 for at, each in enumerate(parents))):
+            raise BadEntry(
+                f"slot {slot}: parents are {list(parents)}: each must be the distance to a token of the {count} "
+                "before it that is one of the tree's or the last before it"
+            )
+        found = (("nodes", len(parents), self.max_nodes), ("leaves", len(leaves(parents)), self.max_leaves))
+        for name, number, most in found:
+            if most is not None and number > most:
+                raise BadEntry(f"slot {slot}: a tree of {number} {name}: {self.name} takes {most} here at most")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,8 @@ def batches(draw: st.DrawFn) -> list[Entry]:
     for slot in slots:
         count = min(draw(st.sampled_from([1, 2, 5, 16, 32, 33, 64, 65, 150])), room)
         if count:
-            batch.append(Entry(slot, draw(st.integers(0, 50)), list(range(count)), draw(st.integers(0, count))))
+            tree = [1, 2][: draw(st.integers(0, min(2, count - 1)))]
+            batch.append(Entry(slot, draw(st.integers(0, 50)), list(range(count)), draw(st.integers(0, count)), tree))
             room -= count
     return batch
 
@@ -40,6 +42,9 @@ def test_launches_feed_every_token_once_and_in_order(batch: list[Entry], compile
             assert piece.slot == entry.slot
             assert piece.start == entry.start + len(fed[owner]), "pieces of a slot are consecutive"
             assert len(piece.tokens) <= width
+            if piece.parents:
+                assert piece.parents == entry.parents and 1 <= piece.trunk and width <= NARROW
+                assert len(fed[owner]) + len(piece.tokens) == len(entry.tokens), "a tree is whole, behind its trunk"
             fed[owner] += piece.tokens
             judged[owner] += piece.tokens[piece.logits_from :]
             if width > NARROW:
@@ -95,3 +100,13 @@ def test_a_launch_is_filled_with_short_slots() -> None:
     lengths = [60, 2, 0, 0, 0, 0]
     assert Launch((4, 1), [Entry(5, 0, [7], 0)], [0]).slots(lengths) == [5, 2, 3, 4]
     assert Launch((6, 1), [Entry(5, 0, [7], 0)], [0]).slots(lengths) == list(range(6))
+
+
+def test_a_token_sees_its_path_and_what_is_before_the_tree() -> None:
+    tree, chain = Entry(0, 5, [1, 2, 3, 4, 5], 0, [1, 2, 2]), Entry(2, 9, [1, 2], 0)
+    launch = Launch((3, 6), [tree, chain], [0, 1])
+    assert launch.seen([chain, None]) is None
+    seen = launch.seen([tree, None, chain])
+    assert seen is not None and seen.shape == (3, 6, 6)
+    assert [np.flatnonzero(row).tolist() for row in seen[0]][:5] == [[0], [0, 1], [0, 1, 2], [0, 1, 3], [0, 1, 2, 4]]
+    assert np.array_equal(seen[1], np.tri(6)) and np.array_equal(seen[2], np.tri(6))

@@ -49,6 +49,12 @@ class Candidate:
         """The engine's name."""
         return re.split("[ ,]", self.name)[0]
 
+    @property
+    def takes_trees(self) -> bool:
+        """As docs/engines.md#trees-of-drafts has it."""
+        without = self.runs_on == "neuron_legacy" or "deterministic" in self.name
+        return not without and self.kind not in ("recurrent", "hybrid")
+
 
 def _scripted(**limits: int | bool) -> Backend:
     script = Script(support=256)

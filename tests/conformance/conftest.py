@@ -37,7 +37,7 @@ class Subject:
 
     def __init__(self, candidate: Candidate) -> None:
         self.backend: Backend = candidate.load()
-        self.tolerance = candidate.tolerance
+        self.candidate, self.tolerance = candidate, candidate.tolerance
         self.ids = self.backend.vocabulary.encode(TEXT)
         self.full = (self.ids * CONTEXT)[:CONTEXT]  # as many as a slot holds
 

@@ -147,6 +147,7 @@ def test_positions_and_slots_cause_no_recompilation(folders: dict[str, Path]) ->
         with torch._dynamo.config.patch(error_on_recompile=True):
             for batch in random_batches(backend, 60):
                 backend.extend(batch)
+                backend.extend([Entry(each.slot, each.start, TEXT[:4], 0, [1, 2, 2]) for each in batch[:2]])
             twice = torch.compile(lambda numbers: 2 * numbers, backend="eager", dynamic=False)
             twice(torch.ones(2))
             with pytest.raises(Exception, match="Recompil"):  # a new shape is indeed found

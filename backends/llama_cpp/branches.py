@@ -1,0 +1,65 @@
+"""Trees of tokens in one unified KV cache: each leaf has a sequence, a token belongs to those of the leaves below.
+
+So a token attends to its own path, and all paths share the cells of what they have in common. The first leaf's sequence
+is the slot's own, so that a chain needs no other; the others' share the slot's cells before the pass. After it they
+stay until a path is kept or the slot is used again.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from backends.llama_cpp.library import lib
+from specpair.engines.backend import Entry
+from specpair.engines.trees import leaves, paths
+
+_LEAVES = 8  # of a tree, at most
+_SEQUENCES = 128  # of all slots, at most: llama.cpp keeps room for a row of logits of each
+
+
+def leaves_of(slots: int, tokens: int) -> int:
+    """How many leaves a slot's tree may have. `tokens`: most of a pass, which llama.cpp wants to be one a sequence."""
+    return max(1, min(_LEAVES, _SEQUENCES // slots, tokens // slots))
+
+
+class Branches:
+    """The sequences of all slots' trees. Slot s of n has the sequences s, n + s, 2n + s, …"""
+
+    def __init__(self, memory: Any, slots: int) -> None:
+        """`memory`: llama.cpp's handle of the unified cache."""
+        self._memory, self._slots = memory, slots
+        self._paths: list[list[frozenset[int]]] = [[] for _ in range(slots)]  # indices in the entry, of each sequence's
+
+    def sequences(self, slot: int) -> list[int]:
+        """The sequences that a slot's tree has, besides the slot's own."""
+        return [slot + self._slots * number for number in range(1, len(self._paths[slot]))]
+
+    def grow(self, entry: Entry) -> list[list[int]]:
+        """Make the sequences of an entry with a tree, in a slot that holds nothing from its start on. Returns those
+        that each of its tokens belongs to."""
+        on_path, ends = paths(entry.parents), leaves(entry.parents)
+        self._paths[entry.slot] = [frozenset((np.flatnonzero(on_path[end]) + entry.trunk).tolist()) for end in ends]
+        found = self.sequences(entry.slot)
+        for other in found if entry.start else ():
+            lib.llama_memory_seq_cp(self._memory, entry.slot, other, 0, entry.start)
+        every = [entry.slot, *found]
+        below = [np.flatnonzero(on_path[ends, node]) for node in range(len(entry.parents))]
+        return [every] * entry.trunk + [[every[at] for at in each] for each in below]
+
+    def keep(self, entry: Entry, path: Sequence[int]) -> None:
+        """Leave the slot's sequence with the tokens of the trunk and of `path`, as in `Backend.keep`."""
+        slot, first = entry.slot, entry.start + entry.trunk
+        number = next(at for at, nodes in enumerate(self._paths[slot]) if nodes.issuperset(path))
+        shared = sum(node in self._paths[slot][0] for node in path)
+        lib.llama_memory_seq_rm(self._memory, slot, first + shared, -1)
+        if number:
+            other = self.sequences(slot)[number - 1]
+            lib.llama_memory_seq_cp(self._memory, other, slot, first + shared, first + len(path))
+        self.forget(slot)
+
+    def forget(self, slot: int) -> None:
+        """Remove all sequences of a slot's tree but the slot's own."""
+        for other in self.sequences(slot):
+            lib.llama_memory_seq_rm(self._memory, other, -1, -1)
+        self._paths[slot] = []
