@@ -9,6 +9,9 @@ accepted drafts a row and round as "times the same rows without drafts" says, le
 decoding is. The milliseconds are also written as JSON, from which the simulator reads what passes take: a prompt is one
 row with many drafts (`--rows 1 --drafts 0 63 255 511`), and a file knows the one context at which it was measured.
 
+With `--leaves`, trees of as many drafts are timed, too, each with a path that is kept behind its pass: a chain, with
+second choices at its first places.
+
 The model is `--shape`, a Llama with random weights made on the device (needs torch and transformers, no network and
 nothing else of requirements.txt), or `--model`, a folder or file that the engine reads. With `--compile` every shape of
 a pass is compiled first, which takes minutes for a large model; few `--rows` and small `--batch-tokens` make them few.
@@ -31,7 +34,7 @@ from typing import Any
 
 from backends.registry import load
 from benchmarks.harness.report import Report, need, parser_of, processor
-from benchmarks.verify_curve.cells import Passes, Timing, grid, measure, table, timings
+from benchmarks.verify_curve.cells import Cell, Passes, Timing, grid, measure, table, timings, trees_table
 from specpair.engines.backend import Backend, top_logits_spec
 from specpair.engines.errors import BackendError
 from specpair.engines.load_options import DTYPES, LoadOptions
@@ -77,7 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _measure(backend: Backend, options: argparse.Namespace) -> None:
-    cells = grid(options.rows, options.drafts, backend.max_batch_tokens)
+    if options.leaves and not backend.takes_trees:
+        raise SystemExit(f"verify_curve: --leaves: {options.backend} takes no trees with this model")
+    cells = grid(options.rows, options.drafts, backend.max_batch_tokens, options.leaves or ())
     sampling = Sampling(seed=0, temperature=options.temperature)
     passes = Passes(backend, options.context_held, top_logits_spec(sampling, backend.vocabulary.size))
     measure(passes.seconds, cells, lambda rounds: rounds < 1)
@@ -95,10 +100,23 @@ def _measure(backend: Backend, options: argparse.Namespace) -> None:
     found = timings(samples)
     for title, show in TABLES.items():
         report.line(*table(title, found, show))
+    for rows in options.rows if options.leaves else ():
+        report.line(*trees_table(found, rows))
     report.save()
-    times = [{"rows": each.cell.rows, "drafts": each.cell.drafts, "ms": round(each.ms, 4)} for each in found.values()]
-    told = facts | {"context": options.context_held, "cells": times}
+    told = facts | {"context": options.context_held, "cells": _told(found, chains=True)}
+    if options.leaves:
+        told["trees"] = _told(found, chains=False)
     report.beside(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+
+def _told(found: dict[Cell, Timing], *, chains: bool) -> list[dict[str, float]]:
+    """The times of chains, or of trees, for the simulator."""
+    return [
+        {"rows": cell.rows, "drafts": cell.drafts, "ms": round(each.ms, 4)}
+        | ({} if chains else {"leaves": cell.leaves})
+        for cell, each in found.items()
+        if (cell.leaves == 1) is chains
+    ]
 
 
 def _of_torch(options: argparse.Namespace) -> dict[str, str]:
@@ -142,6 +160,7 @@ def options_from(arguments: Sequence[str] | None) -> argparse.Namespace:
         "threads": {"type": int, "help": "of the processor (default: what the engine chooses)"},
         "rows": [1, 2, 4, 8, 16],
         "drafts": {"default": [0, 1, 2, 3, 4, 6, 8, 12, 16], "help": "values of k"},
+        "leaves": {"type": int, "nargs": "+", "help": "of trees, 2 or more (default: no trees)"},
         "context-held": {"default": 512, "help": "tokens that each slot holds"},
         "batch-tokens": {"default": 512, "help": "in one pass: larger cells are left out"},
         "temperature": {"default": 0.8, "help": "what is asked of a row of logits depends on it"},
@@ -154,7 +173,11 @@ def options_from(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("give one of --shape and --model")
     if options.shape and options.backend != "torch":
         parser.error(f"--shape is for the torch engine: give {options.backend} a --model")
-    for name, value, least in (("rows", min(options.rows), 1), ("drafts", min(options.drafts), 0)):
+    for name, value, least in (
+        ("rows", min(options.rows), 1),
+        ("drafts", min(options.drafts), 0),
+        ("leaves", min(options.leaves or [2]), 2),
+    ):
         if value < least:
             parser.error(f"--{name}: must be {least} or more, got {value}")
     try:

@@ -14,10 +14,26 @@ Clock = Callable[[], float]
 
 
 class Cell(NamedTuple):
-    """One kind of pass: so many rows (sequences), each with its pending token and so many drafts."""
+    """One kind of pass: so many rows (sequences), each with its pending token and so many drafts.
+
+    `leaves`: of the drafts' tree, whose other leaves are second choices at the first places of a chain. 1: a chain.
+    """
 
     rows: int
     drafts: int
+    leaves: int = 1
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """Of the drafts, as in `Entry.parents`: the chain's, then the second choices'."""
+        others = self.leaves - 1
+        chain = self.drafts - others
+        return (1,) * chain + (chain + 1,) * others if others else ()
+
+    @property
+    def path(self) -> list[int]:
+        """Of the drafts, those to the last of the second choices, as indices in the entry."""
+        return [*range(1, self.leaves - 1), self.drafts]
 
     @property
     def tokens(self) -> int:
@@ -47,9 +63,13 @@ class Timing(NamedTuple):
     widened: float
 
 
-def grid(rows: Sequence[int], drafts: Sequence[int], most_tokens: int) -> list[Cell]:
-    """The cells of these rows and drafts with those that others are compared with, as far as a pass holds them."""
+def grid(rows: Sequence[int], drafts: Sequence[int], most_tokens: int, leaves: Sequence[int] = ()) -> list[Cell]:
+    """The cells of these rows and drafts with those that others are compared with, as far as a pass holds them.
+
+    `leaves`: of trees, each of as many drafts as have room for so many second choices beside a chain.
+    """
     cells = {Cell(count, length) for count in rows for length in {0, *drafts}}
+    cells |= {cell._replace(leaves=each) for cell in cells for each in leaves if 2 * each - 2 <= cell.drafts}
     return sorted(cell for cell in {STEP, *cells} if cell.tokens <= most_tokens)
 
 
@@ -71,15 +91,21 @@ class Passes:
     def batch(self, cell: Cell) -> list[Entry]:
         """The pending token and the drafts of each row, all of them judged, as a verifier feeds them."""
         tokens = self._ids[self._held : self._held + cell.drafts + 1]
-        return [Entry(slot, self._held, tokens, 0) for slot in range(cell.rows)]
+        return [Entry(slot, self._held, tokens, 0, cell.parents) for slot in range(cell.rows)]
 
     def seconds(self, cell: Cell) -> float:
         """Of one pass that follows one like it: the first of a kind finds caches and threads as the last left them."""
         batch, wanted = self.batch(cell), [self._wanted] * cell.rows
-        self._backend.extend_top_logits(batch, wanted)
+        self._run(batch, wanted, cell)
         began = self._clock()
-        self._backend.extend_top_logits(batch, wanted)  # the result is on the host, so the device has finished
+        self._run(batch, wanted, cell)  # the result is on the host, so the device has finished
         return self._clock() - began
+
+    def _run(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec], cell: Cell) -> None:
+        """A pass, and of trees a path that is kept, as after each verify."""
+        self._backend.extend_top_logits(batch, wanted)
+        for entry in batch if cell.leaves > 1 else ():
+            self._backend.keep(entry.slot, cell.path)
 
 
 def measure(
@@ -115,10 +141,23 @@ def timings(samples: dict[Cell, list[Sample]]) -> dict[Cell, Timing]:
     return found
 
 
+def trees_table(found: dict[Cell, Timing], rows: int) -> list[str]:
+    """What trees take, times the chains of as many drafts: leaves down, drafts across, for so many rows."""
+    trees = [cell for cell in found if cell.leaves > 1 and cell.rows == rows]
+    drafts = sorted({cell.drafts for cell in trees})
+    lines = ["", f"trees of k drafts, times the chain of k, rows {rows}"]
+    lines.append("leaves \\ k" + "".join(f"{length:>7}" for length in drafts))
+    for leaves in sorted({cell.leaves for cell in trees}):
+        ratios = ((found.get(Cell(rows, length, leaves)), found[Cell(rows, length)]) for length in drafts)
+        cells = ("-" if tree is None else f"{tree.ratio / chain.ratio:.2f}" for tree, chain in ratios)
+        lines.append(f"{leaves:>10}" + "".join(f"{text:>7}" for text in cells))
+    return lines
+
+
 def table(title: str, found: dict[Cell, Timing], show: Callable[[Timing], str]) -> list[str]:
-    """Rows down, drafts across; a dash where a pass does not hold as many tokens."""
+    """Of chains: rows down, drafts across; a dash where a pass does not hold as many tokens."""
     drafts = sorted({cell.drafts for cell in found})
-    shown = {cell: show(timing) for cell, timing in found.items()}
+    shown = {cell: show(timing) for cell, timing in found.items() if cell.leaves == 1}
     width = 2 + max(len(text) for text in [*shown.values(), *map(str, drafts)])
     lines = ["", title, "rows \\ k" + "".join(f"{length:>{width}}" for length in drafts)]
     for rows in sorted({cell.rows for cell in found}):

@@ -80,6 +80,7 @@ class Paced(Backend):
         self.slots, self.context_length = backend.slots, backend.context_length
         self.max_batch_tokens, self.max_rollback = backend.max_batch_tokens, backend.max_rollback
         self.can_copy, self.chat_template, self.kv_bytes = backend.can_copy, backend.chat_template, backend.kv_bytes
+        self.takes_trees, self.max_leaves, self.max_nodes = backend.takes_trees, backend.max_leaves, backend.max_nodes
         super().__init__()
         self._lengths = [backend.length(slot) for slot in range(backend.slots)]
         self._backend = backend
@@ -94,6 +95,9 @@ class Paced(Backend):
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         return self.pace.of(batch, lambda: self._backend.extend(batch))
+
+    def _keep(self, entry: Entry, path: Sequence[int]) -> None:
+        self._backend.keep(entry.slot, path)
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         self._backend.copy(source, destination, length)

@@ -10,7 +10,18 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from benchmarks.harness.report import Report
 from benchmarks.verify_curve.__main__ import SHAPES, main, options_from
-from benchmarks.verify_curve.cells import STEP, Cell, Passes, Sample, Timing, grid, measure, table, timings
+from benchmarks.verify_curve.cells import (
+    STEP,
+    Cell,
+    Passes,
+    Sample,
+    Timing,
+    grid,
+    measure,
+    table,
+    timings,
+    trees_table,
+)
 from simulator.costs.linear import LinearCost
 from simulator.costs.tables import read_table
 from simulator.paced.engine import Paced
@@ -45,7 +56,7 @@ def run_rounds(count: int) -> dict[Cell, list[Sample]]:
 
 
 def test_cells_are_those_that_fit_with_those_they_are_compared_with() -> None:
-    assert grid([2, 4], [3], 8) == [(1, 0), (2, 0), (2, 3), (4, 0)]
+    assert grid([2, 4], [3], 8) == [(1, 0, 1), (2, 0, 1), (2, 3, 1), (4, 0, 1)]
 
 
 def test_a_pass_feeds_what_a_verify_feeds(passes: Passes) -> None:
@@ -53,6 +64,27 @@ def test_a_pass_feeds_what_a_verify_feeds(passes: Passes) -> None:
     assert (one.slot, two.slot) == (0, 1)
     assert one == Entry(0, 40, one.tokens, 0), "all are judged, behind what the row holds"
     assert len(one.tokens) == 4
+
+
+def test_trees_have_second_choices_beside_the_begin_of_a_chain() -> None:
+    cell = Cell(1, 6, 3)
+    assert (cell.parents, cell.path, cell.tokens) == ((1, 1, 1, 1, 5, 5), [1, 6], 7)
+    assert Cell(1, 2, 2).parents == (1, 2) and Cell(1, 2, 2).path == [2] and Cell(1, 6).parents == ()
+    assert grid([1], [2, 6], 8, [2, 4]) == [(1, 0, 1), (1, 2, 1), (1, 2, 2), (1, 6, 1), (1, 6, 2), (1, 6, 4)]
+
+
+def test_a_path_of_each_timed_tree_is_kept(passes: Passes) -> None:
+    cells = grid([2], [6], 24, [2, 4])
+    assert {cell.leaves for cell in cells} == {1, 2, 4}
+    for cell in cells:
+        assert 1e3 * passes.seconds(cell) == pytest.approx(12.0 + 0.5 * (cell.tokens - 1) if cell.rows == 2 else 10.0)
+    found = {cell: Timing(cell, 1.0, float(cell.tokens * cell.leaves), 1.0, 1.0, 1.0) for cell in cells}
+    assert trees_table(found, 2)[1:] == [
+        "trees of k drafts, times the chain of k, rows 2",
+        "leaves \\ k      6",
+        "         2   2.00",
+        "         4   4.00",
+    ]
 
 
 def test_times_are_those_of_one_pass(passes: Passes) -> None:
@@ -101,6 +133,7 @@ def test_tables_have_a_dash_where_a_pass_is_too_wide() -> None:
         (["--shape", "tiny", "--backend", "llama_cpp"], "--shape is for the torch engine: give llama_cpp a --model"),
         (["--shape", "tiny", "--rows", "0"], "--rows: must be 1 or more, got 0"),
         (["--shape", "tiny", "--drafts", "-1"], "--drafts: must be 0 or more, got -1"),
+        (["--shape", "tiny", "--leaves", "1"], "--leaves: must be 2 or more, got 1"),
         (["--shape", "tiny", "--temperature", "-1"], "temperature must be in [0, 100], got -1.0"),
     ],
 )
