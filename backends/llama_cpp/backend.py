@@ -99,11 +99,11 @@ class LlamaBackend(Backend):
             # For each slot the tokens that are read again before those of a batch.
             self._room = self.max_batch_tokens + (JOINED * self.slots if sizes else 0) + 1
             kept_states = sizes.kept_states if sizes and self.slots == 1 else 0
-            if not (self._deterministic or sizes):
-                self.max_leaves = leaves_of(self.slots, self._room)
-                self.takes_trees = self.max_leaves > 1
             # For each context one cell more, for the padding token of `_pass`.
             cells = contexts * (self.context_length + 1) + further
+            if not (self._deterministic or sizes):
+                self.max_leaves = leaves_of(self.slots, min(self._room, cells))
+                self.takes_trees = self.max_leaves > 1
             self._context = self._open_context(options, threads, cells, kept_states)
             self._memory = lib.llama_get_memory(self._context)
             self._branches = Branches(self._memory, self.slots)

@@ -19,7 +19,7 @@ _SEQUENCES = 128  # of all slots, at most: llama.cpp keeps room for a row of log
 
 
 def leaves_of(slots: int, tokens: int) -> int:
-    """How many leaves a slot's tree may have. `tokens`: most of a pass, which llama.cpp wants to be one a sequence."""
+    """How many leaves a slot's tree may have. `tokens`: most of a pass; with fewer than sequences, llama.cpp aborts."""
     return max(1, min(_LEAVES, _SEQUENCES // slots, tokens // slots))
 
 

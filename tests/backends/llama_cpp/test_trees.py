@@ -24,6 +24,13 @@ def test_a_slot_has_fewer_leaves_where_there_are_many_slots(slots: int) -> None:
     assert leaves_of(slots, slots) == 1, "a pass has room for a token of each sequence"
 
 
+@pytest.mark.parametrize("context", [2, 3, 7])
+def test_a_small_cache_has_few_leaves(context: int) -> None:
+    with closing(load("llama_cpp", LoadOptions(DEFAULT_DRAFT, 1, context, threads=1))) as backend:
+        assert backend.max_leaves == context + 1
+        backend.extend([Entry(0, 0, TEXT[:context], 0, list(range(1, context)))])
+
+
 @pytest.mark.parametrize("slots", [2, MOST_SLOTS])
 def test_the_most_leaves_share_a_pass(slots: int) -> None:
     with closing(load("llama_cpp", LoadOptions(DEFAULT_DRAFT, slots, 16, threads=1))) as backend:
