@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from specpair.drafters.base import Expansion
-from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.text_lookup import TextLookup
 from specpair.speculation.drafts.tree import Proposal
 
 NAME = "n-gram lookup"
@@ -14,14 +14,14 @@ class NgramDrafter:
 
     def __init__(self, width: int = 1) -> None:
         self.width = width
-        self._index = NgramIndex()
+        self._index = TextLookup()
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         self._index.extend(text[len(self._index) :])
         return Expansion([self._predict(text, tail) for tail in tails], len(tails))
 
     def _predict(self, text: Sequence[int], tail: Sequence[int]) -> Proposal:
-        found = self._index.predict(tail)
-        if found is None:  # a proposal needs a token; one of confidence 0 is never sent
+        found = self._index.predict(tail, most=2)
+        if not found:  # a proposal needs a token; one of confidence 0 is never sent
             return Proposal(tail[-1] if tail else text[-1], 0.0)
-        return found
+        return Proposal(*found[0], runner_up=found[1][0] if len(found) > 1 else None)

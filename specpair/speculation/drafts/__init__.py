@@ -1,1 +1,1 @@
-"""Draft tokens ahead of the committed text: the draft tree, the n-gram index, how likely a draft token is accepted."""
+"""Draft tokens ahead of the committed text: the draft tree, what is looked up, how likely a draft token is accepted."""

@@ -5,9 +5,9 @@ from typing import Protocol
 from weakref import ref
 
 from specpair.speculation.draft import DraftSource
-from specpair.speculation.drafts.ngram import NgramIndex
 from specpair.speculation.drafts.predicted_output import PredictedOutput
-from specpair.speculation.drafts.tree import Proposal, TreeNode
+from specpair.speculation.drafts.text_lookup import TextLookup
+from specpair.speculation.drafts.tree import TreeNode
 from specpair.speculation.sampling.row_changes import ProcessorChain
 
 _RECENT = 64  # tokens of a text that may be compared with what is looked up
@@ -19,7 +19,9 @@ class _Lookup(Protocol):
         ...
 
     def extend(self, tokens: Sequence[int]) -> None: ...
-    def predict(self, tail: Sequence[int], forced: int) -> Proposal | tuple[int, float] | None: ...
+    def predict(self, tail: Sequence[int], forced: int, most: int) -> Sequence[tuple[int, float]]:
+        """The likeliest tokens behind the text and `tail`, `most` at most, each with its chance, 0 to 1."""
+        ...
 
 
 class Lookups:
@@ -44,7 +46,7 @@ class Lookups:
         if prediction is not None:
             self._lookups[DraftSource.PREDICTION] = PredictedOutput(prediction, prompt_len)
         if in_text:
-            self._lookups[DraftSource.LOOKUP] = NgramIndex()
+            self._lookups[DraftSource.LOOKUP] = TextLookup()
 
     def __bool__(self) -> bool:
         return bool(self._lookups) or self._limits is not None
@@ -73,8 +75,9 @@ class Lookups:
         """Whether `token` may stand behind the text and `tail`."""
         return self._limits is None or self._limits.allows(token, tail)
 
-    def found(self, node: TreeNode, tail: Sequence[int]) -> list[TreeNode]:
-        """The tokens that are found behind `node`, whose path from the text is `tail`: at most one for each lookup.
+    def found(self, node: TreeNode, tail: Sequence[int], most: int = 1) -> list[TreeNode]:
+        """The tokens that are found behind `node`, whose path from the text is `tail`: `most` at most for each lookup,
+        the likeliest first.
 
         The one that alone can stand there, if there is one; none that cannot stand there.
         """
@@ -83,9 +86,9 @@ class Lookups:
             return [TreeNode(only, 1.0, ref(node), source=DraftSource.GRAMMAR)]
         forced = node.forced()
         forced += self._forced if forced == len(tail) else 0
-        guesses = ((source, lookup.predict(tail, forced)) for source, lookup in self._lookups.items())
         return [
-            TreeNode(guess[0], guess[1], ref(node), source=source)
-            for source, guess in guesses
-            if guess is not None and self.allows(guess[0], tail)
+            TreeNode(token, chance, ref(node), source=source)
+            for source, lookup in self._lookups.items()
+            for token, chance in lookup.predict(tail, forced, most)
+            if self.allows(token, tail)
         ]

@@ -10,7 +10,7 @@ What the target put in place of some tokens is remembered, and proposed where th
 changed throughout costs one rejection, not one at each place.
 
 The longer output and prediction have agreed, the likelier the next token agrees, too. The chance is measured as in
-`ngram`: each committed token is compared with the prediction's, and the outcomes are counted by length of the
+`text_lookup`: each committed token is compared with the prediction's, and the outcomes are counted by length of the
 agreement.
 """
 
@@ -83,10 +83,11 @@ class PredictedOutput:
         self._output.extend(tokens)
         self._alignment, self._tail = alignment, ([], alignment)
 
-    def predict(self, tail: Sequence[int] = (), forced: int = 0) -> tuple[int, float] | None:
-        """The token that follows the output and `tail`, and the chance of it, 0 to 1; None at the prediction's end.
+    def predict(self, tail: Sequence[int] = (), forced: int = 0, most: int = 1) -> list[tuple[int, float]]:
+        """The token that follows the output and `tail`, and the chance of it, 0 to 1; empty at the prediction's end.
 
         `forced`: of the last tokens, those that could not be others: that they agree says nothing.
+        `most`: tokens that are wanted; here it is one at most.
         """
         known, alignment = self._tail
         if len(known) > len(tail) or known != list(tail[: len(known)]):
@@ -94,10 +95,10 @@ class PredictedOutput:
         for at in range(len(known), len(tail)):
             alignment = self._moved(alignment, tail, at)
         self._tail = list(tail), alignment
-        if (expected := self._expected(alignment, forced)) is None:
-            return None
+        if most < 1 or (expected := self._expected(alignment, forced)) is None:
+            return []
         token, level = expected
-        return token, self._right[level] / self._compared[level]
+        return [(token, self._right[level] / self._compared[level])]
 
     def _expected(self, alignment: _Alignment, forced: int = 0) -> tuple[int, int] | None:
         """The token that follows `alignment`, and the index of its chance; None: there is none."""

@@ -22,8 +22,7 @@ def right(prediction: Sequence[int], output: Sequence[int]) -> float:
     """Share of the output's tokens that the prediction proposed, each behind all before it."""
     predicted, hits = PredictedOutput(prediction, 0), 0
     for token in output:
-        found = predicted.predict()
-        hits += found is not None and found[0] == token
+        hits += [each for each, _ in predicted.predict()] == [token]
         predicted.extend([token])
     return hits / len(output)
 
@@ -80,9 +79,8 @@ def test_a_changed_name_is_drafted_through() -> None:
     predicted.extend(new * 3)
     path: list[int] = []
     for _ in range(3 * len(new)):
-        found = predicted.predict(path)
-        assert found is not None
-        path.append(found[0])
+        ((token, _),) = predicted.predict(path)
+        path.append(token)
     assert path == new * 3
 
 
@@ -105,7 +103,7 @@ def test_a_tail_continues_as_the_output_would() -> None:
             grown = predicted.predict(output[at:end])
             other = PredictedOutput(tokens, 0)
             other.extend(output[:end])
-            assert (grown and grown[0]) == ((found := other.predict()) and found[0])
+            assert [token for token, _ in grown] == [token for token, _ in other.predict()]
         assert len(predicted) == 3 + at
         predicted.extend(output[at : at + 7])
 
@@ -118,8 +116,7 @@ def test_only_tokens_of_prediction_and_output_are_proposed(
     predicted.extend(output)
     assert len(predicted) == 2 + len(output)
     first = predicted.predict(tail)
-    if first is not None:
-        assert first[0] in [*prediction, *output] and 0.0 < first[1] < 1.0
+    assert all(token in [*prediction, *output] and 0.0 < chance < 1.0 for token, chance in first)
     assert predicted.predict(tail) == first, "asking changes nothing"
     whole = PredictedOutput(prediction, 0)
     for token in output:
@@ -131,19 +128,16 @@ def test_only_tokens_of_prediction_and_output_are_proposed(
 def test_nothing_is_proposed_beyond_the_end(prediction: list[int], rest: list[int]) -> None:
     predicted = PredictedOutput(prediction, 0)
     predicted.extend(prediction)
-    assert predicted.predict() is None
-    assert PredictedOutput([], 0).predict(rest) is None
+    assert predicted.predict() == PredictedOutput([], 0).predict(rest) == []
 
 
 def test_the_chance_is_the_share_of_right_tokens() -> None:
     tokens = source(800, 3)
     good, bad = PredictedOutput(tokens, 0), PredictedOutput(tokens, 0)
     good.extend(tokens[:600])
-    found = good.predict()
-    assert found is not None and found[1] > 0.98
+    assert [chance > 0.98 for _, chance in good.predict()] == [True]
     bad.extend(source(600, 9))
-    found = bad.predict()
-    assert found is None or found[1] < 0.4
+    assert all(chance < 0.4 for _, chance in bad.predict())
 
 
 @pytest.mark.parametrize("kinds", [3, 400])
@@ -165,7 +159,7 @@ def test_the_work_of_a_token_does_not_grow_with_the_prediction(kinds: int) -> No
 def test_agreeing_tokens_that_could_not_be_others_say_nothing() -> None:
     prediction = [*range(40)]
     predicted = PredictedOutput(prediction, 0)
-    found = [predicted.predict(prediction[:20], forced) for forced in (0, 10, 24, 50)]
-    assert all(each is not None and each[0] == prediction[20] for each in found)
-    chances = [each[1] for each in found if each is not None]
+    found = [predicted.predict(prediction[:20], forced)[0] for forced in (0, 10, 24, 50)]
+    assert [token for token, _ in found] == [prediction[20]] * 4
+    chances = [chance for _, chance in found]
     assert chances[0] > chances[1] > chances[2] == chances[3]

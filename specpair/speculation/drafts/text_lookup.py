@@ -1,0 +1,139 @@
+"""Predict the next token by looking up where the last tokens occurred earlier in the text.
+
+If they occurred earlier, what followed them is drafted. This is prompt lookup decoding, which several authors published
+independently (Saxena 2023; Yang et al., "Inference with reference", arXiv 2304.04487). It needs no model, and works
+where a text repeats its prompt or itself: editing, summarising, code.
+
+The longest match counts. It is found by a suffix automaton of the text (Blumer et al. 1985), which has a state for each
+set of places that some words of the text end at, and which grows with each token in constant time on average. A state
+knows what followed its places, the latest first.
+
+The longer the match, the likelier the text continues in the same way. The chance is measured: every token that is added
+is predicted before, those of the prompt too, and the outcomes are counted by length of match, for each choice.
+"""
+
+from collections.abc import Sequence
+
+_CHOICES = 3  # different tokens that are predicted at a place, at most
+_FRESH = 8  # longest words before a new token whose states learn that it was the latest there
+_TRIED = 2000  # latest added tokens that are predicted before they are added, which is enough of a long prompt
+_KEEP = 0.995  # factor by which old counts fade with each prediction
+# Prior chance of a right prediction of the first choice, by bit length of the match's length; and of the others.
+_PRIOR = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8)
+_PRIOR_OTHERS = 0.05
+_PRIOR_WEIGHT = 4.0  # predictions that the prior counts for
+_START = 0  # the state of the empty word
+
+
+class TextLookup:
+    """The text so far, and where its words occur in it. Adding a token takes some microseconds."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        # Of each state: the length of its longest word, the state of the longest shorter word with more places, and the
+        # state behind each token that followed, the latest last.
+        self._lengths, self._links = [0], [-1]
+        self._next: list[dict[int, int]] = [{}]
+        self._whole = _START  # the state of the whole text
+        priors = [[first, *[_PRIOR_OTHERS] * (_CHOICES - 1)] for first in _PRIOR]
+        self._right = [[_PRIOR_WEIGHT * chance for chance in level] for level in priors]
+        self._tried = [_PRIOR_WEIGHT] * len(_PRIOR)
+        self._tail: tuple[list[int], int, int] = [], _START, 0  # the last tail, and the state and length of its match
+
+    def __len__(self) -> int:
+        return self._count
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Add `tokens` to the text."""
+        for left, token in zip(range(len(tokens), 0, -1), tokens, strict=True):
+            if left <= _TRIED and self._count:
+                self._learn(token)
+            self._add(token)
+        state = max(self._links[self._whole], _START)
+        self._tail = [], state, self._lengths[state]
+
+    def predict(self, tail: Sequence[int] = (), forced: int = 0, most: int = 1) -> list[tuple[int, float]]:
+        """The `most` likeliest tokens behind the text and `tail`, each with its chance; empty: nothing matches.
+
+        `forced`: of the last tokens, those that could not be others: that they match says nothing.
+        """
+        state, length = self._behind(tail)
+        found = self._found(state, min(most, _CHOICES))
+        if not found or not length:
+            return []
+        level = self._level(max(1, length - forced))
+        tried = self._tried[level]
+        return [(token, right / tried) for token, right in zip(found, self._right[level], strict=False)]
+
+    def _behind(self, tail: Sequence[int]) -> tuple[int, int]:
+        """The state of the longest word that ends the text and `tail`, and that something followed; its length."""
+        known, state, length = self._tail
+        if len(known) > len(tail) or known != list(tail[: len(known)]):
+            state = max(self._links[self._whole], _START)
+            known, length = [], self._lengths[state]
+        for token in tail[len(known) :]:
+            while token not in self._next[state] and state != _START:
+                state = self._links[state]
+                length = self._lengths[state]
+            if token in self._next[state]:
+                state, length = self._next[state][token], length + 1
+            if not self._next[state] and state != _START:  # the end of the text
+                state = self._links[state]
+                length = self._lengths[state]
+        self._tail = list(tail), state, length
+        return state, length
+
+    def _found(self, state: int, most: int) -> list[int]:
+        """What followed the words of `state`, the latest first, then what followed shorter ones."""
+        found: dict[int, None] = {}
+        while state > _START and len(found) < most:
+            for token in reversed(self._next[state]):
+                found[token] = None
+            state = self._links[state]
+        return list(found)[:most]
+
+    def _learn(self, token: int) -> None:
+        state = self._links[self._whole]
+        if state <= _START:
+            return
+        level = self._level(self._lengths[state])
+        found = self._found(state, _CHOICES)
+        right = self._right[level]
+        self._right[level] = [_KEEP * each for each in right]
+        if token in found:
+            self._right[level][found.index(token)] += 1.0
+        self._tried[level] = _KEEP * self._tried[level] + 1.0
+
+    def _add(self, token: int) -> None:
+        follow, lengths, links = self._next, self._lengths, self._links
+        state, new = self._whole, len(lengths)
+        self._count += 1
+        lengths.append(self._count)
+        follow.append({})
+        links.append(_START)
+        while state >= 0 and token not in follow[state]:
+            follow[state][token] = new
+            state = links[state]
+        if state >= 0:
+            behind = follow[state][token]
+            if lengths[behind] == lengths[state] + 1:
+                links[new] = behind
+            else:  # only the shorter words of that state end here, too: they get one of their own
+                copy = len(lengths)
+                lengths.append(lengths[state] + 1)
+                follow.append(follow[behind].copy())
+                links.append(links[behind])
+                links[behind] = links[new] = copy
+                at = state
+                while at >= 0 and follow[at].get(token) == behind:
+                    follow[at][token] = copy
+                    at = links[at]
+            for _ in range(_FRESH):
+                if state <= _START:
+                    break
+                follow[state][token] = follow[state].pop(token)
+                state = links[state]
+        self._whole = new
+
+    def _level(self, length: int) -> int:
+        return min(length.bit_length(), len(_PRIOR)) - 1
