@@ -15,13 +15,15 @@ from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 class RemoteLane:
     """A connection for one session of a verifier. See `specpair.drafters.run.ports.Lane`."""
 
-    def __init__(self, client: VerifierClient, session_id: str, bounds: ResponseBounds) -> None:
-        """`bounds`: of the text, which responses are checked by."""
-        self._client, self._session_id, self._bounds = client, session_id, bounds
+    def __init__(self, client: VerifierClient, session_id: str, bounds: ResponseBounds, *, trees: bool = False) -> None:
+        """`bounds`: of the text, which responses are checked by.
+        `trees`: whether the verifier takes trees; else of each its likeliest chain is sent.
+        """
+        self._client, self._session_id, self._bounds, self._trees = client, session_id, bounds, trees
         self._aborted = False
 
     def another(self) -> "RemoteLane":
-        return RemoteLane(self._client.another(), self._session_id, self._bounds)
+        return RemoteLane(self._client.another(), self._session_id, self._bounds, trees=self._trees)
 
     def connect(self) -> None:
         with suppress(DrafterError):  # the first request raises the same error
@@ -29,7 +31,7 @@ class RemoteLane:
 
     def verify(self, draft: Draft, policy: RejectionPolicy = UNSAID) -> VerifyResponse:
         """Raises BadReply, and what the client raises."""
-        response = self._client.verify(self._session_id, draft, policy)
+        response = self._client.verify(self._session_id, draft if self._trees else draft.likeliest(), policy)
         self._bounds.check("/verify", draft.position, response.tokens)
         self._bounds.details("/verify", response.tokens, response)
         return response

@@ -96,6 +96,10 @@ def read_verify(where: str, content: bytes, position: int, drafts: int) -> Verif
     ):
         if value > most:
             raise broken_promise(where, f"{name} is {value}, not 0 to {most}")
+    if response.accepted_path is not None and len(response.accepted_path) != response.accepted:
+        raise broken_promise(
+            where, f"accepted_path has not as many indices as accepted_prefix_len, {response.accepted}"
+        )
     return response
 
 

@@ -165,6 +165,14 @@ class VerifyRequest(Message):
     draft_tokens: Annotated[
         TokenIds, Field(description="All draft tokens from `position` on; empty: one step of plain decoding.")
     ]
+    draft_parents: Annotated[
+        TokenIds | None,
+        Field(
+            description="For a draft that is a tree: for each draft token, how many tokens before it in `draft_tokens` "
+            "the one stands that it follows; for one that follows the text, one more than there are before it. Of "
+            "those that follow the same token, the likeliest comes first. Default: 1 for each, a chain."
+        ),
+    ] = None
     draft_probs: Annotated[
         list[Annotated[dict[str, float], BeforeValidator(_first_wrong)]] | None,
         Field(
@@ -185,6 +193,7 @@ class VerifyRequest(Message):
         return cls(
             position=draft.position,
             draft_tokens=draft.ids,
+            draft_parents=None if draft.is_chain else draft.parents,
             draft_probs=probs or None,
             next_in_ms=policy.next_in and round(1e3 * policy.next_in, 1),
             self_continue=policy.self_continue,

@@ -68,6 +68,13 @@ class VerifyResponse(TimedResponse):
     accepted: Annotated[
         Count, Field(alias="accepted_prefix_len", description="Leading draft tokens that equal committed tokens.")
     ]
+    accepted_path: Annotated[
+        list[Count] | None,
+        Field(
+            fail_fast=True,
+            description="Of a draft that is a tree: indices in `draft_tokens` of those that equal committed tokens.",
+        ),
+    ] = None
     judged: Annotated[Count, Field(description="Draft tokens that the model ran for this response.")]
     unjudged: Annotated[
         Count,

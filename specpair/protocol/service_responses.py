@@ -98,6 +98,20 @@ class ModelInfo(Response):
         list[Milliseconds],
         Field(fail_fast=True, description="Milliseconds of a pass over 1, 2, … tokens, measured at start."),
     ]
+    trees: Annotated[
+        bool,
+        Field(
+            description="Whether drafts that are trees are judged as such; each of their tokens costs what a further "
+            "token of a pass does (`pass_ms`). Otherwise of each its chain of likeliest tokens is judged."
+        ),
+    ] = False
+    max_tree_leaves: Annotated[
+        Count | None,
+        Field(description="Most tokens of a tree that none follows; the rest is left out. Null: any number."),
+    ] = None
+    max_tree_nodes: Annotated[
+        Count | None, Field(description="Most tokens of a tree; the rest is left out. Null: as many as of a chain.")
+    ] = None
     strategies: Annotated[list[Name], Field(fail_fast=True, description="The rules for accepting draft tokens.")]
     refused: Annotated[
         dict[str, str],

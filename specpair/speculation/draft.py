@@ -1,6 +1,6 @@
 """A draft: what a drafter proposes as the continuation of a text, as a value, on both ends."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Self
@@ -65,15 +65,60 @@ class Draft:
         """The position behind the last token of a chain."""
         return self.position + len(self.tokens)
 
+    @property
+    def is_chain(self) -> bool:
+        """Whether each token follows the one before it."""
+        return all(each.parent == 1 for each in self.tokens)
+
+    @property
+    def parents(self) -> list[int]:
+        """For each token, how many tokens before it its parent stands."""
+        return [each.parent for each in self.tokens]
+
+    def with_parents(self, parents: Sequence[int]) -> Self:
+        """A tree of the same tokens. `parents`: as in `parents`, one for each."""
+        tokens = zip(self.tokens, parents, strict=True)
+        return type(self)(self.position, tuple(each._replace(parent=parent) for each, parent in tokens))
+
     def first(self, most: int | None) -> Self:
         """The draft without the tokens behind the first `most`; None: with all."""
         return (
             self if most is None or most >= len(self.tokens) else type(self)(self.position, self.tokens[: max(0, most)])
         )
 
+    def within(self, depth: int) -> Self:
+        """The draft without the tokens that have `depth` others, or more, on their way from the text."""
+        if self.is_chain:
+            return self.first(depth)
+        depths: list[int] = []
+        for index, each in enumerate(self.tokens):
+            depths.append(1 if each.parent > index else depths[index - each.parent] + 1)
+        return self._behind(-1, self.position, [at for at, found in enumerate(depths) if found <= depth])
+
+    def with_leaves(self, most: int | None) -> Self:
+        """The draft without the tokens behind those that have at most so many leaves among them; None: with all."""
+        followed, leaves = {-1}, 0
+        for index, each in enumerate(self.tokens):
+            parent = index - each.parent
+            leaves += parent in followed  # else it stands in place of its parent, which was a leaf
+            followed.add(parent)
+            if most is not None and leaves > most:
+                return self.first(index)
+        return self
+
+    def likeliest(self) -> Self:
+        """Of a tree the chain of those tokens that each stand first among the ones that follow the same token."""
+        if self.is_chain:
+            return self
+        path: list[int] = []
+        for index, each in enumerate(self.tokens):
+            if index - each.parent == (path[-1] if path else -1):
+                path.append(index)
+        return self._behind(-1, self.position, path)
+
     def accepted(self, committed: Sequence[int]) -> int:
         """How many draft tokens equal committed ones. `committed`: the text from `position` on."""
-        return len(self._path(committed))
+        return len(self.path(committed))
 
     def fresh(self, committed: Sequence[int]) -> Self | None:
         """What goes beyond the `committed` tokens, the text from `position` on; None where the text took another way.
@@ -82,21 +127,14 @@ class Draft:
         """
         if not committed:
             return self
-        path = self._path(committed)
+        path = self.path(committed)
         if len(path) < len(committed):
             return None
         at = path[-1] if path else -1
         behind = self.tokens[at + 1 :]
         if all(each.parent == 1 for each in behind):  # a chain
             return type(self)(self.position + len(committed), behind)
-        rest: list[DraftToken] = []
-        kept = {at: -1}  # indices in the rest, by index in this draft; -1: the root of what is kept
-        for index in range(at + 1, len(self.tokens)):
-            parent = kept.get(index - self.tokens[index].parent)
-            if parent is not None:
-                kept[index] = len(rest)
-                rest.append(self.tokens[index]._replace(parent=len(rest) - parent))
-        return type(self)(self.position + len(committed), tuple(rest))
+        return self._behind(at, self.position + len(committed), range(at + 1, len(self.tokens)))
 
     def contains(self, other: Self) -> bool:
         """Whether each token of `other`, a draft at the same position, is in this one, behind the same tokens."""
@@ -108,8 +146,8 @@ class Draft:
             found[index] = child
         return True
 
-    def _path(self, committed: Sequence[int]) -> list[int]:
-        """Indices of the draft tokens that equal the first `committed` ones."""
+    def path(self, committed: Sequence[int]) -> list[int]:
+        """Indices of the draft tokens that equal the first `committed` ones, the text from `position` on."""
         path: list[int] = []
         for token in committed:
             child = self._child(path[-1] if path else -1, token)
@@ -117,6 +155,18 @@ class Draft:
                 break
             path.append(child)
         return path
+
+    def _behind(self, root: int, position: int, indices: Iterable[int]) -> Self:
+        """A draft at `position` of those of the tokens with these `indices` that follow the one at index `root` (-1:
+        the text), by way of others of them only."""
+        rest: list[DraftToken] = []
+        kept = {root: -1}  # indices in the rest, by index in this draft
+        for index in indices:
+            parent = kept.get(index - self.tokens[index].parent)
+            if parent is not None:
+                kept[index] = len(rest)
+                rest.append(self.tokens[index]._replace(parent=len(rest) - parent))
+        return type(self)(position, tuple(rest))
 
     def _child(self, parent: int, token: int) -> int | None:
         """Index of the draft token with this id that follows the one at index `parent`."""

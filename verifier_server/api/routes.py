@@ -162,6 +162,7 @@ def _verified(answer: Answer) -> responses.VerifyResponse:
     return responses.VerifyResponse(
         position=answer.position,
         accepted=answer.accepted,
+        accepted_path=answer.path,
         judged=answer.judged,
         unjudged=answer.unjudged,
         tokens=answer.tokens,

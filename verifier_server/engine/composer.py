@@ -84,7 +84,8 @@ class BatchPlan:
             feed = feed[: min(most, judged_from)]
             judged_from = len(feed)
         if feed:
-            self.batch.append(Entry(slot.number, slot.held, feed, judged_from))
+            parents = part.fresh.parents if judged_from < len(feed) and not part.fresh.is_chain else ()
+            self.batch.append(Entry(slot.number, slot.held, feed, judged_from, parents))
             self.parts.append(part)
             self.room -= len(feed)
         return len(feed)
@@ -144,7 +145,7 @@ class Composer:
         shared = self._shared()
         for sequence in self._after_turns(waiting):
             run, requests = sequence.choose(self._max_drafts)
-            part = BatchItem(sequence, run, requests, run.fresh.first(self._allowed(sequence, shared)))
+            part = BatchItem(sequence, run, requests, self._judged_now(run.fresh, sequence, shared))
             (verifies if self._slots.unread(sequence.session) == 0 else prompts).append(part)
         if prompts and self._left_out >= _PATIENCE:
             self._add_prompts(plan, prompts, shared)
@@ -231,6 +232,14 @@ class Composer:
         """Whether more than one session waits, or may send its next request while a pass runs."""
         active = (each for each in self._queue.active if each.requests or each.session.finish_reason is None)
         return len(list(islice(active, 2))) > 1
+
+    def _judged_now(self, fresh: Draft, sequence: SequenceState, shared: bool) -> Draft:
+        """What of the new draft tokens of `sequence` the next pass may judge. A tree is cut from its end, as a chain
+        is: each token stands behind the one that it follows. Each takes a place in the slot, also at one position."""
+        backend, allowed = self._backend, self._allowed(sequence, shared)
+        room = backend.context_length - len(sequence.session.tokens)
+        fresh = fresh.first(room if allowed is None else min(allowed, room))
+        return fresh if fresh.is_chain else fresh.with_leaves(backend.max_leaves).first(backend.max_nodes)
 
     def _allowed(self, sequence: SequenceState, shared: bool) -> int | None:
         """How many draft tokens of `sequence` the next pass may judge; None: all."""

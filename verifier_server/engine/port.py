@@ -35,6 +35,9 @@ class EngineInfo:
     threads: int  # CPU threads that a pass keeps busy; 0: it runs on other devices
     chat_template: str | None
     devices: int = 1  # that share the model
+    takes_trees: bool = False  # whether it judges drafts that are trees as such, and not their likeliest chains
+    max_leaves: int | None = None  # of a tree, at most; None: any number
+    max_nodes: int | None = None  # of a tree, at most; None: any number
     strategies: Sequence[Strategy] = tuple(Strategy)  # by which it judges
     proposer: str | None = None  # what proposes tokens in the engine itself, for texts in mode fused; None: nothing
     lacks: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # options of texts, and why not
@@ -43,7 +46,7 @@ class EngineInfo:
     def of(cls, backend: Backend, max_drafts: int) -> "EngineInfo":
         """Of an engine that has logits."""
         same = ["name", "model_name", "vocabulary", "slots", "context_length", "kv_bytes", "threads", "chat_template"]
-        same.append("devices")
+        same += ["devices", "takes_trees", "max_leaves", "max_nodes"]
         return cls(max_drafts=max_drafts, **{name: getattr(backend, name) for name in same})
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from specpair.fairness import FairTurns, share_of_one_client
 from specpair.protocol.errors import OverlapRefused, SpecPairError, UnknownSession
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
-from specpair.speculation.draft import Draft
+from specpair.speculation.draft import Draft, children
 from verifier_server.engine.arrivals import SILENCE
 from verifier_server.engine.draft_credit import ClientCredit
 from verifier_server.engine.requests import Answer, Request
@@ -28,8 +28,9 @@ class Overload(NamedTuple):
 class Queue:
     """Known sessions and their waiting requests. Times in seconds."""
 
-    def __init__(self, max_drafts: int, max_queue: int) -> None:
-        self._max_drafts, self._max_queue = max_drafts, max_queue
+    def __init__(self, max_drafts: int, max_queue: int, *, trees: bool = False) -> None:
+        """`trees`: whether drafts that are trees are judged as such; else of each its likeliest chain is."""
+        self._max_drafts, self._max_queue, self._trees = max_drafts, max_queue, trees
         self._most_of_client = share_of_one_client(max_queue)
         self._sequences: dict[Session, SequenceState] = {}
         # Those that `active` describes, the longest silent first. They are few: no pass looks at all known sessions.
@@ -151,7 +152,7 @@ class Queue:
                 self._remove(sequence, [request])
                 continue
             try:
-                waits = request is not ran and request.compare(self._max_drafts, first=request is sequence.requests[0])
+                waits = request is not ran and self._compare(request, first=request is sequence.requests[0])
             except SpecPairError as error:
                 self.fail(sequence, [request], error)
                 continue
@@ -202,11 +203,14 @@ class Queue:
         others = [other for other in sequence.requests if not other.cancelled and other.draft != request.draft]
         # One submitted before the last pass ended overlaps, too: by chance it is handled before or after that pass.
         overlaps = others or request.submitted < sequence.judged_at
-        if overlaps and request.compare(self._max_drafts, first=False):
+        if overlaps and self._compare(request, first=False):
             raise OverlapRefused(
                 f"another verify of session {request.session.id} is under way: with the strategy "
                 f"{request.session.strategy} the text would depend on timing: send one at a time"
             )
+
+    def _compare(self, request: Request, first: bool) -> bool:
+        return request.compare(self._max_drafts, first, self._trees)
 
     def _answer(self, sequence: SequenceState, request: Request, now: float, judged: int | None) -> None:
         answer = request.answer(now, judged)
@@ -235,7 +239,8 @@ class Queue:
 
 def _expect_next(sequence: SequenceState, request: Request, answer: Answer, now: float) -> None:
     """Tell the arrival estimator what an answered request means for the session's next one."""
-    rejected = answer.accepted < len(request.draft)
+    drafts, path = request.draft.tokens, request.draft.path(answer.tokens)[: answer.accepted]
+    rejected = bool(children(drafts)[path[-1] + 1 if path else 0])  # all drafts behind the last accepted one
     if rejected and not (answer.judged or answer.unjudged):
         sequence.arrivals.overtaken()
     elif rejected or not len(request.draft) or request.policy.next_in is None:

@@ -34,6 +34,7 @@ class Answer:
     forward: float  # seconds of the passes that ran this request itself; 0 if there was none
     sessions: int = 0  # how many sessions shared the last of these passes
     unjudged: int = 0  # new draft tokens at the end of the draft that the draft credit did not cover
+    path: list[int] | None = None  # of a tree, the indices of those `accepted`; None: the draft was a chain
 
     @property
     def round(self) -> Round | None:
@@ -77,8 +78,10 @@ class Request:
         """How many tokens the client knows to be committed."""
         return self.draft.position
 
-    def compare(self, max_drafts: int, first: bool) -> bool:
+    def compare(self, max_drafts: int, first: bool, trees: bool = True) -> bool:
         """Compare the draft with the committed tokens; returns False if these answer it without a pass.
+
+        `trees`: whether what is left of a tree can be judged; else its likeliest chain is.
 
         `fresh` may stay longer than `max_drafts` while the request is not the `first` of its session: earlier requests
         may commit part of it. Raises TooManyDrafts, PositionInsidePrompt, PositionBeyondCommitted.
@@ -88,9 +91,11 @@ class Request:
         fresh = fresh_draft(session.tokens, session.prompt_len, finished, self.draft)
         if fresh is None or (not session.strategy.extends and self.position < len(session.tokens)):
             return False
+        if not trees:
+            fresh = fresh.likeliest()
         if len(fresh) <= max_drafts:
             # The last position before the limit always gets a bonus or recovered token: no draft token is needed there.
-            fresh = fresh.first(session.limit - len(session.tokens) - 1)
+            fresh = fresh.within(session.limit - len(session.tokens) - 1)
         elif first:
             check_number(len(fresh), max_drafts)
         self.fresh = fresh
@@ -104,11 +109,13 @@ class Request:
         """
         session, ran = self.session, judged is not None
         tokens = session.tokens[self.position :]
+        path = [] if session.strategy is Strategy.GREEDY else self.draft.path(tokens)
         return Answer(
             position=self.position,
             tokens=tokens,
             details=session.details_of(self.position),
-            accepted=0 if session.strategy is Strategy.GREEDY else self.draft.accepted(tokens),
+            accepted=len(path),
+            path=None if self.draft.is_chain else path,
             judged=judged or 0,
             total_tokens=len(session.tokens),
             finish_reason=session.finish_reason,

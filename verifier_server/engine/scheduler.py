@@ -12,7 +12,7 @@ committed token on. Nothing here waits, reads a clock or runs the model, so the 
 import logging
 from collections.abc import Sequence
 
-from specpair.engines.backend import Backend, Rows
+from specpair.engines.backend import Backend, Entry, Rows
 from specpair.engines.errors import BackendError, EngineFailure
 from specpair.fairness import retry_after
 from specpair.protocol.errors import EngineError, InvalidRequest, Overloaded, SpecPairError
@@ -71,7 +71,7 @@ class Scheduler:
         self._observer = observer
         self._batching_window = batching_window
         self._pass_time = PassTime(pass_times)
-        self._queue = Queue(self.max_drafts, max_queue)
+        self._queue = Queue(self.max_drafts, max_queue, trees=backend.takes_trees)
         self.slots = SlotPool(backend, most_kept, one_scope=one_scope)
         self._composer = Composer(
             backend, self.slots, self._queue, self._pass_time, prefill_chunk, self.max_drafts, price(pass_times)
@@ -137,7 +137,7 @@ class Scheduler:
         `brought[i]`: rows of logits, or of top logits, for `plan.batch[i]`. The pass ran from `began` to `ended`.
         """
         self._running = None
-        for part, rows in zip(plan.parts, brought, strict=True):
+        for part, entry, rows in zip(plan.parts, plan.batch, brought, strict=True):
             session = part.sequence.session
             if session.gone:
                 self.slots.fed(session)
@@ -155,7 +155,7 @@ class Scheduler:
             try:
                 if self.backend.has_overflowed(self.slots[session].number):
                     raise EngineFailure("NaN or infinity in a forward pass")
-                self._commit(part, rows, began, ended)
+                self._commit(part, entry, rows, began, ended)
             except (ValueError, BackendError, InvalidRequest) as error:  # a bad row, or one that cannot be fetched, or
                 # a grammar that cannot be followed any further: others are intact
                 self._fail_parts([part], error)
@@ -230,19 +230,23 @@ class Scheduler:
             )
         return self.wake_at is not None
 
-    def _commit(self, part: BatchItem, rows: Rows, began: float, ended: float) -> None:
+    def _commit(self, part: BatchItem, entry: Entry, rows: Rows, began: float, ended: float) -> None:
         sequence, session, ends = part.sequence, part.sequence.session, self.backend.vocabulary.ends
         rule, position = session.rule, len(session.tokens)
         judged: Sequence[Row] | Logits = rows
         if session.processors is not None:
             session.processors.commit(session.tokens)
-            judged = ProcessedRows(session.processors, rows, part.fresh.ids)
+            judged = ProcessedRows(session.processors, rows, part.fresh.ids, entry.parents)
         rulings = judge(part.fresh.tokens, judged, rule, position, ends)
         tokens, accepted = [ruling.token for ruling in rulings], [ruling.accepted for ruling in rulings]
+        if entry.parents:
+            path = [each.draft for each in rulings if each.accepted and each.draft is not None]
+            self.slots.keep(session, [entry.trunk + each for each in path])
         explained, likeliest = session.spec.told
-        rated = zip(rows, tokens, strict=False)
+        rejected = rulings[-1].draft is not None
+        rated = [(rows[each.row], each.token) for each in rulings]
         details = TokenDetails(
-            marks_of(accepted, len(part.fresh)) if part.run is not None else [SELF_CONTINUED],
+            marks_of(accepted, len(part.fresh), rejected) if part.run is not None else [SELF_CONTINUED],
             [*explain(rule, rulings, part.fresh.tokens, judged, position)] if explained else None,
             None if likeliest is None else [token_logprobs(*each, likeliest) for each in rated],
         )

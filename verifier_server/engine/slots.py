@@ -5,7 +5,7 @@ prefixes with kept texts, and with each other, within their `Session.scope`.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Set
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from specpair.engines.backend import Backend
@@ -183,6 +183,11 @@ class SlotPool:
         """Note that a pass fed tokens to the slot of `session`."""
         slot = self._slots[session]
         slot.held = self._backend.length(slot.number)
+
+    def keep(self, session: Session, path: Sequence[int]) -> None:
+        """Keep what was accepted of the tree that a pass fed to the slot of `session`. `path`: as in `Backend.keep`."""
+        self._backend.keep(self._slots[session].number, path)
+        self.fed(session)
 
     def roll_back(self, session: Session) -> None:
         """Forget the draft tokens in the slot of `session` that were rejected. Frees the slot if the engine cannot."""

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from starlette.types import Receive
 
-from specpair.protocol import messages, sent_distributions
+from specpair.protocol import draft_parents, messages, sent_distributions
 from specpair.protocol.errors import InvalidRequest, SelfContinueRefused, SpecPairError
 from specpair.speculation.acceptance.draft_probs import Weights
 from specpair.speculation.draft import Draft
@@ -91,11 +91,10 @@ def _engine_request(engine: TokenEngine, request: messages.VerifyRequest, sessio
             "self_continue: the session was opened without; ask for it in the prefill", param="self_continue"
         )
     position = session.cursor if request.position is None else request.position
-    return Request(
-        session,
-        Draft.chain(position, request.draft_tokens, _probs(engine, request, session)),
-        policy=request.policy,
-    )
+    draft = Draft.chain(position, request.draft_tokens, _probs(engine, request, session))
+    if request.draft_parents is not None:
+        draft = draft.with_parents(draft_parents.read(request.draft_parents, request.draft_tokens, session.strategy))
+    return Request(session, draft, policy=request.policy)
 
 
 def _probs(engine: TokenEngine, request: messages.VerifyRequest, session: Session) -> list[Weights]:

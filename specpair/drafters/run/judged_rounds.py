@@ -33,6 +33,9 @@ class JudgedRounds:
             if fits:  # the verifier judges all that is fresh, unless its pass is full
                 fresh, request = min(fits, key=lambda fit: len(fit[0]))
                 self._judged.add(request)
-                yield JudgedRound(judged, accepted, fresh.tokens[:judged], request)
+                of_it = fresh.first(judged)
+                path = of_it.path(text[at : at + accepted])
+                known = len(path) == accepted  # else the verifier judged it as a chain
+                yield JudgedRound.of(of_it, path, request) if known else JudgedRound(judged, accepted, (), request)
             else:  # its response was lost, for example
                 yield JudgedRound(judged, accepted)

@@ -51,10 +51,15 @@ def propose(row: Row, sampling: Sampling) -> Weights:
     return {token: float(f"{weight:.{_DIGITS}g}") for token, weight in sorted(pairs) if weight >= _LEAST}
 
 
-def drawn_from(weights: Weights, seed: int, position: int) -> int:
-    """The draft token for absolute `position`, drawn from `weights`."""
-    u = gumbel.uniform(gumbel.row_key(seed, position, Purpose.DRAFT))
+def drawn_from(weights: Weights, seed: int, position: int, number: int = 0) -> int:
+    """The draft token for absolute `position`, drawn from `weights`; of several there, the one with this `number`."""
+    u = gumbel.uniform(gumbel.row_key(seed, position, Purpose.DRAFT), number)
     return list(weights)[draw(np.fromiter(weights.values(), np.float64), u)]
+
+
+def without(weights: Weights, token: int) -> Weights:
+    """What the next draft token for the same position is drawn from, once `token` was; empty: there is no other."""
+    return normalised({each: weight for each, weight in weights.items() if each != token})
 
 
 def _mass(row: Row, sampling: Sampling, top: float) -> float:

@@ -8,7 +8,7 @@ from specpair.speculation.acceptance import probabilistic
 from specpair.speculation.acceptance.draft_probs import normalised
 from specpair.speculation.acceptance.judge import Odds, Rule, Ruling
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.draft import DraftToken
+from specpair.speculation.draft import DraftToken, children
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.distribution import probabilities, reported_sampling
 from specpair.speculation.sampling.sampling import Logits, Row
@@ -55,7 +55,7 @@ def explain(
     position: int,
 ) -> list[Decision]:
     """The decisions behind `rulings`. All other arguments are those for which `judge` returned them."""
-    decisions = []
+    decisions, behind = [], children(drafts)
     for at, (token, accepted, odds, row, judged) in enumerate(rulings):
         if judged is None:
             decisions.append(Decision(token, _odds(rule, rows[row], token, token).token, None, None, None, None, "own"))
@@ -64,7 +64,8 @@ def explain(
         p, draft_p = odds or _odds(rule, rows[row], token, draft)
         q = None if probs is None else normalised(probs)[draft]
         verdict: Verdict = "accepted" if accepted else "rejected"
-        decisions.append(Decision(token, p, draft, draft_p, q, _drawn(rule, draft, position + at), verdict))
+        drawn = _drawn(rule, draft, position + at, behind[row].index(judged))
+        decisions.append(Decision(token, p, draft, draft_p, q, drawn, verdict))
     return decisions
 
 
@@ -73,10 +74,11 @@ def _odds(rule: Rule, row: Row, token: int, draft: int) -> Odds:
     return Odds(float(p[token]), float(p[draft]))
 
 
-def _drawn(rule: Rule, draft: int, position: int) -> float | None:
+def _drawn(rule: Rule, draft: int, position: int, number: int) -> float | None:
+    """`number`: of the draft token among those that follow the same one."""
     seed = rule.sampling.seed
     if rule.strategy is Strategy.PROBABILISTIC:
-        return probabilistic.coin(seed, position)
+        return probabilistic.coin(seed, position, number)
     if rule.strategy is Strategy.COUPLED and not rule.sampling.greedy:
         return gumbel.uniform(gumbel.row_key(seed, position), draft)
     return None

@@ -37,22 +37,25 @@ class Rule:
     sampling: Sampling
     threshold: float = 0.0  # strategy `threshold`: a draft token of greater target probability (0 to 1) is accepted
 
-    def weigh(self, row: Row, position: int, drafted: DraftToken) -> tuple[int, Odds | None]:
-        """The token at absolute `position` by a strategy that uses probabilities, and the odds.
+    def weigh(self, row: Row, position: int, drafted: Sequence[DraftToken]) -> tuple[int, Odds | None]:
+        """The token at absolute `position` by a strategy that uses probabilities, and its odds, beside those of the
+        draft token that it is, else of the first.
 
         `row`: the logits at `position`. A draft token without a distribution was chosen, which is q = 1. The odds are
         None where they explain nothing.
         """
-        draft = drafted.token
+        draft = drafted[0].token
         if self.strategy is Strategy.PROBABILISTIC:
             p = probabilities(row, self.sampling)
-            token = probabilistic.decide(p, draft, drafted.probs or {draft: 1.0}, self.sampling.seed, position)
+            drawn = [(each.token, each.probs or {each.token: 1.0}) for each in drafted]
+            token = probabilistic.decide(p, drawn, self.sampling.seed, position)
             if self.sampling.greedy:  # the probabilities are 0 and 1, which explain nothing
                 return token, None
         else:
             p = probabilities(row, reported_sampling(self.sampling))
             token = draft if p[draft] > self.threshold else choose(row, self.sampling, position)
-        return token, Odds(float(p[token]), float(p[draft]))
+        judged = token if any(each.token == token for each in drafted) else draft
+        return token, Odds(float(p[token]), float(p[judged]))
 
 
 def judge(
@@ -64,8 +67,9 @@ def judge(
 ) -> list[Ruling]:
     """The rulings from absolute `position` on: the accepted draft tokens, then a recovered or bonus token.
 
-    Where several draft tokens follow the same one, as in a tree, any of them may be accepted: the target's token does
-    not depend on them. A rule that weighs draft tokens judges the first of them only.
+    Where several draft tokens follow the same one, as in a tree, any of them may be accepted. By a drafter-invariant
+    strategy the target's token does not depend on them; `probabilistic` judges one after the other; `threshold`, which
+    would accept any that is likely enough, judges the first of them only.
     `rows`: len(drafts) + 1 rows of logits, each of shape (vocab,) or a TopLogits; row 0 follows the committed text, row
         i + 1 follows drafts[i]. Rows that follow a rejected draft token are ignored, because they continue a text that
         does not exist. Stops after an end token.
@@ -78,11 +82,11 @@ def judge(
     while True:
         row, here, tried, odds = rows[at + 1], position + len(rulings), behind[at + 1], None
         if weighs and tried:
-            token, odds = rule.weigh(row, here, drafts[tried[0]])
+            token, odds = rule.weigh(row, here, [drafts[each] for each in tried])
         else:
             token = choose(row, sampling, here)
         # Under any rule: if the token equals a draft token, what follows that one continues the text.
-        found = next((each for each in tried[: 1 if weighs else None] if drafts[each].token == token), None)
+        found = next((each for each in tried if drafts[each].token == token), None)
         accepted = accepts and found is not None
         judged = found if accepted else tried[0] if tried else None
         rulings.append(Ruling(token, accepted, odds, at + 1, judged))

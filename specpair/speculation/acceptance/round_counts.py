@@ -3,23 +3,35 @@
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from specpair.speculation.acceptance.token_source import TokenSource
-from specpair.speculation.draft import DraftSource, DraftToken
+from specpair.speculation.draft import Draft, DraftSource, DraftToken, children
 
 
 class JudgedRound(NamedTuple):
     """A round: how many draft tokens were judged, the first `accepted` of which were accepted.
 
-    `tokens`: the judged draft tokens; empty: not known.
+    `tokens`: the judged draft tokens; empty: not known. Of a tree, too, the accepted ones come first, and then the one
+        that a recovered token replaces.
     `request`: what they were sent with; None: not known.
+    `bonus`: whether no draft token is replaced, although some were not accepted, as in a tree.
     """
 
     judged: int
     accepted: int
     tokens: tuple[DraftToken, ...] = ()
     request: Hashable = None
+    bonus: bool = False
+
+    @classmethod
+    def of(cls, draft: Draft, path: Sequence[int], request: Hashable = None) -> Self:
+        """A round that judged a draft, of which the tokens with the indices in `path` were accepted."""
+        behind = children(draft.tokens)[path[-1] + 1 if path else 0]
+        first = [*path, *behind[:1]]
+        order = [*first, *(each for each in range(len(draft)) if each not in first)]
+        tokens = tuple(draft.tokens[each] for each in order)
+        return cls(len(draft), len(path), tokens, request, not behind and len(path) < len(draft))
 
 
 class JudgedDraft(NamedTuple):
@@ -40,7 +52,8 @@ def judged_drafts(sources: Sequence[TokenSource], rounds: Iterable[JudgedRound])
         tokens = [JudgedDraft(token, each.request) for token in each.tokens]
         known: list[JudgedDraft | None] = [*tokens] or [None] * each.judged
         judged += [(TokenSource.ACCEPTED, draft) for draft in known[: each.accepted]]
-        judged += [(TokenSource.RECOVERED, draft) for draft in known[each.accepted : each.accepted + 1]]
+        replaced = [] if each.bonus else known[each.accepted : each.accepted + 1]
+        judged += [(TokenSource.RECOVERED, draft) for draft in replaced]
     found, left = list[JudgedDraft | None](), iter(judged)
     for source in sources:
         was_judged = source in (TokenSource.ACCEPTED, TokenSource.RECOVERED)
@@ -65,7 +78,7 @@ class RoundCounts:
     accepted: int = 0  # of the judged draft tokens, those accepted
     drafts_judged: int = 0  # drafts of which the target judged at least one token
     longest_draft: int = 0  # the most draft tokens that the target judged in one round
-    accepted_per_position: list[int] = field(default_factory=list)  # accepted ones by their index in the judged part
+    accepted_per_position: list[int] = field(default_factory=list)  # accepted ones by how many came before in the round
     looked_up: int = 0  # of the judged draft tokens, those looked up, in the text or in the prediction
     looked_up_accepted: int = 0  # of these, those accepted
     prediction_accepted: int = 0  # draft tokens from the client's prediction that were accepted
@@ -74,7 +87,7 @@ class RoundCounts:
 
     def count(self, each: JudgedRound) -> None:
         """Count a round."""
-        judged, accepted, tokens, _ = each
+        judged, accepted, tokens = each[:3]
         looked_up = [token.source.looked_up for token in tokens]
         predicted = [token.source is DraftSource.PREDICTION for token in tokens]
         self.rounds += 1

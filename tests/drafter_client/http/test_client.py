@@ -16,9 +16,11 @@ from drafter_client.errors import (
     VerifierTimeout,
     VerifierUnreachable,
 )
+from drafter_client.generation.lane import RemoteLane
 from drafter_client.generation.resuming import released
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.responses import ResponseBounds
 from specpair.protocol.errors import (
     BadGateway,
     ModelLoading,
@@ -259,6 +261,19 @@ def test_a_verify_request_has_next_in_ms_and_self_continue_where_given() -> None
     assert second == {"position": 4, "draft_tokens": [], "next_in_ms": 12.3}
     assert third == {"position": 4, "draft_tokens": [6], "next_in_ms": 12.3, "self_continue": False}
     assert last == {"position": 4, "draft_tokens": [6], "self_continue": True}
+
+
+def test_a_tree_has_parents_and_goes_only_to_a_verifier_that_takes_trees() -> None:
+    client, transport, _ = _client(*[reply(200, body(verified([5], position=3)))] * 3)
+    tree = Draft.chain(3, [5, 6, 7, 8]).with_parents([1, 2, 2, 2])
+    client.verify("s", tree)
+    bounds = ResponseBounds(client.url, 258, 1000)
+    RemoteLane(client, "s", bounds, trees=True).verify(tree)
+    RemoteLane(client, "s", bounds).verify(tree)
+    first, second, third = transport.bodies
+    assert json.loads(first) == {"position": 3, "draft_tokens": [5, 6, 7, 8], "draft_parents": [1, 2, 2, 2]}
+    assert second == first
+    assert third == b'{"position":3,"draft_tokens":[5,7]}', "the chain of those that stand first"
 
 
 @pytest.mark.parametrize("page", [b"<html>hello</html>", b"", b"\xff\xfe", b"{", b"[" * 200_000], ids=range(5))

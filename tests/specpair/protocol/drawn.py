@@ -202,6 +202,7 @@ REQUESTS: dict[str, st.SearchStrategy[messages.Message]] = {
         messages.VerifyRequest,
         position=COUNTS,
         draft_tokens=IDS,
+        draft_parents=st.none() | IDS,
         draft_probs=st.none() | st.lists(st.dictionaries(COUNTS.map(str), SHARES, max_size=3), max_size=3),
         next_in_ms=st.none() | st.floats(0.0, 1e7),
         self_continue=st.none() | st.booleans(),

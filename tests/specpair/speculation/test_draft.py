@@ -42,6 +42,34 @@ def test_a_draft_contains_another_if_it_has_all_its_paths(one: Draft, other: Dra
     assert paths(one.first(most).tokens) == paths(one.tokens)[: most + 1] and one.first(None) is one
 
 
+@given(trees(), st.integers(-1, 5))
+def test_of_a_tree_what_is_within_a_depth(draft: Draft, depth: int) -> None:
+    kept = draft.within(depth)
+    assert paths(kept.tokens) == [path for path in paths(draft.tokens) if len(path) <= max(depth, 0)]
+    assert kept.position == draft.position
+
+
+@given(trees(), st.integers(0, 5))
+def test_of_a_tree_as_much_as_has_so_few_leaves(draft: Draft, most: int) -> None:
+    def leaves(some: Draft) -> int:
+        return len(some) - len({at - each.parent for at, each in enumerate(some)} - {-1})
+
+    kept = draft.with_leaves(most)
+    assert kept == draft.first(len(kept)) and leaves(kept) <= most
+    assert len(kept) == len(draft) or leaves(draft.first(len(kept) + 1)) == most + 1
+    assert draft.with_leaves(None) == draft
+
+
+@given(trees())
+def test_the_likeliest_chain_takes_the_first_of_those_that_follow_each(draft: Draft) -> None:
+    expected = list[int]()
+    while behind := [path for path in paths(draft.tokens) if path[:-1] == expected and path]:
+        expected = behind[0]
+    assert (draft.likeliest().ids, draft.likeliest().is_chain) == (expected, True)
+    assert draft.is_chain == (draft.likeliest() == draft)
+    assert draft.with_parents(draft.parents) == draft
+
+
 def test_a_chain_has_what_each_token_was_drawn_from() -> None:
     draft = Draft.chain(0, [1, 2], [{1: 1.0}, {2: 0.5, 3: 0.5}])
     assert [each.probs for each in draft] == [{1: 1.0}, {2: 0.5, 3: 0.5}]

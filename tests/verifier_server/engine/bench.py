@@ -112,13 +112,14 @@ class Bench:
         self,
         session: Session,
         position: int,
-        drafts: Sequence[int] = (),
+        drafts: Sequence[int] | Draft = (),
         until_end: bool = False,
         admitted: bool = False,
         proposals: Sequence[Weights] = (),
     ) -> Asked:
+        """`drafts`: the ids of a chain, or a draft."""
         results: list[Answer | SpecPairError] = []
-        draft = Draft.chain(position, drafts, proposals)
+        draft = drafts if isinstance(drafts, Draft) else Draft.chain(position, drafts, proposals)
         request = Request(session, draft, results.append, until_end, admitted=admitted)
         self.engine.submit(request)
         return Asked(request, results)
@@ -133,7 +134,7 @@ class Bench:
         raise AssertionError(f"not settled after {steps} steps")
 
     def verify(
-        self, session: Session, position: int, drafts: Sequence[int] = (), proposals: Sequence[Weights] = ()
+        self, session: Session, position: int, drafts: Sequence[int] | Draft = (), proposals: Sequence[Weights] = ()
     ) -> Answer:
         asked = self.ask(session, position, drafts, proposals=proposals)
         self.run(asked)

@@ -16,6 +16,7 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.engine.trees import random_tree
 from tests.verifier_server.engine.virtual import World
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.sequence_state import LEAD
@@ -64,12 +65,22 @@ class Client:
         if self.session.gone or self.world.now > 6.0:
             return
         kinds = ["right", "right", "wrong", "stale", "plain", "double", "too long", "cancel", "rest", "renew"]
+        kinds += ["tree", "tree", "stale tree", "repeated"]
         kind = self.chance.choice(kinds)
         at = self.known - self.session.prompt_len
         right = self.text[at : at + self.chance.randint(0, 9)]
         if kind == "stale":
             back = self.chance.randint(0, at)
             self.send(self.known - back, self.text[at - back :][: self.chance.randint(0, 12)])
+        elif kind == "stale tree":
+            back = self.chance.randint(0, at)
+            right = self.text[at - back :][: self.chance.randint(0, back + 6)]
+            self.send(self.known - back, random_tree(self.chance, self.known - back, right, 40, 8))
+        elif kind == "tree":
+            self.send(self.known, random_tree(self.chance, self.known, right, 40, 8))
+        elif kind == "repeated" and self.waiting:
+            again = self.chance.choice(self.waiting).draft
+            self.send(again.position, again.first(self.chance.choice([None, 4])))
         elif kind == "renew":
             self.renew()
         elif kind == "cancel" and self.waiting:
@@ -95,7 +106,7 @@ class Client:
         self.world.scheduler.replace(old, new)
         assert not [request for request in self.waiting if request.session is old and not request.cancelled]
 
-    def send(self, position: int, drafts: Sequence[int]) -> None:
+    def send(self, position: int, drafts: Sequence[int] | Draft) -> None:
         def done(result: Answer | SpecPairError) -> None:
             if request.cancelled:
                 return
@@ -107,9 +118,8 @@ class Client:
 
         next_in = self.chance.choice([None, None, 0.0, 0.01, 0.1])
         self_continue = self.chance.choice([None, True, False])
-        request = Request(
-            self.session, Draft.chain(position, drafts), done, policy=RejectionPolicy(self_continue, next_in)
-        )
+        draft = drafts if isinstance(drafts, Draft) else Draft.chain(position, drafts)
+        request = Request(self.session, draft, done, policy=RejectionPolicy(self_continue, next_in))
         self.waiting.append(request)
         try:
             self.world.scheduler.submit(request, self.world.now)
@@ -119,7 +129,11 @@ class Client:
     def check(self, request: Request, answer: Answer) -> None:
         at = request.position - request.session.prompt_len
         assert answer.tokens == self.text[at : answer.total_tokens - request.session.prompt_len]
-        assert answer.accepted == common_prefix(request.draft.ids, answer.tokens)
+        if request.draft.is_chain:
+            assert answer.accepted == common_prefix(request.draft.ids, answer.tokens) and answer.path is None
+        else:
+            assert answer.path is not None and answer.accepted == len(answer.path)
+            assert [request.draft.ids[each] for each in answer.path] == answer.tokens[: answer.accepted]
         assert answer.judged <= min(len(request.draft), 32)
         assert answer.tokens or answer.finish_reason
         assert answer.queue >= 0.0
@@ -139,6 +153,7 @@ def test_any_interleaving_gives_the_texts_of_plain_decoding(seed: int) -> None:
         can_copy=chance.random() < 0.7,
     )
     backend.even_width = chance.choice([None, 4, 63])
+    backend.takes_trees = chance.random() < 0.8
     backend.chance = chance if seed % 3 == 0 else None
     world = World(
         backend,

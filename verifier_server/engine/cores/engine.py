@@ -214,7 +214,10 @@ class CoreEngine:
         if sequence.requests:
             run, _ = sequence.choose(self.info.max_drafts)
             if run.fresh or free <= len(session.tokens):
-                return Wish(run.position, run.draft.ids, free), again
+                begun = session.tokens[run.position : run.fresh.position] if run.fresh else []
+                return Wish(
+                    run.position, run.draft.ids if run.draft.is_chain else [*begun, *run.fresh.ids], free
+                ), again
         return Wish(0, None, free, proposes), again
 
     def _salt(self, session: Session) -> str:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts, draft_sources
 from specpair.speculation.acceptance.token_source import TokenSource
-from specpair.speculation.draft import DraftSource, DraftToken
+from specpair.speculation.draft import Draft, DraftSource, DraftToken
 
 M, L, P = DraftSource.MODEL, DraftSource.LOOKUP, DraftSource.PREDICTION
 
@@ -61,3 +61,27 @@ def test_each_token_has_the_source_of_the_draft_token_at_its_place() -> None:
     assert draft_sources(sources, rounds) == [M, L, P, None, L, None, None, None, None]
     assert draft_sources([recovered, accepted], rounds) == [None, None], "they are of other rounds"
     assert draft_sources([accepted], []) == [None]
+
+
+def test_a_round_of_a_tree_counts_its_nodes_and_knows_which_were_accepted() -> None:
+    """Accepted: the second of two siblings, and one behind it."""
+    tree = Draft(
+        3, tuple(DraftToken(*each) for each in ((7, 1.0, M), (8, 1.0, L, None, 2), (9, 1.0, P), (5, 1.0, M, None, 2)))
+    )
+    ended, replaced = JudgedRound.of(tree, [1, 3]), JudgedRound.of(tree, [1])
+    assert [each.token for each in ended.tokens] == [8, 5, 7, 9] and ended.bonus
+    assert [each.token for each in replaced.tokens] == [8, 9, 7, 5] and not replaced.bonus
+    counts = RoundCounts()
+    for each in (ended, replaced):
+        counts.count(each)
+    assert (counts.drafted, counts.accepted, counts.accepted_per_position) == (8, 3, [2, 1])
+    assert (counts.looked_up_accepted, counts.prediction_rejected) == (2, 2)
+    accepted, recovered, bonus = TokenSource.ACCEPTED, TokenSource.RECOVERED, TokenSource.BONUS
+    sources = [accepted, accepted, bonus, accepted, recovered]
+    assert draft_sources(sources, [ended, replaced]) == [L, M, None, L, P]
+
+
+def test_a_round_of_a_chain_is_that_of_a_tree() -> None:
+    chain = Draft.chain(3, [5, 6, 7])
+    for accepted in range(4):
+        assert JudgedRound.of(chain, range(accepted)) == JudgedRound(3, accepted, chain.tokens)

@@ -103,7 +103,7 @@ def test_drafter_invariant_strategies() -> None:
 def test_residual_without_mass_gives_a_sample_of_the_target() -> None:
     """As where the two distributions are equal but for rounding."""
     p = np.array([0.0, 1.0])
-    assert {probabilistic.decide(p, 0, {0: 1e-300, 1: 1.0}, 3, position) for position in range(20)} == {1}
+    assert {probabilistic.decide(p, [(0, {0: 1e-300, 1: 1.0})], 3, position) for position in range(20)} == {1}
 
 
 def plain_threshold(drafts: list[int], rows: list[Logits], sampling: Sampling, threshold: float) -> list[int]:

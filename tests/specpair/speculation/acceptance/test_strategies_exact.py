@@ -65,7 +65,7 @@ def equality_first(row: Logits, sampling: Sampling, draft: int, weights: Weights
     """Mistake: a draft token equal to the target's draw is accepted, and only others take the coin."""
     if choose(row, sampling, at) == draft:
         return draft, True
-    token = decide(probabilities(row, sampling), draft, weights, sampling.seed, at)
+    token = decide(probabilities(row, sampling), [(draft, weights)], sampling.seed, at)
     return token, token == draft
 
 
@@ -186,4 +186,4 @@ def test_empty_residual_falls_back_to_the_target() -> None:
     seed = next(seed for seed in range(100_000) if coin(seed, 0) > 0.9999)
     p = np.array([0.5 - 1e-4, 0.5 - 1e-4, 0.0])
     assert coin(seed, 0) * 0.5 > p[0]
-    assert decide(p, 0, {0: 0.5, 1: 0.5}, seed, 0) in (0, 1)
+    assert decide(p, [(0, {0: 0.5, 1: 0.5})], seed, 0) in (0, 1)

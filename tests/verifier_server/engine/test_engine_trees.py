@@ -1,0 +1,196 @@
+"""Trees in the engine: the text is that of plain decoding, the slot holds it, and each node is judged once."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.scripted import END, Script, ScriptedBackend
+from specpair.grammar.compiling import Grammars
+from specpair.protocol.errors import TooManyDrafts
+from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
+from specpair.speculation.draft import Draft, DraftToken
+from specpair.speculation.sampling.sampling import Sampling
+from tests.examples import examples
+from tests.specpair.speculation import processed
+from tests.verifier_server.engine.bench import Asked, Bench, plain
+from tests.verifier_server.engine.trees import random_tree
+from verifier_server.sessions import Session
+
+SCRIPT = Script(seed=4, support=30, sharpness=1.5)
+MODEL = ScriptedBackend(SCRIPT)
+PROMPT = [256, 9, 9, 2]
+SAMPLINGS = {"argmax": Sampling(), "sampled": Sampling(5, 1.0), "filtered": Sampling(6, 1.2, 5, 0.9)}
+SETTINGS = pytest.mark.parametrize("sampling", [*SAMPLINGS.values(), *processed.SETTINGS.values()], ids=str)
+
+
+def tree_of(*tokens: tuple[int, int]) -> Draft:
+    """A draft behind the prompt and the first token, of ids and distances to their parents."""
+    return Draft(len(PROMPT) + 1, tuple(DraftToken(token, parent=parent) for token, parent in tokens))
+
+
+def drafted(bench: Bench, session: Session, right: list[int], seed: int, ids: int = 30) -> list[int]:
+    """The whole text, in rounds of random trees, some of which are stale."""
+    chance = random.Random(seed)
+    while session.finish_reason is None:
+        at = len(session.tokens) - session.prompt_len
+        back = chance.choice([0, 0, 0, chance.randint(0, at)])
+        some = right[at - back : at + chance.randint(0, 6)]
+        draft = random_tree(chance, len(session.tokens) - back, some, ids)
+        answer = bench.verify(session, draft.position, draft)
+        assert answer.accepted == draft.accepted(answer.tokens) and answer.judged <= len(draft)
+        if (number := bench.slot(session)) is not None:
+            held = bench.scheduler.slots[session].held
+            assert bench.backend.held[number][:held] == session.tokens[:held]
+            assert held == len(session.tokens) - session.pending
+    return session.tokens[session.prompt_len :]
+
+
+@SETTINGS
+@examples(8)
+@given(seed=st.integers(0, 2**32 - 1), top_logits=st.booleans(), rollback=st.sampled_from([None, 0]))
+def test_trees_do_not_change_the_text(sampling: Sampling, seed: int, top_logits: bool, rollback: int | None) -> None:
+    backend = ScriptedBackend(SCRIPT, slots=1, has_top_logits=top_logits, max_rollback=rollback)
+    bench, text = Bench(backend=backend), processed.plain(MODEL.logits_after, PROMPT, 30, sampling)
+    assert drafted(bench, bench.open(PROMPT, max_tokens=30, sampling=sampling), text, seed) == text
+
+
+@pytest.mark.parametrize("strategy", [Strategy.DETERMINISTIC, Strategy.GREEDY])
+def test_strategies_that_take_the_argmax_do_so_with_trees(strategy: Strategy) -> None:
+    sampling = Sampling(3, 1.0)
+    bench, text = Bench(SCRIPT), plain(SCRIPT, PROMPT, 30, effective_sampling(strategy, sampling))
+    session = bench.open(PROMPT, max_tokens=30, sampling=sampling, strategy=strategy)
+    chance = random.Random(1)
+    while session.finish_reason is None:
+        at = len(session.tokens) - session.prompt_len
+        draft = random_tree(chance, len(session.tokens), text[at : at + 4], 30)
+        answer = bench.verify(session, draft.position, draft)
+        assert answer.accepted == (0 if strategy is Strategy.GREEDY else draft.accepted(answer.tokens))
+    assert session.tokens[len(PROMPT) :] == text
+
+
+@examples(10)
+@given(seed=st.integers(0, 2**32 - 1), temperature=st.sampled_from([0.0, 1.0]))
+def test_trees_in_a_text_with_a_grammar(seed: int, temperature: float) -> None:
+    script = Script(seed=4, sharpness=1.5, end_bias=0.0)
+    sampling = Sampling(7, temperature, regex="(one|two|three)[0-9]{2,5} end")
+
+    def opened(bench: Bench) -> Session:
+        return bench.open(PROMPT, sampling=sampling, grammars=Grammars(bench.backend.vocabulary))
+
+    alone, bench = Bench(script), Bench(script)
+    text = alone.decode(opened(alone))
+    assert text[-1] == END and drafted(bench, opened(bench), text, seed, 256) == text
+
+
+def test_the_answer_says_which_path_was_accepted() -> None:
+    bench = Bench(SCRIPT)
+    session = bench.open(PROMPT, explain=True, logprobs=1)
+    first, second, third = plain(SCRIPT, PROMPT, 4)[1:]
+    bench.prefill(session)
+    wrong = [each for each in range(30) if each not in (first, second, third)]
+    draft = tree_of((wrong[0], 1), (first, 2), (wrong[1], 2), (second, 2), (wrong[2], 3), (wrong[3], 2))
+    answer = bench.verify(session, 5, draft)
+    assert (answer.tokens, answer.accepted, answer.path, answer.judged) == ([first, second, third], 2, [1, 3], 6)
+    assert answer.details.sources == ["a", "a", "rxxx"], "one rejected in its place, three elsewhere"
+    assert answer.details.decisions is not None and answer.details.logprobs is not None
+    verdicts = [(each.token, each.draft, each.verdict) for each in answer.details.decisions if each]
+    assert verdicts == [(first, first, "accepted"), (second, second, "accepted"), (third, wrong[3], "rejected")]
+    assert [each.token for each in answer.details.logprobs if each] == answer.tokens
+    assert (session.drafted, session.accepted) == (6, 2)
+    again = bench.verify(session, 5, draft)
+    assert (again.tokens, again.path, again.judged) == (answer.tokens, [1, 3], 0), "a retry costs no pass"
+    behind = bench.verify(session, 5, tree_of((first, 1)))
+    assert behind.path is None, "a chain"
+
+
+def test_a_bonus_token_follows_a_path_to_a_leaf() -> None:
+    bench, (_, first, second) = Bench(SCRIPT), plain(SCRIPT, PROMPT, 3)
+    session = bench.open(PROMPT)
+    bench.prefill(session)
+    answer = bench.verify(session, 5, tree_of(((first + 1) % 30, 1), (first, 2)))
+    assert (answer.tokens, answer.path, answer.details.sources) == ([first, second], [1], ["a", "bx"])
+
+
+def test_an_engine_without_trees_judges_the_chain_of_first_children() -> None:
+    backend = ScriptedBackend(SCRIPT)
+    backend.takes_trees = False
+    bench, (_, first, second, third) = Bench(backend=backend), plain(SCRIPT, PROMPT, 4)
+    session = bench.open(PROMPT)
+    bench.prefill(session)
+    wrong = next(each for each in range(30) if each not in (first, second))
+    answer = bench.verify(session, 5, tree_of((first, 1), (wrong, 2), (second, 2), (wrong, 3)))
+    assert (answer.tokens, answer.path, answer.judged) == ([first, second, third], [0, 2], 2)
+
+
+def test_a_tree_is_cut_where_the_slot_has_no_more_room() -> None:
+    """Each node takes a place in the slot, those at the same position, too."""
+    bench, text = Bench(SCRIPT, context=16), plain(SCRIPT, PROMPT, 12)
+    session = bench.open(PROMPT)
+    bench.prefill(session)
+    wrong = [each for each in range(30) if each not in text]
+    tree = [(text[1], 1), *((each, 2 + at) for at, each in enumerate(wrong[:20]))]
+    answer = bench.verify(session, 5, tree_of(*tree))
+    assert (answer.accepted, answer.judged, answer.unjudged) == (1, 11, 10)
+    assert drafted(bench, session, text, 2) == text
+
+
+@pytest.mark.parametrize(("leaves", "nodes"), [(2, None), (None, 3), (1, None)])
+def test_a_tree_is_cut_to_what_the_engine_takes(leaves: int | None, nodes: int | None) -> None:
+    backend, text = ScriptedBackend(SCRIPT), plain(SCRIPT, PROMPT, 30)
+    backend.max_leaves, backend.max_nodes = leaves, nodes
+    bench = Bench(backend=backend)
+    session = bench.open(PROMPT, max_tokens=30)
+    bench.prefill(session)
+    wrong = [each for each in range(30) if each not in text]
+    answer = bench.verify(session, 5, tree_of((text[1], 1), (text[2], 1), (wrong[0], 3), (wrong[1], 4)))
+    assert (answer.path, answer.judged) == ([0, 1], 2 if leaves == 1 else 3)
+    assert drafted(bench, session, text, 3) == text
+
+
+def test_a_tree_of_too_many_nodes_is_refused() -> None:
+    bench = Bench(SCRIPT, max_drafts=4)
+    session = bench.open(PROMPT)
+    bench.prefill(session)
+    with pytest.raises(TooManyDrafts, match="5 new draft tokens"):
+        bench.verify(session, 5, tree_of(*((at, 1 + at) for at in range(5))))
+
+
+def test_no_node_lies_beyond_the_limit_of_the_text() -> None:
+    bench, text = Bench(SCRIPT), plain(SCRIPT, PROMPT, 3)
+    session = bench.open(PROMPT, max_tokens=3)
+    bench.prefill(session)
+    draft = tree_of((text[1], 1), ((text[1] + 1) % 30, 2), (text[2], 2), (5, 2))
+    answer = bench.verify(session, 5, draft)
+    assert (answer.tokens, answer.judged, answer.finish_reason) == (text[1:], 2, "length")
+
+
+def test_a_request_whose_tree_another_one_holds_takes_no_pass() -> None:
+    bench, text = Bench(SCRIPT), plain(SCRIPT, PROMPT, 6)
+    session = bench.open(PROMPT)
+    bench.prefill(session)
+    wrong = (text[1] + 1) % 30
+    part = tree_of((wrong, 1), (text[1], 2))
+    whole = tree_of((wrong, 1), (3, 1), (text[1], 3), (text[2], 1), (text[3], 1))
+    one, other = bench.ask(session, 5, part), bench.ask(session, 5, whole)
+    passes = bench.backend.passes
+    bench.run(one, other)
+    assert bench.backend.passes == passes + 1
+    assert (one.answer.path, one.answer.judged, other.answer.path, other.answer.judged) == ([1], 0, [2, 3, 4], 5)
+
+
+def test_trees_of_many_sessions_share_a_pass() -> None:
+    bench = Bench(SCRIPT, slots=4, batch=200)
+    samplings = [*SAMPLINGS.values(), processed.SETTINGS["all"]]
+    sessions = [bench.open(PROMPT, max_tokens=25, sampling=each) for each in samplings]
+    texts = [processed.plain(MODEL.logits_after, PROMPT, 25, each) for each in samplings]
+    chance = random.Random(5)
+    while any(each.finish_reason is None for each in sessions):
+        asked: list[Asked] = []
+        for session, text in zip(sessions, texts, strict=True):
+            at = len(session.tokens) - session.prompt_len
+            draft = random_tree(chance, len(session.tokens), text[at : at + 4], 30)
+            asked.append(bench.ask(session, draft.position, draft))
+        bench.run(*asked)
+    assert [session.tokens[len(PROMPT) :] for session in sessions] == texts
