@@ -66,9 +66,9 @@ def main() -> None:
     found: dict[tuple[object, ...], list[Times]] = defaultdict(list)
     accepted: dict[float, list[float]] = defaultdict(list)
     with closing(DraftModel(options.draft, options.recording)) as model:
-        for number, text in _chosen(options.recording, options.texts):
+        for number, text in chosen(options.recording, options.texts):
             with model.text(number, text) as choices:
-                agrees = _agrees(text, choices)
+                agrees = agreements(text, choices)
                 accepted[text.sampling.temperature].append(fmean(agrees[1:]))
                 for key, setting in settings.items():
                     times = _times(text, choices, agrees, setting, experiences[key], model.ends)
@@ -80,7 +80,7 @@ def main() -> None:
     report.save()
 
 
-def _chosen(recording: str, most: int) -> list[tuple[int, RecordedText]]:
+def chosen(recording: str, most: int) -> list[tuple[int, RecordedText]]:
     """Texts of more than one token, with their numbers: at most `most` of each kind and temperature."""
     count: dict[tuple[str, float], int] = defaultdict(int)
     chosen = []
@@ -92,7 +92,7 @@ def _chosen(recording: str, most: int) -> list[tuple[int, RecordedText]]:
     return chosen
 
 
-def _agrees(text: RecordedText, choices: TextChoices) -> list[bool]:
+def agreements(text: RecordedText, choices: TextChoices) -> list[bool]:
     """For each of the target's tokens, whether the draft model, knowing all before it, chooses it, too."""
     first = len(text.prompt)
     return [choices.after(first + at, ()).ids[0] == token for at, token in enumerate(text.written.tokens)]
