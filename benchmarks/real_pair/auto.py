@@ -16,7 +16,7 @@ machine and temperature. `here` is this machine with Qwen2.5-Coder 1.5B in bfloa
 import argparse
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from math import exp, log
@@ -53,6 +53,7 @@ FLAGS = {
     "targets": {"default": ["here", *TARGETS], "choices": ["here", *TARGETS], "help": "(default: all)"},
     "drafters": {"default": [*DRAFTERS], "choices": [*DRAFTERS], "help": "(default: all)"},
     "rtts": {"default": [*LINKS], "help": "seconds (default: %(default)s)"},
+    "modes": {"default": [str(mode) for mode in MODES], "choices": MODES, "help": "that are offered (default: all)"},
     "verbose": {"default": False, "help": "say how each text was written"},
 }
 
@@ -73,7 +74,7 @@ def main() -> None:
     options = options_of(__doc__, FLAGS)
     report = Report("real_pair.auto", options, f"real_pair_auto_{options.recording}+{options.draft.stem}")
     seconds: dict[tuple[str, float], list[dict[str, float]]] = defaultdict(list)
-    settings = _settings(options)
+    settings, modes = _settings(options), [Mode(each) for each in options.modes]
     with closing(DraftModel(options.draft, options.recording)) as model:
         for number, text in chosen(options.recording, options.texts):
             written = text.written._replace(tokens=text.written.tokens[: options.tokens])
@@ -81,14 +82,17 @@ def main() -> None:
                 cut = replace(text, written=written)
                 agrees = agreements(cut, choices)
                 for name, setting in settings.items():
-                    courses = {mode: _course(cut, choices, agrees, setting, mode, model.ends) for mode in MODES}
+                    courses = {mode: _course(cut, choices, agrees, setting, mode, model.ends) for mode in modes}
                     took, changes = auto(setting, courses, len(written.tokens))
-                    times = {str(mode): courses[mode][-1].at for mode in MODES} | {"auto": took}
+                    times = {str(mode): courses[mode][-1].at for mode in modes} | {"auto": took}
                     seconds[name, text.sampling.temperature].append(times)
                     if options.verbose:
                         told = "  ".join(f"{mode} {each:.2f}" for mode, each in times.items())
-                        share = min(times[mode] for mode in MODES) / took
-                        print(f"{name:40} {text.kind:12}{text.sampling.temperature:4} {told}  {share:.2f}  {changes}")
+                        share = min(times[mode] for mode in modes) / took
+                        print(
+                            f"{name:40} {text.kind:12}{text.sampling.temperature:4} {told}  {share:.2f}  {changes}",
+                            flush=True,
+                        )
     report.line(f"{'':44}{'of the best of the text':>24}{'of the best of all':>24}")
     every: tuple[list[float], list[float]] = [], []
     for (name, temperature), took_by_mode in seconds.items():
@@ -110,8 +114,9 @@ def _settings(options: argparse.Namespace) -> dict[str, Setting]:
 
 
 def _shares(times: Sequence[dict[str, float]]) -> tuple[list[float], list[float], str]:
-    by_text = [min(each[mode] for mode in MODES) / each["auto"] for each in times]
-    best = max(MODES, key=lambda mode: fmean(-log(each[mode]) for each in times))
+    modes = [mode for mode in MODES if mode in times[0]]
+    by_text = [min(each[mode] for mode in modes) / each["auto"] for each in times]
+    best = max(modes, key=lambda mode: fmean(-log(each[mode]) for each in times))
     return by_text, [each[best] / each["auto"] for each in times], str(best)
 
 
@@ -138,7 +143,7 @@ def _course(
 
 def auto(setting: Setting, courses: Courses, tokens: int) -> tuple[float, str]:
     """Seconds behind the first token in mode auto, and the stretches, in words."""
-    selection, step = _selection(setting), setting.target.cost.seconds([(1, 0)])
+    selection, step = _selection(setting, courses), setting.target.cost.seconds([(1, 0)])
     now, known, stretches = 0.0, 1, list[str]()
     mode = selection.next(tokens)
     while known < tokens:
@@ -185,21 +190,22 @@ def _committed(mode: Mode, burst: Burst) -> Committed:
     return Committed(0, [*[(0, TokenSource.ACCEPTED)] * (burst.tokens - 1), (0, last)])
 
 
-def _selection(setting: Setting) -> ModeSelection:
+def _selection(setting: Setting, modes: Iterable[Mode]) -> ModeSelection:
     """That of a pair that has just begun."""
     target, length = setting.target.cost, MAX_AUTO + 1
+    fused = Mode.FUSED in modes
     told: dict[str, Any] = {
         "name": "target",
         "engine": "virtual",
         "pass_ms": [1e3 * target.seconds([(width, 0)]) for width in range(1, length + 1)],
         "self_continue": True,
-        "draft_model": "draft",
-        "draft_pass_ms": 1e3 * setting.same_box.seconds([(1, 0)]),
+        "draft_model": "draft" if fused else None,
+        "draft_pass_ms": 1e3 * setting.same_box.seconds([(1, 0)]) if fused else None,
     }
     step = setting.drafter.cost.seconds([(1, 0)])
     info = ModelInfo.model_construct(**told)
     link = setting.rtt + setting.overhead
-    return ModeSelection(MODES, info, "draft", link, 0.0, times=PassTimes(step, step))
+    return ModeSelection([*modes], info, "draft", link, 0.0, times=PassTimes(step, step))
 
 
 if __name__ == "__main__":

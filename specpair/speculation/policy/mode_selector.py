@@ -198,8 +198,7 @@ class ModeSelector:
         if best != usual and clear * self._seconds(best, left) < self._seconds(usual, left):
             return best
         if not known:
-            tried = self._worth_trying(usual, left) if usual == TARGET and self.machines.read is not None else usual
-            return self._start_trial(tried, usual)
+            return self._start_trial(self._worth_trying(left) if usual == TARGET else usual, usual)
         for other in self.modes:
             if other != usual and self._could_win(other, usual):
                 rate_now, then = self._estimates[usual].likely, self._estimates[other].likely
@@ -209,17 +208,21 @@ class ModeSelector:
                     return self._start_trial(other, usual)
         return usual
 
-    def _worth_trying(self, usual: str, left: int) -> str:
+    def _worth_trying(self, left: int) -> str:
         """The mode that drafts and should begin a text of at most `left` tokens although nothing was measured and its
-        estimate is below that of the target alone, since it may be much faster; `usual` if there is none.
+        estimate is not above that of the target alone, since it may be much faster; `target` if there is none.
 
-        A trial at the beginning saves a change of the mode, and the text gains in its whole length. This is for shared
-        cores: elsewhere the verifier decodes by itself while no draft pays, so no estimate is below the target's.
+        A trial at the beginning saves a change of the mode, and the text gains in its whole length. Where the ends
+        share no cores, the verifier decodes by itself while no draft pays: `remote` is then expected to be as fast as
+        the target alone, and tokens that are looked up in the text may make it faster.
         """
-        others = (each for each in self.modes if each != usual and self._could_win(each, usual))
+        if self.machines.read is None:
+            drafting, alone = (self._estimates[each].likely if each in self.modes else 0.0 for each in (REMOTE, TARGET))
+            return REMOTE if self.machines.self_continue and drafting >= alone else TARGET
+        others = (each for each in self.modes if each != TARGET and self._could_win(each, TARGET))
         return next(
-            (each for each in others if self._gains(each, usual, left) > self._change_seconds() + self._begins(each)),
-            usual,
+            (each for each in others if self._gains(each, TARGET, left) > self._change_seconds() + self._begins(each)),
+            TARGET,
         )
 
     def _start_trial(self, other: str, usual: str) -> str:

@@ -321,3 +321,12 @@ def test_a_target_as_fast_as_a_round_begins_alone(read: float | None) -> None:
     """As the one that ships, whose draft model takes 0.3 ms a token."""
     small = PairLatencies(tuple(0.001 + 0.0002 * more for more in range(17)), 0.0003, draft=0.0003, read=read)
     assert ModeSelector(HERE, small, {REMOTE: "draft"}).next(128, unread=20) == TARGET
+
+
+def test_a_pair_that_has_measured_nothing_drafts_where_that_is_expected_to_be_no_slower() -> None:
+    """Drafting takes longer than a pass: no draft of the model pays, but those looked up in the text may."""
+    slow_drafts = PairLatencies(PASS_TIMES, 0.02, 0.04)
+    assert ModeSelector([REMOTE, TARGET], slow_drafts).next(64) == REMOTE
+    assert ModeSelector([REMOTE, TARGET], replace(slow_drafts, self_continue=False)).next(64) == TARGET
+    short_passes = replace(slow_drafts, pass_times=tuple(each / 40 for each in PASS_TIMES))
+    assert ModeSelector([REMOTE, TARGET], short_passes).next(64) == TARGET, "rounds take longer than the passes"
