@@ -27,8 +27,9 @@ transformers = pytest.importorskip("transformers", reason="needs the extra in re
 
 from backends.torch import load as torch_load  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402
+from backends.torch.cache import SlotCache  # noqa: E402
 from backends.torch.compiling import NEURON_FOLDERS, buckets, spans  # noqa: E402
-from backends.torch.launch import LaunchModule  # noqa: E402
+from backends.torch.launch import LaunchModule, Masks  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -154,6 +155,23 @@ def test_positions_and_slots_cause_no_recompilation(folders: dict[str, Path]) ->
                 twice(torch.ones(3))
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("layers", [None, ["full_attention"], ["full_attention", "sliding_attention"]])
+@pytest.mark.parametrize("window", [None, 3])
+def test_masks_of_chains_are_the_same_beside_trees(
+    attention: str, layers: list[str] | None, window: int | None
+) -> None:
+    config = SimpleNamespace(_attn_implementation=attention, layer_types=layers, sliding_window=window)
+    masks, starts, span = Masks(config, "tiny", torch.float32), torch.tensor([0, 7, 2]), 16
+    seen = torch.ones(4, 4, dtype=torch.bool).tril().repeat(3, 1, 1)
+    positions = starts[:, None] + torch.arange(4)
+    found, expected = masks.of_trees(starts, seen, positions, span), masks.of(positions, span)
+    if not isinstance(expected, dict):
+        found, expected = {"": found}, {"": expected}
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[kind], expected[kind]) for kind in expected)
+
+
 def test_long_contexts_use_few_attention_spans(folders: dict[str, Path]) -> None:
     """The cache is longer than the shortest span: slots beyond and within it give the logits of an uncompiled model."""
     longer = {**SMALL, "max_position_embeddings": 3000}
@@ -236,6 +254,25 @@ def test_models_are_always_compiled_on_neuron(monkeypatch: pytest.MonkeyPatch) -
     assert compilers == ["neuron", "neuron"]
     assert os.environ["NEURON_RT_VISIBLE_CORES"] == "0", "one core, not all of the machine"
     assert all(name in os.environ for name in NEURON_FOLDERS)
+
+
+def test_tokens_that_cannot_be_moved_empty_their_slot(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(folders["llama"]) as backend:
+        whole = fed(backend, TEXT[:6], [6])
+        backend.extend([Entry(0, 0, TEXT[:5], 0, [1, 2, 3]), Entry(1, 0, TEXT[:4], 0), Entry(2, 0, TEXT[:4], 0)])
+        backend.keep(0, [4])
+
+        def away(*_: object) -> None:
+            raise RuntimeError("the device is away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SlotCache, "move", away)
+            with pytest.raises(EngineFailure, match="PyTorch failed to move a slot: the device is away"):
+                backend.extend([Entry(1, 4, TEXT[4:5], 0)])
+        assert [backend.length(slot) for slot in range(3)] == [0, 0, 4]
+        assert np.abs(backend.extend([Entry(2, 4, TEXT[4:6], 0)])[0] - whole[4:]).max() < 1e-3
 
 
 @pytest.mark.parametrize(
