@@ -42,6 +42,8 @@ class Timed(Paced):
 class AgreeingModel(ScriptedBackend):
     """A draft model that agrees with the target by a law, as `simulator.fleet.text.Agreeing` does."""
 
+    takes_trees = False
+
     def __init__(self, slots: int, context_length: int, agreement: Agreement) -> None:
         super().__init__(slots=slots, context_length=context_length)
         self.model_name = "agreeing"

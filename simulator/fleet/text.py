@@ -29,6 +29,8 @@ def next_token(before: int, last: int) -> int:
 class RuleTarget(ScriptedBackend):
     """The target, greedy only: one-hot logits of the rule's token."""
 
+    takes_trees = False
+
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         rows = []
         for slot, start, tokens, logits_from, _ in batch:

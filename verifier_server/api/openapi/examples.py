@@ -65,6 +65,12 @@ _REQUESTS: dict[str, dict[str, Json]] = {  # by schema, then by name
     "VerifyRequest": {
         "draft": {"session_id": "demo", "position": 5, "draft_tokens": [13, 222, 99]},
         "one step of plain decoding": {"session_id": "demo", "position": 5, "draft_tokens": []},
+        "a tree: 20 and 222 follow 13, 21 follows 222": {
+            "session_id": "demo",
+            "position": 8,
+            "draft_tokens": [13, 18, 20, 222, 21],
+            "draft_parents": [1, 2, 2, 3, 1],
+        },
         "with the strategy probabilistic": {
             "session_id": "coins",
             "position": 5,

@@ -40,6 +40,19 @@ def test_drafts_are_judged_and_a_text_without_one_is_held(live: Live) -> None:
     assert (live.core.passes, live.core.judged) == (4, 7)
 
 
+def test_of_a_tree_the_likeliest_chain_of_what_is_left_is_judged(live: Live) -> None:
+    assert "trees" not in live.http.get("/model").json()
+    live.post("/prefill", {"prompt_ids": PROMPT_IDS})
+    wrong = TEXT[1] ^ 1
+    tree = {"draft_tokens": [TEXT[1], wrong, TEXT[2], TEXT[3]], "draft_parents": [1, 2, 2, 1]}
+    reply = live.post("/verify", {"position": START + 1, **tree})
+    assert (reply["tokens"], reply["accepted_path"], reply["judged"]) == (TEXT[1:5], [0, 2, 3], 3)
+    late = {"draft_tokens": [wrong, *TEXT[1:6], 3], "draft_parents": [1, 2, 1, 1, 1, 1, 2]}
+    reply = live.post("/verify", {"position": START + 1, **late})
+    assert (reply["tokens"], reply["accepted_path"], reply["judged"]) == (TEXT[1:7], [1, 2, 3, 4, 5], 1)
+    assert live.post("/verify", {"position": START + 1, **late})["judged"] == 0
+
+
 def test_committed_tokens_answer_without_a_step(live: Live) -> None:
     text: list[int] = live.post("/prefill", {"prompt_ids": PROMPT_IDS})["tokens"]
     live.verify(text, TEXT[1:5])
