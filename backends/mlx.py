@@ -149,7 +149,8 @@ class MlxBackend(Backend):
         that it does not follow, has the logits that it has right behind the one that it follows."""
         for module in self._model.modules():
             for name, part in list(module.items()):
-                if isinstance(part, nn.Module) and "offset" in signature(type(part).__call__).parameters:
+                # A part with further parameters is something else: some families' attention takes an offset, too.
+                if isinstance(part, nn.Module) and [*signature(type(part).__call__).parameters][2:] == ["offset"]:
                     module[name] = _AnyPositions(part)
         tree = Entry(0, 0, [0, *range(1, _TRIED), 1], 0, [*range(1, _TRIED), _TRIED])
         seen = Launch((1, len(tree.tokens)), [tree], [0]).seen([tree])
