@@ -51,6 +51,12 @@ def cache_folder(environment: Mapping[str, str] = os.environ, home: Path | None 
         return None
 
 
+def corpus_folder() -> Path | None:
+    """The folder where indexes of draft corpora are kept; None for a user without a home."""
+    folder = cache_folder()
+    return None if folder is None else folder / "corpus"
+
+
 def _free_of_the_machine() -> int:
     for line in _lines(Path("/proc/meminfo")):
         if line.startswith("MemAvailable:"):

@@ -10,6 +10,7 @@ from weakref import WeakSet
 
 import httpx
 
+from backends.machine import corpus_folder
 from drafter_client.conversation import Messages, chat_ids, conversation
 from drafter_client.draft_sources import DraftModel, Source, Undrafted
 from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged, VocabularyMismatch
@@ -33,6 +34,8 @@ from drafter_client.pairing import Paired, Pairing
 from drafter_client.places import Places
 from drafter_client.text_run import TextRun
 from drafter_client.token_ids import foreign_id, with_prediction_ids
+from specpair.corpus.draft_corpus import BadCorpus, DraftCorpora
+from specpair.corpus.state import CorpusState
 from specpair.engines.vocabulary import Vocabulary
 from specpair.openai_api.chat.template import Renderer
 from specpair.protocol.errors import BadGateway, SpecPairError
@@ -85,6 +88,7 @@ class Pair:
         texts: int = 1,
         observer: Observer | None = None,
         memory: Path | str | None = None,
+        corpus: Sequence[Path | str] = (),
         patience: float = PATIENCE,
         start_patience: float | None = None,
         on_wait: Callable[[float | None], None] | None = None,
@@ -106,6 +110,7 @@ class Pair:
         `observer`: takes the events of each text, for example a `TraceFolder` (docs/traces.md).
         `memory`: a file in which mode `auto` keeps its measurements of each mode (the command line's is
             `memory_file()`); None: nothing is kept.
+        `corpus`: files and folders of the user from which draft tokens are looked up, too (docs/modes.md).
         `patience`: seconds to wait for a lost verifier; a text resumes when the verifier is back, and otherwise raises
             the error that showed the loss.
         `start_patience`: the same for a text that has not begun; None: as long.
@@ -132,11 +137,16 @@ class Pair:
         self._closed = False
         self._renderer = Renderer()  # of chat templates
         self._outages = Outages(patience, on_outage, start_patience=start_patience)
+        try:
+            self._corpora = DraftCorpora([Path(each) for each in corpus], corpus_folder())
+        except BadCorpus as error:
+            raise BadOption(f"corpus: {error}") from None
         addresses = addresses_of(verifier, direct=transport is None)
         with ExitStack() as stack:
             client = VerifierClient(*addresses[0], api_key=api_key, outages=self._outages, transport=transport)
             stack.enter_context(closing(client))
             stack.enter_context(closing(self._renderer))
+            stack.enter_context(closing(self._corpora))
             self._verifiers: Verifiers | None = None
             if len(addresses) > 1:
                 self._verifiers = stack.enter_context(closing(Verifiers(client, addresses, on_notice or _log.warning)))
@@ -155,6 +165,10 @@ class Pair:
             others = [stack.enter_context(closing(client.another())) for _ in drafting.drafters]
             for each in others:
                 each.connection.connect()
+            try:
+                self._corpora.of(drafting.vocabulary)  # indexed from now on
+            except BadCorpus as error:
+                raise BadOption(f"corpus: {error}") from None
             self._places = Places(others)
             link, kept = client.least_round_trip(_PINGS), None if memory is None else ModeMemory(Path(memory))
             self._client = client
@@ -321,6 +335,7 @@ class Pair:
             raise BadOption(f"mode {mode}: {_MISSING.get(mode, 'the verifier does not offer it')}")
         stats = Stats(model=target.name, mode=options.mode, sampling=options.described())
         stats.prediction_tokens = None if options.prediction is None else len(options.prediction)
+        stats.corpus = None if (corpus := self._corpora.of(vocabulary)) is None else corpus.state
         if len(prompt_ids) + options.max_tokens > target.context_length:
             stats.context = target.context_length
         text = TextSession(prompt_ids, stop=Stop(self._outages.stop))
@@ -328,6 +343,12 @@ class Pair:
         generation = Generation(run, vocabulary, text, options, stats, shown)
         self._generations.add(generation)
         return generation
+
+    @property
+    def corpus(self) -> CorpusState | None:
+        """What is indexed of the user's files for the present target; None: none are."""
+        corpus = self._corpora.of(self.vocabulary)
+        return None if corpus is None else corpus.state
 
     @property
     def modes(self) -> list[Mode]:
@@ -379,6 +400,7 @@ class Pair:
                 options,
                 to_all(*listeners),
                 self._clock,
+                self._corpora,
             ).tokens()
 
     def _paired(self) -> Paired:

@@ -12,6 +12,7 @@ from drafter_client.options import Options
 from drafter_client.pair import BRANCHES, VERIFIER
 from specpair import plugins
 from specpair.command_line.parser import KEY, OneOf
+from specpair.corpus.options import CorpusOptions
 from specpair.engines.load_options import LoadOptions
 from specpair.http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
 from specpair.hub.options import HubOptions
@@ -109,6 +110,7 @@ class ProgramOptions(AnswerOptions):
         "draft model on Hugging Face, fetched unless it is in the cache: user/repo, or user/repo:Q8_0",
         group="drafting",
     )
+    draft_corpus: tuple[Path, ...] = like(CorpusOptions, "draft_corpus")
     branches: int = option(
         BRANCHES,
         "continuations followed at once, to be ready for recovered tokens",

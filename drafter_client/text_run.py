@@ -28,6 +28,7 @@ from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired, Pairing
+from specpair.corpus.draft_corpus import DraftCorpora
 from specpair.drafters.base import Drafter
 from specpair.drafters.fallback import FallbackDrafter
 from specpair.protocol.errors import FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts
@@ -54,6 +55,7 @@ class TextRun:
     options: Options  # a prediction as token ids
     tell: Listener
     clock: Callable[[], float]  # returns seconds
+    corpora: DraftCorpora  # the user's files
 
     def tokens(self) -> Run:
         """Yield the tokens of the text, and release its session. Raises what the verifier or the drafter raises."""
@@ -208,6 +210,7 @@ class TextRun:
     def _remote(self, client: VerifierClient, options: Options) -> Run:
         assert self.drafter is not None
         target, drafting = self.paired.info, self.paired.drafting
+        corpus = self.corpora.of(drafting.vocabulary)
         experience = self.paired.experience.text(options, target.pass_times)
         with experience as estimates:
             yield from speculate(
@@ -222,6 +225,7 @@ class TextRun:
                 mechanisms=self._mechanisms(options),
                 estimates=estimates,
                 vocabulary=drafting.vocabulary,
+                corpus=None if corpus is None else corpus.lookup,
             )
 
     def _mechanisms(self, options: Options) -> Mechanisms:

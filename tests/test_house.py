@@ -27,6 +27,7 @@ SHARED = {
     "openai_api": {"http_service", "engines", "grammar", "protocol", "speculation"},
     "http_service": {"protocol", "command_line"},
     "drafters": {"engines", "grammar", "protocol", "speculation"},
+    "corpus": {"child_processes", "drafters", "engines", "speculation"},
     "grammar": {"engines", "protocol", "speculation"},
     "engines": {"protocol", "speculation"},
     "model_commands": {"hub", "command_line", "engines", "openai_api", "protocol"},

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from math import inf
 
+from backends.machine import corpus_folder
 from backends.registry import load
+from specpair.corpus.draft_corpus import BadCorpus, DraftCorpora, DraftCorpus
 from specpair.counted import counted
 from specpair.engines.backend import Backend, Progress
-from specpair.engines.errors import BackendError
+from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.fairness import retry_after
 from specpair.grammar.of_text import prepare_grammars
 from specpair.protocol.errors import ModelFailed, ModelLoading
@@ -174,7 +176,10 @@ class Loader:
             )
             lookup = draft or lookup_alone(settings, info, time.perf_counter)
             pass_times = list(target.pass_times)
-            predicting = ServerDrafting(lookup, pass_times, self._clock, deliver)
+            corpus = _corpus(settings, info)
+            if corpus is not None:
+                on_failure.callback(corpus.close)
+            predicting = ServerDrafting(lookup, pass_times, self._clock, deliver, corpus)
             if draft is not None:
                 _log.info(
                     "%s drafts for %s at once, %.1f ms a step",
@@ -240,6 +245,14 @@ def with_logits(backend: Backend, settings: Settings) -> LoadedEngine:
 
     info = EngineInfo.of(backend, settings.max_drafts)
     return LoadedEngine(info, backend.chat_templates, backend.chat_template, pass_times, serve, backend.close)
+
+
+def _corpus(settings: Settings, info: EngineInfo) -> DraftCorpus | None:
+    """The files from which draft tokens are looked up; None: there are none. Raises ModelLoadError."""
+    try:
+        return DraftCorpora(settings.draft_corpus, corpus_folder()).of(info.vocabulary)
+    except BadCorpus as error:
+        raise ModelLoadError(str(error), "draft_corpus") from None
 
 
 class _Stopped(Exception):

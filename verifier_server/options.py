@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from backends.registry import SHOWN
 from specpair.command_line.parser import KEY
+from specpair.corpus.options import CorpusOptions
 from specpair.engines.load_options import LoadOptions
 from specpair.http_service.options.service_options import ACCESS, ROUTER, SERVICE, BodyOptions
 from specpair.hub.options import HubOptions
@@ -115,6 +116,7 @@ class VerifierOptions(AnswerOptions):
         group=DRAFT,
         placeholder="NAME",
     )
+    draft_corpus: tuple[Path, ...] = like(CorpusOptions, "draft_corpus", group=DRAFT)
     draft_slots: int | Auto = like(
         LoadOptions,
         "slots",

@@ -114,7 +114,7 @@ class Settings(_Options):
                 raise ValueError(f"{name}: {NGRAM} is a lookup in the text and takes no model: leave {name} out")
         if self.draft_backend is not None and not self.drafts:
             raise ValueError(f"draft_backend: {self.draft_backend} needs a model: set draft_model, too")
-        for name in ("draft_slots", "draft_threads", "draft_device"):
+        for name in ("draft_corpus", "draft_slots", "draft_threads", "draft_device"):
             if not self.drafts and getattr(self, name) != OPTIONS[name].usual:
                 raise ValueError(f"{name}: there is no draft model: set draft_model, too")
         if self.draft_model is not None and self.draft_engine == "llama_cpp" and not os.path.isfile(self.draft_model):

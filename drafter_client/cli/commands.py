@@ -10,6 +10,7 @@ from drafter_client.program_options import ENGINE, NGRAM, ProgramOptions, engine
 from specpair.command_line.options.flags import add_options
 from specpair.command_line.options.reading import flag_reader
 from specpair.command_line.parser import OneOf, Parser, Switch, flag
+from specpair.corpus.draft_corpus import BadCorpus, checked
 from specpair.engines.errors import ModelLoadError
 from specpair.http_service.keys.stored_key import complaint
 from specpair.http_service.options.service_options import ACCESS, ROUTER, SERVICE
@@ -23,7 +24,7 @@ COMMANDS = ("chat", "serve", "solo", "compare", "bench", "report", "models", "ke
 NAMED_BY_RUN = True  # of `report --html` without a file: it is in the folder, named by its run
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _HERE, _THERE = ("model", "hf", "backend", *ENGINE), ("verifier", "api_key", "patience")
-_OF_DRAFTING = (*_OF_A_MODEL, "lookup", "backend", "branches", "lockstep")
+_OF_DRAFTING = (*_OF_A_MODEL, "draft_corpus", "lookup", "backend", "branches", "lockstep")
 _OF_MANY = ("concurrency", "output")
 _PREDICTION = ("prediction", "prediction_file")
 _LEAVE = ", leave one of the two out"
@@ -70,6 +71,7 @@ def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = compare_parser()
     options = parsed(parser, arguments)
     _check_lookup(parser, options)
+    _check_corpus(parser, options)
     _check_grammar(parser, options)
     _check_profile(parser, options)
     if options.png is not None and options.no_png:
@@ -111,6 +113,15 @@ def _check_mode(parser: Parser, options: argparse.Namespace) -> None:
             _refuse(parser, options, ("draft_n", *_PREDICTION), f"with {mode} nothing drafts{_LEAVE}")
     else:
         _check_lookup(parser, options)
+        _check_corpus(parser, options)
+
+
+def _check_corpus(parser: Parser, options: argparse.Namespace) -> None:
+    """At once, since a pair waits for its verifier first."""
+    try:
+        checked(options.draft_corpus)
+    except BadCorpus as error:
+        parser.error(f"{options.settings.key('draft_corpus')}: {error}")
 
 
 def _check_profile(parser: Parser, options: argparse.Namespace) -> None:

@@ -29,6 +29,7 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
     if modes:
         add_options(draft, Options, ["draft_n"])
     add_options(draft, ProgramOptions, ["branches", "translate"])
+    add_options(draft, ProgramOptions, ["draft_corpus"])
     add_options(draft, Options, ["lookup", "lockstep"])
     engine_flags(parser.add_argument_group("engine of the draft model"))
     return draft

@@ -84,6 +84,7 @@ def pair_of(
             texts=texts,
             observer=observer or trace,
             memory=memory_file() if options.mode is Mode.AUTO and options.remember else None,
+            corpus=options.draft_corpus,
             patience=options.patience,
             start_patience=getattr(options, "start_patience", None),  # of `drafter serve` only
             on_wait=on_wait,

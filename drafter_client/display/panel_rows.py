@@ -132,6 +132,8 @@ def lines(stats: Stats) -> list[LabelledValue]:
         counts = stats.sources
         sources = [f"{counts[source]} {name}" for source, name in SOURCES.items() if counts[source]]
         rows += [("tokens", ", ".join(sources)), ("schedule", _schedules(stats))]
+    if stats.corpus is not None:
+        rows.append(("corpus", stats.corpus.described))
     if stats.prediction_tokens is not None:
         rows.append(("prediction", f"{stats.prediction_accepted} accepted, {stats.prediction_rejected} rejected"))
     if stats.turns:

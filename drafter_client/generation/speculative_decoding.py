@@ -25,7 +25,7 @@ from specpair.protocol.responses import PrefillResponse
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import forced_before
-from specpair.speculation.drafts.lookups import Lookups
+from specpair.speculation.drafts.lookups import Lookup, Lookups
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
@@ -52,6 +52,7 @@ def speculate(
     mechanisms: Mechanisms = Mechanisms(),
     estimates: Estimates | None = None,
     vocabulary: Vocabulary | None = None,
+    corpus: Callable[[], Lookup] | None = None,
 ) -> Generator[Committed, None, None]:
     """Generate what follows the tokens in `text`, within its session. The caller releases the session.
 
@@ -67,6 +68,7 @@ def speculate(
     `mechanisms`: what the pair may use, for example self-continuation.
     `estimates`: what earlier texts have taught, to which this text adds; None: nothing.
     `vocabulary`: of the target, so that draft tokens keep to what limits the text; None: they may not.
+    `corpus`: makes the lookup in the user's files; None: there are none.
 
     For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
     (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1. Raises
@@ -86,7 +88,7 @@ def speculate(
         return executor_of(RemoteLane(client, text.session_id, bounds, trees=info.trees), drafter, mechanisms)
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
-    preparation = Preparation(executor, known, text, options, vocabulary)
+    preparation = Preparation(executor, known, text, options, vocabulary, corpus)
     times, acceptance = estimates or Estimates.untaught(info.pass_times)
     limit = min(info.context_length, len(text.prompt_ids) + options.max_tokens)
     bounds = ResponseBounds(client.url, info.vocabulary.size, limit, identity=info.identity, spec=options)
@@ -161,10 +163,11 @@ class Preparation:
         text: TextSession,
         options: Options,
         vocabulary: Vocabulary | None = None,
+        corpus: Callable[[], Lookup] | None = None,
     ) -> None:
         """`known`: the text so far. The others as for `speculate`."""
         self._executor, self._known, self._text, self._options = executor, known, text, options
-        self._vocabulary = vocabulary
+        self._vocabulary, self._corpus = vocabulary, corpus
         self._prepared: Future[_Prepared] = Future()  # cancelled: nothing is made any more
         self._thread: threading.Thread | None = None  # None: it has not begun
 
@@ -204,7 +207,13 @@ class Preparation:
                 options, prompt_len, limits = self._options, len(self._text.prompt_ids), None
                 if self._vocabulary is not None:
                     limits = processors_of(options.drawn, self._vocabulary, prompt_len, limits=True)
-                lookups = Lookups(prompt_len, in_text=options.lookup, prediction=options.prediction_ids, limits=limits)
+                lookups = Lookups(
+                    prompt_len,
+                    in_text=options.lookup,
+                    prediction=options.prediction_ids,
+                    corpus=None if self._corpus is None else self._corpus(),
+                    limits=limits,
+                )
                 lookups.follow(self._known)
                 stack.pop_all()
             self._prepared.set_result(_Prepared(executor, lookups))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, fitted, partition
+from specpair.corpus.state import CorpusState
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import STOP_STRING
 from specpair.quantile import quantile
@@ -80,6 +81,7 @@ class Stats(RoundCounts):
     logprobs: list[TokenLogprobs] = field(default_factory=list)  # one for each token, if requested by `logprobs`
     drafts_sent: int = 0  # verify requests sent, including drafts that were out of date on arrival
     prediction_tokens: int | None = None  # tokens of the client's prediction of the text; None: there is none
+    corpus: CorpusState | None = None  # the user's files that draft tokens were looked up in; None: there are none
     looks_up: bool = False  # whether all draft tokens are looked up in the text
     token_sources: list[TokenSource] = field(default_factory=list)  # one for each token
     mispredicted: int = 0  # committed tokens that the drafter had not predicted
@@ -214,6 +216,7 @@ class Stats(RoundCounts):
             "mean_acceptance_length": _rounded(self.mean_acceptance_length, 3),
             "looked_up": self.looked_up,
             "looked_up_accepted": self.looked_up_accepted,
+            "corpus": None if self.corpus is None else asdict(self.corpus),
             "prediction_tokens": self.prediction_tokens,
             "prediction_accepted": self.prediction_accepted,
             "prediction_rejected": self.prediction_rejected,

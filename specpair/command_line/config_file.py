@@ -29,12 +29,18 @@ class ConfigFile(NamedTuple):
 
 
 def read(
-    table: str, keys: Collection[str], paths: Collection[str], named: Path | None, environment: Mapping[str, str]
+    table: str,
+    keys: Collection[str],
+    paths: Collection[str],
+    named: Path | None,
+    environment: Mapping[str, str],
+    path_lists: Collection[str] = (),
 ) -> ConfigFile | None:
     """The settings in `table`, one of `TABLES`.
 
     `keys`: those that it may hold.
     `paths`: those that name a file.
+    `path_lists`: those that name several, with commas.
 
     Reads the file `named`, else the one that the variable SPECPAIR_CONFIG names, else `specpair.toml` in the working
     folder; returns None where there is none. Raises SettingsError if a file that was named is missing, and for a file
@@ -62,6 +68,9 @@ def read(
     for key in paths:
         if values.get(key):
             values[key] = str(path.parent / os.path.expanduser(values[key]))
+    for key in path_lists:
+        if values.get(key):
+            values[key] = ",".join(str(path.parent / os.path.expanduser(each)) for each in values[key].split(","))
     return ConfigFile(path, values, public=os.name != "nt" and bool(mode & stat.S_IROTH))
 
 

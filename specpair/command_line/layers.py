@@ -36,6 +36,7 @@ class Names:
     paths: Collection[str] = ()  # the settings that name a file
     secrets: Collection[str] = ()
     former: Mapping[str, str] = field(default_factory=dict)  # settings by a name that they had before
+    path_lists: Collection[str] = ()  # the settings that name several files, with commas
 
     @property
     def taken(self) -> list[str]:
@@ -72,7 +73,7 @@ def lasting_layers(
     for name in found.unknown:
         warn(f"{name}: nothing reads this variable, and it is ignored")
     layers = [Layer("variable", {name.lower(): value for name, value in found.values.items()}, names.variable)]
-    file = config_file.read(names.table, names.taken, names.paths, config, environment)
+    file = config_file.read(names.table, names.taken, names.paths, config, environment, names.path_lists)
     if file is not None:
         path = file.path
         layers.append(Layer("key", file.values, lambda setting: f"{path} [{names.table}] {setting}"))

@@ -16,15 +16,18 @@ _LONGEST = 32  # characters of a word that are merged; longer words are cut
 
 
 class BytePairs:
-    """Encodes texts in the tokens of a vocabulary. `pieces`: the bytes of each ordinary token, by token id."""
+    """Encodes texts in the tokens of a vocabulary."""
 
-    def __init__(self, pieces: Mapping[int, bytes]) -> None:
+    def __init__(self, pieces: Mapping[int, bytes], remembered: int = 4096) -> None:
+        """`pieces`: the bytes of each ordinary token, by token id.
+        `remembered`: words whose tokens are kept in memory.
+        """
         self._ids: dict[bytes, int] = {}
         for token in sorted(pieces, reverse=True):  # of tokens with equal bytes, the lowest id
             if pieces[token]:
                 self._ids[pieces[token]] = token
         self._words = _word_pattern([piece for piece in self._ids if piece.isdigit()])
-        self._merged = lru_cache(maxsize=4096)(self._merge)
+        self._merged = lru_cache(maxsize=remembered)(self._merge)
 
     def split(self, text: str) -> list[str]:
         """Split `text` into words, numbers, punctuation and spaces, across which no token reaches."""

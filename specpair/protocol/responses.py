@@ -162,7 +162,7 @@ class Speculation(Response):
     ]
     looked_up: Annotated[
         Count,
-        Field(description="Draft tokens found by lookup, in the text or in the prediction, not by the draft model."),
+        Field(description="Draft tokens found by lookup (text, prediction or draft corpus), not by the draft model."),
     ]
     looked_up_accepted: Annotated[Count, Field(description="How many of these were accepted.")]
     from_grammar: Annotated[

@@ -14,11 +14,12 @@ class DraftSource(Enum):
     MODEL = "model"  # the drafter predicted it
     LOOKUP = "lookup"  # it was looked up in the text
     PREDICTION = "prediction"  # it was looked up in the client's prediction of the text
+    CORPUS = "corpus"  # it was looked up in the user's own files
     GRAMMAR = "grammar"  # the grammar allows no other one
 
     @property
     def looked_up(self) -> bool:
-        return self in (DraftSource.LOOKUP, DraftSource.PREDICTION)
+        return self in (DraftSource.LOOKUP, DraftSource.PREDICTION, DraftSource.CORPUS)
 
 
 class DraftToken(NamedTuple):

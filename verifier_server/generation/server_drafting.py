@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
+from specpair.corpus.draft_corpus import DraftCorpus
 from specpair.drafters.run import events
 from specpair.drafters.run.executors import executor_of
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
@@ -40,14 +41,20 @@ class ServerDrafting:
     """Generates texts with a draft model, or by lookup, each in a thread. It is a `Drafting`."""
 
     def __init__(
-        self, draft: DraftModel, pass_times: Sequence[float], clock: Callable[[], float], deliver: Callable[[], None]
+        self,
+        draft: DraftModel,
+        pass_times: Sequence[float],
+        clock: Callable[[], float],
+        deliver: Callable[[], None],
+        corpus: DraftCorpus | None = None,
     ) -> None:
         """`pass_times`: seconds of the target's passes over 1, 2, … tokens.
         `clock`: in seconds.
+        `corpus`: files from which draft tokens are looked up, which `stop` closes.
 
         `deliver` is called after each answer of a text.
         """
-        self.draft = draft
+        self.draft, self.corpus = draft, corpus
         self._pass_times, self._clock, self._deliver = pass_times, clock, deliver
         self._experience = Experience()
         self._threads = FairPool(draft.slots)
@@ -63,7 +70,9 @@ class ServerDrafting:
         prediction: Sequence[int] | None = None,
     ) -> Callable[[], None]:
         """See `Drafting`. Without a `length` the controller chooses it."""
-        text = _FusedRun(engine, self.draft, session, length, prediction, self._clock, counts, self._clock(), position)
+        text = _FusedRun(
+            engine, self.draft, session, length, prediction, self._clock, counts, self._clock(), position, self.corpus
+        )
 
         def generate() -> None:
             with self._experience.text(session.spec, self._pass_times) as estimates:
@@ -78,6 +87,8 @@ class ServerDrafting:
         """Wait for the threads, and free the draft model. Stop the engine before, so that their requests fail."""
         self._threads.shutdown()
         self.draft.close()
+        if self.corpus is not None:
+            self.corpus.close()
 
 
 @dataclass(eq=False, slots=True)
@@ -93,6 +104,7 @@ class _FusedRun:
     counts: DraftCounts
     began: float  # when the text was requested, by `clock`
     position: int  # where the tokens not reported yet begin
+    corpus: DraftCorpus | None
     cancelled: bool = False
     _lane: EngineLane = field(init=False)
     _prefill: Callable[[], Answer] | None = None  # waits for the answer to the prefill; None: it has come
@@ -167,7 +179,10 @@ class _FusedRun:
             sampling, vocabulary = session.spec.drawn, self.engine.info.vocabulary
             limits = processors_of(sampling, vocabulary, session.prompt_len, limits=True)
             looks_up = not self.draft.looks_up
-            lookups = Lookups(session.prompt_len, in_text=looks_up, prediction=self.prediction, limits=limits)
+            corpus = None if self.corpus is None else self.corpus.lookup()
+            lookups = Lookups(
+                session.prompt_len, in_text=looks_up, prediction=self.prediction, corpus=corpus, limits=limits
+            )
             lookups.follow(known)
             answer = self._opened()
             yield answer

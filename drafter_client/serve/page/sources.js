@@ -6,13 +6,23 @@ const BUDGET = 400_000; // characters, of all conversations
 const SOURCES = ["accepted", "recovered"].flatMap((source) =>
   [null, "model", "lookup", "prediction", "grammar"].map((drafted) => [source, drafted]),
 );
-const KINDS = [...SOURCES, ["bonus", null], ["target_decoded", null], ["forced", null], [null, null]];
+const UNKNOWN = SOURCES.length + 3;
+// Behind the unknown one stand those that came later: what was kept before has the letters of the others.
+const KINDS = [
+  ...SOURCES,
+  ["bonus", null],
+  ["target_decoded", null],
+  ["forced", null],
+  [null, null],
+  ["accepted", "corpus"],
+  ["recovered", "corpus"],
+];
 
 // The short form of tokens: for each a letter for its kind, and its length in characters.
 export function packed(tokens) {
   const letter = ({ source = null, draft_source: drafted = null }) => {
     const at = KINDS.findIndex((each) => each[0] === source && each[1] === drafted);
-    return String.fromCharCode(65 + (at < 0 ? KINDS.length - 1 : at));
+    return String.fromCharCode(65 + (at < 0 ? UNKNOWN : at));
   };
   return tokens.map((each) => letter(each) + each.text.length.toString(36)).join("");
 }

@@ -15,6 +15,7 @@ export const SOURCES = {
 const DRAFTED = {
   lookup: "looked up in the text",
   prediction: "taken from your prediction of the text",
+  corpus: "looked up in your files",
   grammar: "the only one that the grammar allowed",
 };
 

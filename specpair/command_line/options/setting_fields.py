@@ -28,7 +28,8 @@ def names_of(table: str, options: dict[str, Option]) -> Names:
     former = {each.about.formerly: name for name, each in options.items() if each.about.formerly}
     by_any_name = options | {old: options[name] for old, name in former.items()}
     of_kind = {kind: {name for name, each in by_any_name.items() if each.kind is kind} for kind in (Path, SecretStr)}
-    return Names(table, options, of_kind[Path], of_kind[SecretStr], former)
+    lists = {name for name, each in by_any_name.items() if each.annotation == tuple[Path, ...]}
+    return Names(table, options, of_kind[Path], of_kind[SecretStr], former, lists)
 
 
 def _field(option: Option) -> tuple[Any, Any]:

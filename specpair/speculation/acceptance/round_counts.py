@@ -79,7 +79,7 @@ class RoundCounts:
     drafts_judged: int = 0  # drafts of which the target judged at least one token
     longest_draft: int = 0  # the most draft tokens that the target judged in one round
     accepted_per_position: list[int] = field(default_factory=list)  # accepted ones by how many came before in the round
-    looked_up: int = 0  # of the judged draft tokens, those looked up, in the text or in the prediction
+    looked_up: int = 0  # of the judged draft tokens, those looked up, in the text, the prediction or the user's files
     looked_up_accepted: int = 0  # of these, those accepted
     prediction_accepted: int = 0  # draft tokens from the client's prediction that were accepted
     prediction_rejected: int = 0  # and those that were rejected

@@ -127,10 +127,12 @@ class AcceptanceModel:
         self.model = Calibration()
         self.lookup = Calibration(counted=True)  # of tokens looked up in the text
         self.prediction = Calibration(counted=True)  # of tokens from the client's prediction
+        self.corpus = Calibration(counted=True)  # of tokens from the user's files
         self._calibrations = {
             DraftSource.MODEL: self.model,
             DraftSource.LOOKUP: self.lookup,
             DraftSource.PREDICTION: self.prediction,
+            DraftSource.CORPUS: self.corpus,
         }
         self.runner_up = _RUNNER_UP  # fading share of rejections in which the runner-up is the target's token, 0 to 1
 

@@ -136,11 +136,11 @@ class CommittedText:
         found = self.lookups.found(node, tail)
         if len(found) < 2:
             return found[0] if found else None
-        if found[0].token == found[1].token:
-            found[0].confidence = max(each.confidence for each in found)
-            return found[0]
         recent = self._acceptance_model.recent
-        return max(found, key=lambda each: self._acceptance_model.chance(each, recent))
+        best = max(found, key=lambda each: self._acceptance_model.chance(each, recent)).token
+        first, *others = (each for each in found if each.token == best)
+        first.confidence = max([first.confidence, *(each.confidence for each in others)])
+        return first
 
     def _advance(self, token: int) -> bool:
         """Append one committed token; return whether another one had been drafted in its place."""

@@ -1,4 +1,4 @@
-"""What gives draft tokens without a model: the text itself, the client's prediction of the output, and a grammar."""
+"""What gives draft tokens without a model: the text, the client's prediction of it, the user's files, a grammar."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,7 +13,9 @@ from specpair.speculation.sampling.row_changes import ProcessorChain
 _RECENT = 64  # tokens of a text that may be compared with what is looked up
 
 
-class _Lookup(Protocol):
+class Lookup(Protocol):
+    """Predicts the next token of one text, which it follows."""
+
     def __len__(self) -> int:
         """Tokens of the text that were taken in."""
         ...
@@ -33,20 +35,24 @@ class Lookups:
         *,
         in_text: bool = False,
         prediction: Sequence[int] | None = None,
+        corpus: Lookup | None = None,
         limits: ProcessorChain | None = None,
     ) -> None:
         """`in_text`: whether tokens are looked up in the text.
         `prediction`: ids of the output that the client expects behind a prompt of `prompt_len` tokens; None: there is
             no prediction.
+        `corpus`: of the user's files; None: there are none.
         `limits`: what forbids tokens; None: nothing does.
         """
         self._limits = limits
         self._forced = 0  # of the last tokens of the text, those that alone could stand there
-        self._lookups: dict[DraftSource, _Lookup] = {}
+        self._lookups: dict[DraftSource, Lookup] = {}
         if prediction is not None:
             self._lookups[DraftSource.PREDICTION] = PredictedOutput(prediction, prompt_len)
         if in_text:
             self._lookups[DraftSource.LOOKUP] = TextLookup()
+        if corpus is not None:
+            self._lookups[DraftSource.CORPUS] = corpus
 
     def __bool__(self) -> bool:
         return bool(self._lookups) or self._limits is not None

@@ -77,6 +77,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "cache_salt": ("a", "b", "c"),
     "regex": ("a", "b", "c"),
     "grammar_after": ("a", "b", "c"),
+    "draft_corpus": (str(DEFAULT_TARGET.parent), __file__, str(DEFAULT_DRAFT)),
     "draft_model": (str(DEFAULT_TARGET), __file__, str(DEFAULT_DRAFT.parent / "README.md")),
     "backend": ("torch", "mlx", "neuron_legacy"),
     "device": ("cpu", "cuda", "mps"),

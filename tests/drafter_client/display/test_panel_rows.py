@@ -22,7 +22,7 @@ from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.bodies import verified
 from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
 
-MODEL, LOOKUP, PREDICTION, _ = DraftSource
+MODEL, LOOKUP, PREDICTION, *_ = DraftSource
 BONUS, ACCEPTED, RECOVERED = TokenSource.BONUS, TokenSource.ACCEPTED, TokenSource.RECOVERED
 
 

@@ -84,6 +84,12 @@ def test_relative_path_is_relative_to_the_file(write: Write, tmp_path: Path, mon
         assert _values(path) == {"model": meant}
 
 
+def test_each_path_of_a_list_is_relative_to_the_file(write: Write, tmp_path: Path) -> None:
+    path = write('[verifier]\nfiles = "src,/notes"', "there/settings.toml")
+    found = read("verifier", ["files"], (), path, {}, ["files"])
+    assert found is not None and found.values == {"files": f"{tmp_path / 'there' / 'src'},/notes"}
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [

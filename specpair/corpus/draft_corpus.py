@@ -1,0 +1,197 @@
+"""A draft corpus: the user's own files, from which draft tokens are looked up. They are indexed in the background.
+
+The index is kept in the user's cache folder, for each vocabulary and each path. A process of its own, which gives way
+to all others, brings it up to date when the corpus is opened, and again when a text begins and the last time is a while
+ago. Texts see what is there when they begin.
+"""
+
+import hashlib
+import logging
+import os
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from specpair.child_processes.children import child
+from specpair.corpus import vocabulary_file
+from specpair.corpus.lookup import CorpusLookup
+from specpair.corpus.state import CorpusState
+from specpair.corpus.store import Store
+from specpair.engines.vocabulary import Vocabulary
+from specpair.speculation.drafts.suffix_array import SuffixArray
+
+_AGAIN = 60.0  # seconds after which what has changed is looked for again
+_log = logging.getLogger("specpair.corpus")
+
+
+class BadCorpus(ValueError):
+    """A draft corpus that cannot be used, with the reason and what to do."""
+
+
+def paths_of(text: str) -> tuple[Path, ...]:
+    """The files and folders in a list, with commas."""
+    return tuple(Path(name.strip()).expanduser() for name in text.split(",") if name.strip())
+
+
+def checked(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """The same paths. Raises BadCorpus if there is nothing at one of them, or it cannot be read."""
+    for path in paths:
+        if not path.exists():
+            raise BadCorpus(f"no such file or folder: {path}")
+        if not os.access(path, os.R_OK):
+            raise BadCorpus(f"{path} cannot be read: allow it to this user, or leave it out")
+    return tuple(paths)
+
+
+class DraftCorpus:
+    """Files and folders, for one vocabulary. Thread-safe. Close it to end the indexing."""
+
+    def __init__(self, paths: Sequence[Path], vocabulary: Vocabulary, cache: Path) -> None:
+        """`cache`: the folder in which indexes are kept. Raises BadCorpus."""
+        self._size = vocabulary.size
+        name = vocabulary.fingerprint.ordinary[:16]
+        self._roots = [path.resolve() for path in checked(paths)]
+        self._stores = [
+            Store(cache / name / hashlib.sha256(os.fsencode(root)).hexdigest()[:16]) for root in self._roots
+        ]
+        self._words = cache / f"{name}.json"
+        try:
+            vocabulary_file.write(vocabulary, self._words)
+        except OSError as error:
+            raise BadCorpus(f"the index of the files cannot be kept in {cache}: {error.strerror}") from None
+        self._arrays: dict[tuple[int, str], tuple[SuffixArray, int]] = {}  # by number of the store and segment's name
+        self._seen = [0] * len(self._stores)
+        self._lock = threading.Lock()  # guards both, and the process
+        self._process: subprocess.Popen[str] | None = None
+        self._idle, self._wanted, self._closed = threading.Event(), threading.Event(), threading.Event()
+        self._failure: str | None = None
+        self._thread = threading.Thread(target=self._keep_up_to_date, name="corpus", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the indexing, which the next process goes on with."""
+        with self._lock:
+            self._closed.set()
+            if self._process is not None:
+                self._process.terminate()
+        self._wanted.set()
+        self._thread.join()
+
+    def lookup(self) -> CorpusLookup:
+        """The lookup of a text that begins now."""
+        self._wanted.set()
+        return CorpusLookup(self._searched(), self._size)
+
+    @property
+    def state(self) -> CorpusState:
+        """What the corpus holds now."""
+        states = [store.state() for store in self._stores]
+        skipped: dict[str, int] = {}
+        for reason, count in (each for state in states for each in state.skipped.items()):
+            skipped[reason] = skipped.get(reason, 0) + count
+        with self._lock:
+            mapped = sum(size for _, size in self._arrays.values())
+        files, tokens, waiting = (
+            sum(getattr(each, name) for each in states) for name in ("files", "tokens", "waiting")
+        )
+        return CorpusState(files, tokens, skipped, waiting, not self._idle.is_set(), mapped, self._failure)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until nothing is being indexed. Returns whether that is so."""
+        return self._idle.wait(seconds)
+
+    def _searched(self) -> list[SuffixArray]:
+        """The arrays of all segments that there are now."""
+        with self._lock:
+            for number, store in enumerate(self._stores):
+                if (changed := store.changed()) == self._seen[number]:
+                    continue
+                names = {(number, name) for name in store.state().segments}
+                for gone in [each for each in self._arrays if each[0] == number and each not in names]:
+                    del self._arrays[gone]
+                try:
+                    for each in names - self._arrays.keys():
+                        self._arrays[each] = store.searched(each[1])
+                    self._seen[number] = changed
+                except (OSError, ValueError) as error:  # replaced just now, or broken: the next text looks again
+                    _log.warning("a part of the index of %s is not used: %s", self._roots[number], error)
+            return [array for array, _ in self._arrays.values()]
+
+    def _keep_up_to_date(self) -> None:
+        """Run the indexing once, and again for texts that begin a while later."""
+        places = [
+            str(each)
+            for pair in zip((store.folder for store in self._stores), self._roots, strict=True)
+            for each in pair
+        ]
+        while not self._closed.is_set():
+            self._idle.clear()
+            try:
+                self._run("-m", "specpair.corpus", str(self._words), *places)
+            except OSError as error:
+                self._fail(str(error))
+            self._wanted.clear()
+            self._idle.set()
+            if not self._closed.wait(_AGAIN):  # it is set before `wanted` is, which this thread may just have cleared
+                self._wanted.wait()
+
+    def _run(self, *arguments: str) -> None:
+        with child(*arguments, stderr=subprocess.PIPE) as process:
+            with self._lock:
+                self._process = process
+                if self._closed.is_set():
+                    process.terminate()
+            assert process.stderr is not None
+            said = process.stderr.read()
+            status = process.wait()
+            with self._lock:
+                self._process = None
+        self._failure = None
+        if status and not self._closed.is_set():
+            self._fail(said.strip().rpartition("\n")[2] or f"it ended with status {status}")
+
+    def _fail(self, reason: str) -> None:
+        self._failure = reason
+        _log.warning("the files of the draft corpus are not indexed: %s", reason)
+
+
+class DraftCorpora:
+    """The same files for each vocabulary that texts have. Thread-safe. Close it to end the indexing."""
+
+    def __init__(self, paths: Sequence[Path], cache: Path | None) -> None:
+        """`paths`: the files and folders; empty: there is no corpus.
+        `cache`: the folder in which indexes are kept; None: there is none.
+
+        Raises BadCorpus.
+        """
+        if paths and cache is None:
+            raise BadCorpus(
+                "the index of the files needs a cache folder, and this user has no home: set XDG_CACHE_HOME"
+            )
+        self._paths, self._cache = checked(paths), cache
+        self._lock = threading.Lock()  # guards it
+        self._corpora: dict[str, DraftCorpus] = {}  # by fingerprint of the vocabulary
+
+    def of(self, vocabulary: Vocabulary) -> DraftCorpus | None:
+        """The corpus in the tokens of a vocabulary, opened if it is not; None: there is none. Raises BadCorpus."""
+        if not self._paths:
+            return None
+        assert self._cache is not None
+        with self._lock:
+            key = vocabulary.fingerprint.ordinary
+            if key not in self._corpora:
+                self._corpora[key] = DraftCorpus(self._paths, vocabulary, self._cache)
+            return self._corpora[key]
+
+    @property
+    def states(self) -> list[CorpusState]:
+        """What the corpus holds, for each vocabulary that a text has had."""
+        with self._lock:
+            return [each.state for each in self._corpora.values()]
+
+    def close(self) -> None:
+        """End the indexing."""
+        with self._lock:
+            for each in self._corpora.values():
+                each.close()

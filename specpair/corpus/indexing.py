@@ -1,0 +1,104 @@
+"""Brings the index of a folder up to date: reads, tokenizes and sorts what is new, and drops what is gone."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specpair.corpus.files import FoundFile, Skipped, files_of, text_of
+from specpair.corpus.store import IndexState, Segment, Store
+
+SEGMENT = 8_000_000  # tokens of a segment, about
+_FIRST = 16  # of an index that holds nothing yet, the part of a segment that readers see before it is full
+
+Encode = Callable[[str], Sequence[int]]
+_Read = tuple[FoundFile, NDArray[np.uint32]]
+
+
+def bring_up_to_date(store: Store, root: Path, encode: Encode, most: int = SEGMENT) -> None:
+    """Index what has changed in `root`. Readers see each segment when it is there.
+
+    `encode`: the tokens of a text.
+    `most`: tokens of a segment, about.
+
+    Raises OSError where the store cannot be written.
+    """
+    with store.writing():
+        _Indexing(store, root, encode, most).run()
+
+
+class _Indexing:
+    def __init__(self, store: Store, root: Path, encode: Encode, most: int) -> None:
+        self._store, self._encode, self._most = store, encode, most
+        self._kept: list[Segment] = []  # what readers see
+        self._skipped: Counter[str] = Counter()
+        self._found: set[FoundFile] = set()
+        self._new: dict[str, FoundFile] = {}  # files that are not in a segment
+        for each in files_of(root):
+            if isinstance(each, Skipped):
+                self._skipped[each.reason] += 1
+            else:
+                self._found.add(each)
+                self._new[each.path] = each
+
+    def run(self) -> None:
+        known = [each for name in self._store.state().segments if (each := self._store.segment(name)) is not None]
+        self._kept = [*known]
+        stale = [each for each in known if not self._found.issuperset(each.files)]
+        for file in (file for segment in known for file in segment.files if file in self._found):
+            self._new.pop(file.path, None)
+        if self._new or stale:  # what comes fills up segments with room, too
+            stale += [each for each in known if each not in stale and sum(each.tokens) < self._most // 2]
+        files, texts, held = list[FoundFile](), list[NDArray[np.uint32]](), 0
+        first: Segment | None = None
+        for file, text in chain(self._as_they_were(stale), self._tokenized()):
+            files.append(file)
+            texts.append(text)
+            held += len(text)
+            if not self._kept and held >= self._most // _FIRST:
+                first = self._put(files, texts)
+            if held >= self._most:
+                self._put(files, texts, instead_of=first)
+                files, texts, held, first = [], [], 0, None
+        if files:
+            self._put(files, texts, instead_of=first)
+        else:
+            self._publish()
+
+    def _as_they_were(self, stale: Sequence[Segment]) -> Iterator[_Read]:
+        """The files of these segments that are as they were. A segment is dropped when it has been read."""
+        for segment in stale:
+            texts = self._store.texts(segment)
+            self._kept.remove(segment)
+            yield from (each for each in zip(segment.files, texts, strict=True) if each[0] in self._found)
+
+    def _tokenized(self) -> Iterator[_Read]:
+        """The new files. One without a text is kept with no tokens, so that it is not read again until it changes."""
+        for path, file in [*self._new.items()]:
+            text = text_of(path)
+            del self._new[path]
+            yield file, np.asarray([] if text is None else self._encode(text), np.uint32)
+
+    def _put(
+        self, files: Sequence[FoundFile], texts: Sequence[NDArray[np.uint32]], *, instead_of: Segment | None = None
+    ) -> Segment:
+        added = self._store.add([*files], [*texts])
+        self._kept = [*(each for each in self._kept if each is not instead_of), added]
+        self._publish()
+        return added
+
+    def _publish(self) -> None:
+        tokens = [count for each in self._kept for count in each.tokens]
+        binary = tokens.count(0)
+        self._store.put(
+            IndexState(
+                segments=[each.name for each in self._kept],
+                files=len(tokens) - binary,
+                tokens=sum(tokens),
+                waiting=len(self._new),
+                skipped=dict(self._skipped) | ({"binary": binary} if binary else {}),
+            )
+        )

@@ -1,0 +1,117 @@
+"""Predict the next token of a text from the user's files: where its last tokens occur there, the longest match first.
+
+The chance is measured: the latest tokens of the text, those of its prompt too, are predicted before they are taken in,
+and the outcomes are counted by length of match, and by how many of the matching places agree.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from specpair.speculation.drafts.suffix_array import LONGEST, SuffixArray
+
+_LEAST = 3  # tokens of the shortest match that counts
+_TRIED = 100  # latest added tokens that are predicted before they are added
+_KEEP = 0.995  # factor by which old counts fade with each prediction
+_PRIOR = (0.05, 0.1, 0.25, 0.4, 0.55, 0.65)  # prior chance of a right prediction, by bit length of the match's length
+_AGREED = (0.5, 0.8, 1.0)  # factor of it where less than two thirds of the places agree, where more do, where all do
+_PRIOR_WEIGHT = 4.0  # predictions that the prior counts for
+
+
+class _Match(NamedTuple):
+    """How many of the last tokens match, and what follows them: in which array, and at which place of it."""
+
+    length: int
+    follow: Sequence[tuple[SuffixArray, int]]
+
+
+_NONE = _Match(0, ())
+
+
+class CorpusLookup:
+    """The lookup of one text, which follows it. A token takes some microseconds, and some more for each array where
+    what was found does not go on."""
+
+    def __init__(self, arrays: Sequence[SuffixArray], vocabulary_size: int) -> None:
+        """`arrays`: the files, as tokens of a vocabulary of `vocabulary_size` ids."""
+        self._arrays, self._size = arrays, vocabulary_size
+        self._count, self._recent = 0, list[int]()
+        self._match = _NONE
+        self._tail: tuple[list[int], _Match] = [], _NONE
+        self._right = [[_PRIOR_WEIGHT * chance * factor for factor in _AGREED] for chance in _PRIOR]
+        self._tried = [[_PRIOR_WEIGHT] * len(_AGREED) for _ in _PRIOR]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Take in `tokens` of the text."""
+        self._count += len(tokens)
+        if not self._arrays:
+            return
+        earlier, tried = tokens[: max(0, len(tokens) - _TRIED)], tokens[max(0, len(tokens) - _TRIED) :]
+        if earlier:
+            self._recent = [*self._recent, *earlier[-LONGEST:]][-LONGEST:]
+            self._match = self._searched(self._recent)
+        for token in tried:
+            if (found := self._votes(self._match)) is not None:
+                level, agreed = self._level(self._match.length, 0), _agreed(found)
+                self._right[level][agreed] = _KEEP * self._right[level][agreed] + (found[0][0] == token)
+                self._tried[level][agreed] = _KEEP * self._tried[level][agreed] + 1.0
+            self._recent = [*self._recent, token][-LONGEST:]
+            self._match = self._moved(self._match, token, self._recent)
+        self._tail = [], self._match
+
+    def predict(self, tail: Sequence[int] = (), forced: int = 0, most: int = 1) -> list[tuple[int, float]]:
+        """The `most` likeliest tokens behind the text and `tail`, each with its chance; empty: nothing matches.
+
+        `forced`: of the last tokens, those that could not be others: that they match says nothing.
+        """
+        found = self._votes(match := self._behind(tail))
+        if found is None:
+            return []
+        level, agreed = self._level(match.length, forced), _agreed(found)
+        chance = self._right[level][agreed] / self._tried[level][agreed]
+        (token, _), *others = found
+        rest = (1.0 - chance) * chance / sum(count for _, count in found)  # the others are right less often than alike
+        return [(token, chance), *((other, rest * count) for other, count in others)][:most]
+
+    def _behind(self, tail: Sequence[int]) -> _Match:
+        if not self._arrays:
+            return _NONE
+        known, match = self._tail
+        if len(known) > len(tail) or known != list(tail[: len(known)]):
+            known, match = [], self._match
+        for at in range(len(known), len(tail)):
+            match = self._moved(match, tail[at], [*self._recent, *tail[: at + 1]][-LONGEST:])
+        self._tail = list(tail), match
+        return match
+
+    def _moved(self, match: _Match, token: int, recent: Sequence[int]) -> _Match:
+        """The match behind `token`, the last of `recent`: what goes on is the longest one, since it was before."""
+        follow = [(array, place - 1) for array, place in match.follow if array.token(place) == token]
+        return _Match(min(match.length + 1, LONGEST), follow) if follow else self._searched(recent)
+
+    def _searched(self, recent: Sequence[int]) -> _Match:
+        longest, follow, backwards = _LEAST, list[tuple[SuffixArray, int]](), recent[::-1]
+        for array in self._arrays:
+            length, places = array.matches(backwards)
+            if length > longest:
+                longest, follow = length, []
+            if length == longest:
+                follow += [(array, place) for place in places if place >= 0]
+        return _Match(longest, follow) if follow else _NONE
+
+    def _votes(self, match: _Match) -> list[tuple[int, int]] | None:
+        """The tokens that follow, with the number of their places, the most frequent first; None: none follows."""
+        votes = Counter(token for array, place in match.follow if (token := array.token(place)) < self._size)
+        return votes.most_common() or None
+
+    def _level(self, length: int, forced: int) -> int:
+        return min(max(1, length - forced).bit_length(), len(_PRIOR)) - 1
+
+
+def _agreed(votes: Sequence[tuple[int, int]]) -> int:
+    if len(votes) == 1:
+        return 2
+    return int(3 * votes[0][1] > 2 * sum(count for _, count in votes))
