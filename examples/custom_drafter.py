@@ -28,7 +28,7 @@ class Memory:
         for at in range(CONTEXT, len(tokens)):
             self._followed[tuple(tokens[at - CONTEXT : at])] = tokens[at]
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         """Predict the token after `text` plus each of `tails`, with its probability."""
         return Expansion([self._predict([*text[-CONTEXT:], *tail]) for tail in tails], len(tails))
 

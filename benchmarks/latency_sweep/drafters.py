@@ -58,7 +58,7 @@ class Junk:
     def __init__(self, cost: LinearCost) -> None:
         self._cost = cost
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         time.sleep(self._cost.of([Entry(slot, 0, [0], 0) for slot in range(len(tails))]))
         proposals = []
         for tail in tails:

@@ -13,12 +13,13 @@ target alone:
     llama     turns of 3 draft tokens, both models on the target's device, as llama-server has it
     vllm      turns of the best fixed length for that kind and temperature, both models on the target's device
     static    the best policy with hindsight that is the same at every position, over the link (`static_policies`)
-    ours      the drafter as it ships, over the link
+    chains    the drafter as it ships, over the link, where the verifier takes no trees
+    trees     the same, where it takes trees
     bound     what no chain of the draft model's could beat: no link, drafting takes no time, one pass for each token
-              that disagrees; `ours` looks tokens up in the text, too
+              that disagrees; the drafter looks tokens up in the text, too
 
 The first run asks the draft model about every continuation that comes up, which takes some seconds a text; the answers
-are kept.
+are kept. With `--unasked` it is asked only behind what the target wrote (`draft_choices.py`).
 
     python -m benchmarks.real_pair --draft DRAFT.gguf [--recording NAME] [--texts 2]
 """
@@ -39,6 +40,7 @@ from benchmarks.real_pair.recorded import FOLDER, RecordedText, read
 from simulator.known_outputs.static_policies import MeasuredLatencies, Policy, Trace, best, replay, upper_bound
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.policy.experience import Experience
+from specpair.speculation.policy.schedule import Mechanisms
 
 FLAGS = {
     "draft": {"help": "GGUF file of the draft model", "required": True, "type": Path},
@@ -47,9 +49,13 @@ FLAGS = {
     "overhead-ms": {"default": 3.0, "help": "of an exchange (default: %(default)s)"},
     "targets": {"default": [*TARGETS], "choices": [*TARGETS], "help": "(default: all)"},
     "drafters": {"default": [*DRAFTERS], "choices": [*DRAFTERS], "help": "(default: all)"},
+    "unasked": {
+        "action": "store_true",
+        "help": "do not ask the draft model behind tokens that the target did not write",
+    },
     "rtts": {"default": [*LINKS], "help": "seconds (default: %(default)s)"},
 }
-COLUMNS = ("llama", "vllm", "static", "ours", "bound")
+COLUMNS = ("llama", "vllm", "static", "chains", "trees", "bound")
 _LLAMA_DRAFTS = 3  # llama-server's own default
 
 Times = dict[str, float]  # seconds of a text behind its first token, by column
@@ -62,10 +68,10 @@ def main() -> None:
         each: Setting(TARGETS[each[0]], DRAFTERS[each[1]], each[2], options.overhead_ms / 1000)
         for each in itertools.product(options.targets, options.drafters, options.rtts)
     }
-    experiences = {each: Experience() for each in settings}
+    experiences = {each: (Experience(), Experience()) for each in settings}
     found: dict[tuple[object, ...], list[Times]] = defaultdict(list)
     accepted: dict[float, list[float]] = defaultdict(list)
-    with closing(DraftModel(options.draft, options.recording)) as model:
+    with closing(DraftModel(options.draft, options.recording, asks_all=not options.unasked)) as model:
         for number, text in chosen(options.recording, options.texts):
             with model.text(number, text) as choices:
                 agrees = agreements(text, choices)
@@ -103,7 +109,7 @@ def _times(
     choices: TextChoices,
     agrees: Sequence[bool],
     setting: Setting,
-    experience: Experience,
+    experiences: tuple[Experience, Experience],
     ends: frozenset[int],
 ) -> Times:
     cached = len(text.prompt) + len(agrees)
@@ -121,13 +127,18 @@ def _times(
     def turns(k: int) -> float:
         return replay(trace, here, Policy("turns", k, drafts_on=False))[-1][0]
 
-    course = pair.write(text, choices, setting, ends, experience)
+    def ours(trees: bool) -> float:
+        mechanisms = Mechanisms(trees=trees)
+        course = pair.write(text, choices, setting, ends, experiences[trees], mechanisms=mechanisms)
+        return course.times[-1] - course.opened
+
     return {
         "alone": behind * verify(0),
         "llama": turns(_LLAMA_DRAFTS),
         **{f"vllm {k}": turns(k) for k in range(1, MAX_AUTO + 1)},
         "static": behind / best(trace, over_link).tokens_per_second,
-        "ours": course.times[-1] - course.opened,
+        "chains": ours(trees=False),
+        "trees": ours(trees=True),
         "bound": behind / upper_bound(trace, over_link),
     }
 

@@ -1,11 +1,14 @@
 """What a real draft model would choose behind a recorded text and any continuation of it.
 
 Each is computed once, with the noise of the text, and kept in `.cache/real_pair/`: the same continuations come up on
-all machines and links that are tried.
+all machines and links that are tried. Behind tokens that the target did not write the model may be left unasked, which
+saves hours: nothing that it chooses there can be accepted. Then its choices there are made up, and as likely as those
+at that place of the text.
 """
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +27,7 @@ from specpair.speculation.sampling.sampling import Sampling, choose
 
 KEPT = 6  # choices that are known at each place, the best first
 _PASS = 64  # tokens
+_NO_IDS, _MADE_UP = 1 << 20, 4096  # ids beyond any vocabulary, and how many of them are made up
 _FOLDER = ROOT / ".cache" / "real_pair"
 
 
@@ -37,9 +41,11 @@ class Choices(NamedTuple):
 class DraftModel:
     """A real draft model, loaded when it is first asked for something that is not known."""
 
-    def __init__(self, path: Path, recording: str) -> None:
-        """`recording`: the name of the recording that it is asked about."""
-        self.path, self._folder = path, _FOLDER / f"{recording}_{path.stem}"
+    def __init__(self, path: Path, recording: str, *, asks_all: bool = True) -> None:
+        """`recording`: the name of the recording that it is asked about.
+        `asks_all`: whether it is asked behind tokens, too, that the target did not write.
+        """
+        self.path, self._folder, self.asks_all = path, _FOLDER / f"{recording}_{path.stem}", asks_all
         self._backend: Backend | None = None
 
     @contextmanager
@@ -85,6 +91,8 @@ class TextChoices:
         """The choices behind the first `length` tokens of the recorded text, the prompt's included, and `tail`."""
         right = common_prefix(self._whole[length:], tail)
         length, tail = length + right, tail[right:]
+        if tail and not self._model.asks_all:
+            return self._made_up(length, tail)
         place = f"{length - self._prompt}:{','.join(map(str, tail))}"
         if place not in self._known:
             if not tail:
@@ -93,6 +101,12 @@ class TextChoices:
                 self._known[place] = self._ask(self._whole[:length], tail)
         ids, probabilities = self._known[place]
         return Choices([int(each) for each in ids], probabilities)
+
+    def _made_up(self, length: int, tail: Sequence[int]) -> Choices:
+        place = max(min(length + len(tail), len(self._whole) - 1), self._prompt)
+        first = zlib.crc32(repr((length, *tail)).encode()) % _MADE_UP
+        ids = [_NO_IDS + (first + rank) % _MADE_UP for rank in range(KEPT)]
+        return Choices(ids, self.after(place, ()).probabilities)
 
     def _read_all(self) -> None:
         """Have the draft model read the recorded text, for the choices behind each part of it."""

@@ -85,13 +85,13 @@ class RecordedDrafter:
     def __init__(self, choices: Chooses, numbering: Numbering) -> None:
         self._choices, self._numbering = choices, numbering
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         return Expansion([self._proposal(len(text), tail, runners_up) for tail in tails], len(tails))
 
-    def _proposal(self, length: int, tail: Sequence[int], runner_up: bool) -> Proposal:
+    def _proposal(self, length: int, tail: Sequence[int], runners_up: int) -> Proposal:
         ids, probabilities = self._choices.after(length, [self._numbering.long[each] for each in tail])
-        first, second = (self._numbering.of(each) for each in ids[:2])
-        return Proposal(first, probabilities[0], second if runner_up and second != first else None)
+        first, *others = dict.fromkeys(self._numbering.of(each) for each in ids[: 1 + runners_up])
+        return Proposal(first, probabilities[0], others[0] if others else None, further=tuple(others[1:]))
 
 
 def write(

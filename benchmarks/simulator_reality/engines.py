@@ -94,6 +94,6 @@ class Drafts(ModelDrafter):
         super().__init__(engine, sampling, vocabulary_size)
         self._model = model
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         self._model.committed = len(text)
         return super().expand(text, tails, runners_up)

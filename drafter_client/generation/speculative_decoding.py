@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from drafter_client.errors import StrategyRefused
@@ -79,6 +79,7 @@ def speculate(
             f"the strategy {options.strategy} works in lockstep only: the committed tokens depend on the draft tokens; "
             "with several drafts in flight, or with self-continuation, they would depend on timing"
         )
+    mechanisms = replace(mechanisms, trees=info.trees and options.strategy in DRAFTER_INVARIANT)
     tell(Began(len(text.prompt_ids)), clock())
     traffic = client.connection.traffic
     sent_before, received_before = traffic.sent, traffic.received

@@ -58,8 +58,8 @@ class TreeDrafter:
         """
         self._text, self._nodes, self._second = text, nodes, second
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-        return Expansion([self._behind(len(text), tail, runners_up) for tail in tails], len(tails))
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
+        return Expansion([self._behind(len(text), tail, runners_up > 0) for tail in tails], len(tails))
 
     def _behind(self, length: int, tail: Sequence[int], runner_up: bool) -> Proposal:
         level: _Level = {(): 1.0}

@@ -122,12 +122,12 @@ class Agreeing:
     def __init__(self, choices: Choices) -> None:
         self._choices = choices
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         return Expansion([self._behind(len(text), tail, runners_up) for tail in tails], len(tails))
 
-    def _behind(self, length: int, tail: Sequence[int], runners_up: bool) -> Proposal:
+    def _behind(self, length: int, tail: Sequence[int], runners_up: int) -> Proposal:
         at, choices = length + len(tail), self._choices
-        proposal = choices.proposal(at, len(tail), runners_up)
+        proposal = choices.proposal(at, len(tail), runners_up > 0)
         if list(tail) == choices.tokens(length, at):
             return proposal
         return Proposal(WRONG, proposal.confidence, WRONG + 1 if runners_up else None)

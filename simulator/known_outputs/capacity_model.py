@@ -110,10 +110,10 @@ class Knowing:
     def __init__(self, text: KnownOutput, width: int) -> None:
         self.width, self._text = width, text
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         return Expansion([self._behind(len(text), tail, runners_up) for tail in tails], len(tails))
 
-    def _behind(self, length: int, tail: Sequence[int], runners_up: bool) -> Proposal:
+    def _behind(self, length: int, tail: Sequence[int], runners_up: int) -> Proposal:
         at = length + len(tail)
         if list(tail) != self._text.tokens(length, at):
             return Proposal(_JUNK, AGREEMENT, _JUNK + 1 if runners_up else None)

@@ -21,10 +21,10 @@ class Drafter(Protocol):
 
     width: int  # the most tails that one call of `expand` can handle
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         """Predict the next token behind `text` + tail for each of `tails`, in one draft step.
 
         `text`: the committed tokens, prompt included; from call to call it only grows.
         `tails`: 1 to `width` continuations of the text, likeliest first.
-        `runners_up`: predict second choices, too.
+        `runners_up`: how many choices after the first are wanted; fewer do.
         """

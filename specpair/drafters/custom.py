@@ -19,7 +19,7 @@ class CheckedDrafter:
             raise self._wrong(f"is no drafter: it needs a method expand, and a width of at least 1, not {width!r}")
         self.width = width
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         """The drafter's own expansion. Raises BadDrafter if it breaks the contract (`base`)."""
         result: Any = self._drafter.expand(text, tails, runners_up)
         proposals, read = result if isinstance(result, tuple) and len(result) == 2 else (None, None)
@@ -34,7 +34,7 @@ class CheckedDrafter:
     def _checked(self, proposal: Any) -> Proposal:
         if not isinstance(proposal, Proposal):
             raise self._wrong(f"must predict with a Proposal, not {proposal!r}")
-        for token in (proposal.token, *([] if proposal.runner_up is None else [proposal.runner_up])):
+        for token in proposal.tokens:
             if type(token) is not int or not 0 <= token < self._ids:
                 raise self._wrong(f"must name token ids from 0 to {self._ids - 1}, not {token!r}")
         if not isinstance(proposal.confidence, float | int) or not 0 <= proposal.confidence <= 1:

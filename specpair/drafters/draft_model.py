@@ -10,7 +10,7 @@ from specpair.grammar.of_text import processors_of
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.drafts.tree import Proposal
-from specpair.speculation.sampling.sampling import Row, Sampling, choose, choose_two, probability
+from specpair.speculation.sampling.sampling import Row, Sampling, choose_several, probability
 from specpair.speculation.text_options import TextSpec
 
 _CHOICES = 8  # top logits of a row for greedy decoding: enough for a second choice
@@ -76,13 +76,13 @@ class ModelDrafter:
         slot = max(self._slots, key=lambda slot: slot.stem)
         return slot.number, self._text[: 0 if self._base else slot.stem]
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         try:
             return self._expand(text, tails, runners_up)
         except OutOfRoom:  # outdated continuations filled the cache; `_forward` has emptied all slots
             return self._expand(text, tails, runners_up)
 
-    def _expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def _expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         self._calls += 1
         self._follow(text)
         longest = max(len(tail) for tail in tails)
@@ -138,7 +138,7 @@ class ModelDrafter:
             self._base = max(0, min(longest - context // 2, self._length - 1))
             self._forget()
 
-    def _far_ahead(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def _far_ahead(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         """Predict behind tails that fill the whole context: from the last tokens of each alone. No slot keeps them."""
         window = min(self._backend.context_length, self._backend.max_batch_tokens + 1) // 2
         proposals = []
@@ -213,17 +213,14 @@ class ModelDrafter:
             return row
         return self._processors.process(row, tail)
 
-    def _predict(self, logits: Row, position: int, runner_up: bool) -> Proposal:
+    def _predict(self, logits: Row, position: int, runners_up: int) -> Proposal:
         if self._draws:
             weights = propose(logits, self._sampling)
             token = drawn_from(weights, self._sampling.seed, position)
             return Proposal(token, normalised(weights)[token], probs=weights)
-        second = None
-        if runner_up:
-            token, second = choose_two(logits, self._sampling, position)
-        else:
-            token = choose(logits, self._sampling, position)
-        return Proposal(token, probability(logits, token, self._sampling), second)
+        token, *others = choose_several(logits, self._sampling, position, 1 + runners_up)
+        second, further = (others[0] if others else None), tuple(others[1:])
+        return Proposal(token, probability(logits, token, self._sampling), second, further=further)
 
 
 def model_drafter(

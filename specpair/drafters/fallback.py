@@ -26,7 +26,7 @@ class FallbackDrafter:
         except Exception as error:
             self._fail(error)
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         """The drafter's own expansion. Its SpecPairError and DrafterError are raised: they are no engine failures."""
         if self._drafter is not None:
             try:

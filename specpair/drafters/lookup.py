@@ -16,7 +16,7 @@ class NgramDrafter:
         self.width = width
         self._index = TextLookup()
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         self._index.extend(text[len(self._index) :])
         return Expansion([self._predict(text, tail) for tail in tails], len(tails))
 

@@ -40,7 +40,7 @@ class _Plugged:
         self.width: int = getattr(drafter, "width", 0)
         self._expand = Plugin(plugin.what, getattr(drafter, "expand", None))
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         try:
             expansion: Expansion = self._expand.called(text, tails, runners_up, expected=DrafterError)
         except BadPlugin as error:

@@ -65,7 +65,7 @@ class TranslatingDrafter:
         self._partial = b""  # bytes at the end of `_loose` and `_ahead` without a token: part of a character
         self._ended = False  # whether the model ends the text behind `_ahead`
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         for token in text[self._known :]:
             self._commit(token)
         self._known = len(text)
@@ -128,7 +128,7 @@ class TranslatingDrafter:
     def _write(self) -> int:
         """Let the model write one more token. Returns the number of tokens that it read."""
         self._model.position = self._known + len(self._target_tokens(0, final=False))
-        (proposal,), read = self._model.expand(self._fixed, [self._ids], runners_up=False)
+        (proposal,), read = self._model.expand(self._fixed, [self._ids], runners_up=0)
         piece = self._ours.pieces[proposal.token]
         if self._ours.kinds[proposal.token] != Kind.ORDINARY or not piece.startswith(self._partial):
             self._ended = True
@@ -204,9 +204,9 @@ class _Coupled(ModelDrafter):
         self._logits = np.full(target.size + backend.vocabulary.size, -np.inf, np.float32)
         self._our_ids = {their_id: token for token, their_id in enumerate(ids)}
 
-    def _predict(self, row: Row, position: int, runner_up: bool) -> Proposal:
+    def _predict(self, row: Row, position: int, runners_up: int) -> Proposal:
         if self._sampling.greedy:
-            return super()._predict(row, position, runner_up)
+            return super()._predict(row, position, runners_up)
         whole = row.whole() if isinstance(row, TopLogits) else row
         self._logits[self._their_ids] = whole
         token = self._our_ids[choose(self._logits, self._sampling, self.position)]

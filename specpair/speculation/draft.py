@@ -62,9 +62,33 @@ class Draft:
         return [each.token for each in self.tokens]
 
     @property
-    def end(self) -> int:
-        """The position behind the last token of a chain."""
-        return self.position + len(self.tokens)
+    def left(self) -> list[int]:
+        """Item k: how many draft tokens follow the first k of the likeliest chain."""
+        depths: list[int] = []  # for each token, how many of that chain are on its way
+        chain = [-1]  # indices, behind that of the root
+        for index, each in enumerate(self.tokens):
+            parent = index - each.parent
+            if parent == chain[-1]:
+                chain.append(index)
+            depths.append((depths[parent] if parent >= 0 else 0) + (chain[-1] == index))
+        return [len(depths), *(sum(depth >= kept for depth in depths) - 1 for kept in range(1, len(chain)))]
+
+    def confirmed(self, committed: Sequence[int]) -> bool:
+        """Whether the likeliest chain was accepted. `committed`: the text from `position` on."""
+        chain = self.likeliest().ids
+        return list(committed[: len(chain)]) == chain
+
+    def before(self, committed: Sequence[int], judged: int) -> int:
+        """How many of the draft tokens were committed before a pass that judged `judged` of those behind.
+
+        `committed`: the text from `position` on.
+        """
+        accepted = self.accepted(committed)
+        for count in range(accepted):
+            rest = self.fresh(committed[:count])
+            if rest is None or len(rest) <= judged:
+                return count
+        return accepted
 
     @property
     def is_chain(self) -> bool:

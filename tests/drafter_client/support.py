@@ -172,7 +172,7 @@ class Scenario:
     def __init__(self, next_token: Callable[[Sequence[int]], int], confidence: float = 0.5) -> None:
         self._next_token, self._confidence = next_token, confidence
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         return Expansion([Proposal(self._next_token([*text, *tail]), self._confidence) for tail in tails], len(tails))
 
 
@@ -181,7 +181,7 @@ class InterruptedAfter(ModelDrafter):
 
     steps = 0
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         if self.steps == 3:
             raise KeyboardInterrupt
         self.steps += 1

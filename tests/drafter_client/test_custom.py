@@ -18,7 +18,7 @@ class Constant:
     def __init__(self, returned: Any, width: Any = 1) -> None:
         self.returned, self.width = returned, width
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Any:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Any:
         return self.returned
 
 

@@ -38,7 +38,7 @@ class Junk:
 
     width = 1
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         return Expansion([Proposal((7 * (len(text) + len(tail)) + 97) % 256, 0.9) for tail in tails], len(tails))
 
 

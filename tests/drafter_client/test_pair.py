@@ -436,7 +436,7 @@ class TableDrafter:
     def __init__(self, table: Sequence[int]) -> None:
         self._table = table
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         at = len(text) + len(tails[0])
         token = self._table[at] if at < len(self._table) else 0
         return Expansion([Proposal(token, 0.99)], 1)
@@ -493,7 +493,7 @@ from drafter_client import (
 class Mine:
     width = 1
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         return Expansion([Proposal(0, 0.5)], 1)
 
 

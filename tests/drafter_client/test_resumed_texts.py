@@ -282,7 +282,7 @@ class GrowingText:
     def __init__(self) -> None:
         self.text: list[int] = []
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         assert list(text[: len(self.text)]) == self.text, "the text may only grow"
         self.text = list(text)
         return Expansion([Proposal(int(TARGET.logits_after([*text, *tail]).argmax()), 0.9) for tail in tails], 1)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from specpair.fairness import FairTurns, share_of_one_client
 from specpair.protocol.errors import OverlapRefused, SpecPairError, UnknownSession
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
-from specpair.speculation.draft import Draft, children
+from specpair.speculation.draft import Draft
 from verifier_server.engine.arrivals import SILENCE
 from verifier_server.engine.draft_credit import ClientCredit
 from verifier_server.engine.requests import Answer, Request
@@ -239,8 +239,7 @@ class Queue:
 
 def _expect_next(sequence: SequenceState, request: Request, answer: Answer, now: float) -> None:
     """Tell the arrival estimator what an answered request means for the session's next one."""
-    drafts, path = request.draft.tokens, request.draft.path(answer.tokens)[: answer.accepted]
-    rejected = bool(children(drafts)[path[-1] + 1 if path else 0])  # all drafts behind the last accepted one
+    rejected = not request.draft.confirmed(answer.tokens)
     if rejected and not (answer.judged or answer.unjudged):
         sequence.arrivals.overtaken()
     elif rejected or not len(request.draft) or request.policy.next_in is None:

@@ -12,7 +12,8 @@ from specpair.speculation.drafts.tree import TreeNode
 
 _SURE = 30.0  # log-odds that are as good as certain
 _MEMORY = 0.7  # weight of the past in `recent`
-_RUNNER_UP = 0.4  # prior share of rejections in which the runner-up is the target's token
+# Prior shares of rejections in which the runner-up, and each choice after it, is the target's token.
+_RUNNERS_UP = (0.4, 0.15, 0.07)
 _OPTIMISTIC, _TRIES = 0.97, 4.0  # optimistic prior chance of the draft model's tokens, and how many it counts for
 
 
@@ -134,7 +135,8 @@ class AcceptanceModel:
             DraftSource.PREDICTION: self.prediction,
             DraftSource.CORPUS: self.corpus,
         }
-        self.runner_up = _RUNNER_UP  # fading share of rejections in which the runner-up is the target's token, 0 to 1
+        # Fading shares of rejections, 0 to 1, in which the runner-up, and each choice after it, is the target's token.
+        self.runners_up = list(_RUNNERS_UP)
 
     def for_another_text(self) -> "AcceptanceModel":
         """A copy that has not seen the latest outcomes as such: they were those of another text."""
@@ -182,9 +184,10 @@ class AcceptanceModel:
         for each in self._calibrations.values():
             each.recent = recent
 
-    def recovered(self, by_runner_up: bool) -> None:
-        """Take in whether the runner-up of a rejected draft token was the target's token."""
-        self.runner_up += 0.05 * (by_runner_up - self.runner_up)
+    def recovered(self, runners_up: Sequence[bool]) -> None:
+        """Take in whether the runner-up of a rejected draft token, and each choice after it, was the target's token."""
+        for rank, right in enumerate(runners_up[: len(self.runners_up)]):
+            self.runners_up[rank] += 0.05 * (right - self.runners_up[rank])
 
     def fit(self) -> None:
         """Refit all calibrations to the outcomes taken in so far."""

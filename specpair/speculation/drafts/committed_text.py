@@ -1,13 +1,15 @@
 """The committed text with the draft tree behind it and the acceptance model learnt from it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from specpair.speculation.draft import DraftSource
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import FLOOR, expandable_nodes
+from specpair.speculation.drafts.side_nodes import SideNode, side_nodes
 from specpair.speculation.drafts.tree import DraftTree, Proposal, TreeNode
+from specpair.speculation.drafts.tree_law import levels
 
 
 class CommittedText:
@@ -90,6 +92,15 @@ class CommittedText:
         """Item k: chance that the first k draft tokens of a path from the root, plus `ahead` more, are accepted."""
         return [1.0, *self._acceptance_model.path(path, ahead)]
 
+    def levels(self, width: int, depth: int) -> Sequence[float]:
+        """Item k: chance that the text is in a tree of model tokens after k tokens (`tree_law`)."""
+        return levels(self.typical, self._acceptance_model.runners_up, width, depth)
+
+    @property
+    def runner_up(self) -> float:
+        """Share of rejections in which the runner-up is the target's token."""
+        return self._acceptance_model.runners_up[0]
+
     @property
     def typical(self) -> float:
         """Chance that the draft model's next token is accepted, where its confidence is not known yet."""
@@ -101,6 +112,12 @@ class CommittedText:
         if limits not in self._expandable:
             self._expandable[limits] = expandable_nodes(self.tree, self._acceptance_model, *limits)
         return self._expandable[limits]
+
+    def side_nodes(
+        self, path: Sequence[TreeNode], chances: Sequence[float], skip: int, in_flight: Callable[[TreeNode], bool]
+    ) -> Iterator[SideNode]:
+        """The nodes beside a path from the root, as `side_nodes.side_nodes` yields them."""
+        return side_nodes(self.tree.root, path, chances, self._acceptance_model, skip, in_flight)
 
     def look_up(
         self, deepest: int, asked: Sequence[TreeNode], *, guess: bool = True, always: bool, worth: float = 0.0
@@ -153,5 +170,5 @@ class CommittedText:
         accepted = expected[0].token == token
         self._acceptance_model.learn(expected[0], accepted)
         if not accepted and len(expected) > 1:
-            self._acceptance_model.recovered(expected[1].token == token)
+            self._acceptance_model.recovered([each.token == token for each in expected[1:]])
         return not accepted

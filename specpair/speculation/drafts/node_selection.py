@@ -25,7 +25,7 @@ class DraftStep:
     nodes: list[TreeNode]
     tails: list[list[int]]  # for each node, the tokens that lead to it from the committed text
     length: int  # tokens of the committed text, which the tails follow
-    runners_up: bool  # whether runner-up tokens are wanted
+    runners_up: int  # how many choices after the first are wanted
     began: float  # seconds on the caller's clock
     until: int = 0  # tokens of the tail up to which draft steps continue without asking the controller
 
@@ -54,9 +54,12 @@ def expandable_nodes(
         accepted = chance * acceptance_model.chance(node.children[0], recent)
         if accepted >= FLOOR and left > 1:
             waiting.append((node.children[0], accepted, recent_after(recent, True), depth + 1, left - 1))
-        recovered = (chance - accepted) * acceptance_model.runner_up
-        if len(node.children) > 1 and recovered >= FLOOR and beyond_fork:
-            waiting.append((node.children[1], recovered, recent_after(recent, False), depth + 1, beyond_fork))
+        if not beyond_fork:
+            continue
+        for share, other in zip(acceptance_model.runners_up, node.children[1:], strict=False):
+            recovered = (chance - accepted) * share
+            if recovered >= FLOOR:
+                waiting.append((other, recovered, recent_after(recent, False), depth + 1, beyond_fork))
     found.sort(key=lambda pair: pair[0], reverse=True)
     return found
 

@@ -1,10 +1,11 @@
 """The draft tree: possible continuations of the committed text.
 
 The root represents the committed text. The children of a node are the tokens that may follow it: first the drafter's
-choice, then its runner-up, which is what the target most often chooses instead. The path of first choices becomes the
-draft; the other branches are prepared for recovered tokens.
+choice, then its runner-up, which is what the target most often chooses instead, and perhaps further ones. The path of
+first choices becomes the draft; the other branches are prepared for recovered tokens, or are part of the draft, too.
 """
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,12 +19,19 @@ class Proposal(NamedTuple):
     """The drafter's next token, its probability of that token (`confidence`, 0 to 1), and the runner-up.
 
     `probs`: the distribution that the token was drawn from, where it was drawn; None where it was chosen.
+    `further`: the choices after the runner-up, the best first.
     """
 
     token: int
     confidence: float
     runner_up: int | None = None
     probs: Weights | None = None
+    further: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """All of its tokens, the first choice first."""
+        return self.token, *(() if self.runner_up is None else (self.runner_up,)), *self.further
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
@@ -40,6 +48,7 @@ class TreeNode:
     # another one; 0 if it has none, or was not asked.
     second_opinion: float = 0.0
     probs: Weights | None = None  # the distribution that the token was drawn from, where it was drawn
+    request: object = field(init=False, default=None)  # the latest request that it is part of
     children: "list[TreeNode] | None" = field(init=False, default=None)  # None until the node is expanded
 
     def forced(self) -> int:
@@ -49,10 +58,20 @@ class TreeNode:
             count, node = count + 1, parent
         return count
 
-    def drafted(self, drawn: bool) -> DraftToken:
+    def drafted(self, drawn: bool, parent: int = 1) -> DraftToken:
         """The node as a token of a draft. `drawn`: whether it is sent with the distribution that it was drawn from."""
         probs = (self.probs or {self.token: 1.0}) if drawn else None
-        return DraftToken(self.token, self.confidence, self.source, probs)
+        return DraftToken(self.token, self.confidence, self.source, probs, parent)
+
+
+def draft_of(nodes: Sequence[TreeNode], drawn: bool) -> tuple[DraftToken, ...]:
+    """Nodes as the tokens of a draft: each behind its parent, where that is not the root. `drawn`: as for `drafted`."""
+    places = {id(node): at for at, node in enumerate(nodes)}
+    tokens = []
+    for at, node in enumerate(nodes):
+        parent = None if node.parent is None else node.parent()
+        tokens.append(node.drafted(drawn, at - places.get(id(parent), -1)))
+    return tuple(tokens)
 
 
 class DraftTree:
@@ -79,8 +98,8 @@ class DraftTree:
                 node.children.append(TreeNode(proposal.token, proposal.confidence, ref(node)))
             return
         node.children = [TreeNode(proposal.token, proposal.confidence, ref(node), probs=proposal.probs)]
-        if proposal.runner_up is not None:
-            node.children.append(TreeNode(proposal.runner_up, 1.0 - proposal.confidence, ref(node)))
+        others = proposal.tokens[1:]
+        node.children += [TreeNode(other, 1.0 - proposal.confidence, ref(node)) for other in others]
 
     def main(self) -> list[TreeNode]:
         """The likeliest path, which takes the first child of each node; without the root."""

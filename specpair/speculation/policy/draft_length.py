@@ -27,6 +27,7 @@ TRIFLE = 0.08
 MAX_AUTO = 16  # draft tokens; a longer draft is hardly ever fully accepted, and delays other sessions
 _LONGEST = 96  # most draft tokens in a request, those included that will be committed before it is judged
 _ROUNDING = 1e-6  # tokens; a plan must gain more, or rounding would have it draft where nothing is gained
+_TILE = 4  # draft tokens that a pass may take as one: an engine's kernels take so many rows at once
 _FIRST_CAP = 6  # most draft tokens in a request at first; doubled when the best length reaches it
 
 
@@ -127,6 +128,23 @@ class DraftLength:
         price = self.price(latencies, chances, since, predicted=predicted)
         count = worth_sending(latencies, chances, since, self.reach, price, forced)
         return max(count, *(at for at, must in enumerate(drawn or (), 1) if must), 0)
+
+    def beside(self, latencies: LatencyModel, gains: Sequence[float], fresh: int, given: float) -> int:
+        """How many draft tokens beside a path to send.
+
+        `gains`: chance of each that the text passes through it, the greatest first.
+        `fresh`: draft tokens of the path that the verifier judges with them, which it does with the chance `given`.
+        """
+        price, plain = self.prospects.price * given, latencies.cost(fresh)
+        best, best_value, value = 0, 0.0, 0.0
+        for count, gain in enumerate(gains, 1):
+            value += gain
+            worth = value - price * (latencies.cost(fresh + count) - plain)
+            if worth > best_value:
+                best, best_value = count, worth
+            elif count - best > _TILE:
+                break
+        return best
 
     def plan(
         self,

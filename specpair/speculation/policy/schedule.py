@@ -13,6 +13,7 @@ class Mechanisms:
     after_recovered: bool = True  # prepare drafts behind likely recovered tokens
     self_continue: bool = True  # the verifier decodes by itself while it waits for drafts
     same_cores: bool = False  # a draft step takes time from the verifier, whether that waits or not
+    trees: bool = False  # send runner-ups, too: a draft is a tree
 
 
 LOCKSTEP = Mechanisms(overlap=False, in_flight=1, after_recovered=False, self_continue=False)

@@ -5,7 +5,7 @@ A step here is a self-continuation step: a verifier pass without draft tokens.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -23,8 +23,35 @@ class InFlightDraft:
     draft: Draft  # from the position on that was known to be committed when it was sent
     sent_at: float
     policy: RejectionPolicy = UNSAID  # what the request states
-    stale: bool = False  # a token committed since differs from the draft
+    stale: bool = False  # the text committed since has left the draft
     idle: float = 0.0  # how long the verifier will have waited when it arrives, with nothing else to do
+    rest: Draft = field(init=False)  # what goes beyond the committed text
+    _left: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._go_on_with(self.draft)
+
+    def committed(self, position: int, token: int) -> None:
+        """Take in a committed token, which makes the draft stale if it has only others there."""
+        if self.stale or position != self.rest.position or not len(self.rest):
+            return
+        rest = self.rest.fresh([token])
+        if rest is None:
+            self.stale = True
+        else:
+            self._go_on_with(rest)
+
+    @property
+    def end(self) -> int:
+        """The position behind the last token of the likeliest chain of what goes beyond the committed text."""
+        return self.rest.position + len(self._left) - 1
+
+    def fresh(self, position: int) -> int:
+        """Draft tokens that a pass judges if the text has `position` tokens by then, as the draft begins."""
+        return self._left[position - self.rest.position]
+
+    def _go_on_with(self, rest: Draft) -> None:
+        self.rest, self._left = rest, rest.left
 
 
 class PassStart(NamedTuple):
@@ -90,9 +117,7 @@ class VerifierTimeline:
     def committed(self, position: int, token: int) -> None:
         """Take in a committed token: mark drafts with another token at `position` as stale."""
         for in_flight_draft in self.drafts_in_flight:
-            draft = in_flight_draft.draft
-            if draft.position <= position < draft.end and draft.tokens[position - draft.position].token != token:
-                in_flight_draft.stale = True
+            in_flight_draft.committed(position, token)
         self._end_of_all = None
 
     def starts(self, send_at: Sequence[float], now: float) -> list[PassStart]:
@@ -143,14 +168,14 @@ class VerifierTimeline:
             if in_flight_draft.stale:
                 end = end._replace(self_continue=self_continue)
                 continue
-            arrival, draft = in_flight_draft.sent_at + half, in_flight_draft.draft
+            arrival, ends = in_flight_draft.sent_at + half, in_flight_draft.end
             free, position = self._self_continued(end, arrival, known_until)
             forced = end.forced if position == end.position else 0
-            if draft.end >= position:
-                took, forced = self._latencies.verify(draft.end - position + forced), 0
+            if ends >= position:
+                took, forced = self._latencies.verify(in_flight_draft.fresh(position) + forced), 0
                 free = max(max(free, arrival) + took, known_until)
-                position = draft.end + 1
-            due = free + (0.0 if len(draft) else in_flight_draft.policy.next_in or 0.0)
+                position = ends + 1
+            due = free + (0.0 if len(in_flight_draft.draft) else in_flight_draft.policy.next_in or 0.0)
             end = _PassEnd(free, position, due, self_continue, forced)
         return end
 

@@ -40,19 +40,21 @@ def draw(logits: Logits, temperature: float, top_k: int, top_p: float, key: gumb
     return _draw_unsorted(logits, temperature, top_p, key, best)
 
 
-def draw_two(logits: Logits, temperature: float, key: gumbel.RowKey) -> tuple[int, int | None]:
-    """The token drawn without filters, and the one drawn if the first were masked (None: there is no other).
+def draw_several(logits: Logits, temperature: float, key: gumbel.RowKey, count: int) -> list[int]:
+    """The token drawn without filters, and those drawn if all before were masked: `count`, or all that there are.
 
-    The second costs next to nothing. Raises what `likeliest` raises.
+    Those behind the first cost next to nothing. Raises what `likeliest` raises.
     """
     likeliest(logits)  # raises for an invalid row
     work = _work.arrays(len(logits))
     bound = _score_bounds(logits, temperature, key, work)
-    first = _leader(logits, bound, temperature, key, work)
-    bound[first] = -np.inf
-    if not np.isfinite(bound.max()):
-        return first, None
-    return first, _leader(logits, bound, temperature, key, work)
+    drawn = [_leader(logits, bound, temperature, key, work)]
+    while len(drawn) < count:
+        bound[drawn[-1]] = -np.inf
+        if not np.isfinite(bound.max()):
+            break
+        drawn.append(_leader(logits, bound, temperature, key, work))
+    return drawn
 
 
 def top_ids(logits: Logits, k: int) -> NDArray[np.intp]:

@@ -116,22 +116,33 @@ def choose(row: Row, sampling: Sampling, position: int) -> int:
     return full_logits.draw(row, sampling.temperature, sampling.top_k, sampling.top_p, key)
 
 
-def choose_two(row: Row, sampling: Sampling, position: int) -> tuple[int, int | None]:
-    """The token at absolute `position`, and the one chosen if the first were masked; None: there is no other.
+def choose_several(row: Row, sampling: Sampling, position: int, count: int) -> list[int]:
+    """The token at absolute `position`, and those chosen if all before were masked: `count`, or all that there are.
 
-    In a whole row without filters the second costs next to nothing. A whole row is written to and restored. A TopLogits
-    should hold several ids even where the session is greedy, because one id does not tell the second. Raises what
-    `choose` raises.
+    In a whole row without filters those behind the first cost next to nothing. A whole row is written to and restored.
+    A TopLogits should hold several ids even where the session is greedy, because one id does not tell the second.
+    Raises what `choose` raises.
     """
     if isinstance(row, TopLogits):
-        return _choose_two_top(row, sampling, position)
-    if sampling.greedy or 0 < sampling.top_k < len(row) or sampling.top_p < 1.0:
-        first = choose(row, sampling, position)
-        kept, row[first] = float(row[first]), -np.inf
-        second = choose(row, sampling, position) if np.isfinite(row.max()) else None
-        row[first] = kept
-        return first, second
-    return full_logits.draw_two(row, sampling.temperature, gumbel.row_key(sampling.seed, position))
+        return _choose_several_top(row, sampling, position, count)
+    if not (sampling.greedy or 0 < sampling.top_k < len(row) or sampling.top_p < 1.0):
+        return full_logits.draw_several(row, sampling.temperature, gumbel.row_key(sampling.seed, position), count)
+    chosen, kept = [choose(row, sampling, position)], list[float]()
+    while len(chosen) < count:
+        kept.append(float(row[chosen[-1]]))
+        row[chosen[-1]] = -np.inf
+        if not np.isfinite(row.max()):
+            break
+        chosen.append(choose(row, sampling, position))
+    for token, logit in zip(chosen, kept, strict=False):
+        row[token] = logit
+    return chosen
+
+
+def choose_two(row: Row, sampling: Sampling, position: int) -> tuple[int, int | None]:
+    """The first two of `choose_several`; None: there is no second."""
+    first, *others = choose_several(row, sampling, position, 2)
+    return first, others[0] if others else None
 
 
 def probability(row: Row, token: int, sampling: Sampling) -> float:
@@ -170,10 +181,16 @@ def _choose_top(top: TopLogits, sampling: Sampling, position: int) -> int | None
     return top_logits_choice.draw(top, sampling.temperature, sampling.top_k, sampling.top_p, key)
 
 
-def _choose_two_top(top: TopLogits, sampling: Sampling, position: int) -> tuple[int, int | None]:
-    first = _choose_top(top, sampling, position)
-    at = np.flatnonzero(top.ids == first)
-    if first is None or not len(at) or (len(top.ids) == 1 and top.outside):
-        return choose_two(top.whole(), sampling, position)
-    rest = top.without(int(at[0]))
-    return first, choose(rest, sampling, position) if len(rest.ids) else None
+def _choose_several_top(top: TopLogits, sampling: Sampling, position: int, count: int) -> list[int]:
+    chosen: list[int] = []
+    while True:
+        token = _choose_top(top, sampling, position)
+        at = np.flatnonzero(top.ids == token)
+        if token is None or not len(at) or (len(top.ids) == 1 and top.outside):
+            return [*chosen, *choose_several(top.whole(), sampling, position, count - len(chosen))]
+        chosen.append(token)
+        if len(chosen) == count:
+            return chosen
+        top = top.without(int(at[0]))
+        if not len(top.ids):
+            return chosen

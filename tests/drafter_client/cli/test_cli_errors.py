@@ -272,7 +272,7 @@ def test_after_a_draft_engine_failure_the_target_writes_the_rest(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, flags: list[str]
 ) -> None:
     class Failing(ModelDrafter):
-        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
             raise BackendError("the GPU fell out")
 
     monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", Failing)

@@ -114,7 +114,7 @@ def test_drafter_and_verifier_read_the_prompt_concurrently(mechanisms: Mechanism
             return super()._forward(batch)
 
     class SignallingDrafter(ModelDrafter):
-        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
             reads.set()
             return super().expand(text, tails, runners_up)
 
@@ -132,7 +132,7 @@ def test_close_stops_the_drafter_from_reading_a_long_prompt(client: VerifierClie
     begun, aborted, over = threading.Event(), threading.Event(), threading.Event()
 
     class Slow(Scenario):
-        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
             chunk_ends.append(len(text))
             begun.set()
             assert over.wait(20)
@@ -290,7 +290,7 @@ def test_draft_steps_continue_as_allowed_and_are_reported_in_order(
     class Counting(ModelDrafter):
         steps = 0
 
-        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
             self.steps += 1
             if self.steps == 3:
                 third.set()

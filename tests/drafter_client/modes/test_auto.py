@@ -457,7 +457,7 @@ def test_draft_model_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow:
         width = 1
 
-        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
             drafted_after.append([*text, *tails[0]])
             now.now += 0.5 if len(drafted_after) == 1 else 0.02
             return Expansion([Proposal(7, 0.5)], 1)

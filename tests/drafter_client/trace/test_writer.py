@@ -155,7 +155,7 @@ class Interrupted(Scenario):
         super().__init__(lambda tokens: 0)
         self._error, self._steps_left = error, 3
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Any:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Any:
         self._steps_left -= 1
         if self._steps_left < 0:
             raise self._error

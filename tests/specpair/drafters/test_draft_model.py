@@ -14,7 +14,7 @@ from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure, OutOfRoom
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from specpair.speculation.drafts.tree import Proposal
-from specpair.speculation.sampling.sampling import Sampling, choose
+from specpair.speculation.sampling.sampling import Sampling, choose, choose_reference
 from tests.drafter_client.support import PROMPT, drafts_of, plain
 from tests.examples import examples
 
@@ -65,8 +65,18 @@ def test_prediction_has_choice_probability_and_second_choice(sampling: Sampling)
 
 def test_second_choices_are_predicted_only_on_request() -> None:
     drafter = ModelDrafter(ScriptedBackend(), GREEDY)
-    (found,) = drafter.expand(PROMPT, [[]], False).proposals
-    assert found == (*_predict(drafter, PROMPT, [])[0][:2], None, None)
+    (found,) = drafter.expand(PROMPT, [[]], 0).proposals
+    assert found == _predict(drafter, PROMPT, [])[0]._replace(runner_up=None)
+
+
+def test_further_choices_are_those_of_the_row_without_the_ones_before() -> None:
+    backend = ScriptedBackend()
+    (found,) = ModelDrafter(backend, WARM).expand(PROMPT, [[]], 3).proposals
+    row = backend.logits_after(PROMPT).copy()
+    for token in found.tokens:
+        assert token == choose_reference(row, WARM, len(PROMPT))
+        row[token] = -np.inf
+    assert len(found.tokens) == 4
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])

@@ -13,12 +13,37 @@ IDS = st.lists(st.integers(0, 2), max_size=6)
 @given(IDS, IDS)
 def test_of_a_chain_the_rest_behind_the_text_is_fresh(ids: list[int], committed: list[int]) -> None:
     draft = Draft.chain(3, ids)
-    assert (draft.ids, len(draft), draft.end) == (ids, len(ids), 3 + len(ids))
+    assert (draft.ids, len(draft), draft.left) == (ids, len(ids), [*range(len(ids), -1, -1)])
     same = ids[: len(committed)] == committed
     assert draft.fresh(committed) == (Draft.chain(3 + len(committed), ids[len(committed) :]) if same else None)
     accepted = draft.accepted(committed)
     assert ids[:accepted] == committed[:accepted]
     assert accepted == min(len(ids), len(committed)) or ids[accepted] != committed[accepted]
+
+
+@given(trees())
+def test_of_a_tree_less_is_left_with_each_token_of_its_likeliest_chain(draft: Draft) -> None:
+    chain = draft.likeliest().ids
+    rests = [draft.fresh(chain[:kept]) for kept in range(len(chain) + 1)]
+    assert draft.left == [None if rest is None else len(rest) for rest in rests]
+
+
+@given(trees(), st.data())
+def test_tree_is_confirmed_by_its_likeliest_chain_alone(draft: Draft, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(paths(draft.tokens)))
+    chain = draft.likeliest().ids
+    assert draft.confirmed([*path, 99]) == (path[: len(chain)] == chain)
+    assert draft.confirmed([*chain, 99]) and not (chain and draft.confirmed([*chain[:-1], 99]))
+
+
+@given(trees(), st.data())
+def test_what_a_pass_judged_tells_what_was_committed_before_it(draft: Draft, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(paths(draft.tokens)))
+    before = data.draw(st.integers(0, len(path)))
+    rest = draft.fresh(path[:before])
+    assert rest is not None
+    assert len(draft.fresh(path[: draft.before(path, len(rest))]) or ()) <= len(rest)
+    assert draft.before(path, len(rest)) <= before
 
 
 @given(trees(), st.data())

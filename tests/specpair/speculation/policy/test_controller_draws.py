@@ -127,7 +127,9 @@ def test_every_drawn_token_is_sent_in_the_next_request(world: World) -> None:
     assert all(course.times_sent(weights) == 1 for weights in course.drawn)
     for in_flight_draft in course.drafts_in_flight:
         assert len(in_flight_draft.draft) <= world.max_drafts
-        assert in_flight_draft.draft.end < world.limit, "the last position belongs to the target"
+        assert in_flight_draft.draft.position + len(in_flight_draft.draft) < world.limit, (
+            "the last position belongs to the target"
+        )
         for token, _, source, weights, _ in in_flight_draft.draft:
             assert weights is not None
             assert token in weights

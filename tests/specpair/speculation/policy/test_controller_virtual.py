@@ -7,7 +7,7 @@ the number of events is bounded, which detects deadlocks and endless loops.
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -39,7 +39,7 @@ class RandomWorld:
 
 def _mechanisms(rng: random.Random) -> Mechanisms:
     drawn = Mechanisms(rng.random() < 0.7, rng.randint(1, 6), rng.random() < 0.5, rng.random() < 0.5)
-    return LOCKSTEP if rng.random() < 0.2 else drawn
+    return replace(LOCKSTEP if rng.random() < 0.2 else drawn, trees=rng.random() < 0.6)
 
 
 def _network(rng: random.Random) -> Network:

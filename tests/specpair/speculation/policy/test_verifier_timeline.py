@@ -83,12 +83,17 @@ def test_stale_draft_takes_no_time() -> None:
     timeline = _timeline()
     first = _sent(timeline, 100.0, 7, 3)
     second = _sent(timeline, 101.0, 7, 5)
-    timeline.committed(7, 7)
+    for position in (7, 8, 9):
+        timeline.committed(position, position)
     assert not first.stale and not second.stale
     timeline.committed(10, 99)  # beyond the first draft
     assert (first.stale, second.stale) == (False, True)
-    assert _start(timeline, 102.0) == (166.0, 11)
-    timeline.committed(8, 99)
+
+
+def test_draft_is_stale_where_its_first_token_is_another() -> None:
+    timeline = _timeline()
+    first = _sent(timeline, 100.0, 7, 3)
+    timeline.committed(7, 99)
     assert first.stale and _start(timeline, 102.0) == (112.0, 7)
 
 

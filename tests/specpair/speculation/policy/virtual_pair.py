@@ -54,7 +54,7 @@ class Knowing:
         self._right, self._second, self._seed = right, second, seed
         self._text = [*PROMPT, *text(LENGTH + 100, script)]
 
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         proposals = [self._next([*text, *tail]) for tail in tails]
         if not runners_up:
             proposals = [each._replace(runner_up=None) for each in proposals]
