@@ -314,15 +314,16 @@ class ModeSelector:
         acceptance, measurement = self._acceptance(mode), self._measurement(mode)
         prior = estimate(mode, self.machines, acceptance)
         if measurement.tokens < ENOUGH:
-            return RateEstimate(*(self._slowed(mode) * each for each in prior))
+            return RateEstimate(*(self._speed(mode) * each for each in prior))
         likely = self._ratio(mode) * prior.likely
         unknown = self._unknown(mode)
         low, high = ((bound / prior.likely) ** unknown for bound in (prior.low, prior.high))
         return RateEstimate(likely * low, likely, likely * high)
 
-    def _slowed(self, mode: str) -> float:
-        """Factor for a mode that was not measured: what slows the target alone slows its passes in other modes, too."""
-        return min(1.0, self._ratio(TARGET)) if mode != TARGET and TARGET in self.modes else 1.0
+    def _speed(self, mode: str) -> float:
+        """Factor for a mode that was not measured: the passes of other modes are as much slower or faster than reported
+        as those of the target alone. A machine may have been busy when its passes were timed, or may be busy now."""
+        return self._ratio(TARGET) if mode != TARGET and TARGET in self.modes else 1.0
 
     def _ratio(self, mode: str) -> float:
         """The measured rate as a multiple of the rate estimated for the acceptance rate during the measurement."""

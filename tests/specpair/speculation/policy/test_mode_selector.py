@@ -330,3 +330,11 @@ def test_a_pair_that_has_measured_nothing_drafts_where_that_is_expected_to_be_no
     assert ModeSelector([REMOTE, TARGET], replace(slow_drafts, self_continue=False)).next(64) == TARGET
     short_passes = replace(slow_drafts, pass_times=tuple(each / 40 for each in PASS_TIMES))
     assert ModeSelector([REMOTE, TARGET], short_passes).next(64) == TARGET, "rounds take longer than the passes"
+
+
+def test_a_target_that_is_faster_than_reported_makes_drafts_faster_too() -> None:
+    """The machine was busy when its passes were timed."""
+    reported, measured = _selector(), _selector()
+    measured.add_measurement(TARGET, 96, 96 * PASS_TIMES[0] / 2)
+    for mode in (REMOTE, FUSED):
+        assert measured.expected(mode).likely > 1.7 * reported.expected(mode).likely
