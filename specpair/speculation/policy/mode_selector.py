@@ -321,9 +321,17 @@ class ModeSelector:
         return RateEstimate(likely * low, likely, likely * high)
 
     def _speed(self, mode: str) -> float:
-        """Factor for a mode that was not measured: the passes of other modes are as much slower or faster than reported
-        as those of the target alone. A machine may have been busy when its passes were timed, or may be busy now."""
-        return self._ratio(TARGET) if mode != TARGET and TARGET in self.modes else 1.0
+        """Factor for a mode that was not measured, by the modes that were.
+
+        Its passes are as much slower or faster than reported as those of the target alone: a machine may have been busy
+        when its passes were timed, or may be busy now. Of a mode that drafts it is not known whether passes make it
+        slower than estimated, which would slow the other one as much, or something of its own: each is taken for half.
+        """
+        if mode == TARGET:
+            return 1.0
+        if TARGET in self.modes and self._measurement(TARGET).tokens >= ENOUGH:
+            return self._ratio(TARGET)
+        return sqrt(min(1.0, *(self._ratio(other) for other in self.modes if other not in (mode, TARGET)), 1.0))
 
     def _ratio(self, mode: str) -> float:
         """The measured rate as a multiple of the rate estimated for the acceptance rate during the measurement."""

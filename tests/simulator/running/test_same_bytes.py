@@ -27,7 +27,7 @@ DIGESTS = {
     "fused": "e15c2659286a9a95",
     "lockstep": "e42a189bb99dbf94",
     "remote": "92c8955b5ce78558",
-    "auto": "cc0670b0787cefdd",
+    "auto": "41b5471b4f153b63",
     "by table": "422a0fde15fd67e5",
 }
 

@@ -338,3 +338,10 @@ def test_a_target_that_is_faster_than_reported_makes_drafts_faster_too() -> None
     measured.add_measurement(TARGET, 96, 96 * PASS_TIMES[0] / 2)
     for mode in (REMOTE, FUSED):
         assert measured.expected(mode).likely > 1.7 * reported.expected(mode).likely
+
+
+@pytest.mark.parametrize("slower", [0.5, 0.7, 0.85])
+def test_a_machine_that_is_slower_than_reported_is_no_reason_to_change_the_mode(slower: float) -> None:
+    selector = _selector(0.0004)
+    rates = {mode: slower * each for mode, each in _expected(selector).items()}
+    assert _write(selector, rates, 64) == {REMOTE: 64}
