@@ -252,7 +252,7 @@ def _corpus(settings: Settings, info: EngineInfo) -> DraftCorpus | None:
     try:
         return DraftCorpora(settings.draft_corpus, corpus_folder()).of(info.vocabulary)
     except BadCorpus as error:
-        raise ModelLoadError(str(error), "draft_corpus") from None
+        raise ModelLoadError(f"draft_corpus: {error}", "draft_corpus") from None
 
 
 class _Stopped(Exception):

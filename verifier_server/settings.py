@@ -13,6 +13,7 @@ from specpair.command_line.errors import SettingsError as SettingsError
 from specpair.command_line.layers import LayeredSettings
 from specpair.command_line.options.reading import given
 from specpair.command_line.options.setting_fields import settings_model
+from specpair.corpus.draft_corpus import BadCorpus, checked
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import LoadOptions
@@ -117,6 +118,10 @@ class Settings(_Options):
         for name in ("draft_corpus", "draft_slots", "draft_threads", "draft_device"):
             if not self.drafts and getattr(self, name) != OPTIONS[name].usual:
                 raise ValueError(f"{name}: there is no draft model: set draft_model, too")
+        try:
+            checked(self.draft_corpus)
+        except BadCorpus as error:
+            raise ValueError(f"draft_corpus: {error}") from None
         if self.draft_model is not None and self.draft_engine == "llama_cpp" and not os.path.isfile(self.draft_model):
             raise ValueError(f"draft_model: no such file: {self.draft_model}")
 

@@ -78,6 +78,12 @@ class DraftCorpus:
         self._wanted.set()
         self._thread.join()
 
+    @property
+    def process(self) -> int | None:
+        """The id of the process that is indexing; None: there is none."""
+        with self._lock:
+            return None if self._process is None else self._process.pid
+
     def lookup(self) -> CorpusLookup:
         """The lookup of a text that begins now."""
         self._wanted.set()

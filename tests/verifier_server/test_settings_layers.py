@@ -25,7 +25,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "kv_type": ("f32", "q8_0", "q4_0"),
     "device": ("cpu", "cuda", "mps"),
     "dtype": ("float32", "bfloat16", "float16"),
-    "draft_corpus": ("/1", "/2,/3", "/4"),
+    "draft_corpus": (str(DEFAULT_TARGET), f"{DEFAULT_DRAFT},{DEFAULT_TARGET}", str(DEFAULT_DRAFT)),
     "draft_model": (Path("/1"), Path("/2"), Path("/3")),
     "hf": ("u/a", "u/b:Q8_0", "u/c"),
     "draft_hf": ("u/a", "u/b:Q8_0", "u/c"),

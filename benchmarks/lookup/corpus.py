@@ -1,0 +1,189 @@
+"""What drafts from the user's own files bring, and what their indexing costs a text that is written meanwhile.
+
+Method. The repository is the standard library's top folder. The target writes given texts at 25 ms a pass, as in
+`benchmarks.lookup`, behind prompts that do not hold what is written:
+
+continuing     what follows 10 lines of a file of the repository
+editing        40 lines of a file of the repository, the most frequent name in them changed, told by their first line
+new file       what follows 40 lines of a file that is not in the repository yet; the others are
+
+Each is drafted by `ngram` and by the small draft that ships, at 8 ms a token, with the default lookup: without a
+corpus, with the repository as the corpus, and with an unrelated one (the pages in docs/). A relay adds the round trip.
+Rates count from the first token to the last. Last, the small draft writes all texts with no corpus while nothing else
+runs, and while so many megabytes of source (the installed packages, copied with other names) are being indexed, which
+goes on from text to text.
+
+    python -m benchmarks.lookup.corpus [--rtt 5] [--tokens 100] [--megabytes 1000]
+"""
+
+import json
+import re
+import sysconfig
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from functools import partial
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.harness.models import BRANCHES, CONTEXT, HELD_OUT_FILES, load_drafter
+from benchmarks.harness.relay import relay
+from benchmarks.harness.report import ROOT, Report, options_of
+from benchmarks.harness.texts import Written, alone, by_turns, connected, paired, rate, table
+from benchmarks.lookup.tasks import LINES, Task, frequent_name, renamed
+from models import DEFAULT_DRAFT
+from simulator.paced.engine import DRAFTER_8, TARGET_25, Paced
+from specpair.child_processes.serving import verifier
+from specpair.corpus.draft_corpus import DraftCorpus
+from specpair.drafters.base import Drafter
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.lookup import NgramDrafter
+from specpair.engines.vocabulary import Vocabulary
+from specpair.speculation.sampling.sampling import Sampling
+
+BEFORE = 10  # lines of the prompt before a continuation
+REPOSITORY, OTHERS, UNRELATED = "the repository", "without the new file", "an unrelated one"
+KINDS = {"continuing": REPOSITORY, "editing": REPOSITORY, "new file": OTHERS}  # by what is in the corpus
+DRAFTERS = ("ngram", "small, 8 ms")
+FLAGS = {
+    "rtt": {"default": 5.0, "help": "milliseconds (default: %(default)s)"},
+    "tokens": {"default": 100, "help": "of a text, at most (default: %(default)s)"},
+    "megabytes": {"default": 1000, "help": "of source that are indexed beside texts (default: %(default)s)"},
+}
+
+
+def main() -> None:
+    options = options_of(__doc__, FLAGS)
+    report = Report("lookup.corpus", options, "lookup_corpus")
+    with ExitStack() as stack:
+        model = stack.enter_context(closing(load_drafter(DEFAULT_DRAFT)))
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        todo = tasks(model.vocabulary, options.tokens)
+        texts = folder / "texts.json"
+        texts.write_text(json.dumps([[*task.prompt, *task.answer] for task in todo]), encoding="utf-8")
+        corpora = {}
+        for name, root in roots(folder).items():
+            corpus = stack.enter_context(closing(DraftCorpus([root], model.vocabulary, folder / "cache")))
+            corpus.wait()
+            corpora[name] = corpus
+            state = corpus.state
+            report.line(f"{name}: {state.files} files, {state.tokens} tokens")
+        settings = {"RECITED": texts, "PACED_TARGET": TARGET_25, "context": CONTEXT, "slots": 2}
+        server = stack.enter_context(verifier("benchmarks.lookup.reciting:application()", **settings))
+        client = stack.enter_context(connected(stack.enter_context(relay(server.url, options.rtt))))
+        round_trip, info = client.ping(), client.model()
+
+        def target(task: Task, _seed: int) -> Written:
+            return alone(client, task.prompt, _request(task))
+
+        def drafter(name: str) -> Drafter:
+            model.release(0)
+            return NgramDrafter(BRANCHES) if name == "ngram" else ModelDrafter(Paced(model, DRAFTER_8), Sampling())
+
+        def pair(name: str, corpus: DraftCorpus | None, task: Task, _seed: int) -> Written:
+            how = {"round_trip": round_trip, "lookup": name != "ngram", "corpus": corpus and corpus.lookup}
+            return paired(client, drafter(name), task.prompt, _request(task), info, **how)
+
+        for kind, related in KINDS.items():
+            ways: dict[str, Callable[[Task, int], Written]] = {"target": target}
+            for name in DRAFTERS:
+                ways[name] = partial(pair, name, None)
+                ways[f"{name}, corpus"] = partial(pair, name, corpora[related])
+                ways[f"{name}, unrelated"] = partial(pair, name, corpora[UNRELATED])
+            written = by_turns(ways, [task for task in todo if task.kind == kind])
+            report.line(f"\n{kind}", *table(written))
+            for name in DRAFTERS:
+                best, other = (
+                    rate(written[f"{name}, {each}"]) / rate(written[name]) for each in ("corpus", "unrelated")
+                )
+                report.line(f"  {name}: {best:.2f} times without a corpus, {other:.2f} with an unrelated one")
+        if options.megabytes:
+            large, cache = folder / "large", folder / "large cache"
+            megabytes, vocabulary = copies(large, options.megabytes), model.vocabulary
+            seconds, most = 0.0, 0
+
+            def beside(task: Task, seed: int) -> Written:
+                nonlocal seconds, most
+                with closing(DraftCorpus([large], vocabulary, cache)) as corpus:
+                    began = time.perf_counter()
+                    written = pair("small, 8 ms", None, task, seed)
+                    seconds += time.perf_counter() - began
+                    most = max(most, memory(corpus.process))
+                return written
+
+            quiet = partial(pair, "small, 8 ms", None)
+            written = by_turns({"target": target, "quiet": quiet, "indexing": beside}, todo)
+            with closing(DraftCorpus([large], vocabulary, cache)) as corpus:
+                corpus.lookup()
+                state = corpus.state
+            report.line(f"\nwhile {megabytes} MB are indexed", *table(written))
+            report.line(f"  {rate(written['indexing']) / rate(written['quiet']):.3f} of the speed without")
+            report.line(
+                f"  in {seconds:.0f} s: {state.files} files, {state.tokens} tokens indexed, {state.waiting} left"
+            )
+            report.line(
+                f"  the indexing process had up to {most} MB; texts map {state.mapped // 1_000_000} MB of files"
+            )
+    report.save()
+
+
+def tasks(vocabulary: Vocabulary, most: int) -> list[Task]:
+    """Each kind for each file; answers of at most so many tokens."""
+    made = []
+    for name in HELD_OUT_FILES:
+        lines = Path(sysconfig.get_path("stdlib"), name).read_text(encoding="utf-8").splitlines(keepends=True)
+        begin = next(at for at in range(len(lines) // 2, len(lines)) if lines[at].lstrip().startswith("def "))
+        source, follows = ("".join(lines[at : at + LINES]) for at in (begin, begin + LINES))
+        old = frequent_name(source)
+        edited = f"# {name}: new_{old} in place of {old}, from here on:\n#     {lines[begin].strip()}\n"
+        before = "".join(lines[begin + LINES - BEFORE : begin + LINES])
+        prompts_and_answers = {
+            "continuing": (before, follows),
+            "editing": (edited, renamed(source, old, f"new_{old}")),
+            "new file": (source, follows),
+        }
+        for kind, (prompt, answer) in prompts_and_answers.items():
+            ids = vocabulary.encode(answer, add_begin=False)[:most]
+            made.append(Task(kind, vocabulary.encode(prompt), ids))
+    return made
+
+
+def roots(folder: Path) -> dict[str, Path]:
+    """The folders that are indexed, by what is in them."""
+    for name, left_out in ((REPOSITORY, ()), (OTHERS, HELD_OUT_FILES)):
+        (folder / name).mkdir()
+        for path in Path(sysconfig.get_path("stdlib")).glob("*.py"):
+            if path.name not in left_out:
+                (folder / name / path.name).write_bytes(path.read_bytes())
+    return {REPOSITORY: folder / REPOSITORY, OTHERS: folder / OTHERS, UNRELATED: ROOT / "docs"}
+
+
+def copies(folder: Path, megabytes: int) -> int:
+    """Copy the sources of installed packages, each time with other names, until there are so many megabytes."""
+    written, sources = 0, sorted(Path(sysconfig.get_path("purelib")).rglob("*.py"))
+    for number in count():
+        (folder / f"{number}").mkdir(parents=True)
+        for at, path in enumerate(sources):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            text = re.sub(r"\b([a-z]{4,8})\b", rf"\1_{number}", text, count=200) if number else text
+            written += (folder / f"{number}" / f"{at}.py").write_text(text, encoding="utf-8")
+            if written >= megabytes * 1_000_000:
+                return written // 1_000_000
+    raise AssertionError("there is no end of numbers")
+
+
+def memory(process: int | None) -> int:
+    """The most memory that a process had so far, in megabytes."""
+    if process is None:
+        return 0
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) // 1000
+
+
+def _request(task: Task) -> dict[str, float]:
+    return {"max_tokens": len(task.answer), "temperature": 0.0, "seed": 0}
+
+
+if __name__ == "__main__":
+    main()
