@@ -191,6 +191,13 @@ def test_any_interleaving_gives_the_texts_of_plain_decoding(seed: int) -> None:
             finish(world, client)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(60, 2060, 100))
+def test_two_thousand_more_interleavings(first: int) -> None:
+    for seed in range(first, first + 100):
+        test_any_interleaving_gives_the_texts_of_plain_decoding(seed)
+
+
 def finish(world: World, client: Client) -> None:
     """Decode the rest of a text."""
     done: list[Answer] = []
