@@ -86,7 +86,8 @@ def speculate(
     ended: float | None = None
 
     def executor() -> Executor:
-        return executor_of(RemoteLane(client, text.session_id, bounds, trees=info.trees), drafter, mechanisms)
+        trees = info.trees and options.strategy.takes_trees
+        return executor_of(RemoteLane(client, text.session_id, bounds, trees=trees), drafter, mechanisms)
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
     preparation = Preparation(executor, known, text, options, vocabulary, corpus)

@@ -31,7 +31,7 @@ def read(sent: Sequence[int], drafts: Sequence[int], strategy: Strategy) -> Sequ
                 "send it once",
                 param=f"draft_tokens.{index}",
             )
-    if strategy is Strategy.THRESHOLD and any(back != 1 for back in sent):
+    if not strategy.takes_trees and any(back != 1 for back in sent):
         raise InvalidRequest(
             f"draft_parents: the strategy {strategy} takes no trees: it accepts any draft token that is likely enough, "
             "so the text would depend on which of several comes first: send a chain",

@@ -121,7 +121,7 @@ class Draft:
         return self._behind(-1, self.position, [at for at, found in enumerate(depths) if found <= depth])
 
     def with_leaves(self, most: int | None) -> Self:
-        """The draft without the tokens behind those that have at most so many leaves among them; None: with all."""
+        """As many of the first tokens as have at most `most` leaves among them; None: all."""
         followed, leaves = {-1}, 0
         for index, each in enumerate(self.tokens):
             parent = index - each.parent

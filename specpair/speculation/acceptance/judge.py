@@ -38,11 +38,11 @@ class Rule:
     threshold: float = 0.0  # strategy `threshold`: a draft token of greater target probability (0 to 1) is accepted
 
     def weigh(self, row: Row, position: int, drafted: Sequence[DraftToken]) -> tuple[int, Odds | None]:
-        """The token at absolute `position` by a strategy that uses probabilities, and its odds, beside those of the
-        draft token that it is, else of the first.
+        """The token at absolute `position` by a strategy that uses probabilities, and the odds.
 
-        `row`: the logits at `position`. A draft token without a distribution was chosen, which is q = 1. The odds are
-        None where they explain nothing.
+        `row`: the logits at `position`.
+        `drafted`: those for this position. One without a distribution was chosen, which is q = 1. The odds are those of
+            the one that is accepted, or else of the first; None where they explain nothing.
         """
         draft = drafted[0].token
         if self.strategy is Strategy.PROBABILISTIC:

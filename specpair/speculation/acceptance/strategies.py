@@ -30,6 +30,12 @@ class Strategy(StrEnum):
         return self is Strategy.PROBABILISTIC
 
     @property
+    def takes_trees(self) -> bool:
+        """Whether drafts may be trees. A threshold would accept several tokens that follow the same one, so that their
+        order would decide."""
+        return self is not Strategy.THRESHOLD
+
+    @property
     def extends(self) -> bool:
         """Whether a draft token that equals a committed token counts as accepted, so that the rest is judged.
 
