@@ -106,11 +106,20 @@ class LatencyModel:
         return self._costs[drafts]
 
     def _shared_cost(self, drafts: int) -> float:
-        sessions, usual = self._sessions.value, self._judged.value
         # From the reported times, because the passes measured here include the other sessions' draft tokens.
-        few = int(usual)
-        reported = self._reported.at(few) + (usual - few) * (self._reported.at(few + 1) - self._reported.at(few))
-        return max(0.1 * self.verify(0), self.verify(round(usual)) + sessions * (self._reported.at(drafts) - reported))
+        usual = self._judged.value
+        more = self._reported_for_all(drafts) - self._reported_for_all(usual)
+        return max(0.1 * self.verify(0), self.verify(round(usual)) + more)
+
+    def _reported_for_all(self, drafts: float) -> float:
+        """Seconds of a pass over the tokens of all sessions that share it, `drafts` draft tokens each, as reported.
+
+        One more token costs less in a wide pass than in a narrow one: a kernel takes several at a time.
+        """
+        more = self._sessions.value * (1.0 + drafts) - 1.0  # tokens beyond the first one
+        few = int(more)
+        below, above = self._reported.at(few), self._reported.at(few + 1)
+        return below + (more - few) * (above - below)
 
     def drafted(self, branches: int, seconds: float) -> None:
         """Take in a draft step that read one token for each of `branches` branches."""
