@@ -29,6 +29,8 @@ class DraftToken(NamedTuple):
     `probs`: the distribution that it was drawn from, where that is sent; None: it was chosen.
     `parent`: how many tokens before it in the draft its parent stands, the token that it follows. In a chain that is
         the one before it; the first token of a draft follows the committed text.
+    `chance`: the estimated chance that it is accepted if its parent is; None: not known, or it is to be judged in any
+        case.
     """
 
     token: int
@@ -36,6 +38,7 @@ class DraftToken(NamedTuple):
     source: DraftSource = DraftSource.MODEL
     probs: Weights | None = None
     parent: int = 1
+    chance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ prefilled gets a pass without a chunk, so that prompts delay no request by more 
 """
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
@@ -17,6 +18,7 @@ from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.draft import NO_DRAFT, Draft
 from verifier_server.engine.arrivals import SILENCE
+from verifier_server.engine.draft_credit import price, worth_judging
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
@@ -115,14 +117,15 @@ class Composer:
         pass_time: PassTime,
         chunk: int,
         max_drafts: int,
-        price: float,
+        pass_times: Sequence[float],
     ) -> None:
         """`pass_time`: of this engine.
         `chunk`: prompt tokens in a pass, at most, while other sessions are active.
         `max_drafts`: draft tokens of a session in a pass, at most.
-        `price`: draft credit that a judged draft token costs, from `draft_credit.price`.
+        `pass_times`: seconds of passes over 1, 2, … tokens; empty if unknown.
         """
-        self._backend, self._slots, self._queue, self._price = backend, slots, queue, price
+        self._backend, self._slots, self._queue, self._price = backend, slots, queue, price(pass_times)
+        self._pass_times = pass_times
         self._pass_time = pass_time
         self._chunk, self._max_drafts = min(chunk, backend.max_batch_tokens), max_drafts
         self._left_out = 0  # passes in a row that fed none of the waiting prompts
@@ -147,6 +150,7 @@ class Composer:
             run, requests = sequence.choose(self._max_drafts)
             part = BatchItem(sequence, run, requests, self._judged_now(run.fresh, sequence, shared))
             (verifies if self._slots.unread(sequence.session) == 0 else prompts).append(part)
+        self._leave_out_what_does_not_pay(verifies, len(continuing))
         if prompts and self._left_out >= _PATIENCE:
             self._add_prompts(plan, prompts, shared)
             self._add_verifies(plan, verifies)
@@ -160,6 +164,26 @@ class Composer:
             if plan.room and sequence.session in self._slots:  # a request above may have taken its slot
                 plan.add(BatchItem(sequence, None, [], NO_DRAFT), self._slots[sequence.session], plan.room)
         return plan
+
+    def _leave_out_what_does_not_pay(self, parts: list[BatchItem], others: int) -> None:
+        """Judge those draft tokens of sessions that share a pass which bring the most tokens per second together.
+
+        Only where their chances are known, as with server-side drafting, and where the text does not depend on it.
+        `others`: sessions in the pass beside those of `parts`.
+        """
+        if len(parts) + others < 2 or len(self._pass_times) < 2:
+            return
+        rated = [
+            part
+            for part in parts
+            if part.sequence.session.strategy in DRAFTER_INVARIANT
+            and part.fresh.is_chain
+            and all(each.chance is not None for each in part.fresh)
+        ]
+        width = len(parts) + others + sum(len(part.fresh) for part in parts if part not in rated)
+        chances = [[each.chance or 0.0 for each in part.fresh] for part in rated]
+        for part, most in zip(rated, worth_judging(chances, len(parts) + others, width, self._pass_times), strict=True):
+            part.fresh = part.fresh.first(most)
 
     def price(self, session: Session) -> float:
         """Draft credit that a judged draft token of `session` costs, 0 to 1.

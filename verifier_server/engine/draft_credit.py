@@ -11,6 +11,8 @@ new session gains nothing.
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from itertools import accumulate
+from operator import mul
 
 INITIAL = 16.0  # credit of a new session: what the longest automatic draft costs
 MAXIMUM = 64.0  # credit that a session can save up: the most it can waste once its drafts become worse
@@ -65,3 +67,33 @@ def price(pass_times: Sequence[float]) -> float:
         return 1.0
     share = (pass_times[-1] - pass_times[0]) / (len(pass_times) - 1) / pass_times[0]
     return min(max(share, 0.0) / FULL_PRICE_SHARE, 1.0)
+
+
+def worth_judging(
+    chances: Sequence[Sequence[float]], sessions: int, width: int, pass_times: Sequence[float]
+) -> list[int]:
+    """How many draft tokens of each draft a shared pass should judge to bring the most tokens per second.
+
+    `chances`: for each draft the chance of each token that it is accepted if those before it are.
+    `sessions`: how many share the pass, each of which gets a token in any case.
+    `width`: tokens that the pass has in any case.
+    `pass_times`: seconds of passes over 1, 2, … tokens, two or more; wider ones cost more in proportion.
+
+    A token is likelier to be accepted than those behind it, so those that are judged are the likeliest of all.
+    """
+    ranked = sorted(
+        (-chance, depth, draft)
+        for draft, each in enumerate(chances)
+        for depth, chance in enumerate(accumulate(each, mul))
+    )
+    slope = (pass_times[-1] - pass_times[0]) / (len(pass_times) - 1)
+
+    def seconds(tokens: int) -> float:
+        return pass_times[min(tokens, len(pass_times)) - 1] + slope * max(0, tokens - len(pass_times))
+
+    brought = accumulate((-chance for chance, _, _ in ranked), initial=float(sessions))
+    rates = [each / seconds(width + more) for more, each in enumerate(brought)]
+    judged = [0] * len(chances)
+    for _, _, draft in ranked[: rates.index(max(rates))]:
+        judged[draft] += 1
+    return judged

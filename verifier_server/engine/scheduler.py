@@ -25,7 +25,6 @@ from specpair.speculation.sampling.row_changes import ProcessedRows
 from specpair.speculation.sampling.sampling import Logits, Row
 from verifier_server.engine.arrivals import LONGEST, window_until
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
-from verifier_server.engine.draft_credit import price
 from verifier_server.engine.observer import EngineObserver, EngineState
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.queue import Queue
@@ -74,7 +73,7 @@ class Scheduler:
         self._queue = Queue(self.max_drafts, max_queue, trees=backend.takes_trees)
         self.slots = SlotPool(backend, most_kept, one_scope=one_scope)
         self._composer = Composer(
-            backend, self.slots, self._queue, self._pass_time, prefill_chunk, self.max_drafts, price(pass_times)
+            backend, self.slots, self._queue, self._pass_time, prefill_chunk, self.max_drafts, pass_times
         )
         self._running: BatchPlan | None = None
         self._passes = 0  # planned so far

@@ -16,10 +16,10 @@ accepted than the draft model's next token, or so little less that its time is w
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from itertools import islice
+from itertools import islice, pairwise
 from math import inf
 
-from specpair.speculation.draft import Draft, DraftSource
+from specpair.speculation.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
@@ -242,7 +242,7 @@ class SpeculationController:
         if not self.mechanisms.self_continue:
             policy = policy._replace(self_continue=None)
         in_flight_draft = InFlightDraft(
-            Draft(len(self.known), draft_of(path, self._always_send)),
+            Draft(len(self.known), self._drafted(path)),
             now,
             policy,
             idle=self._timeline.idle(now) if self.mechanisms.self_continue else 0.0,
@@ -253,6 +253,17 @@ class SpeculationController:
         self._timeline.sent(in_flight_draft)
         self._sent_at, self._reported = now, len(self.known)
         return in_flight_draft
+
+    def _drafted(self, path: Sequence[TreeNode]) -> tuple[DraftToken, ...]:
+        """The draft tokens of a path."""
+        tokens = draft_of(path, self._always_send)
+        if self._length.fixed is not None or self._always_send:
+            return tokens
+        chances = self.text.chances(path)
+        return tuple(
+            each._replace(chance=both / before if before > 0.0 else 0.0)
+            for each, (before, both) in zip(tokens, pairwise(chances), strict=True)
+        )
 
     def next_step(self, now: float) -> DraftStep | None:
         """The draft step to begin now; None: there is none to begin. A returned one counts as under way."""
