@@ -200,6 +200,7 @@ class _FusedRun:
                 lookups=lookups,
                 acceptance=estimates.acceptance,
                 always_send=session.strategy.draws,
+                tell_chances=True,
                 now=self.clock(),
             )
             reactor = Reactor(text, controller, executor, self._take, self.clock)

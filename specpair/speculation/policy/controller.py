@@ -67,6 +67,7 @@ class SpeculationController:
         lookups: Lookups | None = None,
         acceptance: AcceptanceModel | None = None,
         always_send: bool = False,
+        tell_chances: bool = False,
         now: float = 0.0,
     ) -> None:
         """`tokens`: ids of the committed text, prompt included: the caller's list, to which committed tokens are
@@ -84,6 +85,8 @@ class SpeculationController:
         `always_send`: every drawn draft token goes into the next verify request, with the distribution it was drawn
             from. Dropping a drawn token for its value would bias the output.
 
+        `tell_chances`: draft tokens say their chance, unless their number is fixed: the verifier may leave some out.
+
         Raises ValueError for `always_send` outside lockstep.
         """
         if always_send and mechanisms != LOCKSTEP:
@@ -93,6 +96,7 @@ class SpeculationController:
         self.finished = False  # its own, as the server and the simulation have no `TextSession` that knows
         self.mechanisms = mechanisms
         self._always_send = always_send
+        self._tell_chances = tell_chances and length is None and not always_send
         self._limit, self._width = limit, width
         self._length = length if isinstance(length, DraftLength) else DraftLength(length, max_drafts)
         self._latencies, self._balance = latencies, DraftBalance(latencies)
@@ -257,7 +261,7 @@ class SpeculationController:
     def _drafted(self, path: Sequence[TreeNode]) -> tuple[DraftToken, ...]:
         """The draft tokens of a path."""
         tokens = draft_of(path, self._always_send)
-        if self._length.fixed is not None or self._always_send:
+        if not self._tell_chances or any(each.parent != 1 for each in tokens):
             return tokens
         chances = self.text.chances(path)
         return tuple(
