@@ -172,6 +172,7 @@ class _FusedRun:
         known = session.tokens[: self.position]
         prompt = known[: session.prompt_len]
         latencies.drafted(1, self.draft.step_time)
+        latencies.trimmed = True
         with self.draft.drafter(session.spec, prompt, session.scope) as drafter, ExitStack() as stack:
             executor = executor_of(self._lane, drafter, mechanisms)
             stack.callback(executor.close)

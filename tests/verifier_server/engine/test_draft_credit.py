@@ -1,8 +1,13 @@
 """Draft credit: how many draft tokens of a session a shared pass judges depends on how many were accepted."""
 
+from collections.abc import Sequence
+from itertools import product
+from math import prod
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
 from simulator.costs.linear import LinearCost
@@ -10,10 +15,11 @@ from simulator.known_outputs.capacity_clients import Setting
 from simulator.known_outputs.neighbour import rate
 from simulator.paced.engine import DRAFTER_8, TARGET_25
 from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.draft import Draft, DraftToken
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, fed, opened
-from verifier_server.engine.draft_credit import INITIAL, MAXIMUM, PER_ACCEPTED, DraftCredit, price
-from verifier_server.engine.requests import Answer
+from verifier_server.engine.draft_credit import INITIAL, MAXIMUM, PER_ACCEPTED, DraftCredit, price, worth_judging
+from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3)
@@ -176,3 +182,44 @@ def test_a_session_with_many_waiting_requests_gets_no_more_passes() -> None:
         for name in fed(plan):
             passes[name] += 1
     assert passes[one.id] >= 0.9 * passes[many.id]
+
+
+drafts = st.lists(st.lists(st.floats(0.0, 1.0), max_size=3), min_size=1, max_size=3)
+times = st.lists(st.floats(0.001, 1.0), min_size=2, max_size=8).map(sorted)
+
+
+@given(drafts, st.integers(0, 2), times)
+def test_a_shared_pass_judges_what_brings_the_most_tokens_per_second(
+    chances: list[list[float]], others: int, pass_times: list[float]
+) -> None:
+    sessions = len(chances) + others
+    slope = (pass_times[-1] - pass_times[0]) / (len(pass_times) - 1)
+
+    def rate(judged: Sequence[int]) -> float:
+        tokens = sessions + sum(judged)
+        beyond = max(0, tokens - len(pass_times))
+        brought = sum(prod(each[:k]) for each, most in zip(chances, judged, strict=True) for k in range(1, most + 1))
+        return (sessions + brought) / (pass_times[tokens - 1 - beyond] + slope * beyond)
+
+    chosen = worth_judging(chances, sessions, sessions, pass_times)
+    best = max(rate(each) for each in product(*(range(len(each) + 1) for each in chances)))
+    assert rate(chosen) == pytest.approx(best)
+
+
+@pytest.mark.parametrize(("chances", "judged"), [([0.9, 0.2], [3, 0]), ([0.2], [3]), ([None, 0.2], [3, 0])])
+def test_draft_tokens_that_do_not_pay_are_left_out_of_a_shared_pass(
+    chances: list[float | None], judged: list[int]
+) -> None:
+    """A token costs half of what one brings. A session that is alone has decided for itself."""
+    world = World(ScriptedBackend(SCRIPT), pass_times=[0.02 + 0.01 * tokens for tokens in range(1, 18)])
+    prompts = [[256, number] for number in range(len(chances))]
+    sessions, answers = [opened(world, prompt) for prompt in prompts], list[Answer]()
+    for prompt, session, chance in zip(prompts, sessions, chances, strict=True):
+        drafted = tuple(DraftToken(token, chance=chance) for token in plain(SCRIPT, prompt, 4)[1:])
+        request = Request(session, Draft(3, drafted), lambda answer: answers.append(answer))  # type: ignore[arg-type]
+        world.scheduler.submit(request, world.now)
+    world.run(world.now + 1.0)
+    assert [answer.judged for answer in answers] == judged
+    assert [answer.tokens for answer in answers] == [
+        plain(SCRIPT, prompt, 2 + most)[1:] for prompt, most in zip(prompts, judged, strict=True)
+    ]

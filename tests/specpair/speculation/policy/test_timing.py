@@ -151,6 +151,7 @@ def test_draft_token_costs_its_delay_of_all_sessions_in_the_pass(sessions: int) 
 def test_a_draft_token_of_each_session_costs_what_their_tokens_together_cost() -> None:
     """A kernel takes four tokens at a time: four sessions fill one, and with a draft token each another one."""
     times = LatencyModel([10.0 * ceil(tokens / 4) for tokens in range(1, 18)])
+    times.trimmed = True
     for _ in range(60):
         times.verified(0, 10.0)
         times.shared(0, 4)
