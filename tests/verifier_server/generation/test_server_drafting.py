@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -510,6 +511,29 @@ def test_a_client_with_many_texts_does_not_block_another_client() -> None:
     fusion.stop()
     assert sorted(order) == [(client, "length") for client in sorted(clients)]
     assert order.index(("one", "length")) <= 2, "after the running text and at most one more"
+
+
+@pytest.mark.parametrize("token", [0.0, 0.5, 2.0])
+def test_texts_that_share_passes_are_the_target_s_whatever_a_draft_token_costs(token: float) -> None:
+    """`token`: what a token adds to a pass, in passes. Where it costs much, shared passes leave draft tokens out."""
+    pass_times = [0.001 * (1.0 + token * more) for more in range(17)]
+    engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16, pass_times=pass_times))
+    draft = half_right(slots=4)
+    model = DraftModel(draft, 4, draft.vocabulary.size, time.perf_counter)
+    fusion = ServerDrafting(model, pass_times, time.perf_counter, lambda: None)
+    ended: SimpleQueue[Answer | SpecPairError] = SimpleQueue()
+    sessions = [Session(str(number), [256, number], 2, TextSpec.of(WARM), 2 + LENGTH, ()) for number in range(4)]
+    for session in sessions:
+        fusion.start(engine, session, None, DraftCounts(), 2, ended.put)
+    engine.start()
+    left = len(sessions)
+    while left:
+        answer = ended.get(timeout=20)
+        assert isinstance(answer, Answer)
+        left -= answer.finish_reason is not None
+    engine.stop()
+    fusion.stop()
+    assert [each.tokens[2:] for each in sessions] == [plain(SCRIPT, [256, n], LENGTH, WARM) for n in range(4)]
 
 
 def test_stopping_ends_running_and_waiting_texts() -> None:
