@@ -206,7 +206,7 @@ def virtual_world(
     if one_by_one:
         scheduler = world.scheduler
         known = scheduler.slots, scheduler._queue, scheduler._pass_time
-        scheduler._composer = OneByOne(backend, *known, chunk, scheduler.max_drafts, 1.0)
+        scheduler._composer = OneByOne(backend, *known, chunk, scheduler.max_drafts, ())
     return world, meter
 
 

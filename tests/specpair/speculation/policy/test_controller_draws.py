@@ -130,10 +130,10 @@ def test_every_drawn_token_is_sent_in_the_next_request(world: World) -> None:
         assert in_flight_draft.draft.position + len(in_flight_draft.draft) < world.limit, (
             "the last position belongs to the target"
         )
-        for token, _, source, weights, _ in in_flight_draft.draft:
-            assert weights is not None
-            assert token in weights
-            assert not source.looked_up or weights == {token: 1.0}, "a looked-up token has probability 1"
+        for each in in_flight_draft.draft:
+            assert each.probs is not None
+            assert each.token in each.probs
+            assert not each.source.looked_up or each.probs == {each.token: 1.0}, "a looked-up token has probability 1"
 
 
 def test_chosen_tokens_may_be_left_out() -> None:
