@@ -12,7 +12,7 @@ many tokens of the text come before a token.
 1. Draft. A `Drafter` is given the text and a tail, draft tokens behind it (or several tails, as there may be several
    drafts that the text could take). Its `Expansion` holds a `Proposal` for each: the next token, with the drafter's
    confidence. Step by step this makes a `Draft`, which begins at a position and has a `DraftToken` for each token. A
-   `DraftSource` says who proposed it: a model, a lookup in the text, or a grammar that allows no other token.
+   `DraftSource` says who proposed it: a model, a lookup in a text, or a grammar that allows no other token.
 2. Verify. A `Backend` runs the target. Each of its slots is the KV cache of one text, and holds that text but for the
    last token, which is *pending*: it is known, but was not fed yet. An `Entry` is what a pass does for one slot: it
    feeds the pending token and the draft. For k draft tokens the pass returns k + 1 rows of logits (`Logits`, or the
