@@ -317,7 +317,7 @@ class SpeculationController:
         return self.mechanisms.self_continue and self._balance.in_debt and self._length.fixed is None
 
     def _update_prospects(self) -> None:
-        chances = self.text.chances(ahead=MAX_AUTO + 1)
+        chances = self._levels([], self.text.chances(ahead=MAX_AUTO + 1), 0)
         self._length.update(self._latencies, chances, self.mechanisms, self.text.ready_share)
         if self._may_fork:
             runner_up = (1.0 - self.text.typical) * self.text.runner_up
@@ -566,6 +566,9 @@ class SpeculationController:
         ranked = self._ranked(deepest)
         chance = next((chance for chance, each in ranked if each is node), 0.0) * self.text.typical
         others = [other for other in ranked if other[1] not in self._step.nodes]
+        if self._forks:  # the step brings second choices, too
+            others.append((chance / self.text.typical * (1.0 - self.text.typical) * self.text.runner_up, node))
+            others.sort(key=lambda pair: pair[0], reverse=True)
         return chance >= FLOOR and len(select_nodes([(chance, node), *others], self._latencies.draft, self._width)) == 1
 
     def _shadow_is_due(self, now: float) -> bool:
