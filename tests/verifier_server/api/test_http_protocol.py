@@ -44,6 +44,7 @@ def test_model_lists_limits_and_fingerprints(server: LiveServer) -> None:
         "rows": 2,
         "kv_bytes": 0,
         "max_draft_tokens": 64,
+        "trees": True,
         "predictions": True,
         "strategies": ["coupled", "deterministic", "greedy", "probabilistic", "threshold"],
         "self_continue": True,
