@@ -325,5 +325,5 @@ def test_openapi_document_describes_the_bodies(server: LiveServer) -> None:
         "/sessions/{session_id}",
         "/sessions/{session_id}/stream",
     }
-    fields = {"session_id", "position", "draft_tokens", "draft_probs", "next_in_ms", "self_continue"}
+    fields = {"session_id", "position", "draft_tokens", "draft_parents", "draft_probs", "next_in_ms", "self_continue"}
     assert document["components"]["schemas"]["VerifyRequest"]["properties"].keys() == fields
