@@ -144,10 +144,11 @@ class Session:
         for watcher in self.watchers:
             watcher()
 
-    def commit(self, tokens: list[int], details: TokenDetails, forward: float = 0.0) -> None:
+    def commit(self, tokens: list[int], details: TokenDetails, forward: float = 0.0, lacking: int = 0) -> None:
         """Append `tokens`, up to the limit; the text ends there, or with an end token.
 
         `forward`: seconds of the pass that they come from.
+        `lacking`: of the tokens before the last one, those that the next pass must read again.
         """
         room = self.limit - len(self.tokens)
         self.details.add(details, room)  # before the tokens, since other threads read meanwhile
@@ -155,7 +156,7 @@ class Session:
             self.target_decoded_time = forward
         self.tokens.extend(tokens[:room])
         self.finish_reason = self.ended_at(len(self.tokens))
-        self.pending = 1
+        self.pending = 1 + lacking
 
     def commit_forced(self, *, to_end: bool = True) -> None:
         """Append the tokens that alone can follow. They need no pass, but where their logits are asked for.
@@ -169,8 +170,9 @@ class Session:
         if tokens and tokens[-1] in self.ends and not to_end:
             tokens.pop()
         if tokens:
+            pending = self.pending + len(tokens)
             self.commit(tokens, TokenDetails([FORCED] * len(tokens)))
-            self.pending = 1 + len(tokens)
+            self.pending = pending
 
     def details_of(self, position: int, end: int | None = None) -> TokenDetails:
         """What is told of the tokens from `position` to before `end`; None: to the last one."""

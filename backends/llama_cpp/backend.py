@@ -104,6 +104,7 @@ class LlamaBackend(Backend):
             if not (self._deterministic or sizes):
                 self.max_leaves = leaves_of(self.slots, min(self._room, cells))
                 self.takes_trees = self.max_leaves > 1
+                self.keeps_any_path = False  # it adds up in the order of the cells
             self._context = self._open_context(options, threads, cells, kept_states)
             self._memory = lib.llama_get_memory(self._context)
             self._branches = Branches(self._memory, self.slots)

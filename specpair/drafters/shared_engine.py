@@ -230,6 +230,7 @@ class View(Backend):
         self.max_batch_tokens, self.max_rollback = engine.max_batch_tokens, engine.max_rollback
         self.can_copy, self.has_top_logits = engine.can_copy, engine.has_top_logits
         self.takes_trees, self.max_leaves, self.max_nodes = engine.takes_trees, engine.max_leaves, engine.max_nodes
+        self.keeps_any_path = engine.keeps_any_path
         self.chat_template, self.threads = engine.chat_template, engine.threads
         self.kv_bytes = engine.kv_bytes * self.slots // engine.slots
         self._shared, self._numbers = shared, list(numbers)

@@ -91,6 +91,8 @@ class Backend(ABC):
     `reuse_rest`       and leaves at least so many to read: then they are computed as without that text
     `can_copy`         whether `copy` works; if not, it raises BadEntry
     `takes_trees`      whether entries may have `parents`
+    `keeps_any_path`   whether passes behind any path that is kept compute what they would behind a chain; else, bit for
+                       bit, only behind the nodes that follow one another in the entry, from the first on
     `max_leaves`       most leaves of an entry's tree; None: any number
     `max_nodes`        most nodes of an entry's tree; None: any number
     `runs_on`          the device and the number type of the model, in words, for people
@@ -110,6 +112,7 @@ class Backend(ABC):
     reuse_rest: int = 1
     can_copy: bool = True
     takes_trees: bool = False
+    keeps_any_path: bool = True
     max_leaves: int | None = None
     max_nodes: int | None = None
     has_top_logits: bool = False

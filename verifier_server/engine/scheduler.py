@@ -238,9 +238,10 @@ class Scheduler:
             judged = ProcessedRows(session.processors, rows, part.fresh.ids, entry.parents)
         rulings = judge(part.fresh.tokens, judged, rule, position, ends)
         tokens, accepted = [ruling.token for ruling in rulings], [ruling.accepted for ruling in rulings]
+        lacking = 0
         if entry.parents:
             path = [each.draft for each in rulings if each.accepted and each.draft is not None]
-            self.slots.keep(session, [entry.trunk + each for each in path])
+            lacking = self.slots.keep(session, entry, [entry.trunk + each for each in path])
         explained, likeliest = session.spec.told
         rejected = rulings[-1].draft is not None
         rated = [(rows[each.row], each.token) for each in rulings]
@@ -249,7 +250,7 @@ class Scheduler:
             [*explain(rule, rulings, part.fresh.tokens, judged, position)] if explained else None,
             None if likeliest is None else [token_logprobs(*each, likeliest) for each in rated],
         )
-        session.commit(tokens, details, forward=ended - began)
+        session.commit(tokens, details, forward=ended - began, lacking=lacking)
         if part.run is not None:
             sequence.judged_at = ended
             self._queue.judged(sequence, len(part.fresh), sum(accepted), self._composer.price(session))

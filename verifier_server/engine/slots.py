@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from specpair.engines.backend import Backend
+from specpair.engines.backend import Backend, Entry
 from specpair.engines.kept_texts import (
     SHARED_AT_LEAST,
     KeptText,
@@ -18,6 +18,7 @@ from specpair.engines.kept_texts import (
     reusable,
     shared_length,
 )
+from specpair.speculation.acceptance.strategies import common_prefix
 from verifier_server.sessions import Session
 
 # Tokens at the end of a kept text that are given up, rather than copy the rest: in its own cells, the same prompt gets
@@ -184,10 +185,18 @@ class SlotPool:
         slot = self._slots[session]
         slot.held = self._backend.length(slot.number)
 
-    def keep(self, session: Session, path: Sequence[int]) -> None:
-        """Keep what was accepted of the tree that a pass fed to the slot of `session`. `path`: as in `Backend.keep`."""
-        self._backend.keep(self._slots[session].number, path)
+    def keep(self, session: Session, entry: Entry, path: Sequence[int]) -> int:
+        """Keep what was accepted of the tree of `entry`, which a pass fed to the slot of `session`. Return how many of
+        the accepted tokens the slot lacks: the next pass reads them again, as the engine needs it.
+
+        `path`: as in `Backend.keep`.
+        """
+        kept = len(path)
+        if not self._backend.keeps_any_path:
+            kept = common_prefix(path, range(entry.trunk, len(entry.tokens)))
+        self._backend.keep(self._slots[session].number, path[:kept])
         self.fed(session)
+        return len(path) - kept
 
     def roll_back(self, session: Session) -> None:
         """Forget the draft tokens in the slot of `session` that were rejected. Frees the slot if the engine cannot."""

@@ -49,11 +49,32 @@ def drafted(bench: Bench, session: Session, right: list[int], seed: int, ids: in
 
 @SETTINGS
 @examples(8)
-@given(seed=st.integers(0, 2**32 - 1), top_logits=st.booleans(), rollback=st.sampled_from([None, 0]))
-def test_trees_do_not_change_the_text(sampling: Sampling, seed: int, top_logits: bool, rollback: int | None) -> None:
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    top_logits=st.booleans(),
+    rollback=st.sampled_from([None, 0]),
+    any_path=st.booleans(),
+)
+def test_trees_do_not_change_the_text(
+    sampling: Sampling, seed: int, top_logits: bool, rollback: int | None, any_path: bool
+) -> None:
     backend = ScriptedBackend(SCRIPT, slots=1, has_top_logits=top_logits, max_rollback=rollback)
+    backend.keeps_any_path = any_path
     bench, text = Bench(backend=backend), processed.plain(MODEL.logits_after, PROMPT, 30, sampling)
     assert drafted(bench, bench.open(PROMPT, max_tokens=30, sampling=sampling), text, seed) == text
+
+
+@pytest.mark.parametrize(("any_path", "lacking"), [(True, 0), (False, 1)])
+def test_a_second_choice_is_read_again_where_the_engine_needs_it(any_path: bool, lacking: int) -> None:
+    bench, text = Bench(SCRIPT), plain(SCRIPT, PROMPT, 30, Sampling())
+    bench.backend.keeps_any_path = any_path
+    session = bench.open(PROMPT, max_tokens=30)
+    wrong = next(token for token in range(30) if token != text[1])
+    bench.verify(session, len(PROMPT))
+    bench.verify(session, len(PROMPT) + 1, tree_of((wrong, 1), (text[1], 2)))
+    assert session.tokens[len(PROMPT) :] == text[:3] and session.pending == 1 + lacking
+    bench.verify(session, len(session.tokens), [])
+    assert session.tokens[len(PROMPT) :] == text[:4] and session.pending == 1
 
 
 @pytest.mark.parametrize("strategy", [Strategy.DETERMINISTIC, Strategy.GREEDY])
