@@ -9,7 +9,7 @@ from drafter_client.errors import VocabularyMismatch
 from drafter_client.options import Mode
 from drafter_client.pair import Pair
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.policy.mode_estimate import RateEstimate
+from specpair.speculation.policy.modes.estimate import RateEstimate
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Mode `auto`: generate a text in the mode expected to be the fastest, and change when another is expected to be.
 
-The selection begins anew when the link has changed (`specpair.speculation.policy.mode_selector`).
+The selection begins anew when the link has changed (`specpair.speculation.policy.modes.selector`).
 
 No token is generated twice. Under the strategies in `DRAFTER_INVARIANT` the text is the same in every mode. Under the
 others each mode gives a different text, and timing decides where the mode changes, so the same seed may give different

@@ -20,8 +20,8 @@ from pydantic.dataclasses import dataclass as validated
 from backends.machine import cache_folder
 from specpair.protocol.terminal_text import one_line
 from specpair.shared_files import replacing
-from specpair.speculation.policy.mode_measurement import ModeMeasurement
-from specpair.speculation.policy.mode_selector import links_differ
+from specpair.speculation.policy.modes.measurement import ModeMeasurement
+from specpair.speculation.policy.modes.selector import links_differ
 
 _MOST = 64  # entries that are kept
 _LONGEST_NAME = 200  # characters of a model's name that are kept

@@ -15,8 +15,8 @@ from drafter_client.generation.speculative_decoding import speculate
 from drafter_client.modes.selection import ModeSelection
 from specpair.drafters.pass_times import PassTimes
 from specpair.engines.errors import first_line
-from specpair.speculation.policy.mode_estimate import PairLatencies
-from specpair.speculation.policy.mode_selector import ModeSelector
+from specpair.speculation.policy.modes.estimate import PairLatencies
+from specpair.speculation.policy.modes.selector import ModeSelector
 from specpair.speculation.policy.schedule import IN_TURNS, Mechanisms
 from tests.drafter_client.http.bodies import model_info
 from tests.drafter_client.support import Verifier

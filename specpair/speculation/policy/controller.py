@@ -16,7 +16,7 @@ accepted than the draft model's next token, or so little less that its time is w
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from itertools import islice, pairwise
+from itertools import pairwise
 from math import inf
 
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
@@ -24,8 +24,8 @@ from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import FLOOR, DraftStep, select_nodes
-from specpair.speculation.drafts.side_nodes import SideNode
 from specpair.speculation.drafts.tree import Proposal, TreeNode, draft_of
+from specpair.speculation.policy.branches import Branches
 from specpair.speculation.policy.draft_balance import SURE, DraftBalance
 from specpair.speculation.policy.draft_length import MAX_AUTO, DraftLength, DraftPlan, Prospects
 from specpair.speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy
@@ -42,7 +42,6 @@ _SHADOW = 8  # committed tokens after which one token is drafted although no dra
 # The same where draft steps and passes take turns on the same cores: the draft model has to read the text first, and a
 # token takes about this share of a draft step. Reading may take this share of the verifier's time.
 _READS, _SHADOW_SHARE = 0.5, 0.02
-_CANDIDATES = 96  # most nodes beside the likeliest path that are considered
 _RUNNERS_UP = 3  # choices after the first that a draft step predicts for a tree
 # Least chance of a node behind which drafting begins with reading for as long as a pass takes; for less, less.
 _READ_CHANCE = 0.5
@@ -110,7 +109,8 @@ class SpeculationController:
         self._sent_at, self._reported = now, len(self.known)
         self._unlearnt = False  # whether anything was committed since the last `reflect`
         self._cached_plan: tuple[float, DraftPlan | None] | None = None
-        self._forks = False  # whether a runner-up is worth sending where nothing is known of it
+        may_fork = mechanisms.trees and not always_send and self._length.fixed is None
+        self._branches = Branches(self.text, self._length, latencies, self.drafts_in_flight, width if may_fork else 0)
         self._update_prospects()
 
     @property
@@ -281,7 +281,7 @@ class SpeculationController:
         if not nodes:
             return None
         tails = [self._tree.tail(node) or [] for node in nodes]
-        runners_up = _RUNNERS_UP if self._forks else int(self.mechanisms.after_recovered)
+        runners_up = _RUNNERS_UP if self._branches.pay else int(self.mechanisms.after_recovered)
         self._step = DraftStep(nodes, tails, len(self.known), runners_up, now)
         self._cached_plan = None
         self._step.until = len(tails[0]) + self._continues_on_path(now)
@@ -317,11 +317,9 @@ class SpeculationController:
         return self.mechanisms.self_continue and self._balance.in_debt and self._length.fixed is None
 
     def _update_prospects(self) -> None:
-        chances = self._levels([], self.text.chances(ahead=MAX_AUTO + 1), 0)
+        chances = self._branches.levels([], self.text.chances(ahead=MAX_AUTO + 1), 0)
         self._length.update(self._latencies, chances, self.mechanisms, self.text.ready_share)
-        if self._may_fork:
-            runner_up = (1.0 - self.text.typical) * self.text.runner_up
-            self._forks = self._length.beside(self._latencies, [runner_up], max(1, self._length.best), 1.0) > 0
+        self._branches.update()
 
     def _expect_next(self, in_flight_draft: InFlightDraft, judged: int, forward: float, now: float) -> None:
         """Tell the timeline when the verifier expects the next draft, and the balance what this one has brought.
@@ -373,7 +371,7 @@ class SpeculationController:
         known = len(self.known)
         return self._length.plan(
             starts,
-            self._levels(main, chances, starts[0].position - known),
+            self._branches.levels(main, chances, starts[0].position - known),
             made,
             known,
             self._room,
@@ -457,57 +455,9 @@ class SpeculationController:
             return None  # an earlier request carries these tokens already
         if count <= plan.skip:
             return path[:count]
-        beside = [each.node for each in self._beside(path[:count], chances, plan.skip)]
-        return path[:count] + beside[: max(0, self._room - count)]
-
-    @property
-    def _may_fork(self) -> bool:
-        """Whether the drafts of this text may be trees."""
-        return self.mechanisms.trees and not self._always_send and self._length.fixed is None
-
-    def _beside(self, path: Sequence[TreeNode], chances: Sequence[float], skip: int) -> list[SideNode]:
-        """The nodes beside a path that are worth sending with it, each behind its parent, and those that they follow.
-
-        Arguments as for `side_nodes`.
-        """
-        if not self._forks or self._must_be_sure:
-            return []
-        found = list(islice(self.text.side_nodes(path, chances, skip, self._in_flight), _CANDIDATES))
-        end = path[skip - 1] if 0 < skip <= len(path) else self._tree.root
-        groups: dict[int, list[SideNode]] = {}  # by where the text stands when the pass begins
-        for each in found:
-            if each.level > skip:
-                groups.setdefault(id(each.behind), []).append(each)
-        chosen: set[int] = set()
-        for group in groups.values():
-            fresh = max(0, len(path) - skip) if group[0].behind is end else 0
-            count = self._length.beside(self._latencies, [each.chance for each in group], fresh, group[0].given)
-            chosen.update(id(each.node) for each in group[:count])
-        nodes: list[SideNode] = []
-        for each in reversed(found):
-            if id(each.node) in chosen:
-                nodes.append(each)
-                parent = None if each.node.parent is None else each.node.parent()
-                chosen.add(id(parent))
-        return nodes[::-1]
-
-    def _in_flight(self, node: TreeNode) -> bool:
-        """Whether a request that waits for its response holds the node."""
-        return any(node.request is each and not each.stale for each in self.drafts_in_flight)
-
-    def _levels(self, main: Sequence[TreeNode], chances: Sequence[float], skip: int) -> Sequence[float]:
-        """Chances that the text is in the tree after 0, 1, … draft tokens, where `chances` are those of the path."""
-        if not self._forks:
-            return chances
-        made, levels = len(main), list(chances)
-        for each in self._beside(main, chances[: made + 1], skip):
-            if skip < each.level <= made:
-                levels[each.level] += each.chance
-        law = self.text.levels(self._width, MAX_AUTO + 1)
-        for depth in range(made + 1, len(levels)):
-            ahead = min(max(1, depth - skip), len(law) - 1)
-            levels[depth] = levels[depth - 1] * law[ahead] / law[ahead - 1]
-        return levels
+        path = path[:count]
+        beside = [] if self._must_be_sure else self._branches.beside(path, chances, plan.skip)
+        return path + [each.node for each in beside[: max(0, self._room - count)]]
 
     def _nodes_to_expand(self, now: float) -> list[TreeNode]:
         """The tree nodes that the next draft step expands, the likeliest first; empty: no draft step pays."""
@@ -515,25 +465,13 @@ class SpeculationController:
             rests = self.mechanisms.same_cores and not self._length.best and not self._timeline.waits(now)
             plan = None if rests else self._plan(now)
             if plan is not None and plan.more:
-                return self._with_others(self.text.tip(self._tree.main()), now)
+                return self._branches.with_tip(self.text.tip(self._tree.main()), self._ranked(self._deepest(now)))
         elif self._length.ahead_pays:
             ranked = [each for each in self._ranked(self._deepest(now)) if self._reads_likely(*each)]
             if ranked:
                 return select_nodes(ranked, self._latencies.draft, self._width)
             return []
         return [self._tree.root] if self._shadow_is_due(now) else []
-
-    def _with_others(self, tip: TreeNode, now: float) -> list[TreeNode]:
-        """The end of the likeliest path, and further nodes that the draft step which expands it should expand."""
-        if not self._forks:
-            return [tip]
-        ranked = self._ranked(self._deepest(now))
-        first = next((each for each in ranked if each[1] is tip), None)
-        if first is None:
-            return [tip]
-        return select_nodes(
-            [first, *(each for each in ranked if each[1] is not tip)], self._latencies.draft, self._width
-        )
 
     def _reads_likely(self, chance: float, node: TreeNode) -> bool:
         """Whether to draft behind a node that the text passes through with `chance`, for all it reads before.
@@ -559,14 +497,14 @@ class SpeculationController:
         deepest = self._deepest(now)
         if self._timeline.waits(now):
             plan = self._plan(now)
-            if plan is None or plan.more <= 1 or not self._forks:
+            if plan is None or plan.more <= 1 or not self._branches.pay:
                 return plan is not None and plan.more > 1
         elif not self._length.ahead_pays or len(main) + 1 >= deepest:
             return False
         ranked = self._ranked(deepest)
         chance = next((chance for chance, each in ranked if each is node), 0.0) * self.text.typical
         others = [other for other in ranked if other[1] not in self._step.nodes]
-        if self._forks:  # the step brings second choices, too
+        if self._branches.pay:  # the step brings second choices, too
             others.append((chance / self.text.typical * (1.0 - self.text.typical) * self.text.runner_up, node))
             others.sort(key=lambda pair: pair[0], reverse=True)
         return chance >= FLOOR and len(select_nodes([(chance, node), *others], self._latencies.draft, self._width)) == 1
@@ -586,7 +524,7 @@ class SpeculationController:
 
     def _ranked(self, deepest: int) -> Sequence[tuple[float, TreeNode]]:
         """Open nodes less than `deepest` tokens deep, each with the chance that the text passes through it."""
-        beyond_fork = self._length.cap if self.mechanisms.after_recovered or self._forks else 0
+        beyond_fork = self._length.cap if self.mechanisms.after_recovered or self._branches.pay else 0
         return self.text.expandable_nodes(deepest, beyond_fork)
 
 

@@ -27,7 +27,7 @@ from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.drafts.tree import Proposal
-from specpair.speculation.policy.mode_selector import ModeSelector
+from specpair.speculation.policy.modes.selector import ModeSelector
 from tests.drafter_client.http.bodies import model_info
 from tests.drafter_client.http.fake_transports import Canned
 from tests.drafter_client.support import Ticks, Verifier

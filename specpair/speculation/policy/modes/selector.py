@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 
-from specpair.speculation.policy.mode_estimate import (
+from specpair.speculation.policy.modes.estimate import (
     REMOTE,
     TARGET,
     AcceptanceEstimate,
@@ -24,7 +24,7 @@ from specpair.speculation.policy.mode_estimate import (
     rate,
     spread,
 )
-from specpair.speculation.policy.mode_measurement import ENOUGH, TURN, ModeMeasurement
+from specpair.speculation.policy.modes.measurement import ENOUGH, TURN, ModeMeasurement
 
 _SOONEST = 12  # tokens of a stretch after which another mode may take over
 _SHRINK = 12.0  # tokens that the estimate counts for beside the measured ones

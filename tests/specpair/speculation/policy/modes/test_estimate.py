@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.policy.mode_estimate import (
+from specpair.speculation.policy.modes.estimate import (
     FUSED,
     PRIOR,
     REMOTE,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.policy.mode_estimate import FUSED, REMOTE, TARGET, PairLatencies
-from specpair.speculation.policy.mode_measurement import TURN, WARM_UP, ModeMeasurement
-from specpair.speculation.policy.mode_selector import ModeSelector
+from specpair.speculation.policy.modes.estimate import FUSED, REMOTE, TARGET, PairLatencies
+from specpair.speculation.policy.modes.measurement import TURN, WARM_UP, ModeMeasurement
+from specpair.speculation.policy.modes.selector import ModeSelector
 
 MODES = [REMOTE, FUSED, TARGET]
 PASS_TIMES = tuple(0.03 + 0.0006 * more for more in range(17))
