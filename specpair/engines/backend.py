@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from specpair.engines.errors import BackendError, BadEntry, ModelLoadError
 from specpair.engines.finite import overflowed
-from specpair.engines.trees import leaves
 from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.sampling.top_logits import TopLogits
+from specpair.speculation.tree_shape import leaves
 
 Logits = NDArray[np.float32]
 Rows = Logits | Sequence[TopLogits]

@@ -1,11 +1,14 @@
 """A draft: what a drafter proposes as the continuation of a text, as a value, on both ends."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import accumulate
 from typing import NamedTuple, Self
 
 from specpair.speculation.acceptance.draft_probs import Weights
+from specpair.speculation.tree_shape import depths
 
 
 class DraftSource(Enum):
@@ -67,14 +70,16 @@ class Draft:
     @property
     def left(self) -> list[int]:
         """Item k: how many draft tokens follow the first k of the likeliest chain."""
-        depths: list[int] = []  # for each token, how many of that chain are on its way
+        shared: list[int] = []  # for each token, how many of that chain are on its way
         chain = [-1]  # indices, behind that of the root
         for index, each in enumerate(self.tokens):
             parent = index - each.parent
             if parent == chain[-1]:
                 chain.append(index)
-            depths.append((depths[parent] if parent >= 0 else 0) + (chain[-1] == index))
-        return [len(depths), *(sum(depth >= kept for depth in depths) - 1 for kept in range(1, len(chain)))]
+            shared.append((shared[parent] if parent >= 0 else 0) + (chain[-1] == index))
+        counts = Counter(shared)
+        below = list(accumulate(counts[kept] for kept in range(len(chain) - 1, -1, -1)))[::-1]
+        return [count - (kept > 0) for kept, count in enumerate(below)]
 
     def confirmed(self, committed: Sequence[int]) -> bool:
         """Whether the likeliest chain was accepted. `committed`: the text from `position` on."""
@@ -87,6 +92,8 @@ class Draft:
         `committed`: the text from `position` on.
         """
         accepted = self.accepted(committed)
+        if self.is_chain:
+            return min(accepted, max(0, len(self.tokens) - judged))
         for count in range(accepted):
             rest = self.fresh(committed[:count])
             if rest is None or len(rest) <= judged:
@@ -118,10 +125,7 @@ class Draft:
         """The draft without the tokens that have `depth` others, or more, on their way from the text."""
         if self.is_chain:
             return self.first(depth)
-        depths: list[int] = []
-        for index, each in enumerate(self.tokens):
-            depths.append(1 if each.parent > index else depths[index - each.parent] + 1)
-        return self._behind(-1, self.position, [at for at, found in enumerate(depths) if found <= depth])
+        return self._behind(-1, self.position, [at for at, each in enumerate(depths(self.parents)) if each <= depth])
 
     def with_leaves(self, most: int | None) -> Self:
         """As many of the first tokens as have at most `most` leaves among them; None: all."""
@@ -159,9 +163,9 @@ class Draft:
         if len(path) < len(committed):
             return None
         at = path[-1] if path else -1
-        behind = self.tokens[at + 1 :]
-        if all(each.parent == 1 for each in behind):  # a chain
-            return type(self)(self.position + len(committed), behind)
+        rest = type(self)(self.position + len(committed), self.tokens[at + 1 :])
+        if rest.is_chain:
+            return rest
         return self._behind(at, self.position + len(committed), range(at + 1, len(self.tokens)))
 
     def contains(self, other: Self) -> bool:

@@ -1,4 +1,4 @@
-"""The shape of a tree of tokens, from the distances of its nodes to their parents, as `Entry.parents` has them.
+"""The shape of a tree of tokens, from the distances of its nodes to their parents, as a draft and an entry have them.
 
 Each is given for each of the nodes, in their order. A distance that leads out of the tree, to the last token before it,
 makes a root.
