@@ -86,8 +86,8 @@ def speculate(
     ended: float | None = None
 
     def executor() -> Executor:
-        trees = info.trees and options.strategy.takes_trees
-        return executor_of(RemoteLane(client, text.session_id, bounds, trees=trees), drafter, mechanisms)
+        lane = RemoteLane(client, text.session_id, bounds, trees=mechanisms.trees)
+        return executor_of(lane, drafter, mechanisms)
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
     preparation = Preparation(executor, known, text, options, vocabulary, corpus)

@@ -1,4 +1,4 @@
-"""Trees by their cost law. It is a law: no code that drafts or judges trees ships yet.
+"""Trees by their cost law. It is a law: the code that drafts and judges trees does not run here.
 
 A tree has `width` nodes on each level: of all paths of first and second choices, the `width` likeliest that end there.
 So a level takes the target `width` tokens of a pass and the draft model `width` branches of a step, and the text stays

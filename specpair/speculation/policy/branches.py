@@ -93,7 +93,7 @@ class Branches:
         `ranked`: open nodes with their chances, the likeliest first.
         """
         first = next((each for each in ranked if each[1] is tip), None)
-        if first is None or not self.pay:
+        if first is None:
             return [tip]
         others = [each for each in ranked if each[1] is not tip]
         return select_nodes([first, *others], self._latencies.draft, self._width)

@@ -19,7 +19,7 @@ from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from math import inf
 
-from specpair.speculation.draft import Draft, DraftSource, DraftToken
+from specpair.speculation.draft import Draft, DraftSource
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
@@ -246,7 +246,7 @@ class SpeculationController:
         if not self.mechanisms.self_continue:
             policy = policy._replace(self_continue=None)
         in_flight_draft = InFlightDraft(
-            Draft(len(self.known), self._drafted(path)),
+            self._drafted(path),
             now,
             policy,
             idle=self._timeline.idle(now) if self.mechanisms.self_continue else 0.0,
@@ -258,16 +258,17 @@ class SpeculationController:
         self._sent_at, self._reported = now, len(self.known)
         return in_flight_draft
 
-    def _drafted(self, path: Sequence[TreeNode]) -> tuple[DraftToken, ...]:
-        """The draft tokens of a path."""
-        tokens = draft_of(path, self._always_send)
-        if not self._tell_chances or any(each.parent != 1 for each in tokens):
-            return tokens
-        chances = self.text.chances(path)
-        return tuple(
+    def _drafted(self, nodes: Sequence[TreeNode]) -> Draft:
+        """The draft of these nodes, each behind its parent."""
+        draft = Draft(len(self.known), draft_of(nodes, self._always_send))
+        if not self._tell_chances or not draft.is_chain:
+            return draft
+        chances = self.text.chances(nodes)
+        tokens = (
             each._replace(chance=both / before if before > 0.0 else 0.0)
-            for each, (before, both) in zip(tokens, pairwise(chances), strict=True)
+            for each, (before, both) in zip(draft, pairwise(chances), strict=True)
         )
+        return Draft(draft.position, tuple(tokens))
 
     def next_step(self, now: float) -> DraftStep | None:
         """The draft step to begin now; None: there is none to begin. A returned one counts as under way."""
@@ -465,7 +466,8 @@ class SpeculationController:
             rests = self.mechanisms.same_cores and not self._length.best and not self._timeline.waits(now)
             plan = None if rests else self._plan(now)
             if plan is not None and plan.more:
-                return self._branches.with_tip(self.text.tip(self._tree.main()), self._ranked(self._deepest(now)))
+                tip = self.text.tip(self._tree.main())
+                return self._branches.with_tip(tip, self._ranked(self._deepest(now))) if self._branches.pay else [tip]
         elif self._length.ahead_pays:
             ranked = [each for each in self._ranked(self._deepest(now)) if self._reads_likely(*each)]
             if ranked:
