@@ -90,8 +90,10 @@ class RecordedDrafter:
 
     def _proposal(self, length: int, tail: Sequence[int], runners_up: int) -> Proposal:
         ids, probabilities = self._choices.after(length, [self._numbering.long[each] for each in tail])
-        first, *others = dict.fromkeys(self._numbering.of(each) for each in ids[: 1 + runners_up])
-        return Proposal(first, probabilities[0], others[0] if others else None, further=tuple(others[1:]))
+        found: dict[int, float] = {}  # all ends are one
+        for each, probability in zip(ids[: 1 + runners_up], probabilities, strict=False):
+            found.setdefault(self._numbering.of(each), probability)
+        return Proposal.of([*found], [*found.values()])
 
 
 def write(

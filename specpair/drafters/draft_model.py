@@ -10,7 +10,7 @@ from specpair.grammar.of_text import processors_of
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.drafts.tree import Proposal
-from specpair.speculation.sampling.sampling import Row, Sampling, choose_several, probability
+from specpair.speculation.sampling.sampling import Row, Sampling, choose_several, probabilities
 from specpair.speculation.text_options import TextSpec
 
 _CHOICES = 8  # top logits of a row for greedy decoding: enough for a second choice
@@ -218,9 +218,8 @@ class ModelDrafter:
             weights = propose(logits, self._sampling)
             token = drawn_from(weights, self._sampling.seed, position)
             return Proposal(token, normalised(weights)[token], probs=weights)
-        token, *others = choose_several(logits, self._sampling, position, 1 + runners_up)
-        second, further = (others[0] if others else None), tuple(others[1:])
-        return Proposal(token, probability(logits, token, self._sampling), second, further=further)
+        chosen = choose_several(logits, self._sampling, position, 1 + runners_up)
+        return Proposal.of(chosen, probabilities(logits, chosen, self._sampling))
 
 
 def model_drafter(

@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
-from math import exp, log
-
-import numpy as np
-from numpy.typing import NDArray
 
 from specpair.speculation.draft import DraftSource
+from specpair.speculation.drafts.logistic_regression import (
+    LogisticRegression,
+    chance_of,
+    log_odds,
+    logistic,
+    odds_feature,
+)
+from specpair.speculation.drafts.runners_up import RunnersUp
 from specpair.speculation.drafts.tree import TreeNode
 
-_SURE = 30.0  # log-odds that are as good as certain
 _MEMORY = 0.7  # weight of the past in `recent`
-# Prior shares of rejections in which the runner-up, and each choice after it, is the target's token.
-_RUNNERS_UP = (0.4, 0.15, 0.07)
 _OPTIMISTIC, _TRIES = 0.97, 4.0  # optimistic prior chance of the draft model's tokens, and how many it counts for
 
 
@@ -33,21 +34,17 @@ class Calibration:
     confidence says, a bad one less).
     """
 
-    _WINDOW = 200  # latest outcomes that the regression is fitted to
     _LATEST = 50  # latest outcomes of the text that the typical chance is taken from
     _GIVEN = 4.0  # how many outcomes the typical chance counts for that earlier texts have taught
-    _CLIP = 4.0  # log-odds beyond which a confidence makes no difference
-    _PRIOR = np.array([1.0, 0.5, 0.8, 1.0])  # bias, gains of the log-odds, of `recent` and of the second opinion
-    _PRECISION = np.array([0.5, 3.0, 1.0, 0.5])  # inverse variances of the prior
+    _PRIOR = (1.0, 0.5, 0.8, 1.0)  # bias, gains of the log-odds, of `recent` and of the second opinion
+    _PRECISION = (0.5, 3.0, 1.0, 0.5)  # inverse variances of the prior
 
     def __init__(self, *, counted: bool = False) -> None:
         """`counted`: confidences are measured shares of right predictions, which the prior takes as they are."""
-        self._prior = np.array([0.0, 1.0, 0.8, 1.0]) if counted else self._PRIOR
-        self._outcomes = np.empty((self._WINDOW, 5))  # a ring of (1, log-odds, `recent`, second opinion, accepted)
-        self.count = 0  # outcomes seen
-        self._weights: list[float] = self._prior.tolist()
+        prior = (0.0, 1.0, 0.8, 1.0) if counted else self._PRIOR
+        self._regression = LogisticRegression(prior, self._PRECISION)
         self.recent = 0.0  # fading mean outcome of the last draft tokens, from -1 (rejected) to 1 (accepted)
-        self._typical = float(self._prior[0])  # log-odds of acceptance at unknown confidence, at `recent` 0
+        self._first = self._typical = prior[0]  # log-odds of acceptance at unknown confidence, at `recent` 0
         self._begun, self._given = 0, 0.0  # of earlier texts: how many outcomes they had, and their typical chance
 
     def begin_text(self) -> None:
@@ -60,8 +57,13 @@ class Calibration:
         if not self.count:
             return
         self._begun = self.count
-        self._given = max(self.typical, (self.typical + _chance(self._prior[0])) / 2)
-        self._typical = _log_odds(self._given)
+        self._given = max(self.typical, (self.typical + chance_of(self._first)) / 2)
+        self._typical = log_odds(self._given)
+
+    @property
+    def count(self) -> int:
+        """Outcomes seen."""
+        return self._regression.count
 
     @property
     def typical(self) -> float:
@@ -70,21 +72,21 @@ class Calibration:
 
     def chance_of_any(self, recent: float) -> float:
         """Chance of acceptance, 0 to 1, where only the last outcomes are known."""
-        return _chance(self._typical + self._weights[2] * recent)
+        return chance_of(self._typical + self._regression.weights[2] * recent)
 
     def chance(self, confidence: float, recent: float, second_opinion: float = 0.0) -> float:
         """Chance that a draft token is accepted if all before it are. `second_opinion`: as in `TreeNode`."""
-        bias, gain, recent_gain, opinion_gain = self._weights
-        score = bias + gain * self._odds(confidence) + recent_gain * recent + opinion_gain * second_opinion
-        return _chance(score)
+        bias, gain, recent_gain, opinion_gain = self._regression.weights
+        score = bias + gain * odds_feature(confidence) + recent_gain * recent + opinion_gain * second_opinion
+        return chance_of(score)
 
     def path(self, nodes: Sequence[TreeNode], ahead: int = 0) -> list[float]:
         """For each draft token, and for `ahead` further ones: chance that it and all before it are accepted."""
-        bias, gain, recent_gain, opinion_gain = self._weights
+        bias, gain, recent_gain, opinion_gain = self._regression.weights
         recent, chance, chances = self.recent, 1.0, []
-        made = [bias + gain * self._odds(node.confidence) + opinion_gain * node.second_opinion for node in nodes]
+        made = [bias + gain * odds_feature(node.confidence) + opinion_gain * node.second_opinion for node in nodes]
         for score in [*made, *[self._typical] * ahead]:
-            chance *= _chance(score + recent_gain * recent)
+            chance *= chance_of(score + recent_gain * recent)
             recent = recent_after(recent, True)
             chances.append(chance)
         return chances
@@ -94,31 +96,17 @@ class Calibration:
 
         `second_opinion`: as in `TreeNode`.
         """
-        self._outcomes[self.count % self._WINDOW] = 1.0, self._odds(confidence), self.recent, second_opinion, accepted
-        self.count += 1
+        self._regression.learn(1.0, odds_feature(confidence), self.recent, second_opinion, outcome=accepted)
         self.recent = recent_after(self.recent, accepted)
 
     def fit(self) -> None:
-        """Refit by two Newton steps from the last fit, which suffice because it moves little from round to round."""
-        if not self.count:
+        """Refit to the outcomes taken in so far."""
+        if not self._regression.fit():
             return
-        outcomes = self._outcomes[: self.count]
-        features, accepted = outcomes[:, :4], outcomes[:, 4]
-        weights = np.array(self._weights)
-        for _ in range(2):
-            chances = _logistic(features @ weights)
-            gradient = features.T @ (chances - accepted) + self._PRECISION * (weights - self._prior)
-            curvature = (features.T * (chances * (1.0 - chances))) @ features + np.diag(self._PRECISION)
-            weights = weights - np.linalg.solve(curvature, gradient)
-        self._weights = weights.tolist()
-        latest = np.arange(max(self._begun, self.count - self._LATEST), self.count) % self._WINDOW
-        chances = _logistic(self._outcomes[latest, :2] @ weights[:2])
+        latest = self._regression.latest(min(self._LATEST, self.count - self._begun))
+        chances = logistic(latest[:, :2] @ self._regression.weights[:2])
         weight = self._GIVEN if self._begun else 0.0
-        self._typical = _log_odds((float(chances.sum()) + weight * self._given) / (len(latest) + weight))
-
-    def _odds(self, confidence: float) -> float:
-        p = min(max(confidence, 1e-6), 1.0 - 1e-6)
-        return min(max(_log_odds(p), -self._CLIP), self._CLIP)
+        self._typical = log_odds((float(chances.sum()) + weight * self._given) / (len(latest) + weight))
 
 
 class AcceptanceModel:
@@ -135,8 +123,7 @@ class AcceptanceModel:
             DraftSource.PREDICTION: self.prediction,
             DraftSource.CORPUS: self.corpus,
         }
-        # Fading shares of rejections, 0 to 1, in which the runner-up, and each choice after it, is the target's token.
-        self.runners_up = list(_RUNNERS_UP)
+        self.runners_up = RunnersUp()
 
     def for_another_text(self) -> "AcceptanceModel":
         """A copy that has not seen the latest outcomes as such: they were those of another text."""
@@ -184,27 +171,11 @@ class AcceptanceModel:
         for each in self._calibrations.values():
             each.recent = recent
 
-    def recovered(self, runners_up: Sequence[bool]) -> None:
-        """Take in whether the runner-up of a rejected draft token, and each choice after it, was the target's token."""
-        for rank, right in enumerate(runners_up[: len(self.runners_up)]):
-            self.runners_up[rank] += 0.05 * (right - self.runners_up[rank])
-
     def fit(self) -> None:
         """Refit all calibrations to the outcomes taken in so far."""
         for each in self._calibrations.values():
             each.fit()
+        self.runners_up.fit()
 
     def _of(self, node: TreeNode) -> Calibration:
         return self._calibrations[node.source]
-
-
-def _chance(score: float) -> float:
-    return 1.0 / (1.0 + exp(-max(score, -_SURE)))
-
-
-def _log_odds(chance: float) -> float:
-    return log(chance / (1.0 - chance))
-
-
-def _logistic(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    return 1.0 / (1.0 + np.exp(-np.clip(scores, -_SURE, _SURE)))

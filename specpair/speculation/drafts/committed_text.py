@@ -77,6 +77,7 @@ class CommittedText:
         first.second_opinion, other.second_opinion = -other.confidence, -first.confidence
         model, recent = self._acceptance_model, self._acceptance_model.recent
         if model.chance(other, recent) > model.chance(first, recent):
+            first.part = first.confidence
             node.children = [other, first]
 
     def learn(self) -> None:
@@ -94,12 +95,12 @@ class CommittedText:
 
     def levels(self, width: int, depth: int) -> Sequence[float]:
         """Item k: chance that the text is in a tree of model tokens after k tokens (`tree_law`)."""
-        return levels(self.typical, self._acceptance_model.runners_up, width, depth)
+        return levels(self.typical, self._acceptance_model.runners_up.shares, width, depth)
 
     @property
     def runner_up(self) -> float:
         """Share of rejections in which the runner-up is the target's token."""
-        return self._acceptance_model.runners_up[0]
+        return self._acceptance_model.runners_up.shares[0]
 
     @property
     def typical(self) -> float:
@@ -170,5 +171,5 @@ class CommittedText:
         accepted = expected[0].token == token
         self._acceptance_model.learn(expected[0], accepted)
         if not accepted and len(expected) > 1:
-            self._acceptance_model.recovered([each.token == token for each in expected[1:]])
+            self._acceptance_model.runners_up.learn(expected, token)
         return not accepted

@@ -56,7 +56,7 @@ def expandable_nodes(
             waiting.append((node.children[0], accepted, recent_after(recent, True), depth + 1, left - 1))
         if not beyond_fork:
             continue
-        for share, other in zip(acceptance_model.runners_up, node.children[1:], strict=False):
+        for share, other in zip(acceptance_model.runners_up.chances(node.children), node.children[1:], strict=False):
             recovered = (chance - accepted) * share
             if recovered >= FLOOR:
                 waiting.append((other, recovered, recent_after(recent, False), depth + 1, beyond_fork))

@@ -70,8 +70,8 @@ def side_nodes(
         heappush(waiting, (-chance, next(numbers), place))
 
     def put_others(place: _Place, accepted: float) -> None:
-        others = (place.node.children or [])[1:]
-        for share, other in zip(acceptance_model.runners_up, others, strict=False):
+        children = place.node.children or []
+        for share, other in zip(acceptance_model.runners_up.chances(children), children[1:], strict=False):
             put(place, other, (place.chance - accepted) * share, False)
 
     recent, behind, given = acceptance_model.recent, root, 1.0

@@ -8,6 +8,7 @@ first choices becomes the draft; the other branches are prepared for recovered t
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import NamedTuple
 from weakref import ref
 
@@ -20,6 +21,7 @@ class Proposal(NamedTuple):
 
     `probs`: the distribution that the token was drawn from, where it was drawn; None where it was chosen.
     `further`: the choices after the runner-up, the best first.
+    `parts`: of each choice after the first, its part of the probability that the first leaves, 0 to 1; empty: unknown.
     """
 
     token: int
@@ -27,6 +29,16 @@ class Proposal(NamedTuple):
     runner_up: int | None = None
     probs: Weights | None = None
     further: tuple[int, ...] = ()
+    parts: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, tokens: Sequence[int], probabilities: Sequence[float]) -> "Proposal":
+        """These choices, the first choice first, with the drafter's probability of each."""
+        confidence, *others = probabilities
+        left = max(1.0 - confidence, sum(others))
+        parts = tuple(each / left if left > 0.0 else 0.0 for each in others)
+        runner_up = tokens[1] if len(tokens) > 1 else None
+        return cls(tokens[0], confidence, runner_up, further=tuple(tokens[2:]), parts=parts)
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -48,6 +60,8 @@ class TreeNode:
     # another one; 0 if it has none, or was not asked.
     second_opinion: float = 0.0
     probs: Weights | None = None  # the distribution that the token was drawn from, where it was drawn
+    # Of a choice after the first: its part of the probability that the first leaves, 0 to 1; None: unknown.
+    part: float | None = None
     request: object = field(init=False, default=None)  # the latest request that it is part of
     children: "list[TreeNode] | None" = field(init=False, default=None)  # None until the node is expanded
 
@@ -95,11 +109,14 @@ class DraftTree:
             return
         if node.children:
             if all(child.token != proposal.token for child in node.children):
-                node.children.append(TreeNode(proposal.token, proposal.confidence, ref(node)))
+                node.children.append(TreeNode(proposal.token, proposal.confidence, ref(node), part=proposal.confidence))
             return
         node.children = [TreeNode(proposal.token, proposal.confidence, ref(node), probs=proposal.probs)]
-        others = proposal.tokens[1:]
-        node.children += [TreeNode(other, 1.0 - proposal.confidence, ref(node)) for other in others]
+        left, parts = 1.0 - proposal.confidence, chain(proposal.parts, repeat(None))
+        node.children += [
+            TreeNode(other, left if part is None else left * part, ref(node), part=part)
+            for other, part in zip(proposal.tokens[1:], parts, strict=False)
+        ]
 
     def main(self) -> list[TreeNode]:
         """The likeliest path, which takes the first child of each node; without the root."""

@@ -7,7 +7,7 @@ vocabulary in float64 (`full_logits`), or from the top logits of a row where the
 (`top_logits_choice`).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -146,21 +146,32 @@ def choose_two(row: Row, sampling: Sampling, position: int) -> tuple[int, int | 
 
 
 def probability(row: Row, token: int, sampling: Sampling) -> float:
-    """The probability, 0 to 1, of the chosen `token` at the session's temperature (1 where greedy), without filters.
+    """`probabilities` of one token."""
+    return probabilities(row, [token], sampling)[0]
+
+
+def probabilities(row: Row, tokens: Sequence[int], sampling: Sampling) -> list[float]:
+    """The probability, 0 to 1, of each of `tokens` at the session's temperature (1 where greedy), without filters.
 
     Raises ValueError for a TopLogits that holds a NaN or no finite value, or was made at another temperature.
     """
     temperature = sampling.softmax_temperature
     if not isinstance(row, TopLogits):
-        return float(1.0 / np.exp((row - row[token]) * np.float32(1.0 / temperature)).sum())
+        first = row[tokens[0]]
+        scale = np.float32(1.0 / temperature)
+        total = np.exp((row - first) * scale).sum()
+        return [float(np.exp((row[token] - first) * scale) / total) for token in tokens]
     row.check()
     if row.temperature != temperature:
         raise ValueError(
             f"the probability at temperature {temperature} needs top logits of that temperature, not {row.temperature}"
         )
-    at = np.flatnonzero(row.ids == token)
-    logit = row.logits[at[0]] if len(at) else row.whole()[token]
-    return float(np.exp(float(logit) / temperature - row.log_sum))
+    found = []
+    for token in tokens:
+        at = np.flatnonzero(row.ids == token)
+        logit = row.logits[at[0]] if len(at) else row.whole()[token]
+        found.append(float(np.exp(float(logit) / temperature - row.log_sum)))
+    return found
 
 
 def choose_reference(logits: Logits, sampling: Sampling, position: int) -> int:

@@ -66,7 +66,7 @@ def test_prediction_has_choice_probability_and_second_choice(sampling: Sampling)
 def test_second_choices_are_predicted_only_on_request() -> None:
     drafter = ModelDrafter(ScriptedBackend(), GREEDY)
     (found,) = drafter.expand(PROMPT, [[]], 0).proposals
-    assert found == _predict(drafter, PROMPT, [])[0]._replace(runner_up=None)
+    assert found == _predict(drafter, PROMPT, [])[0]._replace(runner_up=None, parts=())
 
 
 def test_further_choices_are_those_of_the_row_without_the_ones_before() -> None:

@@ -10,7 +10,7 @@ from specpair.speculation.drafts.acceptance_model import AcceptanceModel, recent
 from specpair.speculation.drafts.node_selection import FLOOR, expandable_nodes
 from specpair.speculation.drafts.tree import DraftTree, Proposal, TreeNode
 
-RUNNER_UP = AcceptanceModel().runners_up[0]
+RUNNER_UP = AcceptanceModel().runners_up.shares[0]
 END = 9
 
 
