@@ -38,7 +38,7 @@ def test_parts_that_say_nothing_are_learnt_not_to_matter() -> None:
         model.learn(_children(random_.random()), RIGHT if random_.random() < 0.3 else WRONG)
         model.fit()
     (likely,), (unlikely,) = model.chances(_children(0.9)), model.chances(_children(0.1))
-    assert 0.15 < unlikely <= likely < 0.5
+    assert 0.15 < likely < 0.5 and 0.15 < unlikely < 0.5
 
 
 def test_parts_that_are_right_are_learnt_to_be() -> None:
