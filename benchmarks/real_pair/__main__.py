@@ -10,16 +10,22 @@ other machines: a target of 8B or 70B and a draft model of its family may agree 
 Each column is a geometric mean over kinds of text of tokens a second behind the first token, as a multiple of the
 target alone:
 
-    llama     turns of 3 draft tokens, both models on the target's device, as llama-server has it
-    vllm      turns of the best fixed length for that kind and temperature, both models on the target's device
-    static    the best policy with hindsight that is the same at every position, over the link (`static_policies`)
-    chains    the drafter as it ships, over the link, where the verifier takes no trees
-    trees     the same, where it takes trees
-    bound     what no chain of the draft model's could beat: no link, drafting takes no time, one pass for each token
-              that disagrees; the drafter looks tokens up in the text, too
+    llama         turns of 3 draft tokens, both models on the target's device, as llama-server has it
+    vllm          turns of the best fixed length for that kind and temperature, both models on the target's device
+    static        the best policy with hindsight that is the same at every position, over the link (`static_policies`);
+                  the best for each text
+    static tree   the same with a tree, the best tree and policy for that kind and temperature (`static_trees`)
+    chains        the drafter as it ships, over the link, where the verifier takes no trees
+    trees         the same, where it takes trees
+    chain bound   what no drafter could beat that sends chains of the draft model's first choices and of what it looks
+                  up in the text, as its draft steps and the link take time (`draft_bound`)
+    tree bound    the same with trees of whatever size, of all choices that are known here
+
+The drafters of the static policies look nothing up.
 
 The first run asks the draft model about every continuation that comes up, which takes some seconds a text; the answers
-are kept. With `--unasked` it is asked only behind what the target wrote (`draft_choices.py`).
+are kept. With `--unasked` it is asked only behind what the target wrote (`draft_choices.py`). With some `--targets`
+only, the results go to a file of these.
 
     python -m benchmarks.real_pair --draft DRAFT.gguf [--recording NAME] [--texts 2]
 """
@@ -28,16 +34,21 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
+from functools import cache
 from math import exp, log
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from benchmarks.harness.report import Report, options_of
 from benchmarks.real_pair import pair
-from benchmarks.real_pair.draft_choices import DraftModel, TextChoices
+from benchmarks.real_pair.draft_choices import KEPT, DraftModel, TextChoices
+from benchmarks.real_pair.hindsight import Hindsight
 from benchmarks.real_pair.machines import DRAFTERS, LINKS, TARGETS, Setting
 from benchmarks.real_pair.recorded import FOLDER, RecordedText, read
-from simulator.known_outputs.static_policies import MeasuredLatencies, Policy, Trace, best, replay, upper_bound
+from simulator.known_outputs.draft_bound import least_seconds
+from simulator.known_outputs.static_policies import MeasuredLatencies, Policy, best, replay
+from simulator.known_outputs.static_trees import TreeDrafts, shares, tree_seconds, trees
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.policy.schedule import Mechanisms
@@ -55,15 +66,27 @@ FLAGS = {
     },
     "rtts": {"default": [*LINKS], "help": "seconds (default: %(default)s)"},
 }
-COLUMNS = ("llama", "vllm", "static", "chains", "trees", "bound")
+COLUMNS = ("llama", "vllm", "static", "static tree", "chains", "trees", "chain bound", "tree bound")
+_BEST_OF_KIND = ("vllm", "static tree")  # columns whose policy is the best for all texts of a kind
 _LLAMA_DRAFTS = 3  # llama-server's own default
 
-Times = dict[str, float]  # seconds of a text behind its first token, by column
+Times = dict[str, float]  # seconds of a text behind its first token, by column, and by policy where there are several
+
+
+class Known(NamedTuple):
+    """A text with what is known of it. `drafts`: for each static tree."""
+
+    text: RecordedText
+    hindsight: Hindsight
+    drafts: list[TreeDrafts]
 
 
 def main() -> None:
     options = options_of(__doc__, FLAGS)
-    report = Report("real_pair", options, f"real_pair_{options.recording}+{options.draft.stem}")
+    file = f"real_pair_{options.recording}+{options.draft.stem}"
+    if options.targets != [*TARGETS]:
+        file += "_" + "+".join(options.targets).replace(" ", "-")
+    report = Report("real_pair", options, file)
     settings = {
         each: Setting(TARGETS[each[0]], DRAFTERS[each[1]], each[2], options.overhead_ms / 1000)
         for each in itertools.product(options.targets, options.drafters, options.rtts)
@@ -72,12 +95,12 @@ def main() -> None:
     found: dict[tuple[object, ...], list[Times]] = defaultdict(list)
     accepted: dict[float, list[float]] = defaultdict(list)
     with closing(DraftModel(options.draft, options.recording, asks_all=not options.unasked)) as model:
-        for number, text in chosen(options.recording, options.texts):
+        for number, each in _known(model, chosen(options.recording, options.texts)).items():
+            text = each.text
             with model.text(number, text) as choices:
-                agrees = agreements(text, choices)
-                accepted[text.sampling.temperature].append(fmean(agrees[1:]))
+                accepted[text.sampling.temperature].append(fmean(each.hindsight.trace.agrees[1:]))
                 for key, setting in settings.items():
-                    times = _times(text, choices, agrees, setting, experiences[key], model.ends)
+                    times = _times(each, choices, setting, experiences[key], model.ends)
                     found[*key, text.sampling.temperature, text.kind].append(times)
     for key in settings:
         for temperature, agreed in accepted.items():
@@ -104,25 +127,49 @@ def agreements(text: RecordedText, choices: TextChoices) -> list[bool]:
     return [choices.after(first + at, ()).ids[0] == token for at, token in enumerate(text.written.tokens)]
 
 
+def _known(model: DraftModel, texts: Sequence[tuple[int, RecordedText]]) -> dict[int, Known]:
+    """The texts, by their numbers, with what is known of them: the trees are chosen by all texts of a kind."""
+    hindsights = {}
+    for number, text in texts:
+        with model.text(number, text) as choices:
+            hindsights[number] = Hindsight.of(text, choices)
+    kinds: dict[tuple[str, float], list[int]] = defaultdict(list)
+    for number, text in texts:
+        kinds[text.kind, text.sampling.temperature].append(number)
+    known = {}
+    for number, text in texts:
+        of_kind = (hindsights[each].ranks[1:] for each in kinds[text.kind, text.sampling.temperature])
+        tried = sorted(trees(shares(of_kind, KEPT)))
+        drafts = [TreeDrafts(each, hindsights[number].ranks) for each in tried]
+        known[number] = Known(text, hindsights[number], drafts)
+    return known
+
+
 def _times(
-    text: RecordedText,
+    known: Known,
     choices: TextChoices,
-    agrees: Sequence[bool],
     setting: Setting,
     experiences: tuple[Experience, Experience],
     ends: frozenset[int],
 ) -> Times:
-    cached = len(text.prompt) + len(agrees)
+    text, hindsight, trace = known.text, known.hindsight, known.hindsight.trace
+    cached = len(text.prompt) + len(trace.agrees)
     target, drafter = setting.target.cost, setting.drafter.cost
-    trace = Trace(agrees)
 
+    @cache
     def verify(drafts: int) -> float:
         return target.seconds([(drafts + 1, cached)])
 
-    step = [(1, cached)]
-    over_link = MeasuredLatencies(drafter.seconds(step), verify, setting.rtt, setting.overhead)
-    here = MeasuredLatencies(setting.same_box.seconds(step), verify, 0.0)
-    behind = len(agrees) - 1
+    def verify_at_first(drafts: int) -> float:
+        return target.seconds([(drafts + 1, len(text.prompt))])
+
+    def step(rows: int) -> float:
+        return drafter.seconds([(1, cached)] * rows)
+
+    over_link = MeasuredLatencies(step(1), verify, setting.rtt, setting.overhead)
+    least = MeasuredLatencies(step(1), verify_at_first, setting.rtt, setting.overhead)
+    here = MeasuredLatencies(setting.same_box.seconds([(1, cached)]), verify, 0.0)
+    behind = len(trace.agrees) - 1
 
     def turns(k: int) -> float:
         return replay(trace, here, Policy("turns", k, drafts_on=False))[-1][0]
@@ -137,9 +184,11 @@ def _times(
         "llama": turns(_LLAMA_DRAFTS),
         **{f"vllm {k}": turns(k) for k in range(1, MAX_AUTO + 1)},
         "static": behind / best(trace, over_link).tokens_per_second,
+        **{f"static tree {name}": each for name, each in tree_seconds(trace, known.drafts, over_link, step)},
         "chains": ours(trees=False),
         "trees": ours(trees=True),
-        "bound": behind / upper_bound(trace, over_link),
+        "chain bound": least_seconds(hindsight.chain, least),
+        "tree bound": least_seconds(hindsight.tree, least),
     }
 
 
@@ -154,16 +203,17 @@ def _title(key: tuple[str, str, float], temperature: float, agreed: float) -> st
 def _table(kinds: dict[str, list[Times]]) -> list[str]:
     """A line for each kind, and their geometric mean."""
     multiples = {kind: _multiples(times) for kind, times in kinds.items()}
-    lines = [f"{'':12}" + "".join(f"{each:>8}" for each in COLUMNS)]
-    lines += [f"{kind:12}" + "".join(f"{each[name]:8.2f}" for name in COLUMNS) for kind, each in multiples.items()]
+    lines = [f"{'':12}" + "".join(f"{each:>13}" for each in COLUMNS)]
+    lines += [f"{kind:12}" + "".join(f"{each[name]:13.2f}" for name in COLUMNS) for kind, each in multiples.items()]
     means = {name: exp(fmean(log(each[name]) for each in multiples.values())) for name in COLUMNS}
-    return [*lines, f"{'all':12}" + "".join(f"{means[name]:8.2f}" for name in COLUMNS)]
+    return [*lines, f"{'all':12}" + "".join(f"{means[name]:13.2f}" for name in COLUMNS)]
 
 
 def _multiples(times: Sequence[Times]) -> dict[str, float]:
     """Of the rates of a kind's texts together, by column."""
     total = {name: sum(each[name] for each in times) for name in times[0]}
-    total["vllm"] = min(seconds for name, seconds in total.items() if name.startswith("vllm "))
+    for column in _BEST_OF_KIND:
+        total[column] = min(seconds for name, seconds in total.items() if name.startswith(f"{column} "))
     return {name: total["alone"] / total[name] for name in COLUMNS}
 
 

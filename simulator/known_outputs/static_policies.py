@@ -2,17 +2,17 @@
 
 Chain verification judges one draft (a chain of tokens, not a tree) in each pass. The replay knows a text only by where
 the drafter agrees: whether its own choice at a position, given the true text before, is the target's token there. A
-draft token behind a wrong one is taken to be wrong, too. There are three parties, and each knows only what messages
-have brought:
+draft token behind a wrong one is taken to be wrong, too. A draft is a chain, or has a static tree (`static_trees`)
+along the drafter's path. There are three parties, and each knows only what messages have brought:
 
-* The drafter makes one token in each draft step and cannot break a step off. It drafts along its own path, no further
-  than the end of the next draft. Committed tokens that contradict the path make it start anew behind them; reading them
-  is part of the step.
+* The drafter makes one token of its path in each draft step, with the other tokens of a tree's level, and cannot break
+  a step off. It drafts along its own path, no further than the end of the next draft. Committed tokens that contradict
+  the path make it start anew behind them; reading them is part of the step.
 * The link takes half a round trip and half the overhead each way.
 * The verifier takes drafts in order of arrival. A draft costs nothing if the committed text contradicts it or goes
-  beyond it. Of any other draft, the verifier judges the tokens that are not committed yet, commits the accepted ones
-  and one more, and sends them at once. If all are committed, it decodes one token, except where drafts are streamed:
-  there it self-continues anyway.
+  beyond it. Of any other draft, the verifier judges the tokens that may still follow, commits the accepted ones and
+  one more, and sends them at once. If there are none, it decodes one token, except where drafts are streamed: there it
+  self-continues anyway.
 
 Time begins when the drafter knows the first token, which prefill brought. The verifier has known it for one delay of
 the link by then.
@@ -21,10 +21,11 @@ the link by then.
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from heapq import heappop, heappush
 from itertools import accumulate
 from math import inf
+from typing import Protocol
 
 from specpair.speculation.policy.draft_length import MAX_AUTO
 
@@ -67,6 +68,22 @@ def pass_times(seconds: Sequence[float]) -> Callable[[int], float]:
     last = len(seconds) - 1
     slope = (seconds[-1] - seconds[0]) / max(1, last)
     return lambda drafts: seconds[min(drafts, last)] + slope * max(0, drafts - last)
+
+
+class Drafts(Protocol):
+    """What the drafts of a text hold: all have one shape, and are cut where the text ends."""
+
+    def left(self, start: int, depth: int) -> Sequence[int]:
+        """Item k: how many tokens of the draft behind the first `start` tokens of the text may follow k more of them.
+
+        Of a draft `depth` tokens deep. There is an item for each token of the text that the draft holds in a row, and
+        for none.
+        """
+        ...
+
+    def step(self, level: int) -> float:
+        """Seconds of the draft step that makes the tokens at depth `level` + 1."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +163,38 @@ def upper_bound(trace: Trace, times: MeasuredLatencies) -> float:
     return (len(trace.agrees) - 1) / sum(cheapest[r] for r in runs)
 
 
-def replay(trace: Trace, times: MeasuredLatencies, policy: Policy) -> list[tuple[float, int]]:
-    """(seconds, tokens): each time at which the drafter learnt tokens, and how many it knew then."""
-    return _Replay(trace, times, policy).run()
+def replay(
+    trace: Trace, times: MeasuredLatencies, policy: Policy, drafts: Drafts | None = None
+) -> list[tuple[float, int]]:
+    """(seconds, tokens): each time at which the drafter learnt tokens, and how many it knew then.
+
+    `drafts`: `policy.k` tokens deep; None: chains.
+    """
+    return _Replay(trace, times, policy, drafts or _Chains(trace, times.draft)).run()
+
+
+class _Chains:
+    """Drafts that are chains."""
+
+    def __init__(self, trace: Trace, draft: float) -> None:
+        self._next_miss, self._draft = trace.next_miss, draft
+
+    def left(self, start: int, depth: int) -> range:
+        right = min(depth, self._next_miss[start] - start)
+        return range(depth, depth - right - 1, -1)
+
+    def step(self, _level: int) -> float:
+        return self._draft
 
 
 class _Replay:
     """The events of one text under one policy. Positions count tokens; an end is the position behind the last one."""
 
-    def __init__(self, trace: Trace, times: MeasuredLatencies, policy: Policy) -> None:
+    def __init__(self, trace: Trace, times: MeasuredLatencies, policy: Policy, drafts: Drafts) -> None:
         self._policy, self._length, self._next_miss = policy, len(trace.agrees), trace.next_miss
         self._streams = policy.in_flight == inf
-        self._draft, self._delay = times.draft, (times.rtt + times.overhead) / 2
-        self._passes = [times.verify(count) for count in range(policy.k + 1)]
+        self._drafts, self._delay = drafts, (times.rtt + times.overhead) / 2
+        self._verify, self._alone = cache(times.verify), times.verify(0)
         self._now = -self._delay
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0  # of events: those of one moment keep their order
@@ -169,7 +205,8 @@ class _Replay:
         self._stepping = self._useful = False  # whether a draft step is under way; whether its token is still wanted
         # The verifier
         self._committed = 0
-        self._waiting: deque[tuple[int, int]] = deque()  # of each draft, its end and the first position that is wrong
+        # Of each draft, what it begins behind, and what of it may follow there (`Drafts.left`).
+        self._waiting: deque[tuple[int, Sequence[int]]] = deque()
         self._busy = False
 
     def run(self) -> list[tuple[float, int]]:
@@ -196,7 +233,7 @@ class _Replay:
             self._in_flight_ends.popleft()
         self._known = known
         if self._policy.at_once and not self._in_flight_ends and self._path_end > known:
-            self._send()
+            self._send(known)
         self._draft_on()
 
     def _draft_on(self) -> None:
@@ -209,32 +246,35 @@ class _Replay:
             if self._path_end < min(since + self._policy.k, last):
                 if not self._stepping and (self._policy.drafts_on or not self._in_flight_ends):
                     self._stepping = self._useful = True
-                    self._after(self._draft, self._stepped)
+                    self._after(self._drafts.step(max(0, self._path_end - since)), self._stepped)
                 return
             if len(self._in_flight_ends) >= self._policy.in_flight:
                 return
-            self._send()
+            self._send(since)
 
     def _stepped(self) -> None:
         self._stepping = False
         self._path_end += self._useful
         self._draft_on()
 
-    def _send(self) -> None:
+    def _send(self, start: int) -> None:
+        """Send the draft that begins behind the first `start` tokens."""
         self._in_flight_ends.append(self._path_end)
-        self._after(self._delay, partial(self._arrive, self._path_end, self._path_miss))
+        if start <= self._path_miss:  # else the verifier will find it contradicted
+            self._after(self._delay, partial(self._arrive, start, self._drafts.left(start, self._path_end - start)))
 
-    def _arrive(self, end: int, miss: int) -> None:
-        self._waiting.append((end, miss))
+    def _arrive(self, start: int, left: Sequence[int]) -> None:
+        self._waiting.append((start, left))
         if not self._busy:
             self._judge()
 
     def _judge(self) -> None:
         while self._waiting and not self._busy:
-            end, miss = self._waiting.popleft()
-            if self._committed <= miss and self._committed + self._streams <= end:
+            start, left = self._waiting.popleft()
+            done = self._committed - start
+            if done < len(left) and left[done] >= self._streams:
                 self._busy = True
-                self._after(self._passes[end - self._committed], partial(self._commit, min(end, miss) + 1))
+                self._after(self._verify(left[done]), partial(self._commit, start + len(left)))
 
     def _commit(self, committed: int) -> None:
         self._busy, self._committed = False, committed
@@ -245,8 +285,8 @@ class _Replay:
         if self._policy.patience is not None and not self._busy:
             # The verifier waits for a draft. If none comes in time, the wait counts as part of the step,
             # as if the step had begun at once.
-            spared = self._policy.patience * self._passes[0]
-            self._after(spared, partial(self._self_continue, committed, self._passes[0] - spared))
+            spared = self._policy.patience * self._alone
+            self._after(spared, partial(self._self_continue, committed, self._alone - spared))
 
     def _self_continue(self, idle_since: int, rest: float) -> None:
         if not self._busy and self._committed == idle_since:

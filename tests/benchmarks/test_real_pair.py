@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,13 @@ import pytest
 from benchmarks.harness.kinds import Written
 from benchmarks.real_pair import pair, recorded
 from benchmarks.real_pair.draft_choices import KEPT, Choices, best
+from benchmarks.real_pair.hindsight import Hindsight
 from benchmarks.real_pair.machines import DRAFTERS, LINKS, TARGETS, Setting
 from benchmarks.real_pair.recorded import RecordedText
+from simulator.known_outputs.draft_bound import least_seconds
+from simulator.known_outputs.static_policies import MeasuredLatencies
 from specpair.speculation.policy.experience import Experience
+from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.sampling.sampling import Sampling, choose_two
 
 ENDS = frozenset({900, 901})
@@ -69,3 +74,39 @@ def test_choices_are_ranked_as_the_text_would_take_them(sampling: Sampling) -> N
     ids, probabilities = best(row, sampling, 40)
     assert tuple(ids[:2]) == choose_two(row.copy(), sampling, 40)
     assert len(set(ids)) == KEPT and all(0.0 < each < 1.0 for each in probabilities) and sum(probabilities) < 1.0
+
+
+def _repeating(text: RecordedText) -> RecordedText:
+    """The same text with its first third written three times, so that most of it can be looked up."""
+    third = text.written.tokens[:26]
+    return replace(text, written=text.written._replace(tokens=[*third, *third, *third, text.written.tokens[-1]]))
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("rtt", [LINKS[0], LINKS[2]])
+def test_no_drafter_is_faster_than_its_bound(drafter: str, repeats: bool, rtt: float) -> None:
+    text = _repeating(_text()) if repeats else _text()
+    choices, setting = Known(text), Setting(TARGETS["8B on H100"], DRAFTERS[drafter], rtt, 0.001)
+    hindsight, cached = Hindsight.of(text, choices), len(text.prompt) + len(text.written.tokens)
+    times = MeasuredLatencies(
+        setting.drafter.cost.seconds([(1, cached)]),
+        lambda count: setting.target.cost.seconds([(count + 1, len(text.prompt))]),
+        rtt,
+        0.001,
+    )
+    for trees, places in ((False, hindsight.chain), (True, hindsight.tree)):
+        course = pair.write(text, choices, setting, ENDS, Experience(), mechanisms=Mechanisms(trees=trees))
+        assert course.times[-1] - course.opened >= least_seconds(places, times)
+
+
+def test_hindsight_knows_ranks_and_what_was_looked_up() -> None:
+    text = _repeating(_text())
+    hindsight = Hindsight.of(text, Known(text))
+    assert len(hindsight.ranks) == 79 and len(hindsight.chain) == len(hindsight.tree) == 78
+    assert set(hindsight.ranks) == {0, KEPT}
+    assert all(place.free and place.drafted for place in hindsight.chain[27:77])
+    assert not any(place.free for place in hindsight.chain[:25])
+    for rank, chain, tree in zip(hindsight.ranks[1:], hindsight.chain, hindsight.tree, strict=True):
+        assert tree.drafted == tree.prepared == chain.prepared == (rank < KEPT or tree.free)
+        assert chain.drafted == (rank == 0 or chain.free) and tree.free >= chain.free
