@@ -1,21 +1,20 @@
 """Predict the next token of a text from the user's files: where its last tokens occur there, the longest match first.
 
-The chance is measured: the latest tokens of the text, those of its prompt too, are predicted before they are taken in,
-and the outcomes are counted by length of match, and by how many of the matching places agree.
+The chance is measured (`hit_rates`): the latest tokens of the text, those of its prompt too, are predicted before they
+are taken in, and the outcomes are counted by length of match, and by how many of the matching places agree.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from specpair.speculation.drafts.hit_rates import HitRates, kind_of
 from specpair.speculation.drafts.suffix_array import LONGEST, SuffixArray
 
 _LEAST = 3  # tokens of the shortest match that counts
 _TRIED = 100  # latest added tokens that are predicted before they are added
-_KEEP = 0.995  # factor by which old counts fade with each prediction
 _PRIOR = (0.05, 0.1, 0.25, 0.4, 0.55, 0.65)  # prior chance of a right prediction, by bit length of the match's length
 _AGREED = (0.5, 0.8, 1.0)  # factor of it where less than two thirds of the places agree, where more do, where all do
-_PRIOR_WEIGHT = 4.0  # predictions that the prior counts for
 
 
 class _Match(NamedTuple):
@@ -38,8 +37,7 @@ class CorpusLookup:
         self._count, self._recent = 0, list[int]()
         self._match = _NONE
         self._tail: tuple[list[int], _Match] = [], _NONE
-        self._right = [[_PRIOR_WEIGHT * chance * factor for factor in _AGREED] for chance in _PRIOR]
-        self._tried = [[_PRIOR_WEIGHT] * len(_AGREED) for _ in _PRIOR]
+        self._rates = HitRates([(factor * chance,) for chance in _PRIOR for factor in _AGREED])
 
     def __len__(self) -> int:
         return self._count
@@ -55,9 +53,7 @@ class CorpusLookup:
             self._match = self._searched(self._recent)
         for token in tried:
             if (found := self._votes(self._match)) is not None:
-                level, agreed = self._level(self._match.length, 0), _agreed(found)
-                self._right[level][agreed] = _KEEP * self._right[level][agreed] + (found[0][0] == token)
-                self._tried[level][agreed] = _KEEP * self._tried[level][agreed] + 1.0
+                self._rates.learn(_kind(self._match.length, found), 0 if found[0][0] == token else None)
             self._recent = [*self._recent, token][-LONGEST:]
             self._match = self._moved(self._match, token, self._recent)
         self._tail = [], self._match
@@ -70,8 +66,7 @@ class CorpusLookup:
         found = self._votes(match := self._behind(tail))
         if found is None:
             return []
-        level, agreed = self._level(match.length, forced), _agreed(found)
-        chance = self._right[level][agreed] / self._tried[level][agreed]
+        (chance,) = self._rates.chances(_kind(max(1, match.length - forced), found))
         (token, _), *others = found
         rest = (1.0 - chance) * chance / sum(count for _, count in found)  # the others are right less often than alike
         return [(token, chance), *((other, rest * count) for other, count in others)][:most]
@@ -107,11 +102,8 @@ class CorpusLookup:
         votes = Counter(token for array, place in match.follow if (token := array.token(place)) < self._size)
         return votes.most_common() or None
 
-    def _level(self, length: int, forced: int) -> int:
-        return min(max(1, length - forced).bit_length(), len(_PRIOR)) - 1
 
-
-def _agreed(votes: Sequence[tuple[int, int]]) -> int:
-    if len(votes) == 1:
-        return 2
-    return int(3 * votes[0][1] > 2 * sum(count for _, count in votes))
+def _kind(length: int, votes: Sequence[tuple[int, int]]) -> int:
+    """The kind of prediction in `HitRates`: by length of match, and by how far the places agree."""
+    alike = 2 if len(votes) == 1 else int(3 * votes[0][1] > 2 * sum(count for _, count in votes))
+    return len(_AGREED) * kind_of(length, len(_PRIOR)) + alike

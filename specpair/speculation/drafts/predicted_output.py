@@ -9,14 +9,16 @@ longest match counts, and of equal ones the nearest to where the output is expec
 What the target put in place of some tokens is remembered, and proposed where the same tokens come next: a name that is
 changed throughout costs one rejection, not one at each place.
 
-The longer output and prediction have agreed, the likelier the next token agrees, too. The chance is measured as in
-`text_lookup`: each committed token is compared with the prediction's, and the outcomes are counted by length of the
+The longer output and prediction have agreed, the likelier the next token agrees, too. The chance is measured
+(`hit_rates`): each committed token is compared with the prediction's, and the outcomes are counted by length of the
 agreement.
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from specpair.speculation.drafts.hit_rates import HitRates
 
 _LONGEST = 32  # most tokens of an agreement that count
 _AT_START = 4  # tokens of agreement that the beginning of the output counts for
@@ -25,12 +27,10 @@ _NEAR = 64  # tokens around the expected place in which a match of one token suf
 _FAR = 4  # tokens of the shortest match that counts in the whole prediction
 _TRIED = 6  # nearest occurrences that are compared, on each side of the expected place
 _BLIND = 8  # most tokens that the expected place moves on with the output while nothing matches
-_KEEP = 0.995  # factor by which old counts fade with each outcome
 _MOST_REPLACED = 8  # most tokens of a replacement that is remembered, and most tokens that it replaces
 # Prior chance of agreement by bit length of the agreement's length, and last that of a remembered replacement.
 _PRIOR = (0.2, 0.45, 0.6, 0.75, 0.85, 0.92, 0.96, 0.6)
 _REPLACED = len(_PRIOR) - 1
-_PRIOR_WEIGHT = 4.0  # outcomes that the prior counts for
 
 
 class _Alignment(NamedTuple):
@@ -63,8 +63,7 @@ class PredictedOutput:
             if end >= _FAR:
                 self._far_ends.setdefault(tuple(self._tokens[end - _FAR : end]), []).append(end)
         self._replacements: dict[int, dict[tuple[int, ...], tuple[int, ...]]] = {}  # by first replaced token
-        self._right = [_PRIOR_WEIGHT * chance for chance in _PRIOR]
-        self._compared = [_PRIOR_WEIGHT] * len(_PRIOR)
+        self._rates = HitRates([(chance,) for chance in _PRIOR])
 
     def __len__(self) -> int:
         """Tokens of the text, prompt and output, that were taken in."""
@@ -75,9 +74,7 @@ class PredictedOutput:
         alignment = self._alignment
         for at, token in enumerate(tokens):
             if (expected := self._expected(alignment)) is not None:
-                level = expected[1]
-                self._right[level] = _KEEP * self._right[level] + (expected[0] == token)
-                self._compared[level] = _KEEP * self._compared[level] + 1.0
+                self._rates.learn(expected[1], 0 if expected[0] == token else None)
             before, alignment = alignment, self._moved(alignment, tokens, at)
             self._learn_replacement(before, alignment, tokens, at)
         self._output.extend(tokens)
@@ -97,11 +94,12 @@ class PredictedOutput:
         self._tail = list(tail), alignment
         if most < 1 or (expected := self._expected(alignment, forced)) is None:
             return []
-        token, level = expected
-        return [(token, self._right[level] / self._compared[level])]
+        token, kind = expected
+        (chance,) = self._rates.chances(kind)
+        return [(token, chance)]
 
     def _expected(self, alignment: _Alignment, forced: int = 0) -> tuple[int, int] | None:
-        """The token that follows `alignment`, and the index of its chance; None: there is none."""
+        """The token that follows `alignment`, and its kind in `HitRates`; None: there is none."""
         if alignment.instead:
             return alignment.instead[0], _REPLACED
         if alignment.next >= len(self._tokens):

@@ -8,20 +8,20 @@ The longest match counts. It is found by a suffix automaton of the text (Blumer 
 set of places that some words of the text end at, and which grows with each token in constant time on average. A state
 knows what followed its places, the latest first.
 
-The longer the match, the likelier the text continues in the same way. The chance is measured: every token that is added
-is predicted before, those of the prompt too, and the outcomes are counted by length of match, for each choice.
+The chance is measured (`hit_rates`): every token that is added is predicted before, those of the prompt too, and the
+outcomes are counted by length of match, for each choice.
 """
 
 from collections.abc import Sequence
 
+from specpair.speculation.drafts.hit_rates import HitRates, kind_of
+
 _CHOICES = 3  # different tokens that are predicted at a place, at most
 _FRESH = 8  # longest words before a new token whose states learn that it was the latest there
 _TRIED = 2000  # latest added tokens that are predicted before they are added, which is enough of a long prompt
-_KEEP = 0.995  # factor by which old counts fade with each prediction
 # Prior chance of a right prediction of the first choice, by bit length of the match's length; and of the others.
 _PRIOR = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8)
 _PRIOR_OTHERS = 0.05
-_PRIOR_WEIGHT = 4.0  # predictions that the prior counts for
 _START = 0  # the state of the empty word
 
 
@@ -35,9 +35,7 @@ class TextLookup:
         self._lengths, self._links = [0], [-1]
         self._next: list[dict[int, int]] = [{}]
         self._whole = _START  # the state of the whole text
-        priors = [[first, *[_PRIOR_OTHERS] * (_CHOICES - 1)] for first in _PRIOR]
-        self._right = [[_PRIOR_WEIGHT * chance for chance in level] for level in priors]
-        self._tried = [_PRIOR_WEIGHT] * len(_PRIOR)
+        self._rates = HitRates([(first, *[_PRIOR_OTHERS] * (_CHOICES - 1)) for first in _PRIOR])
         self._tail: tuple[list[int], int, int] = [], _START, 0  # the last tail, and the state and length of its match
 
     def __len__(self) -> int:
@@ -61,9 +59,8 @@ class TextLookup:
         found = self._found(state, min(most, _CHOICES))
         if not found or not length:
             return []
-        level = self._level(max(1, length - forced))
-        tried = self._tried[level]
-        return [(token, right / tried) for token, right in zip(found, self._right[level], strict=False)]
+        chances = self._rates.chances(kind_of(max(1, length - forced), len(_PRIOR)))
+        return list(zip(found, chances, strict=False))
 
     def _behind(self, tail: Sequence[int]) -> tuple[int, int]:
         """The state of the longest word that ends the text and `tail`, and that something followed; its length."""
@@ -96,13 +93,9 @@ class TextLookup:
         state = self._links[self._whole]
         if state <= _START:
             return
-        level = self._level(self._lengths[state])
         found = self._found(state, _CHOICES)
-        right = self._right[level]
-        self._right[level] = [_KEEP * each for each in right]
-        if token in found:
-            self._right[level][found.index(token)] += 1.0
-        self._tried[level] = _KEEP * self._tried[level] + 1.0
+        right = found.index(token) if token in found else None
+        self._rates.learn(kind_of(self._lengths[state], len(_PRIOR)), right)
 
     def _add(self, token: int) -> None:
         follow, lengths, links = self._next, self._lengths, self._links
@@ -134,6 +127,3 @@ class TextLookup:
                 follow[state][token] = follow[state].pop(token)
                 state = links[state]
         self._whole = new
-
-    def _level(self, length: int) -> int:
-        return min(length.bit_length(), len(_PRIOR)) - 1

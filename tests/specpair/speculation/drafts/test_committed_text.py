@@ -12,7 +12,7 @@ from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import expandable_nodes
 from specpair.speculation.drafts.tree import Proposal, TreeNode
 
-REPEATED = [*range(10, 30)] * 3  # 10 comes next, by lookup
+REPEATED = [*range(10, 30)] * 2  # 10 comes next, by lookup
 
 
 def _text(lookup: bool = True) -> CommittedText:
