@@ -36,34 +36,41 @@ def sorted_places(backwards: NDArray[np.uint32]) -> NDArray[np.int32]:
     """The indices of `backwards` in the order of the tokens from there on, `LONGEST` of them or more.
 
     By doubling (Karp, Miller and Rosenberg 1972): the order by k tokens gives that by 2 k, for the places that are not
-    told apart by k. It takes some 40 bytes and one or two microseconds a token.
+    told apart by k. It takes some 30 bytes a token at the same time, and a third of a microsecond or more.
     """
     count = len(backwards)
-    _, ranks = np.unique(backwards, return_inverse=True)  # so that several tokens are one number
-    ranks = ranks.astype(np.int64) + 1
-    bits, known, keys = int(ranks.max()).bit_length(), 1, ranks
+    ranks = np.searchsorted(np.unique(backwards), backwards).astype(np.int32)  # so that several tokens are one number
+    ranks += 1
+    bits, known, keys = int(ranks.max()).bit_length(), 1, ranks.astype(np.int64)
     while known < LONGEST and (known + 1) * bits < 64:
-        keys = keys << bits
+        keys <<= bits
         keys[:-known] |= ranks[known:]
         known += 1
-    places = np.argsort(keys)
+    places = np.argsort(keys).astype(np.int32)
     begins = _begins(keys[places])
-    ranks[places] = np.flatnonzero(begins)[np.cumsum(begins) - 1]
+    del keys
+    ranks[places] = _first_alike(begins)
     while known < LONGEST:
-        alike = np.flatnonzero(~(begins & np.append(begins[1:], True)))  # indices of places in groups of several
+        alike = np.flatnonzero(~(begins & np.append(begins[1:], True))).astype(np.int32)  # in groups of several places
         if not len(alike):
             break
         group = places[alike]
         behind = group + known
-        keys = ranks[group] << 32
+        keys = ranks[group].astype(np.int64) << 32
         inside = behind < count
         keys[inside] |= ranks[behind[inside]] + 1
         order = np.argsort(keys)
         places[alike] = group = group[order]
         begins[alike] = new = _begins(keys[order])
-        ranks[group] = alike[np.flatnonzero(new)[np.cumsum(new) - 1]]
+        ranks[group] = alike[_first_alike(new)]
         known *= 2
-    return places.astype(np.int32)
+    return places
+
+
+def _first_alike(begins: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """For each of the sorted keys, the index of the first of its value."""
+    firsts = np.flatnonzero(begins).astype(np.int32)
+    return firsts[np.cumsum(begins, dtype=np.int32) - 1]
 
 
 def _begins(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
