@@ -18,8 +18,8 @@ from specpair.corpus import vocabulary_file
 from specpair.corpus.lookup import CorpusLookup
 from specpair.corpus.state import CorpusState
 from specpair.corpus.store import Store
+from specpair.corpus.suffix_array import SuffixArray
 from specpair.engines.vocabulary import Vocabulary
-from specpair.speculation.drafts.suffix_array import SuffixArray
 
 _AGAIN = 60.0  # seconds after which what has changed is looked for again
 _log = logging.getLogger("specpair.corpus")

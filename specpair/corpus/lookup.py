@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from specpair.corpus.suffix_array import LONGEST, SuffixArray
 from specpair.speculation.drafts.hit_rates import HitRates, kind_of
-from specpair.speculation.drafts.suffix_array import LONGEST, SuffixArray
 
 _LEAST = 3  # tokens of the shortest match that counts
 _TRIED = 100  # latest added tokens that are predicted before they are added

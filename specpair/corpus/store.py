@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpair.corpus.files import FoundFile
+from specpair.corpus.suffix_array import LONGEST, WIDTH, SuffixArray, as_bytes, joined, sorted_places
 from specpair.shared_files import lock, replacing
-from specpair.speculation.drafts.suffix_array import LONGEST, WIDTH, SuffixArray, as_bytes, joined, sorted_places
 
 _FORMAT = f"1 {sys.byteorder}"
 _INDEX = "index.json"

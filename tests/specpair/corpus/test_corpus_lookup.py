@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.corpus.lookup import CorpusLookup
-from specpair.speculation.drafts.suffix_array import SuffixArray
+from specpair.corpus.suffix_array import SuffixArray
 
 SIZE = 1000
 TEXTS = st.lists(st.lists(st.integers(0, 2), max_size=30), max_size=3)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.drafts.suffix_array import LONGEST, NO_TOKEN, SuffixArray, joined, sorted_places
+from specpair.corpus.suffix_array import LONGEST, NO_TOKEN, SuffixArray, joined, sorted_places
 
 TOKEN = st.integers(0, 2)
 TEXTS = st.lists(
