@@ -1,10 +1,12 @@
 """Drafts with a draft model: predicts the next token behind several continuations of the text in one pass."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from specpair.drafters.base import Expansion
-from specpair.engines.backend import Backend, Entry, Rows, top_logits_spec
+from specpair.drafters.shared_engine import View
+from specpair.engines.backend import Backend, Entry, Rows, TopLogitsSpec, top_logits_spec
 from specpair.engines.errors import BackendError, OutOfRoom
 from specpair.grammar.of_text import processors_of
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
@@ -15,6 +17,10 @@ from specpair.speculation.text_options import TextSpec
 
 _CHOICES = 8  # top logits of a row for greedy decoding: enough for a second choice
 BRANCH_CELLS = 128  # KV cells that a continuation takes at most beyond the text that it shares
+
+R = TypeVar("R")
+Steps = Generator[tuple[list[Entry], list[TopLogitsSpec]], Sequence[Rows], R]
+Passes = Steps[Expansion]  # the passes of a draft step: see `ModelDrafter.passes`
 
 
 @dataclass(slots=True)
@@ -51,7 +57,7 @@ class ModelDrafter:
         `draws`: draw draft tokens with separate noise, from the distribution that is sent along with them, as the
         strategy `probabilistic` requires.
         """
-        self._backend, self._sampling, self._draws = backend, sampling, draws
+        self.backend, self._sampling, self._draws = backend, sampling, draws
         self._ids = min(backend.vocabulary.size, vocabulary_size or backend.vocabulary.size)
         self._processors = processors_of(sampling, backend.vocabulary, prompt_len, below=self._ids)
         self._wanted = top_logits_spec(sampling, self._ids, choices=_CHOICES, whole=self._processors is not None)
@@ -77,26 +83,42 @@ class ModelDrafter:
         return slot.number, self._text[: 0 if self._base else slot.stem]
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
+        passes = self.passes(text, tails, runners_up)
         try:
-            return self._expand(text, tails, runners_up)
-        except OutOfRoom:  # outdated continuations filled the cache; `_forward` has emptied all slots
-            return self._expand(text, tails, runners_up)
+            wanted = next(passes)
+            while True:
+                try:
+                    rows = self.backend.extend_top_logits(*wanted)
+                except BackendError as error:
+                    wanted = passes.throw(error)
+                else:
+                    wanted = passes.send(rows)
+        except StopIteration as over:
+            expansion: Expansion = over.value
+            return expansion
 
-    def _expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
+    def passes(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Passes:
+        """`expand`, pass by pass: yields what a pass of `backend` runs, and is sent what that brings, or its error."""
+        try:
+            return (yield from self._expand(text, tails, runners_up))
+        except OutOfRoom:  # outdated continuations filled the cache; `_forward` has emptied all slots
+            return (yield from self._expand(text, tails, runners_up))
+
+    def _expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Passes:
         self._calls += 1
         self._follow(text)
         longest = max(len(tail) for tail in tails)
-        if longest >= self._backend.context_length:
-            return self._far_ahead(text, tails, runners_up)
+        if longest >= self.backend.context_length:
+            return (yield from self._far_ahead(text, tails, runners_up))
         self._slide(longest)
-        limit = self._backend.max_batch_tokens
-        read = self._catch_up(text, limit // 2 if len(tails) == 1 else 0)
+        limit = self.backend.max_batch_tokens
+        read = yield from self._catch_up(text, limit // 2 if len(tails) == 1 else 0)
         chosen: list[_Slot] = []
         batch: list[Entry] = []
         proposals: list[Proposal] = []
 
-        def run() -> None:
-            for rows, entry in zip(self._forward(batch), batch, strict=True):
+        def run() -> Steps[None]:
+            for rows, entry in zip((yield from self._forward(batch)), batch, strict=True):
                 slot, tail = chosen[len(proposals)], tails[len(proposals)]
                 slot.stem, slot.tail, slot.used = self._length, list(tail), self._calls
                 position = self._base + entry.start + len(entry.tokens)
@@ -109,14 +131,14 @@ class ModelDrafter:
             feed = self._readable([*text[start:], *tail[max(0, start - self._length) :]])
             read += len(feed)
             if batch and len(feed) > limit - sum(len(entry.tokens) for entry in batch):
-                run()
+                yield from run()
             while len(feed) > limit:
-                self._forward([Entry(slot.number, start - self._base, feed[:limit], limit)])
+                yield from self._forward([Entry(slot.number, start - self._base, feed[:limit], limit)])
                 start, feed = start + limit, feed[limit:]
                 slot.stem, slot.tail = min(start, self._length), list(tail[: max(0, start - self._length)])
             chosen.append(slot)
             batch.append(Entry(slot.number, start - self._base, feed, len(feed) - 1))
-        run()
+        yield from run()
         return Expansion(proposals, read)
 
     def _follow(self, text: Sequence[int]) -> None:
@@ -133,18 +155,18 @@ class ModelDrafter:
 
     def _slide(self, ahead: int) -> None:
         """Slide the window if the text and `ahead` more tokens (fewer than the context holds) exceed the context."""
-        context, longest = self._backend.context_length, self._length + ahead
+        context, longest = self.backend.context_length, self._length + ahead
         if longest - self._base > context:
             self._base = max(0, min(longest - context // 2, self._length - 1))
             self._forget()
 
-    def _far_ahead(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
+    def _far_ahead(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Passes:
         """Predict behind tails that fill the whole context: from the last tokens of each alone. No slot keeps them."""
-        window = min(self._backend.context_length, self._backend.max_batch_tokens + 1) // 2
+        window = min(self.backend.context_length, self.backend.max_batch_tokens + 1) // 2
         proposals = []
         for tail in tails:
             feed = self._readable([*text, *tail][-window:])
-            row = self._forward([Entry(0, 0, feed, len(feed) - 1)])[0][0]
+            row = (yield from self._forward([Entry(0, 0, feed, len(feed) - 1)]))[0][0]
             proposals.append(self._predict(self._processed(row, tail), len(text) + len(tail), runners_up))
         self._forget()
         return Expansion(proposals, window * len(tails))
@@ -152,21 +174,21 @@ class ModelDrafter:
     def _forget(self) -> None:
         """Release all slots, so that the engine frees their KV cells, too."""
         for slot in self._slots:
-            self._backend.release(slot.number)
+            self.backend.release(slot.number)
             slot.stem, slot.tail = min(self._base, self._length), []
 
-    def _catch_up(self, text: Sequence[int], most: int) -> int:
+    def _catch_up(self, text: Sequence[int], most: int) -> Steps[int]:
         """Read the text, except its last token, into the slot that holds most of it, if that lacks more than `most`
         tokens.
 
         Returns the number of tokens read.
         """
-        step = self._backend.max_batch_tokens
+        step = self.backend.max_batch_tokens
         slot = max(self._slots, key=lambda slot: slot.stem)
         read = 0
         while self._length - 1 - slot.stem > most:
             feed = self._readable(text[slot.stem : min(slot.stem + step, self._length - 1)])
-            self._forward([Entry(slot.number, slot.stem - self._base, feed, len(feed))])
+            yield from self._forward([Entry(slot.number, slot.stem - self._base, feed, len(feed))])
             slot.stem, slot.tail = slot.stem + len(feed), []
             read += len(feed)
         return read
@@ -182,7 +204,7 @@ class ModelDrafter:
         if slot is best:
             return best, held
         if held > self._base:
-            self._backend.copy(best.number, slot.number, held - self._base)
+            self.backend.copy(best.number, slot.number, held - self._base)
             slot.stem, slot.tail = min(held, self._length), list(tail[: max(0, held - self._length)])
         return slot, held
 
@@ -196,9 +218,9 @@ class ModelDrafter:
             return [token if token < self._ids else 0 for token in tokens]
         return list(tokens)
 
-    def _forward(self, batch: list[Entry]) -> Sequence[Rows]:
+    def _forward(self, batch: list[Entry]) -> Steps[Sequence[Rows]]:
         try:
-            return self._backend.extend_top_logits(batch, [self._wanted] * len(batch))
+            return (yield batch, [self._wanted] * len(batch))
         except BackendError:  # the contents of the slots are unknown
             self._forget()
             raise
@@ -220,6 +242,42 @@ class ModelDrafter:
             return Proposal(token, normalised(weights)[token], probs=weights)
         chosen = choose_several(logits, self._sampling, position, 1 + runners_up)
         return Proposal.of(chosen, probabilities(logits, chosen, self._sampling))
+
+
+def expand_together(asked: Sequence[tuple[ModelDrafter, Sequence[int], Sequence[int]]]) -> list[Expansion]:
+    """A draft step for several texts, whose drafters have views of one engine: as `expand`, in passes that they share.
+
+    `asked`: drafter, text and tail of each. Raises what the engine raises; then none of them has its step.
+    """
+    steps = [drafter.passes(text, [tail], 0) for drafter, text, tail in asked]
+    wanted = [next(each) for each in steps]
+    found: list[Expansion | None] = [None] * len(asked)
+    while left := [at for at, each in enumerate(found) if each is None]:
+        for at, rows in _run([(at, asked[at][0].backend, wanted[at]) for at in left]):
+            try:
+                wanted[at] = steps[at].throw(rows) if isinstance(rows, BackendError) else steps[at].send(rows)
+            except StopIteration as over:
+                found[at] = over.value
+    return [each for each in found if each is not None]
+
+
+def _run(
+    calls: Sequence[tuple[int, Backend, tuple[list[Entry], list[TopLogitsSpec]]]],
+) -> list[tuple[int, Sequence[Rows] | BackendError]]:
+    """Run as many of the calls as fit into one pass, and return what it brings to each, or its error."""
+    room = calls[0][1].max_batch_tokens
+    fit: list[tuple[int, tuple[View, list[Entry], list[TopLogitsSpec]]]] = []
+    for at, view, (batch, specs) in calls:
+        tokens = sum(len(entry.tokens) for entry in batch)
+        if not fit or tokens <= room:
+            assert isinstance(view, View)
+            fit.append((at, (view, batch, specs)))
+            room -= tokens
+    try:
+        brought = View.extend_together([call for _, call in fit])
+    except BackendError as error:
+        return [(at, error) for at, _ in fit]
+    return [(at, rows) for (at, _), rows in zip(fit, brought, strict=True)]
 
 
 def model_drafter(

@@ -234,6 +234,8 @@ class View(Backend):
         self.chat_template, self.threads = engine.chat_template, engine.threads
         self.kv_bytes = engine.kv_bytes * self.slots // engine.slots
         self._shared, self._numbers = shared, list(numbers)
+        # Runs a pass over entries that are numbered as in the engine.
+        self._run: Callable[[list[Entry], Sequence[TopLogitsSpec] | None], list[Any]] = shared.extend
         super().__init__()
 
     def close(self) -> None:
@@ -247,10 +249,46 @@ class View(Backend):
         return self._shared.backend.reread(self._numbers[slot], length)
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        return self._shared.extend(self._in_engine(batch), None)
+        return self._run(self._in_engine(batch), None)
 
     def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[Rows]:
-        return self._shared.extend(self._in_engine(batch), wanted)
+        return self._run(self._in_engine(batch), wanted)
+
+    @classmethod
+    def extend_together(
+        cls, calls: Sequence[tuple["View", Sequence[Entry], Sequence[TopLogitsSpec]]]
+    ) -> list[Sequence[Rows]]:
+        """`extend_top_logits` of several views of one engine in one pass, all in this thread.
+
+        Raises what the engine raises for the pass; all of these slots are empty then.
+        """
+        entries: list[Entry] = []
+        wanted: list[TopLogitsSpec] = []
+        brought: list[Any] = []
+        results: list[Sequence[Rows]] = []
+
+        def run(at: int) -> None:
+            """Call the views from `at` on, each inside the call of the one before; the last runs the pass of all."""
+            view, batch, specs = calls[at]
+
+            def joined(numbered: list[Entry], asked: Sequence[TopLogitsSpec] | None) -> list[Any]:
+                first, last = len(entries), at + 1 == len(calls)
+                entries.extend(numbered)
+                wanted.extend(asked or ())
+                if last:
+                    brought.extend(view._shared.extend(entries, wanted or None))
+                else:
+                    run(at + 1)
+                return brought[first : first + len(numbered)]
+
+            view._run = joined
+            try:
+                results.append(view.extend_top_logits(batch, specs))
+            finally:
+                view._run = view._shared.extend
+
+        run(0)
+        return results[::-1]
 
     def _in_engine(self, batch: Sequence[Entry]) -> list[Entry]:
         """`batch`, with the slot numbers of the shared engine instead of those of this view."""

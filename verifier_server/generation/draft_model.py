@@ -56,9 +56,14 @@ class DraftModel:
         """Whether drafts are looked up in the text, without a model."""
         return self._shared is None
 
-    def shares_cores_with(self, target: EngineInfo) -> bool:
-        """Whether its passes and those of the target need the same CPU cores, so that each slows the other."""
+    def shares_device_with(self, target: EngineInfo) -> bool:
+        """Whether its passes and those of the target need the same CPU cores or device, so that each slows the other.
+
+        Two models that both run elsewhere than on the CPU count as sharing a device.
+        """
         threads = 0 if self._shared is None else self._shared.backend.threads
+        if not (threads or target.threads):
+            return True
         return threads > 0 and target.threads > 0 and threads + target.threads > cores_to_use()
 
     @property

@@ -39,10 +39,18 @@ class EngineLane:
         """Raises InvalidRequest after `abort`, and the error that the engine answers with."""
         return self.begin(draft, policy, admitted=True)()
 
-    def begin(self, draft: Draft, policy: RejectionPolicy = UNSAID, *, admitted: bool = False) -> Callable[[], Answer]:
+    def begin(
+        self,
+        draft: Draft,
+        policy: RejectionPolicy = UNSAID,
+        *,
+        admitted: bool = False,
+        submit: Callable[[Request], object] | None = None,
+    ) -> Callable[[], Answer]:
         """Begin to have a draft judged; returns a function that waits for the answer. Both raise what `verify` does.
 
         `admitted`: whether the engine has answered a request of this text.
+        `submit`: hands the request to the engine; None: that is done at once.
         """
         request = Request(
             self._session,
@@ -54,7 +62,7 @@ class EngineLane:
         self._request = request
         if self._aborted:  # looked at after `_request` is set, so that `abort` drops every later request
             raise disconnected()
-        self._engine.submit(request)
+        (submit or self._engine.submit)(request)
         return self._answer
 
     def _answer(self) -> Answer:

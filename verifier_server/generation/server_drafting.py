@@ -1,18 +1,22 @@
-"""Server-side drafting (mode fused): texts that the server both drafts and verifies, by the run that a drafter has.
+"""Server-side drafting (mode fused): texts that the server both drafts and verifies.
 
-The engine judges these drafts in the same passes as those of clients. Each text has a thread while it is generated. As
-many texts run at once as the draft model has slots; the others wait. Clients take turns; the texts of one client run
-in order of arrival.
+They are written in rounds, all together (`verifier_server.generation.rounds`). A text with a draft length of its own,
+with drawn draft tokens, or without a draft model is written by itself, by the run that a drafter has. The engine judges
+all these drafts in the same passes as those of clients. As many texts run at once as the draft model has slots; the
+others wait. Clients take turns; the texts of one client run in order of arrival.
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from specpair.corpus.draft_corpus import DraftCorpus
+from specpair.drafters.base import Drafter
+from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.run import events
-from specpair.drafters.run.executors import executor_of
+from specpair.drafters.run.executors import SerialExecutor
+from specpair.drafters.run.judged_rounds import JudgedRounds
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.engines.errors import BackendError
 from specpair.grammar.of_text import processors_of
@@ -21,24 +25,31 @@ from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import forced_before, last_round, passes, rounds
 from specpair.speculation.draft import Draft
+from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.experience import Estimates, Experience
-from specpair.speculation.policy.rejection_policy import RejectionPolicy
-from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
+from specpair.speculation.policy.schedule import LOCKSTEP
+from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer
 from verifier_server.generation.draft_model import DraftModel
 from verifier_server.generation.drafting import DraftCounts
 from verifier_server.generation.engine_lane import EngineLane
 from verifier_server.generation.fair_pool import FairPool
+from verifier_server.generation.rounds.costs import PassCosts
+from verifier_server.generation.rounds.policy import RoundPolicy
+from verifier_server.generation.rounds.rounds import Rounds
+from verifier_server.generation.rounds.text import RoundText
+from verifier_server.generation.rounds.thread import Member, RoundThread
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.verifier")
+_READ_CHUNK = 128  # tokens of a prompt that the draft model reads in one pass, for which the drafts of others may wait
 
 
 class ServerDrafting:
-    """Generates texts with a draft model, or by lookup, each in a thread. It is a `Drafting`."""
+    """Generates texts with a draft model, or by lookup. It is a `Drafting`."""
 
     def __init__(
         self,
@@ -52,12 +63,13 @@ class ServerDrafting:
         `clock`: in seconds.
         `corpus`: files from which draft tokens are looked up, which `stop` closes.
 
-        `deliver` is called after each answer of a text.
+        `deliver` is called after each answer of a text, or those of a pass.
         """
         self.draft, self.corpus = draft, corpus
         self._pass_times, self._clock, self._deliver = pass_times, clock, deliver
         self._experience = Experience()
         self._threads = FairPool(draft.slots)
+        self._rounds: RoundThread | None = None  # made for the first text that is written in rounds
 
     def start(
         self,
@@ -69,23 +81,43 @@ class ServerDrafting:
         on_answer: OnAnswer,
         prediction: Sequence[int] | None = None,
     ) -> Callable[[], None]:
-        """See `Drafting`. Without a `length` the controller chooses it."""
+        """See `Drafting`. Without a `length` it is chosen, for all texts together."""
+        in_rounds = length is None and not self.draft.looks_up and session.strategy in DRAFTER_INVARIANT
         text = _FusedRun(
-            engine, self.draft, session, length, prediction, self._clock, counts, self._clock(), position, self.corpus
+            engine,
+            self.draft,
+            session,
+            length,
+            prediction,
+            self._clock,
+            counts,
+            self._clock(),
+            position,
+            self.corpus,
+            on_answer,
+            self._deliver,
+            self._round_thread(engine) if in_rounds else None,
         )
 
         def generate() -> None:
             with self._experience.text(session.spec, self._pass_times) as estimates:
-                for result in text.results(estimates):
-                    on_answer(result)
-                    self._deliver()
+                text.run(estimates)
 
         self._threads.submit(session.client, generate)
         return text.cancel
 
+    def _round_thread(self, engine: TokenEngine) -> RoundThread:
+        if self._rounds is None:
+            overlaps = not self.draft.shares_device_with(engine.info)
+            policy = RoundPolicy(PassCosts(self._pass_times, self.draft.step_time), overlaps)
+            self._rounds = RoundThread(Rounds(policy), self._clock, self._deliver)
+        return self._rounds
+
     def stop(self) -> None:
         """Wait for the threads, and free the draft model. Stop the engine before, so that their requests fail."""
         self._threads.shutdown()
+        if self._rounds is not None:
+            self._rounds.stop()
         self.draft.close()
         if self.corpus is not None:
             self.corpus.close()
@@ -93,7 +125,7 @@ class ServerDrafting:
 
 @dataclass(eq=False, slots=True)
 class _FusedRun:
-    """One text. Used by one thread, except `cancel`."""
+    """One text. Used by one thread, which waits while those of the rounds write it, except `cancel`."""
 
     engine: TokenEngine
     draft: DraftModel
@@ -105,55 +137,55 @@ class _FusedRun:
     began: float  # when the text was requested, by `clock`
     position: int  # where the tokens not reported yet begin
     corpus: DraftCorpus | None
+    on_answer: OnAnswer
+    deliver: Callable[[], None]
+    rounds: RoundThread | None  # which writes it; None: it is written by itself, one draft after the other
     cancelled: bool = False
     _lane: EngineLane = field(init=False)
+    _member: Member | None = None  # once the rounds write it
+    _judged: JudgedRounds = field(default_factory=JudgedRounds)
     _prefill: Callable[[], Answer] | None = None  # waits for the answer to the prefill; None: it has come
     _queue: float = 0.0  # seconds of the text so far
     _forward: float = 0.0
 
     def __post_init__(self) -> None:
         self._lane = EngineLane(self.engine, self.session)
-        self.session.self_continue = self.mechanisms.self_continue
 
-    @property
-    def mechanisms(self) -> Mechanisms:
-        """How drafting and verifying share the time: side by side, where the draft model has cores of its own."""
-        if self.length is not None or self.draft.looks_up or self.session.strategy not in DRAFTER_INVARIANT:
-            return LOCKSTEP
-        shares = self.draft.shares_cores_with(self.engine.info)
-        # No message takes time here: what is judged, and what waits for it.
-        return replace(mechanisms_of(shares_cores=shares, self_continue=True, may_change_mode=True), in_flight=2)
-
-    def results(self, estimates: Estimates) -> Iterator[Answer | SpecPairError]:
-        """The answers, with the times summed up over the text so far; after a failure, the error comes last.
+    def run(self, estimates: Estimates) -> None:
+        """Write the text and report its answers, with the times summed up over the text so far; after a failure, the
+        error comes last.
 
         The wait for a slot of the draft model counts as queueing, like the wait for the engine.
         """
         self._queue = self.clock() - self.began
         try:
-            with closing(self._generated(estimates)) as answers:
-                yield from answers
+            self._generate(estimates)
         except SpecPairError as error:
             if not self.cancelled:
-                yield error
+                self._tell(error)
         except Exception as error:
             _log.exception("the thread of a text died", extra={"session_id": self.session.id})
-            yield InternalError(f"a fault of the verifier ({type(error).__name__}): see its log")
+            self._tell(InternalError(f"a fault of the verifier ({type(error).__name__}): see its log"))
+
+    def _tell(self, result: Answer | SpecPairError) -> None:
+        self.on_answer(result)
+        self.deliver()
 
     def cancel(self) -> None:
         """End the text's thread, and drop its requests in the engine. Called in the event loop, also after the end."""
-        if not self.cancelled:  # else a later text may have the session
-            self.session.self_continue = False
         self.cancelled = True
         self._lane.abort()
+        if self.rounds is not None and self._member is not None:
+            self.rounds.cancel(self._member)
 
-    def _generated(self, estimates: Estimates) -> Generator[Answer]:
+    def _generate(self, estimates: Estimates) -> None:
         """Prefill the prompt, then draft and verify to the end of the text; without drafts once drafting has failed."""
         if self.cancelled:  # while the text waited for its turn
             return
-        self._prefill = self._lane.begin(Draft(self.position), RejectionPolicy(next_in=estimates.latencies.link))
+        submit = None if self.rounds is None else partial(self.rounds.open, self.engine)
+        self._prefill = self._lane.begin(Draft(self.position), submit=submit)
         try:
-            yield from self._drafted(estimates)
+            self._draft(estimates)
         except SpecPairError:  # the target's engine, or the session is gone
             raise
         except Exception as error:  # of any type: an engine's own, out of memory, a bug of ours
@@ -164,19 +196,12 @@ class _FusedRun:
                 exc_info=not isinstance(error, BackendError),
                 extra={"session_id": self.session.id},
             )
-            yield from self._plain()
+            self._decode()
 
-    def _drafted(self, estimates: Estimates) -> Iterator[Answer]:
+    def _draft(self, estimates: Estimates) -> None:
         """Prefill, draft and verify, to the end of the text."""
-        session, latencies, mechanisms = self.session, estimates.latencies, self.mechanisms
-        known = session.tokens[: self.position]
-        prompt = known[: session.prompt_len]
-        latencies.drafted(1, self.draft.step_time)
-        latencies.trimmed = True
-        with self.draft.drafter(session.spec, prompt, session.scope) as drafter, ExitStack() as stack:
-            executor = executor_of(self._lane, drafter, mechanisms)
-            stack.callback(executor.close)
-            executor.read(known, 0)
+        session, known = self.session, self.session.tokens[: self.position]
+        with self.draft.drafter(session.spec, known[: session.prompt_len], session.scope) as drafter:
             sampling, vocabulary = session.spec.drawn, self.engine.info.vocabulary
             limits = processors_of(sampling, vocabulary, session.prompt_len, limits=True)
             looks_up = not self.draft.looks_up
@@ -185,34 +210,78 @@ class _FusedRun:
                 session.prompt_len, in_text=looks_up, prediction=self.prediction, corpus=corpus, limits=limits
             )
             lookups.follow(known)
+            if self.rounds is not None and isinstance(drafter, ModelDrafter):
+                self._read(drafter, known)
             answer = self._opened()
-            yield answer
+            self._tell(answer)
             text = PlainTranscript([*known, *answer.tokens], answer.finish_reason)
-            controller = SpeculationController(
-                text.known,
-                session.limit,
-                self.engine.info.vocabulary.ends,
-                latencies,
-                max_drafts=self.engine.info.max_drafts,
-                length=self.length,
-                mechanisms=mechanisms,
-                next_in=latencies.link,
-                forced=forced_before(answer.details.sources, len(answer.tokens)),
-                lookups=lookups,
-                acceptance=estimates.acceptance,
-                always_send=session.strategy.draws,
-                tell_chances=True,
-                now=self.clock(),
-            )
-            reactor = Reactor(text, controller, executor, self._take, self.clock)
-            executor.open(len(text.known), reactor.react)
+            if text.finish_reason is not None:
+                return
+            if self.rounds is not None and isinstance(drafter, ModelDrafter):
+                self._write_in_rounds(self.rounds, drafter, text.known, lookups, estimates)
+            else:
+                self._write_alone(drafter, text, lookups, estimates, answer)
+
+    def _read(self, drafter: ModelDrafter, prompt: list[int]) -> None:
+        """Have the draft model read the prompt while the target does."""
+        for end in (*range(_READ_CHUNK, len(prompt), _READ_CHUNK), len(prompt)):
+            if not self.cancelled:
+                drafter.expand(prompt[:end], [[]], 0)
+
+    def _write_in_rounds(
+        self, rounds: RoundThread, drafter: ModelDrafter, known: list[int], lookups: Lookups, estimates: Estimates
+    ) -> None:
+        session, info = self.session, self.engine.info
+        committed = CommittedText(known, info.vocabulary.ends, lookups, estimates.acceptance)
+        text = RoundText(committed, session.limit, info.max_drafts)
+        self._member = Member(text, self.engine, session, drafter, self._drafted, self._answered)
+        if not self.cancelled:
+            rounds.write(self._member)
+
+    def _drafted(self, seconds: float) -> None:
+        self.draft.worked()
+        self.counts.drafting += seconds
+
+    def _answered(self, answer: Answer, draft: Draft) -> None:
+        """Report an answer of the rounds, and count its round. `draft`: what the target judged."""
+        tokens = self.session.tokens[: answer.total_tokens]
+        for each in self._judged.of(answer.details.sources, answer.position, tokens, [InFlightDraft(draft, 0.0)]):
+            self.counts.count(each)
+        self.on_answer(self._taken(answer))
+
+    def _write_alone(
+        self, drafter: Drafter, text: PlainTranscript, lookups: Lookups, estimates: Estimates, opened: Answer
+    ) -> None:
+        """Draft, send and wait, in turn."""
+        session, latencies, info = self.session, estimates.latencies, self.engine.info
+        latencies.drafted(1, self.draft.step_time)
+        executor = SerialExecutor(self._lane, drafter)
+        controller = SpeculationController(
+            text.known,
+            session.limit,
+            info.vocabulary.ends,
+            latencies,
+            max_drafts=info.max_drafts,
+            length=self.length,
+            mechanisms=LOCKSTEP,
+            next_in=latencies.link,
+            forced=forced_before(opened.details.sources, len(opened.tokens)),
+            lookups=lookups,
+            acceptance=estimates.acceptance,
+            always_send=session.strategy.draws,
+            now=self.clock(),
+        )
+        reactor = Reactor(text, controller, executor, self._take, self.clock)
+        executor.open(len(text.known), reactor.react)
+        try:
             while text.finish_reason is None:
                 try:
                     reactor.turn()
                 finally:
-                    yield from self._unread(text)
-            yield from self._unread(text)  # the event stream may have brought all of it before the first turn
+                    self._report(text)
             reactor.end()
+        finally:
+            executor.close()
 
     def _opened(self) -> Answer:
         """The answer to the prefill."""
@@ -220,18 +289,16 @@ class _FusedRun:
         assert prefill is not None
         return self._taken(prefill())
 
-    def _plain(self) -> Iterator[Answer]:
+    def _decode(self) -> None:
         """Decode without drafts, to the end of the text."""
-        if not self.cancelled:  # see `cancel`
-            self.session.self_continue = False
         if self._prefill is not None:
-            yield self._opened()
+            self._tell(self._opened())
         while not (self._ended or self.cancelled):
             answer = self._lane.verify(Draft(self.position))
             if self.position > self.session.prompt_len:
                 for _ in rounds(answer.details.sources):
                     self.counts.count(JudgedRound(0, 0))
-            yield self._taken(answer)
+            self._tell(self._taken(answer))
 
     def _taken(self, answer: Answer) -> Answer:
         """An answer that is reported next, with the times of the text so far."""
@@ -244,41 +311,37 @@ class _FusedRun:
         """Count an event of the run, a `Listener`."""
         match event:
             case events.Drafted():
-                self.draft.worked()
-                self.counts.drafting += event.took
+                self._drafted(event.took)
             case events.Answered(_, answer):
                 self._queue += answer.queue
                 self._forward += answer.forward
-            case events.Streamed():
-                self._forward += event.forward or 0.0
             case events.Committed():
                 for each in event.rounds:
                     self.counts.count(each)
 
-    def _unread(self, text: PlainTranscript) -> Iterator[Answer]:
-        """The answers for what was committed since the last call."""
+    def _report(self, text: PlainTranscript) -> None:
+        """Report what was committed since the last call: an answer for each pass that committed tokens."""
         while text.unread:
-            yield from self._reported(text.unread.popleft())
-
-    def _reported(self, committed: events.Committed) -> Iterator[Answer]:
-        """An answer for each pass that committed tokens."""
-        session, position = self.session, committed.position
-        for marks in passes(session.details_of(position, position + len(committed.tokens)).sources):
-            end = position + len(marks)
-            ran = last_round(marks)
-            self.position = end
-            yield Answer(
-                position=position,
-                tokens=session.tokens[position:end],
-                details=session.details_of(position, end),
-                accepted=0 if ran is None else ran.accepted,
-                judged=0 if ran is None else ran.judged,
-                total_tokens=end,
-                finish_reason=session.ended_at(end),
-                queue=self._queue,
-                forward=self._forward,
-            )
-            position = end
+            committed = text.unread.popleft()
+            session, position = self.session, committed.position
+            for marks in passes(session.details_of(position, position + len(committed.tokens)).sources):
+                end = position + len(marks)
+                ran = last_round(marks)
+                self.position = end
+                self._tell(
+                    Answer(
+                        position=position,
+                        tokens=session.tokens[position:end],
+                        details=session.details_of(position, end),
+                        accepted=0 if ran is None else ran.accepted,
+                        judged=0 if ran is None else ran.judged,
+                        total_tokens=end,
+                        finish_reason=session.ended_at(end),
+                        queue=self._queue,
+                        forward=self._forward,
+                    )
+                )
+                position = end
 
     @property
     def _ended(self) -> bool:

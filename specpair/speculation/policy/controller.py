@@ -16,7 +16,6 @@ accepted than the draft model's next token, or so little less that its time is w
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from itertools import pairwise
 from math import inf
 
 from specpair.speculation.draft import Draft, DraftSource
@@ -66,7 +65,6 @@ class SpeculationController:
         lookups: Lookups | None = None,
         acceptance: AcceptanceModel | None = None,
         always_send: bool = False,
-        tell_chances: bool = False,
         now: float = 0.0,
     ) -> None:
         """`tokens`: ids of the committed text, prompt included: the caller's list, to which committed tokens are
@@ -84,8 +82,6 @@ class SpeculationController:
         `always_send`: every drawn draft token goes into the next verify request, with the distribution it was drawn
             from. Dropping a drawn token for its value would bias the output.
 
-        `tell_chances`: draft tokens say their chance, unless their number is fixed: the verifier may leave some out.
-
         Raises ValueError for `always_send` outside lockstep.
         """
         if always_send and mechanisms != LOCKSTEP:
@@ -95,7 +91,6 @@ class SpeculationController:
         self.finished = False  # its own, as the server and the simulation have no `TextSession` that knows
         self.mechanisms = mechanisms
         self._always_send = always_send
-        self._tell_chances = tell_chances and length is None and not always_send
         self._limit, self._width = limit, width
         self._length = length if isinstance(length, DraftLength) else DraftLength(length, max_drafts)
         self._latencies, self._balance = latencies, DraftBalance(latencies)
@@ -246,7 +241,7 @@ class SpeculationController:
         if not self.mechanisms.self_continue:
             policy = policy._replace(self_continue=None)
         in_flight_draft = InFlightDraft(
-            self._drafted(path),
+            Draft(len(self.known), draft_of(path, self._always_send)),
             now,
             policy,
             idle=self._timeline.idle(now) if self.mechanisms.self_continue else 0.0,
@@ -257,18 +252,6 @@ class SpeculationController:
         self._timeline.sent(in_flight_draft)
         self._sent_at, self._reported = now, len(self.known)
         return in_flight_draft
-
-    def _drafted(self, nodes: Sequence[TreeNode]) -> Draft:
-        """The draft of these nodes, each behind its parent."""
-        draft = Draft(len(self.known), draft_of(nodes, self._always_send))
-        if not self._tell_chances or not draft.is_chain:
-            return draft
-        chances = self.text.chances(nodes)
-        tokens = (
-            each._replace(chance=both / before if before > 0.0 else 0.0)
-            for each, (before, both) in zip(draft, pairwise(chances), strict=True)
-        )
-        return Draft(draft.position, tuple(tokens))
 
     def next_step(self, now: float) -> DraftStep | None:
         """The draft step to begin now; None: there is none to begin. A returned one counts as under way."""

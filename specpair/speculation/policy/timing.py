@@ -22,7 +22,6 @@ class LatencyModel:
         self._verify, self._reported = Curve(pass_times), Curve(pass_times)
         if pass_times:  # used until a pass was measured
             self._reported.learn(0, pass_times[0])
-        self.trimmed = False  # whether the verifier leaves out of a pass those draft tokens that do not pay in it
         self._measured = False
         self._error = Mean(0.9)
         self._passes: list[float] = []  # cache by number of draft tokens, until the next pass
@@ -109,12 +108,7 @@ class LatencyModel:
     def _shared_cost(self, drafts: int) -> float:
         # From the reported times, because the passes measured here include the other sessions' draft tokens.
         sessions, usual = self._sessions.value, self._judged.value
-        if self.trimmed:
-            # At the width of the pass: a token costs less in a wide one than in a narrow one, as kernels take several
-            # at a time. That is so if all sessions have draft tokens. If few have, the verifier leaves theirs out.
-            more = self._reported_at(sessions * (1.0 + drafts)) - self._reported_at(sessions * (1.0 + usual))
-        else:
-            more = sessions * (self._reported_at(1.0 + drafts) - self._reported_at(1.0 + usual))
+        more = sessions * (self._reported_at(1.0 + drafts) - self._reported_at(1.0 + usual))
         return max(0.1 * self.verify(0), self.verify(round(usual)) + more)
 
     def _reported_at(self, tokens: float) -> float:

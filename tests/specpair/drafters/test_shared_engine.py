@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.draft_model import ModelDrafter, expand_together
 from specpair.drafters.shared_engine import SharedEngine, View
 from specpair.engines.backend import Entry, Logits, Rows, TopLogitsSpec
 from specpair.engines.errors import BackendError, EngineFailure, EngineLost, OutOfRoom
@@ -345,3 +345,59 @@ def test_drafters_in_threads_draft_as_each_would_alone(
     for number, found in enumerate(threads.map(draft, range(3))):
         assert found == plain(ScriptedBackend(SCRIPT), TEXTS[number], 40, Sampling(number, 0.9 * (number > 0)))
     assert [shared.backend.length(slot) for slot in range(3 * slots)] == [0] * 3 * slots
+
+
+def _together(engine: Engine, samplings: Sequence[Sampling]) -> tuple[SharedEngine, list[ModelDrafter]]:
+    """A drafter for each text of `TEXTS`, all of them in one engine."""
+    shared = SharedEngine(engine)
+    return shared, [ModelDrafter(shared.view(), sampling) for sampling in samplings]
+
+
+@pytest.mark.parametrize("top_logits", [False, True])
+def test_a_draft_step_for_several_texts_is_one_pass(top_logits: bool) -> None:
+    samplings = [Sampling(), Sampling(seed=2, temperature=0.8), Sampling(seed=3, temperature=1.1)]
+    engine = Engine(has_top_logits=top_logits)
+    _, drafters = _together(engine, samplings)
+    drafted: list[list[int]] = [[] for _ in TEXTS]
+    for step in range(4):
+        found = expand_together(list(zip(drafters, TEXTS, drafted, strict=True)))
+        for tail, expansion in zip(drafted, found, strict=True):
+            tail.append(expansion.proposals[0].token)
+        assert len(engine.seen) == step + 1
+    assert [len(batch) for batch in engine.seen] == [3] * 4
+    assert drafted == [
+        plain(ScriptedBackend(SCRIPT), text, 4, sampling) for text, sampling in zip(TEXTS, samplings, strict=True)
+    ]
+
+
+def test_a_draft_step_for_several_texts_takes_as_many_passes_as_it_must() -> None:
+    engine = Engine(max_batch_tokens=16)
+    _, drafters = _together(engine, [Sampling()] * 3)
+    found = expand_together([(each, text, []) for each, text in zip(drafters, TEXTS, strict=True)])
+    assert [each.proposals[0].token for each in found] == [
+        plain(ScriptedBackend(SCRIPT), text, 1, Sampling())[0] for text in TEXTS
+    ]
+    assert all(sum(len(entry.tokens) for entry in batch) <= 16 for batch in engine.seen)
+
+
+def test_an_error_of_a_shared_draft_step_is_raised_and_the_next_step_works() -> None:
+    engine = Engine()
+    engine.faults = {0: EngineFailure("out of memory")}
+    _, drafters = _together(engine, [Sampling()] * 3)
+    asked: list[tuple[ModelDrafter, Sequence[int], Sequence[int]]] = [
+        (each, text, []) for each, text in zip(drafters, TEXTS, strict=True)
+    ]
+    with pytest.raises(EngineFailure, match="out of memory"):
+        expand_together(asked)
+    found = expand_together(asked)
+    assert [each.proposals[0].token for each in found] == [
+        plain(ScriptedBackend(SCRIPT), text, 1, Sampling())[0] for text in TEXTS
+    ]
+
+
+def test_a_shared_draft_step_that_finds_no_room_is_run_again() -> None:
+    engine = Engine()
+    engine.faults = {0: OutOfRoom("the cache is full")}
+    _, drafters = _together(engine, [Sampling()] * 3)
+    found = expand_together([(each, text, []) for each, text in zip(drafters, TEXTS, strict=True)])
+    assert len(found) == 3 and len(engine.seen) == 2

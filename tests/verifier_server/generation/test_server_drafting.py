@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.drafters.run.executors import ThreadedExecutor
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import BackendError, EngineFailure, EngineLost
 from specpair.protocol import messages
@@ -38,6 +37,7 @@ from verifier_server.generation.drafting import DraftCounts
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.sessions import Session
 
+BY = pytest.mark.parametrize("draft_n", [3, None], ids=["alone", "in rounds"])
 SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
 
 
@@ -61,20 +61,6 @@ def test_the_text_is_the_target_s(fused: LiveServer, sampling: Sampling, draft_n
     same = ("text", "token_ids", "prompt_tokens", "generated_tokens", "finish_reason", "model", "sampling")
     assert [reply[key] for key in same] == [target[key] for key in same]
     assert reply.keys() - target.keys() == {"draft_model", "speculation"}
-
-
-def test_a_text_that_ends_before_the_first_turn_is_whole(fused: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = ThreadedExecutor.open
-
-    def opens(self: ThreadedExecutor, *given: Any) -> None:
-        opened(self, *given)
-        for thread in threading.enumerate():
-            if thread.name == "stream":
-                thread.join(20)
-
-    monkeypatch.setattr(ThreadedExecutor, "open", opens)
-    reply = fused.post("/generate", body_of(WARM, max_tokens=20))
-    assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, 20, WARM)
 
 
 @pytest.mark.parametrize("draft_n", [1, 5, 16])
@@ -298,9 +284,10 @@ def endless(serve: Serve, draft: Backend | None = None, **given: Any) -> tuple[L
     return live, backend
 
 
-def test_disconnecting_from_a_stream_stops_it_and_starts_the_next_text(serve: Serve) -> None:
+@BY
+def test_disconnecting_from_a_stream_stops_it_and_starts_the_next_text(serve: Serve, draft_n: int | None) -> None:
     live, backend = endless(serve)
-    body = body_of(WARM, draft_n=3)
+    body = body_of(WARM, draft_n=draft_n)
     with ThreadPoolExecutor(1) as thread, live.client() as client:
         forever = {**body, "max_tokens": None, "stream": True}
         with client.stream("POST", "/generate", json=forever) as response:
@@ -318,19 +305,20 @@ def test_disconnecting_from_a_stream_stops_it_and_starts_the_next_text(serve: Se
     assert backend.passes == passes + 1, "no other text is running"
 
 
-def test_disconnecting_from_a_plain_reply_stops_it_too(serve: Serve) -> None:
-    draft = half_right(slots=1)
-    live, backend = endless(serve, draft)
-    body = {**body_of(WARM, draft_n=3), "max_tokens": None}
-    leave_behind(live, "/generate", body, lambda: draft.length(0) > 40)
+@BY
+def test_disconnecting_from_a_plain_reply_stops_it_too(serve: Serve, draft_n: int | None) -> None:
+    live, backend = endless(serve)
+    body = {**body_of(WARM, draft_n=draft_n), "max_tokens": None}
+    leave_behind(live, "/generate", body, lambda: max(backend.length(slot) for slot in range(2)) > 40)
     assert backend.released.wait(20), "the slot was never released"
     until(lambda: slots_free(live) and live.service.texts.under_way == 0)
     assert live.post("/generate", body_of(WARM))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
 
 
-def test_a_text_whose_client_disconnects_while_it_waits_is_never_started(serve: Serve) -> None:
+@BY
+def test_a_text_whose_client_disconnects_while_it_waits_is_never_started(serve: Serve, draft_n: int | None) -> None:
     live, backend = endless(serve)
-    forever = {**body_of(WARM, draft_n=3), "max_tokens": None, "stream": True}
+    forever = {**body_of(WARM, draft_n=draft_n), "max_tokens": None, "stream": True}
     with live.client() as client, client.stream("POST", "/generate", json=forever) as response:
         lines = response.iter_lines()
         next(lines)
@@ -448,7 +436,8 @@ def test_after_an_error_of_any_type_plain_decoding_finishes_the_text(
     assert "draft_model_failure" not in live.http.get("/health").json(), "drafting works again"
 
 
-def test_a_failure_of_the_target_fails_the_text(serve: Serve) -> None:
+@BY
+def test_a_failure_of_the_target_fails_the_text(serve: Serve, draft_n: int | None) -> None:
     class Broken(ScriptedBackend):
         last_pass = -1
 
@@ -460,7 +449,7 @@ def test_a_failure_of_the_target_fails_the_text(serve: Serve) -> None:
     backend = Broken(SCRIPT)
     live = serve(backend, draft=half_right())
     backend.last_pass = backend.passes + 3
-    *parts, (name, body) = events(live, body_of(WARM, draft_n=2))
+    *parts, (name, body) = events(live, body_of(WARM, draft_n=draft_n))
     assert len(parts) == 3
     assert (name, body["error"]["code"]) == ("error", "engine_error")
     until(lambda: slots_free(live))
@@ -513,18 +502,18 @@ def test_a_client_with_many_texts_does_not_block_another_client() -> None:
     assert order.index(("one", "length")) <= 2, "after the running text and at most one more"
 
 
-@pytest.mark.parametrize("token", [0.0, 0.5, 2.0])
-def test_texts_that_share_passes_are_the_target_s_whatever_a_draft_token_costs(token: float) -> None:
-    """`token`: what a token adds to a pass, in passes. Where it costs much, shared passes leave draft tokens out."""
-    pass_times = [0.001 * (1.0 + token * more) for more in range(17)]
+def written_together(draft: Backend, counts: Sequence[DraftCounts], pass_times: Sequence[float]) -> None:
+    """Write texts to their ends in rounds, one for each of `counts`. They are the target's."""
     engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16, pass_times=pass_times))
-    draft = half_right(slots=4)
-    model = DraftModel(draft, 4, draft.vocabulary.size, time.perf_counter)
+    model = DraftModel(draft, draft.slots, draft.vocabulary.size, time.perf_counter)
+    if isinstance(draft, Failing):
+        draft.numbers = count()
     fusion = ServerDrafting(model, pass_times, time.perf_counter, lambda: None)
     ended: SimpleQueue[Answer | SpecPairError] = SimpleQueue()
-    sessions = [Session(str(number), [256, number], 2, TextSpec.of(WARM), 2 + LENGTH, ()) for number in range(4)]
-    for session in sessions:
-        fusion.start(engine, session, None, DraftCounts(), 2, ended.put)
+    texts = range(len(counts))
+    sessions = [Session(str(number), [256, number], 2, TextSpec.of(WARM), 2 + LENGTH, ()) for number in texts]
+    for session, counted in zip(sessions, counts, strict=True):
+        fusion.start(engine, session, None, counted, 2, ended.put)
     engine.start()
     left = len(sessions)
     while left:
@@ -533,10 +522,26 @@ def test_texts_that_share_passes_are_the_target_s_whatever_a_draft_token_costs(t
         left -= answer.finish_reason is not None
     engine.stop()
     fusion.stop()
-    assert [each.tokens[2:] for each in sessions] == [plain(SCRIPT, [256, n], LENGTH, WARM) for n in range(4)]
+    assert [each.tokens[2:] for each in sessions] == [plain(SCRIPT, [256, n], LENGTH, WARM) for n in texts]
+    assert all(1 + each.rounds + each.accepted == LENGTH for each in counts)
 
 
-def test_stopping_ends_running_and_waiting_texts() -> None:
+@pytest.mark.parametrize("token", [0.0, 0.5, 2.0])
+def test_texts_that_share_passes_are_the_target_s_whatever_a_draft_token_costs(token: float) -> None:
+    """`token`: what a token adds to a pass, in passes. Where it costs much, shared passes leave draft tokens out."""
+    counts = [DraftCounts() for _ in range(4)]
+    written_together(half_right(slots=4), counts, [0.001 * (1.0 + token * more) for more in range(17)])
+
+
+@pytest.mark.parametrize("error", [EngineFailure("out of memory"), RuntimeError("out of memory")])
+def test_texts_written_together_go_on_without_drafts_if_drafting_fails(error: Exception) -> None:
+    counts = [DraftCounts() for _ in range(2)]
+    written_together(Failing(error, 1_000_000), counts, [1.0] * 17)
+    assert [each.failure for each in counts] == ["out of memory"] * 2
+
+
+@BY
+def test_stopping_ends_running_and_waiting_texts(draft_n: int | None) -> None:
     engine = Engine(Scheduler(Endless(), max_drafts=16))
     engine.start()
     draft = half_right(slots=1)
@@ -552,7 +557,7 @@ def test_stopping_ends_running_and_waiting_texts() -> None:
 
     for number in range(2):
         session = Session(str(number), [256, 1], 2, TextSpec.of(WARM), 1_000_000, ())
-        fusion.start(engine, session, 2, DraftCounts(), 2, lambda result, number=number: report(number, result))  # type: ignore[misc]
+        fusion.start(engine, session, draft_n, DraftCounts(), 2, lambda result, number=number: report(number, result))  # type: ignore[misc]
     assert started.wait(20)
     engine.stop()
     fusion.stop()

@@ -1,7 +1,5 @@
 """Time estimates follow the measurements and resist spikes. Where nothing depends on the unit, times are in any."""
 
-from math import ceil
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,17 +144,6 @@ def test_draft_token_costs_its_delay_of_all_sessions_in_the_pass(sessions: int) 
     assert times.cost(3) == pytest.approx(took, rel=0.02)
     assert times.cost(8) - times.cost(3) == pytest.approx(2.5 * sessions, rel=0.3)
     assert times.cost(0) == pytest.approx(30.0, rel=0.15)
-
-
-def test_a_draft_token_of_each_session_costs_what_their_tokens_together_cost() -> None:
-    """A kernel takes four tokens at a time: four sessions fill one, and with a draft token each another one."""
-    times = LatencyModel([10.0 * ceil(tokens / 4) for tokens in range(1, 18)])
-    times.trimmed = True
-    for _ in range(60):
-        times.verified(0, 10.0)
-        times.shared(0, 4)
-    more = [times.cost(drafts + 1) - times.cost(drafts) for drafts in range(3)]
-    assert more == pytest.approx([10.0] * 3, rel=0.1)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 8), st.floats(0.01, 1.0), st.integers(1, 9)), max_size=12))

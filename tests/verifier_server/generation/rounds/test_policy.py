@@ -1,0 +1,75 @@
+"""Which draft passes pay, for all texts of a round together."""
+
+import pytest
+
+from specpair.speculation.drafts.committed_text import CommittedText
+from specpair.speculation.drafts.tree import Proposal
+from verifier_server.generation.rounds.costs import PassCosts
+from verifier_server.generation.rounds.policy import RoundPolicy
+from verifier_server.generation.rounds.text import RoundText
+
+STEP = 0.1  # seconds of a pass of the target; a further token takes a hundredth of it
+TIMES = [STEP * (1.0 + 0.01 * more) for more in range(17)]
+
+
+def texts(*shares: float) -> list[RoundText]:
+    """A text for each of `shares`: how many of its draft tokens have been accepted, of one."""
+    found = []
+    for share in shares:
+        committed = CommittedText([1, 2], {0})
+        for number in range(100):
+            committed.grow(committed.tree.root, Proposal(5, 0.5))
+            committed.commit([5 if number % 10 < 10 * share else 6])
+        committed.learn()
+        found.append(RoundText(committed, 1000, 16))
+        found[-1].look(0.0)
+    return found
+
+
+def policy(step: float, *, overlaps: bool = False) -> RoundPolicy:
+    """`step`: of a draft pass, in passes of the target."""
+    return RoundPolicy(PassCosts(TIMES, step * STEP), overlaps)
+
+
+def test_a_draft_pass_is_for_the_texts_whose_draft_tokens_are_accepted() -> None:
+    good, bad, other = given = texts(0.9, 0.1, 0.8)
+    assert set(policy(0.1).before(given, [0, 0, 0])) == {good, other}
+    assert bad.drafts is False and good.drafts is True
+
+
+def test_a_draft_pass_for_one_of_many_texts_keeps_all_of_them_waiting() -> None:
+    one_of_many, all_of_many = texts(0.9, *[0.1] * 7), texts(*[0.9] * 8)
+    assert policy(0.2).before(texts(0.9), [0]) != []
+    assert policy(0.2).before(one_of_many, [0] * 8) == []
+    assert policy(0.1).before(all_of_many, [0] * 8) == all_of_many
+
+
+def test_a_draft_pass_that_takes_as_long_as_one_of_the_target_does_not_pay() -> None:
+    assert policy(1.0).before(texts(0.9, 0.9), [0, 0]) == []
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_beside_a_pass_of_the_target_is_drafted_if_that_slows_nothing(overlaps: bool) -> None:
+    given = texts(0.9, 0.8)
+    assert policy(0.2, overlaps=overlaps).beside(given, 2, STEP) == (given if overlaps else [])
+    assert policy(0.2, overlaps=overlaps).beside(given, 2, 0.05 * STEP) == [], "it would be over too late"
+
+
+def test_after_rounds_that_lost_nothing_is_drafted_for_longer_and_longer() -> None:
+    lasting, given = policy(0.1), texts(0.9)
+
+    def rests() -> int:
+        """Loses until nothing is drafted; returns for how many rounds."""
+        while lasting.before(given, [0]):
+            lasting.over(1, 1, 2.0 * STEP, drafted=True)
+        rounds = 0
+        while not lasting.before(given, [0]):
+            lasting.over(1, 1, STEP, drafted=False)
+            rounds += 1
+        return rounds
+
+    first, second = rests(), rests()
+    assert (first, second) == (32, 64)
+    for _ in range(20):
+        lasting.over(1, 3, 2.0 * STEP, drafted=True)
+    assert rests() == 32, "what was gained counts"

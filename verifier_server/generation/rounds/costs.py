@@ -1,0 +1,46 @@
+"""How long the passes of both models take, by their width: as timed at load, then as learnt from those that ran."""
+
+from collections.abc import Sequence
+
+from specpair.speculation.policy.estimates import Curve
+
+_LISTED = 33  # widths of the target's passes whose times are listed; wider ones cost more in proportion
+
+
+class PassCosts:
+    """Seconds of passes. Widths are in tokens, all texts together."""
+
+    def __init__(self, pass_times: Sequence[float], step_time: float) -> None:
+        """`pass_times`: of the target's passes over 1, 2, … tokens, as timed at load; empty if unknown.
+        `step_time`: of a pass of the draft model over one token.
+        """
+        self._target, self._draft = Curve(pass_times), Curve()
+        if pass_times:
+            self._target.learn(0, pass_times[0])
+        if step_time > 0.0:
+            self._draft.learn(0, step_time)
+        self._times: list[float] | None = None
+
+    @property
+    def target_times(self) -> list[float]:
+        """Of the target's passes over 1, 2, … tokens."""
+        if self._times is None:
+            self._times = [self._target.at(width) for width in range(_LISTED)]
+        return self._times
+
+    def target(self, tokens: int) -> float:
+        """Of a pass of the target."""
+        return self.target_times[tokens - 1] if tokens <= _LISTED else self._target.at(tokens - 1)
+
+    def draft(self, tokens: int) -> float:
+        """Of a pass of the draft model."""
+        return self._draft.at(tokens - 1)
+
+    def target_ran(self, tokens: int, seconds: float) -> None:
+        """Learn from a pass of the target."""
+        self._target.learn(tokens - 1, seconds)
+        self._times = None
+
+    def draft_ran(self, tokens: int, seconds: float) -> None:
+        """Learn from a pass of the draft model."""
+        self._draft.learn(tokens - 1, seconds)

@@ -1,0 +1,156 @@
+"""What a round of several texts does: for which of them the draft model drafts on, and what of it the target judges.
+
+A round is some draft passes, each for several texts, and a pass of the target for all of them. Draft passes before the
+target's keep all texts waiting, those that gain nothing by them, too. So a draft pass pays where the chances of its
+tokens, added up over the texts, are worth more than the tokens that all texts would get in its time. That is decided
+again before every draft pass, also for two or three more of them, as the target's passes may have steps in their cost.
+Draft passes while the target's pass runs cost nothing, if the models share no device; they guess what that pass brings.
+
+Whether drafts pay is an estimate. So what rounds with drafts have brought is added up, in passes of the target alone:
+in debt, nothing is drafted for some time, and for twice as long each time that this happens again.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from specpair.speculation.policy.draft_length import MAX_AUTO
+from specpair.speculation.policy.estimates import Mean
+from verifier_server.engine.draft_credit import worth_judging
+from verifier_server.generation.rounds.costs import PassCosts
+from verifier_server.generation.rounds.text import AHEAD, RoundText
+
+_LIKELY = 0.1  # least chance of a node behind which is drafted while the target's pass runs
+_BEYOND = 8  # draft tokens behind those that the running pass judges and the one that it adds, at most
+_SHADOW, _SHADOW_SHARE = 8, 0.01  # tokens, and share of the time, for which a text is tried for which no draft pays
+_HORIZON = 32  # rounds that what the draft model has to read before it drafts again is good for
+_GAIN = 0.02  # tokens that a draft pass must bring beyond its cost, a text
+# In passes: the debt of one text after which nothing is drafted (that of several evens out in part), the most that is
+# saved up, and how long nothing is drafted, first and at most.
+_DEBT, _SAVED, _REST, _LONGEST_REST = 2.0, 4.0, 32, 512
+
+
+class RoundPolicy:
+    """Decides for all texts of one target and one draft model. Times in seconds."""
+
+    def __init__(self, costs: PassCosts, overlaps: bool) -> None:
+        """`overlaps`: whether a draft pass and one of the target can run at once without slowing each other."""
+        self.costs, self.overlaps = costs, overlaps
+        self._gain, self._balance = Mean(0.95), 0.0  # passes of the target alone that a round with drafts is worth
+        self._rest, self._resting = _REST, 0  # rounds without drafts: how many next time, and still to come
+        self._tried = 0  # rounds since a draft was made for a trial
+
+    def rate(self, texts: Sequence[RoundText]) -> float:
+        """Tokens per second of these texts in the best rounds of which draft and pass take turns, or in rounds like the
+        last ones if that is more."""
+        costs, count = self.costs, len(texts)
+        plain = costs.target(count)
+        if not plain:
+            return 0.0
+        typical, chance, brought, drafting = sum(each.text.typical for each in texts) / count, 1.0, 1.0, 0.0
+        best = max(1.0, self._gain.value) / plain
+        for depth in range(1, MAX_AUTO + 1):
+            chance *= typical
+            brought += chance
+            drafting += costs.draft(count)
+            best = max(best, brought / (drafting + costs.target(count * (1 + depth))))
+        return count * best
+
+    def judged(self, texts: Sequence[RoundText]) -> list[int]:
+        """How many draft tokens of each text the target should judge."""
+        made = [[after / before for before, after in pairwise(each.chances[: len(each.path) + 1])] for each in texts]
+        if not self.costs.target(1):
+            return [len(each) for each in made]
+        return worth_judging(made, len(texts), len(texts), self.costs.target_times)
+
+    def before(self, texts: Sequence[RoundText], judged: Sequence[int]) -> list[RoundText]:
+        """For which texts a draft pass should run before the pass of the target; empty: that should begin.
+
+        `judged`: as for `judged`.
+        """
+        if self._resting:
+            return []
+        deeper = [each for each, count in zip(texts, judged, strict=True) if count == len(each.path)]
+        chosen = self._worth(deeper, texts, len(texts) + sum(judged), 0.0)
+        for each in texts:
+            each.drafts = each in chosen or len(each.path) > 0
+        return chosen
+
+    def beside(self, texts: Sequence[RoundText], width: int, left: float) -> list[RoundText]:
+        """For which texts a draft pass should run while the target runs one.
+
+        `width`: tokens of that pass.
+        `left`: until that pass should end.
+        """
+        trial = self._trial(texts)
+        if self._resting or not self.overlaps:
+            return trial
+        price = self.rate(texts) * (self.costs.target(width + 1) - self.costs.target(width))
+        likely = [
+            each
+            for each in texts
+            if each.tip is not None
+            and each.chances[len(each.path)] >= _LIKELY
+            and len(each.path) <= len(each.sent) + _BEYOND
+            and (each.text.typical > price or each in trial)
+        ]
+        if self.costs.draft(max(1, sum(each.unread for each in likely))) <= left:
+            return likely
+        return self._worth([each for each in likely if len(each.path) > len(each.sent)], texts, width, left)
+
+    def _trial(self, texts: Sequence[RoundText]) -> list[RoundText]:
+        """The texts for which one token is drafted although no draft pays, to see whether it would be accepted."""
+        untested = [each for each in texts if not each.path and each.tip and each.text.untested >= _SHADOW]
+        if untested and not self.overlaps:  # it keeps the texts waiting, with all that the draft model has to read
+            seconds = self.costs.draft(sum(each.unread for each in untested))
+            if seconds > _SHADOW_SHARE * self._tried * self.costs.target(len(texts)):
+                return []
+        if untested:
+            self._tried = 0
+        return untested
+
+    def _worth(
+        self, deeper: Iterable[RoundText], texts: Sequence[RoundText], width: int, left: float
+    ) -> list[RoundText]:
+        """Those of `deeper` for which a draft pass is worth the tokens of all texts that it delays.
+
+        `texts`: all of them.
+        `width`: tokens of the target's pass without it.
+        `left`: seconds of it that delay nothing.
+        """
+        costs, rate = self.costs, self.rate(texts)
+        ranked = sorted((each for each in deeper if each.tip is not None), key=_next, reverse=True)
+        best, chosen = _GAIN * len(texts), 0
+        gains, unread = [0.0] * (AHEAD + 1), 0
+        for count, each in enumerate(ranked, 1):
+            made, unread = len(each.path), unread + each.unread
+            entry = (costs.draft(unread) - costs.draft(count)) / _HORIZON
+            for more in range(1, AHEAD + 1):
+                gains[more] += sum(each.chances[made + 1 : made + 1 + more])
+                seconds = max(0.0, more * costs.draft(count) - left) + entry
+                seconds += costs.target(width + more * count) - costs.target(width)
+                if gains[more] - rate * seconds > best:
+                    best, chosen = gains[more] - rate * seconds, count
+        return ranked[:chosen]
+
+    def over(self, texts: int, tokens: int, seconds: float, drafted: bool) -> None:
+        """Take in a round of `texts` texts that brought `tokens` tokens, from the end of the one before to its own."""
+        self._tried += 1
+        plain = self.costs.target(texts)
+        if self._resting or not plain or seconds <= 0.0:
+            self._resting = max(0, self._resting - 1)
+            return
+        alone = tokens / texts
+        self._gain.learn(alone * plain / seconds)
+        if not drafted:
+            return
+        self._balance = min(self._balance + alone - seconds / plain, _SAVED)
+        if self._balance >= _SAVED:
+            self._rest = _REST
+        elif self._balance < -_DEBT / texts**0.5:
+            self._balance, self._resting = 0.0, self._rest
+            self._rest = min(2 * self._rest, _LONGEST_REST)
+
+
+def _next(text: RoundText) -> float:
+    """The chance of the token that would be drafted next for a text, and of all before it."""
+    return text.chances[len(text.path) + 1]

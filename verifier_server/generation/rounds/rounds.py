@@ -1,0 +1,166 @@
+"""The rounds of the texts that a server drafts for: which draft pass or target's pass is due, after each event.
+
+It has no engine, no thread and no clock: who runs the passes asks for the next one after every event. Seconds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specpair.speculation.draft import Draft
+from specpair.speculation.drafts.tree import Proposal, TreeNode
+from verifier_server.engine.requests import Answer
+from verifier_server.generation.rounds.policy import RoundPolicy
+from verifier_server.generation.rounds.text import RoundText
+
+_LATE = 0.5  # passes of the target after the first answers of a round, after which the next one waits for no others
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPass:
+    """A pass of the draft model: a token behind each of `nodes`, of which there is one for each of `texts`."""
+
+    texts: Sequence[RoundText]
+    nodes: Sequence[TreeNode]
+    tails: Sequence[list[int]]  # the tokens from the committed text to each node
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPass:
+    """A pass of the target: `drafts` has one for each of `texts`."""
+
+    texts: Sequence[RoundText]
+    drafts: Sequence[Draft]
+
+    @property
+    def plain(self) -> bool:
+        """Whether it judges no draft tokens. Then the one behind it may begin before anybody asks for it."""
+        return not any(self.drafts)
+
+
+class Rounds:
+    """Rounds of texts that come and go."""
+
+    def __init__(self, policy: RoundPolicy) -> None:
+        self._policy, self._costs = policy, policy.costs
+        self._texts: dict[RoundText, None] = {}
+        self._judging: set[RoundText] = set()  # those with a request that is not answered
+        self._awaited: set[RoundText] = set()  # of these, those for which the next round waits
+        self._unlearnt: dict[RoundText, None] = {}  # those whose last outcomes were not learnt from
+        self._drafting: DraftPass | None = None
+        self._width, self._began, self._drafted = 0, 0.0, False  # of the target's last pass: tokens, time, any drafts
+        self._reading = 0.0  # of this round, in which the texts waited for the draft model to read
+        self._timed = True  # whether no pass of the other model has slowed the passes that run
+        self._brought, self._undisturbed = 0, True  # tokens of this round, and whether only these texts had its pass
+        self._answered_at: float | None = None  # when the first answers of the round came; None: none has
+        self._round_began: float | None = None  # when the last round was over; None: texts have come since
+
+    def join(self, text: RoundText) -> None:
+        """Take in a text, which can be drafted for and judged from now on."""
+        self._texts[text] = None
+        self._round_began = None
+
+    def leave(self, text: RoundText) -> None:
+        """Forget a text."""
+        self._texts.pop(text, None)
+        self._unlearnt.pop(text, None)
+        self._judging.discard(text)
+        self._awaited.discard(text)
+        self._round_began = None
+
+    def drafted(self, proposals: Sequence[Proposal], read: int, began: float, now: float) -> None:
+        """Take in the proposals of the draft pass that ended, one for each node. `read`: tokens that it read."""
+        ran, self._drafting = self._drafting, None
+        assert ran is not None
+        if self._timed:
+            self._costs.draft_ran(read, now - began)
+        if not self._awaited:
+            self._reading += max(0.0, self._costs.draft(read) - self._costs.draft(2 * len(ran.nodes)))
+        for text, node, proposal in zip(ran.texts, ran.nodes, proposals, strict=True):
+            text.text.grow(node, proposal)
+
+    def failed(self) -> None:
+        """The draft pass under way has failed. Its texts are forgotten by whoever runs it."""
+        self._drafting = None
+
+    def answered(self, text: RoundText, answer: Answer, now: float) -> list[int]:
+        """Take in an answer of the target; returns the tokens that are new."""
+        new = text.commit(answer.position, answer.tokens)
+        self._unlearnt[text] = None
+        self._brought += len(new)
+        self._undisturbed = self._undisturbed and answer.sessions <= len(self._texts)
+        self._judging.discard(text)
+        if text in self._awaited:  # else it is late, or of a pass that nobody had to ask for
+            self._awaited.discard(text)
+            if self._answered_at is None and self._undisturbed and self._timed and answer.forward:
+                self._costs.target_ran(self._width, answer.forward)
+            self._answered_at = now
+            if not self._awaited:
+                self._over(now)
+        return new
+
+    def _over(self, now: float) -> None:
+        """The round is over."""
+        if self._round_began is not None and self._undisturbed:
+            seconds = now - self._round_began - self._reading
+            self._policy.over(len(self._texts), self._brought, seconds, self._drafted)
+        self._round_began, self._brought, self._undisturbed, self._reading = now, 0, True, 0.0
+        self._awaited, self._answered_at, self._timed = set(), None, self._drafting is None or self._timed
+
+    @property
+    def wake_at(self) -> float | None:
+        """When to ask again if nothing happens before; None: only then."""
+        if self._answered_at is None or self._drafting is not None:
+            return None
+        return self._answered_at + _LATE * self._costs.target(1)
+
+    def next(self, now: float) -> DraftPass | TargetPass | None:
+        """The pass to begin now, which counts as begun; None: none is due."""
+        wake = self.wake_at
+        if wake is not None and now >= wake:
+            self._over(now)
+        ready = [each for each in self._texts if each not in self._judging]
+        if self._drafting is not None or self._answered_at is not None:
+            return None
+        if self._awaited:
+            return self._beside(now)
+        return self._round(ready, now) if ready else None
+
+    def _beside(self, now: float) -> DraftPass | None:
+        """What is drafted while the target's pass runs. First, what the last one brought is learnt."""
+        for text in self._unlearnt:
+            text.text.learn()
+        self._unlearnt = {}
+        texts = [each for each in self._texts if each in self._awaited]
+        self._look(texts)
+        left = max(0.0, self._began + self._costs.target(self._width) - now)
+        draft = self._begin(self._policy.beside(texts, self._width, left))
+        self._timed = self._timed and (draft is None or self._policy.overlaps)
+        return draft
+
+    def _round(self, texts: Sequence[RoundText], now: float) -> DraftPass | TargetPass:
+        self._look(texts)
+        judged = self._policy.judged(texts)
+        draft = self._begin(self._policy.before(texts, judged))
+        if draft is not None:
+            return draft
+        drafts = [each.draft(count) for each, count in zip(texts, judged, strict=True)]
+        for text, sent in zip(texts, drafts, strict=True):
+            text.sent = sent
+        self._awaited, self._timed = set(texts), True
+        self._judging |= self._awaited
+        self._width, self._began, self._drafted = len(texts) + sum(judged), now, any(judged)
+        return TargetPass(texts, drafts)
+
+    def _look(self, texts: Sequence[RoundText]) -> None:
+        target = self._costs.target(len(texts))
+        worth = self._costs.draft(len(texts)) / target if target else 0.0
+        for each in texts:
+            each.look(worth)
+
+    def _begin(self, texts: Sequence[RoundText]) -> DraftPass | None:
+        nodes = [node for each in texts if (node := each.tip) is not None]
+        if not nodes:
+            return None
+        tails = [each.text.tree.tail(node) or [] for each, node in zip(texts, nodes, strict=True)]
+        self._drafting = DraftPass(texts, nodes, tails)
+        return self._drafting
