@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from specpair.speculation.drafts.logistic_regression import LogisticRegression, chance_of, odds_feature
 from specpair.speculation.drafts.tree import TreeNode
 
-_PRIOR = (0.4, 0.15, 0.07)  # shares of rejections in which the runner-up, and each choice after it, is the target's
+# Shares of rejections in which the runner-up, and each choice after it, is the target's token.
+_PRIOR = (0.4, 0.15, 0.07, 0.05, 0.03)
 _FADING = 0.05  # weight of the latest rejection in the shares
-# Of the regression: bias, gain of the log-odds, and further bias for each choice after the runner-up. A greedy target's
-# choices are about as likely as the drafter says, one that draws under shared noise makes more of unlikely ones.
-_WEIGHTS, _PRECISION = (0.0, 0.7, 0.0, 0.0), (1.0, 3.0, 1.0, 1.0)
+# Of the regression: gain of the log-odds, and a bias for each rank. A greedy target's choices are about as likely as
+# the drafter says, one that draws under shared noise makes more of unlikely ones.
+_GAIN, _GAIN_PRECISION, _BIAS_PRECISION = 0.7, 3.0, 1.0
+_RANKS = [tuple(float(rank == other) for other in range(len(_PRIOR))) for rank in range(len(_PRIOR))]
 
 
 class RunnersUp:
@@ -21,14 +23,17 @@ class RunnersUp:
 
     def __init__(self) -> None:
         self.shares = list(_PRIOR)  # fading, of rejections, by rank
-        self._regression = LogisticRegression(_WEIGHTS, _PRECISION)
+        ranks = len(_PRIOR)
+        self._regression = LogisticRegression((_GAIN, *[0.0] * ranks), (_GAIN_PRECISION, *[_BIAS_PRECISION] * ranks))
 
     def chances(self, children: Sequence[TreeNode]) -> list[float]:
         """For each of the known choices after the first of `children`: its chance, given that the first is wrong."""
         chances, left = [], 1.0
-        for rank, (share, node) in enumerate(zip(self.shares, children[1:], strict=False)):
-            chance = share if node.part is None else chance_of(self._score(rank, node.part))
-            chances.append(min(chance, left))
+        gain, *biases = self._regression.weights
+        for share, bias, node in zip(self.shares, biases, children[1:], strict=False):
+            if node.part is not None:
+                share = chance_of(bias + gain * odds_feature(node.part))
+            chances.append(min(share, left))
             left -= chances[-1]
         return chances
 
@@ -38,17 +43,8 @@ class RunnersUp:
             right = node.token == token
             self.shares[rank] += _FADING * (right - self.shares[rank])
             if node.part is not None:
-                self._regression.learn(*self._features(rank, node.part), outcome=right)
+                self._regression.learn(odds_feature(node.part), *_RANKS[rank], outcome=right)
 
     def fit(self) -> None:
         """Refit to the outcomes taken in so far."""
         self._regression.fit()
-
-    def _score(self, rank: int, part: float) -> float:
-        return sum(
-            weight * feature
-            for weight, feature in zip(self._regression.weights, self._features(rank, part), strict=True)
-        )
-
-    def _features(self, rank: int, part: float) -> tuple[float, ...]:
-        return (1.0, odds_feature(part), *(float(rank == later) for later in range(1, len(_PRIOR))))

@@ -41,7 +41,7 @@ _SHADOW = 8  # committed tokens after which one token is drafted although no dra
 # The same where draft steps and passes take turns on the same cores: the draft model has to read the text first, and a
 # token takes about this share of a draft step. Reading may take this share of the verifier's time.
 _READS, _SHADOW_SHARE = 0.5, 0.02
-_RUNNERS_UP = 3  # choices after the first that a draft step predicts for a tree
+_RUNNERS_UP = 5  # choices after the first that a draft step predicts for a tree
 # Least chance of a node behind which drafting begins with reading for as long as a pass takes; for less, less.
 _READ_CHANCE = 0.5
 
