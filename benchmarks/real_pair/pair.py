@@ -29,7 +29,7 @@ from verifier_server.engine.composer import BatchPlan
 
 _IDS = 8192  # ids of a text and of all that was drafted for it: more than ever came up
 _JUNK = 0  # what the target would write where a draft token was wrong: it is never asked
-_BRANCHES = 6  # continuations that a drafter looks behind at once, as `python -m drafter_client` has it
+_BRANCHES = 6
 GREEDY = Sampling()  # the tokens are known: where they were drawn, the noise was in the choice
 
 

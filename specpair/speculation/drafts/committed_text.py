@@ -38,7 +38,7 @@ class CommittedText:
         self.lookups = Lookups() if lookups is None else lookups
         self.lookups.follow(self.known)
         # A cache of `expandable_nodes` by its arguments, until tree or acceptance model change.
-        self._expandable: dict[tuple[int, int], Sequence[tuple[float, TreeNode]]] = {}
+        self._expandable: dict[tuple[int, int, float], Sequence[tuple[float, TreeNode]]] = {}
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Append committed tokens, and take in which of them had been drafted."""
@@ -107,9 +107,11 @@ class CommittedText:
         """Chance that the draft model's next token is accepted, where its confidence is not known yet."""
         return self._acceptance_model.model.typical
 
-    def expandable_nodes(self, deepest: int, beyond_fork: int) -> Sequence[tuple[float, TreeNode]]:
+    def expandable_nodes(
+        self, deepest: int, beyond_fork: int, floor: float = FLOOR
+    ) -> Sequence[tuple[float, TreeNode]]:
         """Open nodes with their chances, as `node_selection.expandable_nodes` returns them."""
-        limits = deepest, beyond_fork
+        limits = deepest, beyond_fork, floor
         if limits not in self._expandable:
             self._expandable[limits] = expandable_nodes(self.tree, self._acceptance_model, *limits)
         return self._expandable[limits]

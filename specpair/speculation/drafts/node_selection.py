@@ -7,6 +7,8 @@ from specpair.speculation.drafts.acceptance_model import AcceptanceModel, recent
 from specpair.speculation.drafts.tree import DraftTree, TreeNode
 
 FLOOR = 0.02  # chance, that the text passes through a node, below which it is not expanded
+# The same where branches are sent: where one pays, passes and draft steps cost little more for many.
+BRANCH_FLOOR = 0.005
 
 
 @dataclass(slots=True)
@@ -35,7 +37,7 @@ class DraftStep:
 
 
 def expandable_nodes(
-    tree: DraftTree, acceptance_model: AcceptanceModel, deepest: int, beyond_fork: int
+    tree: DraftTree, acceptance_model: AcceptanceModel, deepest: int, beyond_fork: int, floor: float = FLOOR
 ) -> list[tuple[float, TreeNode]]:
     """Open nodes less than `deepest` tokens behind the root, with the chance that the text passes through, best first.
 
@@ -52,13 +54,13 @@ def expandable_nodes(
         if not node.children or depth + 1 >= deepest:
             continue
         accepted = chance * acceptance_model.chance(node.children[0], recent)
-        if accepted >= FLOOR and left > 1:
+        if accepted >= floor and left > 1:
             waiting.append((node.children[0], accepted, recent_after(recent, True), depth + 1, left - 1))
         if not beyond_fork:
             continue
         for share, other in zip(acceptance_model.runners_up.chances(node.children), node.children[1:], strict=False):
             recovered = (chance - accepted) * share
-            if recovered >= FLOOR:
+            if recovered >= floor:
                 waiting.append((other, recovered, recent_after(recent, False), depth + 1, beyond_fork))
     found.sort(key=lambda pair: pair[0], reverse=True)
     return found

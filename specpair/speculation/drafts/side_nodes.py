@@ -11,7 +11,7 @@ from itertools import count
 from typing import NamedTuple
 
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel, recent_after
-from specpair.speculation.drafts.node_selection import FLOOR
+from specpair.speculation.drafts.node_selection import BRANCH_FLOOR
 from specpair.speculation.drafts.tree import TreeNode
 
 
@@ -61,7 +61,7 @@ def side_nodes(
     numbers = count()  # nodes of one chance keep their order
 
     def put(before: _Place, node: TreeNode, chance: float, right: bool) -> None:
-        if chance < FLOOR:
+        if chance < BRANCH_FLOOR:
             return
         unsent = 0 if in_flight(node) else before.unsent + 1
         place = _Place(node, chance, recent_after(before.recent, right), unsent, before.behind, before.given)

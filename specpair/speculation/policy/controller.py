@@ -22,7 +22,7 @@ from specpair.speculation.draft import Draft, DraftSource
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
-from specpair.speculation.drafts.node_selection import FLOOR, DraftStep, select_nodes
+from specpair.speculation.drafts.node_selection import BRANCH_FLOOR, FLOOR, DraftStep, select_nodes
 from specpair.speculation.drafts.tree import Proposal, TreeNode, draft_of
 from specpair.speculation.policy.branches import Branches
 from specpair.speculation.policy.draft_balance import SURE, DraftBalance
@@ -510,7 +510,7 @@ class SpeculationController:
     def _ranked(self, deepest: int) -> Sequence[tuple[float, TreeNode]]:
         """Open nodes less than `deepest` tokens deep, each with the chance that the text passes through it."""
         beyond_fork = self._length.cap if self.mechanisms.after_recovered or self._branches.pay else 0
-        return self.text.expandable_nodes(deepest, beyond_fork)
+        return self.text.expandable_nodes(deepest, beyond_fork, BRANCH_FLOOR if self._branches.pay else FLOOR)
 
 
 def _forced(path: Sequence[TreeNode]) -> list[bool]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.node_selection import FLOOR
+from specpair.speculation.drafts.node_selection import BRANCH_FLOOR
 from specpair.speculation.drafts.side_nodes import SideNode, side_nodes
 from specpair.speculation.drafts.tree import DraftTree, Proposal, TreeNode
 
@@ -40,7 +40,7 @@ def test_each_node_comes_once_behind_its_parent_and_the_likeliest_first(steps: l
     tree = _grown(steps)
     found = _side(tree)
     chances = [each.chance for each in found]
-    assert chances == sorted(chances, reverse=True) and all(each >= FLOOR for each in chances)
+    assert chances == sorted(chances, reverse=True) and all(each >= BRANCH_FLOOR for each in chances)
     seen = {id(node) for node in [tree.root, *tree.main()]}
     for each in found:
         parent = each.node.parent and each.node.parent()
