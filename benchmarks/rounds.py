@@ -122,7 +122,7 @@ class Server:
         def begin() -> None:
             if (text := self._next()) is None:
                 return
-            session, learnt = self._session(text), experience.text(SPEC)
+            session, learnt = self._session(text), experience.text(SPEC, together=True)
             estimates = learnt.__enter__()
 
             def opened(answer: Answer) -> None:
@@ -131,7 +131,7 @@ class Server:
                 ends = self._verifier.backend.vocabulary.ends
                 committed = CommittedText(known, ends, acceptance=estimates.acceptance)
                 draft = Agreeing(Choices(text, constant(agreement)))
-                of_rounds = RoundText(committed, session.limit, MAX_AUTO)
+                of_rounds = RoundText(committed, estimates.acceptance, session.limit, MAX_AUTO)
                 rounds.join(VirtualMember(of_rounds, session, draft, answered, PROMPT))
 
             def answered(answer: Answer, draft: Draft) -> None:

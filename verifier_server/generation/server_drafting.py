@@ -100,7 +100,7 @@ class ServerDrafting:
         )
 
         def generate() -> None:
-            with self._experience.text(session.spec, self._pass_times) as estimates:
+            with self._experience.text(session.spec, self._pass_times, together=in_rounds) as estimates:
                 text.run(estimates)
 
         self._threads.submit(session.client, generate)
@@ -233,7 +233,7 @@ class _FusedRun:
     ) -> None:
         session, info = self.session, self.engine.info
         committed = CommittedText(known, info.vocabulary.ends, lookups, estimates.acceptance)
-        text = RoundText(committed, session.limit, info.max_drafts)
+        text = RoundText(committed, estimates.acceptance, session.limit, info.max_drafts)
         self._member = Member(text, self.engine, session, drafter, self._drafted, self._answered)
         if not self.cancelled:
             rounds.write(self._member)

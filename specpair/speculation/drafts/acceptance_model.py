@@ -137,6 +137,11 @@ class AcceptanceModel:
         """Fading mean outcome of the last draft tokens of all kinds, from -1 (rejected) to 1 (accepted)."""
         return self.model.recent
 
+    @recent.setter
+    def recent(self, value: float) -> None:
+        for each in self._calibrations.values():
+            each.recent = value
+
     def chance(self, node: TreeNode, recent: float) -> float:
         """Chance that the draft token at `node` is accepted if all before it are."""
         if node.source is DraftSource.GRAMMAR:
@@ -167,9 +172,7 @@ class AcceptanceModel:
         if node.source is DraftSource.GRAMMAR:
             return
         self._of(node).learn(node.confidence, accepted, node.second_opinion)
-        recent = self._of(node).recent
-        for each in self._calibrations.values():
-            each.recent = recent
+        self.recent = self._of(node).recent
 
     def fit(self) -> None:
         """Refit all calibrations to the outcomes taken in so far."""

@@ -1,7 +1,8 @@
 """What earlier texts have taught, for the texts that follow: the times of passes, and which draft tokens stand.
 
 A text begins with copies of what the latest texts left, so texts that are written at the same time do not disturb each
-other. A short text needs this most: it would be over before its own draft tokens had shown how far to trust them.
+other. A short text needs this most: it would be over before its own draft tokens had shown how far to trust them. Texts
+that one thread writes together also share what their draft tokens show.
 """
 
 import threading
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
@@ -41,18 +43,24 @@ class Experience:
         self._latencies: LatencyModel | None = None
         # By strategy, threshold and sampling, the latest last: how draft tokens fare differs between these.
         self._acceptance: OrderedDict[tuple[Strategy, float | None, Sampling], AcceptanceModel] = OrderedDict()
+        self._together = WeakValueDictionary[tuple[Strategy, float | None, Sampling], AcceptanceModel]()
 
     @contextmanager
-    def text(self, spec: TextSpec, pass_times: Sequence[float] = ()) -> Iterator[Estimates]:
+    def text(self, spec: TextSpec, pass_times: Sequence[float] = (), *, together: bool = False) -> Iterator[Estimates]:
         """Yield the estimates that a text begins with; keep them for the next one when the block is left.
 
         `pass_times`: as for `LatencyModel`, for the first text.
+        `together`: its acceptance model is that of the other such texts which are being written.
         """
         kind = spec.strategy, spec.threshold, replace(spec.sampling, seed=0)
         with self._lock:
             latencies = LatencyModel(pass_times) if self._latencies is None else self._latencies.for_another_text()
             known = self._acceptance.get(kind)
-            acceptance = AcceptanceModel() if known is None else known.for_another_text()
+            acceptance = self._together.get(kind) if together else None
+            if acceptance is None:
+                acceptance = AcceptanceModel() if known is None else known.for_another_text()
+            if together:
+                self._together[kind] = acceptance
         try:
             yield Estimates(latencies, acceptance)
         finally:

@@ -14,12 +14,17 @@ class PassCosts:
         """`pass_times`: of the target's passes over 1, 2, … tokens, as timed at load; empty if unknown.
         `step_time`: of a pass of the draft model over one token.
         """
-        self._target, self._draft = Curve(pass_times), Curve()
+        self._target, self._step_time = Curve(pass_times), step_time
         if pass_times:
             self._target.learn(0, pass_times[0])
-        if step_time > 0.0:
-            self._draft.learn(0, step_time)
         self._times: list[float] | None = None
+        self.forget_draft()
+
+    def forget_draft(self) -> None:
+        """Forget what draft passes took: one that was disturbed must not keep others from being tried."""
+        self._draft = Curve()
+        if self._step_time > 0.0:
+            self._draft.learn(0, self._step_time)
 
     @property
     def target_times(self) -> list[float]:

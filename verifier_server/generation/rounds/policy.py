@@ -23,6 +23,7 @@ _LIKELY = 0.1  # least chance of a node behind which is drafted while the target
 _BEYOND = 8  # draft tokens behind those that the running pass judges and the one that it adds, at most
 _SHADOW, _SHADOW_SHARE = 8, 0.01  # tokens, and share of the time, for which a text is tried for which no draft pays
 _HORIZON = 32  # rounds that what the draft model has to read before it drafts again is good for
+_UNDRAFTED = 32  # rounds without drafts after which the times of draft passes are forgotten
 _GAIN = 0.02  # tokens that a draft pass must bring beyond its cost, a text
 # In passes: the debt of one text after which nothing is drafted (that of several evens out in part), the most that is
 # saved up, and how long nothing is drafted, first and at most.
@@ -37,6 +38,7 @@ class RoundPolicy:
         self.costs, self.overlaps = costs, overlaps
         self._gain, self._balance = Mean(0.95), 0.0  # passes of the target alone that a round with drafts is worth
         self._rest, self._resting = _REST, 0  # rounds without drafts: how many next time, and still to come
+        self._undrafted = 0  # rounds since the last one with drafts
         self._tried = 0  # rounds since a draft was made for a trial
 
     def rate(self, texts: Sequence[RoundText]) -> float:
@@ -100,9 +102,9 @@ class RoundPolicy:
     def _trial(self, texts: Sequence[RoundText]) -> list[RoundText]:
         """The texts for which one token is drafted although no draft pays, to see whether it would be accepted."""
         untested = [each for each in texts if not each.path and each.tip and each.text.untested >= _SHADOW]
-        if untested and not self.overlaps:  # it keeps the texts waiting, with all that the draft model has to read
-            seconds = self.costs.draft(sum(each.unread for each in untested))
-            if seconds > _SHADOW_SHARE * self._tried * self.costs.target(len(texts)):
+        if untested and not self.overlaps:  # it keeps all texts waiting, with what the draft model has to read for it
+            untested = [min(untested, key=lambda each: each.unread)]
+            if self.costs.draft(untested[0].unread) > _SHADOW_SHARE * self._tried * self.costs.target(len(texts)):
                 return []
         if untested:
             self._tried = 0
@@ -141,6 +143,10 @@ class RoundPolicy:
             return
         alone = tokens / texts
         self._gain.learn(alone * plain / seconds)
+        self._undrafted = 0 if drafted else self._undrafted + 1
+        if self._undrafted == _UNDRAFTED:
+            self.costs.forget_draft()
+            self._undrafted = 0
         if not drafted:
             return
         self._balance = min(self._balance + alone - seconds / plain, _SAVED)

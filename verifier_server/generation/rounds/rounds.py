@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specpair.speculation.draft import Draft
+from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.tree import Proposal, TreeNode
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.rounds.policy import RoundPolicy
@@ -45,7 +46,7 @@ class Rounds:
         self._texts: dict[RoundText, None] = {}
         self._judging: set[RoundText] = set()  # those with a request that is not answered
         self._awaited: set[RoundText] = set()  # of these, those for which the next round waits
-        self._unlearnt: dict[RoundText, None] = {}  # those whose last outcomes were not learnt from
+        self._unlearnt: dict[AcceptanceModel, None] = {}  # which have not learnt from the last outcomes
         self._drafting: DraftPass | None = None
         self._width, self._began, self._drafted = 0, 0.0, False  # of the target's last pass: tokens, time, any drafts
         self._reading = 0.0  # of this round, in which the texts waited for the draft model to read
@@ -62,7 +63,6 @@ class Rounds:
     def leave(self, text: RoundText) -> None:
         """Forget a text."""
         self._texts.pop(text, None)
-        self._unlearnt.pop(text, None)
         self._judging.discard(text)
         self._awaited.discard(text)
         self._round_began = None
@@ -76,7 +76,7 @@ class Rounds:
         if not self._awaited:
             self._reading += max(0.0, self._costs.draft(read) - self._costs.draft(2 * len(ran.nodes)))
         for text, node, proposal in zip(ran.texts, ran.nodes, proposals, strict=True):
-            text.text.grow(node, proposal)
+            text.grow(node, proposal)
 
     def failed(self) -> None:
         """The draft pass under way has failed. Its texts are forgotten by whoever runs it."""
@@ -85,7 +85,7 @@ class Rounds:
     def answered(self, text: RoundText, answer: Answer, now: float) -> list[int]:
         """Take in an answer of the target; returns the tokens that are new."""
         new = text.commit(answer.position, answer.tokens)
-        self._unlearnt[text] = None
+        self._unlearnt[text.acceptance] = None
         self._brought += len(new)
         self._undisturbed = self._undisturbed and answer.sessions <= len(self._texts)
         self._judging.discard(text)
@@ -127,8 +127,8 @@ class Rounds:
 
     def _beside(self, now: float) -> DraftPass | None:
         """What is drafted while the target's pass runs. First, what the last one brought is learnt."""
-        for text in self._unlearnt:
-            text.text.learn()
+        for acceptance in self._unlearnt:
+            acceptance.fit()
         self._unlearnt = {}
         texts = [each for each in self._texts if each in self._awaited]
         self._look(texts)

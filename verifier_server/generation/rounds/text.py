@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from specpair.speculation.draft import Draft
+from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.tree import TreeNode, draft_of
+from specpair.speculation.drafts.tree import Proposal, TreeNode, draft_of
 from specpair.speculation.policy.draft_length import MAX_AUTO
 
 AHEAD = 3  # further draft tokens whose chances are estimated
@@ -17,11 +18,13 @@ class RoundText:
     """A text that is drafted for and judged in rounds."""
 
     text: CommittedText
+    acceptance: AcceptanceModel  # which it may share with other texts
     limit: int  # tokens of the text, prompt included, at most
     max_drafts: int  # that the target judges at once
     path: Sequence[TreeNode] = ()  # the likeliest continuation that is drafted, as of the last `look`
     chances: Sequence[float] = (1.0,)  # [k]: that its first k tokens are accepted; `AHEAD` more than it has
     sent: Draft = field(init=False)  # what the target judges, or has judged last
+    recent: float = 0.0  # of the acceptance model, for this text: how its last draft tokens fared
     drafts: bool = True  # whether drafting for it with the model paid when that was last decided
 
     def __post_init__(self) -> None:
@@ -34,6 +37,7 @@ class RoundText:
 
     def look(self, worth: float) -> None:
         """See what is drafted by now. `worth`: of the time of a draft step, in chance: see `CommittedText.look_up`."""
+        self.acceptance.recent = self.recent
         if self.text.lookups:
             self.text.look_up(self.room, (), always=not self.drafts, worth=worth)
         self.path = self.text.tree.main()[: max(0, self.room)]
@@ -63,5 +67,12 @@ class RoundText:
     def commit(self, position: int, tokens: Sequence[int]) -> list[int]:
         """Take in committed tokens from `position` on; returns those that are new."""
         new = list(tokens[len(self.text.known) - position :])
+        self.acceptance.recent = self.recent
         self.text.commit(new)
+        self.recent = self.acceptance.recent
         return new
+
+    def grow(self, node: TreeNode, proposal: Proposal) -> None:
+        """Take in what the draft model proposes behind `node`."""
+        self.acceptance.recent = self.recent
+        self.text.grow(node, proposal)

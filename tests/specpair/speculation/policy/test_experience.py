@@ -90,6 +90,20 @@ def test_texts_at_the_same_time_have_copies_and_the_one_that_ends_last_counts() 
         assert last.latencies.verify(0) == 0.007
 
 
+def test_texts_that_are_written_together_share_what_draft_tokens_show() -> None:
+    experience = Experience()
+    with experience.text(GREEDY, together=True) as first, experience.text(SAMPLED, together=True) as of_another_kind:
+        with experience.text(TextSpec(seed=2), together=True) as second, experience.text(GREEDY) as alone:
+            _reject(second)
+        assert first.acceptance is second.acceptance
+        assert first.acceptance.model.count == 20 and first.latencies is not second.latencies
+        assert of_another_kind.acceptance.model.count == alone.acceptance.model.count == 0
+    typical = first.acceptance.model.typical
+    del first, second
+    with experience.text(GREEDY, together=True) as later:
+        assert later.acceptance.model.typical > typical, "it is tried again, as in any later text"
+
+
 def test_a_text_that_fails_has_taught_something() -> None:
     experience = Experience()
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.tree import Proposal
 from verifier_server.generation.rounds.costs import PassCosts
@@ -16,12 +17,14 @@ def texts(*shares: float) -> list[RoundText]:
     """A text for each of `shares`: how many of its draft tokens have been accepted, of one."""
     found = []
     for share in shares:
-        committed = CommittedText([1, 2], {0})
+        acceptance = AcceptanceModel()
+        committed = CommittedText([1, 2], {0}, acceptance=acceptance)
         for number in range(100):
             committed.grow(committed.tree.root, Proposal(5, 0.5))
             committed.commit([5 if number % 10 < 10 * share else 6])
         committed.learn()
-        found.append(RoundText(committed, 1000, 16))
+        found.append(RoundText(committed, acceptance, 1000, 16))
+        found[-1].recent = acceptance.recent
         found[-1].look(0.0)
     return found
 
