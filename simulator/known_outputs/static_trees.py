@@ -15,8 +15,8 @@ from math import inf
 
 from simulator.known_outputs.static_policies import MeasuredLatencies, Policy, Trace, policies, replay
 
-SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # tokens of the trees that are tried
-DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # and how deep they may be
+SIZES = (1, 2, 4, 8, 16, 32, 64)  # tokens of the trees that are tried
+DEPTHS = (1, 2, 3, 4, 6, 8, 16)  # and how deep they may be
 MOST_IN_FLIGHT = 2
 
 Tree = tuple[tuple[int, ...], ...]  # of each token the ranks that lead to it, a parent before its children
