@@ -34,6 +34,7 @@ from verifier_server.engine.requests import Answer
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import DraftModel
 from verifier_server.generation.drafting import DraftCounts
+from verifier_server.generation.rounds.rounds import DraftPass, Rounds, TargetPass
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.sessions import Session
 
@@ -538,6 +539,21 @@ def test_texts_written_together_go_on_without_drafts_if_drafting_fails(error: Ex
     counts = [DraftCounts() for _ in range(2)]
     written_together(Failing(error, 1_000_000), counts, [1.0] * 17)
     assert [each.failure for each in counts] == ["out of memory"] * 2
+
+
+def test_texts_written_together_go_on_without_drafts_after_a_fault_of_the_rounds(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    counts, numbers, right = [DraftCounts() for _ in range(2)], count(), Rounds.next
+
+    def fails_once(self: Rounds, now: float) -> DraftPass | TargetPass | None:
+        if next(numbers) == 9:
+            raise RuntimeError("a fault")
+        return right(self, now)
+
+    monkeypatch.setattr(Rounds, "next", fails_once)
+    written_together(half_right(slots=2), counts, [1.0] * 17)
+    assert "a fault" in {each.failure for each in counts} and "a round failed" in caplog.text
 
 
 @BY

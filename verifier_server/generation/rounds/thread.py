@@ -4,9 +4,9 @@ One thread does what no two texts can do at once anyway. Texts with a thread eac
 and threads that wait for each other take longer than a draft pass of a small model.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -20,6 +20,12 @@ from verifier_server.generation.engine_client import disconnected
 from verifier_server.generation.rounds.rounds import DraftPass, Rounds, TargetPass
 from verifier_server.generation.rounds.text import RoundText
 from verifier_server.sessions import Session
+
+_log = logging.getLogger("specpair.verifier")
+
+
+class _Stopped(Exception):
+    """The thread should end."""
 
 
 @dataclass(eq=False, slots=True)
@@ -46,7 +52,7 @@ class RoundThread:
         `deliver`: called after answers were reported, once for each pass.
         """
         self._rounds, self._clock, self._deliver = rounds, clock, deliver
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None: end the thread
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._members: dict[RoundText, Member] = {}
         self._opening: list[tuple[TokenEngine, Request]] = []  # prefills for the next pass
         self._untold: list[tuple[Member, Answer, Draft]] = []
@@ -70,32 +76,52 @@ class RoundThread:
 
     def stop(self) -> None:
         """End the thread. No text must be written any more."""
-        self._calls.put(None)
+
+        def end() -> None:
+            raise _Stopped
+
+        self._calls.put(end)
         self._thread.join()
 
     def _run(self) -> None:
         waits: float | None = 0.0  # how long to wait for a call; None: until there is one
         while True:
-            with suppress(Empty):
-                while True:
-                    call = self._calls.get(timeout=waits) if waits != 0.0 else self._calls.get_nowait()
-                    if call is None:
-                        return
-                    call()
+            try:
+                while (call := self._next_call(waits)) is not None:
                     waits = 0.0
-            due = self._rounds.next(self._clock())
-            waits = 0.0
-            if isinstance(due, DraftPass):
-                self._draft(due)
-            elif isinstance(due, TargetPass):
-                self._judge(due)
-                self._tell()
-            else:
-                self._tell()
-                if not self._members:
-                    self._submit()
-                wake = self._rounds.wake_at
-                waits = None if wake is None else max(0.0, wake - self._clock())
+                    call()
+                waits = self._act()
+            except _Stopped:
+                return
+            except Exception as error:  # a bug of ours: the texts go on without drafts, the next ones are tried again
+                _log.exception("a round failed")
+                self._rounds.failed()
+                for member in list(self._members.values()):
+                    self._end(member, error)
+                waits = 0.0
+
+    def _next_call(self, waits: float | None) -> Callable[[], None] | None:
+        """The next call to make; None: there is none, or none within `waits` seconds."""
+        try:
+            return self._calls.get_nowait() if waits == 0.0 else self._calls.get(timeout=waits)
+        except Empty:
+            return None
+
+    def _act(self) -> float | None:
+        """Begin the pass that is due. Returns how long to wait for a call; None: until there is one."""
+        due = self._rounds.next(self._clock())
+        if isinstance(due, DraftPass):
+            self._draft(due)
+            return 0.0
+        if isinstance(due, TargetPass):
+            self._judge(due)
+            self._tell()
+            return 0.0
+        self._tell()
+        if not self._members:
+            self._submit()
+        wake = self._rounds.wake_at
+        return None if wake is None else max(0.0, wake - self._clock())
 
     def _join(self, member: Member) -> None:
         if member.over.is_set():  # cancelled
