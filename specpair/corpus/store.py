@@ -28,6 +28,7 @@ from specpair.shared_files import lock, replacing
 
 _FORMAT = f"1 {sys.byteorder}"
 _INDEX = "index.json"
+_BLOCK = 1 << 20  # bytes that are read at once
 _WRONG = (OSError, ValueError, KeyError, TypeError)  # what a file of another format, or a broken one, raises
 
 
@@ -97,10 +98,12 @@ class Store:
         backwards = joined(texts)
         places = sorted_places(backwards)
         segment = Segment(secrets.token_hex(8), files, [len(text) for text in texts])
-        data = np.array([len(backwards)], np.uint64).tobytes() + as_bytes(backwards) + places.tobytes()
+        crc = 0
         with replacing(self.folder / f"{segment.name}.segment") as file:
-            file.write(data)
-        told = {"crc": zlib.crc32(data), "files": list(zip(files, segment.tokens, strict=True))}
+            for data in (np.array([len(backwards)], np.uint64).tobytes(), as_bytes(backwards), places.data):
+                file.write(data)
+                crc = zlib.crc32(data, crc)
+        told = {"crc": crc, "files": list(zip(files, segment.tokens, strict=True))}
         with replacing(self.folder / f"{segment.name}.json") as file:
             file.write(json.dumps(told).encode())
         return segment
@@ -110,7 +113,11 @@ class Store:
         try:
             told: dict[str, Any] = json.loads((self.folder / f"{name}.json").read_bytes())
             files = [FoundFile(*each) for each, _ in told["files"]]
-            if zlib.crc32((self.folder / f"{name}.segment").read_bytes()) != told["crc"]:
+            crc = 0
+            with open(self.folder / f"{name}.segment", "rb") as file:
+                while data := file.read(_BLOCK):
+                    crc = zlib.crc32(data, crc)
+            if crc != told["crc"]:
                 return None
             return Segment(name, files, [int(count) for _, count in told["files"]])
         except _WRONG:
