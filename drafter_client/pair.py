@@ -35,6 +35,7 @@ from drafter_client.places import Places
 from drafter_client.text_run import TextRun
 from drafter_client.token_ids import foreign_id, with_prediction_ids
 from specpair.corpus.draft_corpus import BadCorpus, DraftCorpora
+from specpair.corpus.earlier_texts import EarlierTexts
 from specpair.corpus.state import CorpusState
 from specpair.engines.vocabulary import Vocabulary
 from specpair.openai_api.chat.template import Renderer
@@ -138,6 +139,7 @@ class Pair:
         self._renderer = Renderer()  # of chat templates
         self._outages = Outages(patience, on_outage, start_patience=start_patience)
         try:
+            self._earlier = EarlierTexts()
             self._corpora = DraftCorpora([Path(each) for each in corpus], corpus_folder())
         except BadCorpus as error:
             raise BadOption(f"corpus: {error}") from None
@@ -401,6 +403,7 @@ class Pair:
                 to_all(*listeners),
                 self._clock,
                 self._corpora,
+                self._earlier,
             ).tokens()
 
     def _paired(self) -> Paired:

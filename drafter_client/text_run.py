@@ -1,7 +1,7 @@
 """The run of one text of a pair: in its mode, resumed after outages, and told to those who listen."""
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,10 +29,13 @@ from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired, Pairing
 from specpair.corpus.draft_corpus import DraftCorpora
+from specpair.corpus.earlier_texts import EarlierTexts
 from specpair.drafters.base import Drafter
 from specpair.drafters.fallback import FallbackDrafter
 from specpair.protocol.errors import FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts
 from specpair.protocol.identity import continues
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
+from specpair.speculation.drafts.lookups import Lookup
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
 
 _MOST_CHANGES = 3  # of the verifier's identity without a token between them
@@ -56,10 +59,12 @@ class TextRun:
     tell: Listener
     clock: Callable[[], float]  # returns seconds
     corpora: DraftCorpora  # the user's files
+    earlier: EarlierTexts  # to which this one is added
 
     def tokens(self) -> Run:
         """Yield the tokens of the text, and release its session. Raises what the verifier or the drafter raises."""
-        with released(self.client, self.text):
+        with released(self.client, self.text), ExitStack() as stack:
+            stack.callback(lambda: self.earlier.add(self._scope, self.text.known))
             self.tell(VocabularyTaken(self.paired.drafting.vocabulary), self.clock())
             self._tell_verifier()
             if self.options.mode is Mode.AUTO:
@@ -68,6 +73,11 @@ class TextRun:
                 yield from self._begin(self.client, self.options)
             if (failure := self._draft_failure) is not None:
                 self.tell(DraftingFailed(failure), self.clock())
+
+    @property
+    def _scope(self) -> tuple[str, str]:
+        """What earlier texts are looked up within: a text that is measured has a salt of its own."""
+        return self.paired.info.vocabulary.ordinary, self.options.cache_salt
 
     @property
     def _draft_failure(self) -> str | None:
@@ -226,7 +236,13 @@ class TextRun:
                 estimates=estimates,
                 vocabulary=drafting.vocabulary,
                 corpus=None if corpus is None else corpus.lookup,
+                earlier=self._earlier if options.lookup else lambda: None,
             )
+
+    def _earlier(self) -> Lookup | None:
+        if self.options.strategy not in DRAFTER_INVARIANT:  # the text would depend on them
+            return None
+        return self.earlier.lookup(self._scope, self.paired.info.vocabulary.size)
 
     def _mechanisms(self, options: Options) -> Mechanisms:
         if options.lockstep_only:

@@ -53,6 +53,7 @@ def speculate(
     estimates: Estimates | None = None,
     vocabulary: Vocabulary | None = None,
     corpus: Callable[[], Lookup] | None = None,
+    earlier: Callable[[], Lookup | None] = lambda: None,
 ) -> Generator[Committed, None, None]:
     """Generate what follows the tokens in `text`, within its session. The caller releases the session.
 
@@ -69,6 +70,7 @@ def speculate(
     `estimates`: what earlier texts have taught, to which this text adds; None: nothing.
     `vocabulary`: of the target, so that draft tokens keep to what limits the text; None: they may not.
     `corpus`: makes the lookup in the user's files; None: there are none.
+    `earlier`: makes the lookup in earlier texts, if there are any.
 
     For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
     (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1. Raises
@@ -90,7 +92,7 @@ def speculate(
         return executor_of(lane, drafter, mechanisms)
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
-    preparation = Preparation(executor, known, text, options, vocabulary, corpus)
+    preparation = Preparation(executor, known, text, options, vocabulary, corpus, earlier)
     times, acceptance = estimates or Estimates.untaught(info.pass_times)
     limit = min(info.context_length, len(text.prompt_ids) + options.max_tokens)
     bounds = ResponseBounds(client.url, info.vocabulary.size, limit, identity=info.identity, spec=options)
@@ -166,10 +168,11 @@ class Preparation:
         options: Options,
         vocabulary: Vocabulary | None = None,
         corpus: Callable[[], Lookup] | None = None,
+        earlier: Callable[[], Lookup | None] = lambda: None,
     ) -> None:
         """`known`: the text so far. The others as for `speculate`."""
         self._executor, self._known, self._text, self._options = executor, known, text, options
-        self._vocabulary, self._corpus = vocabulary, corpus
+        self._vocabulary, self._corpus, self._earlier = vocabulary, corpus, earlier
         self._prepared: Future[_Prepared] = Future()  # cancelled: nothing is made any more
         self._thread: threading.Thread | None = None  # None: it has not begun
 
@@ -214,6 +217,7 @@ class Preparation:
                     in_text=options.lookup,
                     prediction=options.prediction_ids,
                     corpus=None if self._corpus is None else self._corpus(),
+                    earlier=self._earlier(),
                     limits=limits,
                 )
                 lookups.follow(self._known)

@@ -15,7 +15,7 @@ class DraftSource(Enum):
     """Where a draft token came from."""
 
     MODEL = "model"  # the drafter predicted it
-    LOOKUP = "lookup"  # it was looked up in the text
+    LOOKUP = "lookup"  # it was looked up in the text, or in an earlier one
     PREDICTION = "prediction"  # it was looked up in the client's prediction of the text
     CORPUS = "corpus"  # it was looked up in the user's own files
     GRAMMAR = "grammar"  # the grammar allows no other one

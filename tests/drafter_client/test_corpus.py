@@ -62,3 +62,14 @@ def test_what_is_not_there_is_refused(verifier: Verifier, tmp_path: Path, drafte
         Pair(verifier.url, None, corpus=[missing])
     refused = drafter("--verifier", verifier.url, "--prompt", "x", "--draft-corpus", str(missing))
     assert refused.status == 2 and "--draft-corpus: no such file or folder" in refused.err
+
+
+def test_draft_tokens_come_from_earlier_texts_of_the_same_salt(verifier: Verifier) -> None:
+    """The text is written by the target alone first, so that it is not in the prompt of the next one."""
+    again = Options(max_tokens=120, temperature=0.0, lockstep=True)
+    with Pair(verifier.url, DraftModel(Path("1"), "scripted")) as pair:
+        alone, *_ = written(pair, Options(max_tokens=120, temperature=0.0, mode=Mode.TARGET))
+        _, _, in_text = written(pair, again.cold())
+        tokens, _, accepted = written(pair, again)
+        assert tokens == alone and accepted > in_text + 20
+        assert written(pair, OPTIONS) == (alone, 0, 0), "--no-lookup is for earlier texts, too"

@@ -56,7 +56,7 @@ def test_text_continues_and_statistics_report_the_failure(
     expected = plain(target, target.vocabulary.encode(PROMPT), 60, options.sampling)
     with Pair(verifier.url, TOY) as pair:
         for _ in range(2):  # in the second text the engine fails from the start
-            done = pair.generate(PROMPT, options).read()
+            done = pair.generate(PROMPT, options.cold()).read()
             assert done.token_ids == expected
             assert done.stats.draft_failure == done.stats.metrics()["draft_failure"] == failing
             assert notes(done.stats) == [f"the draft model failed, the target wrote the rest alone: {failing}"]

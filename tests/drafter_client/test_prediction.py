@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def test_draft_tokens_come_from_a_good_prediction(verifier: Verifier, source: So
     options = Options(max_tokens=LENGTH, prediction=EDITED, lockstep=True, draft_n=8, lookup=lookup)
     with Pair(verifier.url, source) as pair:
         stats = pair.generate(PROMPT, options).read().stats
-        without = pair.generate(PROMPT, Options(max_tokens=LENGTH, lockstep=True, draft_n=8, lookup=lookup)).read()
+        without = pair.generate(PROMPT, replace(options, prediction=None).cold()).read()
     assert stats.prediction_accepted > 80 > stats.prediction_rejected > 0
     assert stats.rounds < LENGTH / 4 < without.stats.rounds
     assert without.stats.prediction_tokens is None and not without.stats.prediction_accepted

@@ -36,7 +36,7 @@ def drafting(monkeypatch: pytest.MonkeyPatch) -> list[ScriptedBackend]:
 def read(pair: Pair, draft: ScriptedBackend, prompt: list[int], **options: Any) -> int:
     """How many tokens the draft model reads for a text of 4 tokens."""
     before = draft.fed
-    pair.generate(prompt, Options(max_tokens=4, mode=Mode.REMOTE, **options)).read()
+    pair.generate(prompt, Options(max_tokens=4, mode=Mode.REMOTE, lookup=False, **options)).read()
     return draft.fed - before
 
 

@@ -1,4 +1,5 @@
-"""What gives draft tokens without a model: the text, the client's prediction of it, the user's files, a grammar."""
+"""What gives draft tokens without a model: the text and earlier ones, the client's prediction of
+it, the user's files, a grammar."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -36,23 +37,25 @@ class Lookups:
         in_text: bool = False,
         prediction: Sequence[int] | None = None,
         corpus: Lookup | None = None,
+        earlier: Lookup | None = None,
         limits: ProcessorChain | None = None,
     ) -> None:
         """`in_text`: whether tokens are looked up in the text.
         `prediction`: ids of the output that the client expects behind a prompt of `prompt_len` tokens; None: there is
             no prediction.
         `corpus`: of the user's files; None: there are none.
+        `earlier`: of earlier texts; None: there are none.
         `limits`: what forbids tokens; None: nothing does.
         """
         self._limits = limits
         self._forced = 0  # of the last tokens of the text, those that alone could stand there
-        self._lookups: dict[DraftSource, Lookup] = {}
-        if prediction is not None:
-            self._lookups[DraftSource.PREDICTION] = PredictedOutput(prediction, prompt_len)
-        if in_text:
-            self._lookups[DraftSource.LOOKUP] = TextLookup()
-        if corpus is not None:
-            self._lookups[DraftSource.CORPUS] = corpus
+        sources: list[tuple[DraftSource, Lookup | None]] = [
+            (DraftSource.PREDICTION, None if prediction is None else PredictedOutput(prediction, prompt_len)),
+            (DraftSource.LOOKUP, TextLookup() if in_text else None),
+            (DraftSource.LOOKUP, earlier),
+            (DraftSource.CORPUS, corpus),
+        ]
+        self._lookups = [(source, lookup) for source, lookup in sources if lookup is not None]
 
     def __bool__(self) -> bool:
         return bool(self._lookups) or self._limits is not None
@@ -64,7 +67,7 @@ class Lookups:
 
     def follow(self, text: Sequence[int]) -> None:
         """Take in the tokens of `text`, prompt included, that are new to each lookup."""
-        for lookup in self._lookups.values():
+        for _, lookup in self._lookups:
             lookup.extend(text[len(lookup) :])
         limits = self._limits
         if limits is None or len(text) < limits.prompt_len:
@@ -94,7 +97,7 @@ class Lookups:
         forced += self._forced if forced == len(tail) else 0
         return [
             TreeNode(token, chance, ref(node), source=source)
-            for source, lookup in self._lookups.items()
+            for source, lookup in self._lookups
             for token, chance in lookup.predict(tail, forced, most)
             if self.allows(token, tail)
         ]
