@@ -1,4 +1,4 @@
-"""What drafts from the user's own files bring, and what their indexing costs a text that is written meanwhile.
+"""What drafts from the user's own files bring. `benchmarks.lookup.indexing` measures what indexing them costs.
 
 Method. The repository is the standard library's top folder. The target writes given texts at 25 ms a pass, as in
 `benchmarks.lookup`, behind prompts that do not hold what is written:
@@ -9,17 +9,15 @@ new file       what follows 40 lines of a file that is not in the repository yet
 
 Each is drafted by `ngram` and by the small draft that ships, at 8 ms a token, with the default lookup: without a
 corpus, with the repository as the corpus, and with an unrelated one (the pages in docs/). A relay adds the round trip.
-Rates count from the first token to the last. Last, the small draft writes all texts with no corpus while nothing else
-runs, and while so many megabytes of source (the installed packages, copied with other names) are being indexed, which
-goes on from text to text.
+Rates count from the first token to the last. There are four texts of each file. A text of so few tokens is faster or
+slower by several percent from one time to the next, and so what a corpus brings is told by the median over texts, too.
 
-    python -m benchmarks.lookup.corpus [--rtt 5] [--tokens 100] [--megabytes 1000]
+    python -m benchmarks.lookup.corpus [--rtt 5] [--tokens 100]
 """
 
 import json
 import re
 import sysconfig
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
@@ -40,8 +38,10 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.lookup import NgramDrafter
 from specpair.engines.vocabulary import Vocabulary
+from specpair.quantile import quantile
 from specpair.speculation.sampling.sampling import Sampling
 
+PLACES = 4  # of each file
 BEFORE = 10  # lines of the prompt before a continuation
 REPOSITORY, OTHERS, UNRELATED = "the repository", "without the new file", "an unrelated one"
 KINDS = {"continuing": REPOSITORY, "editing": REPOSITORY, "new file": OTHERS}  # by what is in the corpus
@@ -49,7 +49,6 @@ DRAFTERS = ("ngram", "small, 8 ms")
 FLAGS = {
     "rtt": {"default": 5.0, "help": "milliseconds (default: %(default)s)"},
     "tokens": {"default": 100, "help": "of a text, at most (default: %(default)s)"},
-    "megabytes": {"default": 1000, "help": "of source that are indexed beside texts (default: %(default)s)"},
 }
 
 
@@ -75,7 +74,7 @@ def main() -> None:
         round_trip, info = client.ping(), client.model()
 
         def target(task: Task, _seed: int) -> Written:
-            return alone(client, task.prompt, _request(task))
+            return alone(client, task.prompt, request(task))
 
         def drafter(name: str) -> Drafter:
             model.release(0)
@@ -83,7 +82,7 @@ def main() -> None:
 
         def pair(name: str, corpus: DraftCorpus | None, task: Task, _seed: int) -> Written:
             how = {"round_trip": round_trip, "lookup": name != "ngram", "corpus": corpus and corpus.lookup}
-            return paired(client, drafter(name), task.prompt, _request(task), info, **how)
+            return paired(client, drafter(name), task.prompt, request(task), info, **how)
 
         for kind, related in KINDS.items():
             ways: dict[str, Callable[[Task, int], Written]] = {"target": target}
@@ -94,49 +93,29 @@ def main() -> None:
             written = by_turns(ways, [task for task in todo if task.kind == kind])
             report.line(f"\n{kind}", *table(written))
             for name in DRAFTERS:
-                best, other = (
-                    rate(written[f"{name}, {each}"]) / rate(written[name]) for each in ("corpus", "unrelated")
-                )
-                report.line(f"  {name}: {best:.2f} times without a corpus, {other:.2f} with an unrelated one")
-        if options.megabytes:
-            large, cache = folder / "large", folder / "large cache"
-            megabytes, vocabulary = copies(large, options.megabytes), model.vocabulary
-            seconds, most = 0.0, 0
-
-            def beside(task: Task, seed: int) -> Written:
-                nonlocal seconds, most
-                with closing(DraftCorpus([large], vocabulary, cache)) as corpus:
-                    began = time.perf_counter()
-                    written = pair("small, 8 ms", None, task, seed)
-                    seconds += time.perf_counter() - began
-                    most = max(most, memory(corpus.process))
-                return written
-
-            quiet = partial(pair, "small, 8 ms", None)
-            written = by_turns({"target": target, "quiet": quiet, "indexing": beside}, todo)
-            with closing(DraftCorpus([large], vocabulary, cache)) as corpus:
-                corpus.lookup()
-                state = corpus.state
-            report.line(f"\nwhile {megabytes} MB are indexed", *table(written))
-            report.line(f"  {rate(written['indexing']) / rate(written['quiet']):.3f} of the speed without")
-            report.line(
-                f"  in {seconds:.0f} s: {state.files} files, {state.tokens} tokens indexed, {state.waiting} left"
-            )
-            report.line(
-                f"  the indexing process had up to {most} MB; texts map {state.mapped // 1_000_000} MB of files"
-            )
+                for each in ("corpus", "unrelated"):
+                    helped, without = written[f"{name}, {each}"], written[name]
+                    median = quantile([one.rate / other.rate for one, other in zip(helped, without, strict=True)], 0.5)
+                    times = f"{rate(helped) / rate(without):.2f} times without a corpus, in the median {median:.2f}"
+                    report.line(f"  {name}, {each}: {times}")
     report.save()
 
 
 def tasks(vocabulary: Vocabulary, most: int) -> list[Task]:
-    """Each kind for each file; answers of at most so many tokens."""
-    made = []
-    for name in HELD_OUT_FILES:
-        lines = Path(sysconfig.get_path("stdlib"), name).read_text(encoding="utf-8").splitlines(keepends=True)
-        begin = next(at for at in range(len(lines) // 2, len(lines)) if lines[at].lstrip().startswith("def "))
+    """Each kind at some places of each file; answers of at most so many tokens."""
+    library = Path(sysconfig.get_path("stdlib"))
+    return [task for name in HELD_OUT_FILES for task in tasks_of(library / name, PLACES, vocabulary, most)]
+
+
+def tasks_of(path: Path, places: int, vocabulary: Vocabulary, most: int) -> list[Task]:
+    """Each kind at so many places of a file; answers of at most `most` tokens."""
+    made, lines = [], path.read_text(encoding="utf-8").splitlines(keepends=True)
+    for part in range(1, places + 1):
+        after = range((len(lines) - 2 * LINES) * part // (places + 1), len(lines))
+        begin = next(at for at in after if lines[at].lstrip().startswith("def "))
         source, follows = ("".join(lines[at : at + LINES]) for at in (begin, begin + LINES))
         old = frequent_name(source)
-        edited = f"# {name}: new_{old} in place of {old}, from here on:\n#     {lines[begin].strip()}\n"
+        edited = f"# {path.name}: new_{old} in place of {old}, from here on:\n#     {lines[begin].strip()}\n"
         before = "".join(lines[begin + LINES - BEFORE : begin + LINES])
         prompts_and_answers = {
             "continuing": (before, follows),
@@ -173,15 +152,8 @@ def copies(folder: Path, megabytes: int) -> int:
     raise AssertionError("there is no end of numbers")
 
 
-def memory(process: int | None) -> int:
-    """The most memory that a process had so far, in megabytes."""
-    if process is None:
-        return 0
-    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
-    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) // 1000
-
-
-def _request(task: Task) -> dict[str, float]:
+def request(task: Task) -> dict[str, float]:
+    """What is asked of the target for a text."""
     return {"max_tokens": len(task.answer), "temperature": 0.0, "seed": 0}
 
 

@@ -18,7 +18,7 @@ from specpair.drafters.run.events import Answered, Committed, Completion, Drafte
 from specpair.drafters.run.executors import React
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.speculation.draft import Draft
-from specpair.speculation.drafts.lookups import Lookups
+from specpair.speculation.drafts.lookups import Lookup, Lookups
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
@@ -71,6 +71,7 @@ class VirtualDrafter:
         lookup: bool = False,
         estimates: Estimates | None = None,
         prediction: Sequence[int] | None = None,
+        corpus: Lookup | None = None,
         held_up: Callable[[], float] = lambda: 0.0,
         seed: int = 0,
         name: str = "session",
@@ -83,6 +84,7 @@ class VirtualDrafter:
         `lookup`: whether draft tokens are looked up in the text.
         `estimates`: what earlier texts have taught; None: nothing.
         `prediction`: of the output, as token ids; None: there is none.
+        `corpus`: of the user's files; None: there are none.
         `held_up`: seconds that pass before the drafter reads its clock, as where its thread waits for a core.
         `seed`: of the network's random numbers.
         `timeline`: where messages are noted, and what subclasses note.
@@ -98,7 +100,7 @@ class VirtualDrafter:
         self.session = Session(name, list(prompt), len(prompt), TextSpec.of(sampling), limit, ends)
         self.session.self_continue = mechanisms.self_continue
         self._latencies, self._acceptance = estimates or Estimates.untaught(pass_times)
-        self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction)
+        self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction, corpus=corpus)
         self._latencies.exchanged(network.rtt + overhead, 0.0, 0.0)
         self._known = 0  # tokens of a session that was taken over; 0: all of them
         self._held_up, self._read_at = held_up, 0.0  # and when the drafter read its clock, in seconds
