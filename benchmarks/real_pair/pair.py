@@ -27,9 +27,11 @@ from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.composer import BatchPlan
 
+_CONTEXT = 4096  # tokens of a text, at most
 _IDS = 8192  # ids of a text and of all that was drafted for it: more than ever came up
 _JUNK = 0  # what the target would write where a draft token was wrong: it is never asked
 _BRANCHES = 6
+FIRST = 7168  # ids from here on are of no token: texts that share an engine begin with one each
 GREEDY = Sampling()  # the tokens are known: where they were drawn, the noise was in the choice
 
 
@@ -56,24 +58,34 @@ class Numbering:
         if token not in self.short:
             number = len(self.short) + 1  # 0 is junk
             number += 2 * (number >= BEGIN)
-            assert number < _IDS, "more tokens than short ids"
+            assert number < FIRST, "more tokens than short ids"
             self.short[token], self.long[number] = number, token
         return self.short[token]
 
 
 class RecordedTarget(ScriptedBackend):
-    """An engine that gives the tokens of one recorded text."""
+    """An engine that gives the tokens of recorded texts, which it tells apart by their first token."""
 
-    def __init__(self, tokens: Sequence[int]) -> None:
-        """`tokens`: prompt and text, in short ids."""
-        super().__init__(Script(vocabulary_size=_IDS), slots=2, context_length=len(tokens) + 2 * MAX_AUTO)
-        self._tokens = list(tokens)
+    def __init__(self, slots: int = 2, batch_tokens: int = 512) -> None:
+        """`batch_tokens`: of a pass, at most."""
+        super().__init__(
+            Script(vocabulary_size=_IDS), slots=slots, context_length=_CONTEXT, max_batch_tokens=batch_tokens
+        )
+        self._texts: dict[int, list[int]] = {}
+
+    def knows(self, tokens: Sequence[int]) -> None:
+        """Give these tokens, prompt and text, in short ids. They replace a text of the same first token."""
+        self._texts[tokens[0]] = list(tokens)
+
+    def knew(self, tokens: Sequence[int]) -> bool:
+        """Whether these tokens, prompt and text, are the ones that it was given."""
+        return list(tokens) == self._texts[tokens[0]]
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
-        length = len(tokens)
-        right = length < len(self._tokens) and list(tokens) == self._tokens[:length]
+        length, text = len(tokens), self._texts[tokens[0]]
+        right = length < len(text) and list(tokens) == text[:length]
         row = np.zeros(_IDS, np.float32)
-        row[self._tokens[length] if right else _JUNK] = 1.0
+        row[text[length] if right else _JUNK] = 1.0
         return row
 
 
@@ -117,7 +129,9 @@ def write(
     def draft_time(branches: int) -> float:
         return drafter.seconds([(1, cached)] * branches)
 
-    world = World(RecordedTarget(tokens), pass_time)
+    backend = RecordedTarget()
+    backend.knows(tokens)
+    world = World(backend, pass_time)
     pass_times = [target.seconds([(width, 0)]) for width in range(1, MAX_AUTO + 2)]
     with experience.text(TextSpec.of(text.sampling), pass_times) as estimates:
         client = VirtualDrafter(
@@ -135,6 +149,5 @@ def write(
         )
         client.start()
         world.run(done=lambda: client.finished)
-    written = client.controller.known if client.controller else []
-    assert list(written) == tokens, "it wrote another text"
+    assert backend.knew(client.session.tokens), "it wrote another text"
     return client.course

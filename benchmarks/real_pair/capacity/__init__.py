@@ -1,0 +1,1 @@
+"""How many drafters one verifier carries with recorded texts."""

@@ -1,0 +1,158 @@
+"""Clients of the real scheduler in virtual time: plain ones, and drafters.
+
+A text's first token is a number of its own: so no two texts share what was read of a prompt.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import count
+
+from benchmarks.real_pair.capacity.crowd import Crowd, Piece, Writing
+from benchmarks.real_pair.machines import Setting
+from benchmarks.real_pair.pair import FIRST, GREEDY, Numbering, RecordedDrafter, RecordedTarget
+from simulator.drafting.drafter import EngineDrafter
+from simulator.drafting.engine import DraftEngine
+from simulator.virtual.network import Network
+from simulator.virtual.world import World, or_raise
+from specpair.drafters.run.events import Committed
+from specpair.speculation.draft import Draft
+from specpair.speculation.policy.draft_length import MAX_AUTO
+from specpair.speculation.policy.experience import Experience
+from specpair.speculation.policy.schedule import Mechanisms
+from specpair.speculation.text_options import TextSpec
+from verifier_server.engine.composer import BatchPlan
+from verifier_server.engine.requests import Answer, Request
+from verifier_server.sessions import Session
+
+BATCH_TOKENS = 2048  # of a pass, at most
+
+Numberings = Mapping[int, Numbering]  # by the id of the piece
+
+
+class Room:
+    """One verifier with its clients."""
+
+    def __init__(self, crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int) -> None:
+        """`chunk`: prompt tokens of a pass, at most."""
+        self.crowd, self.setting, self.numberings = crowd, setting, numberings
+        self.backend, self._names = RecordedTarget(crowd.clients, BATCH_TOKENS), count(FIRST)
+        self.held = ExitStack()  # what the texts hold that are under way at the end
+        target = setting.target.cost
+        self.pass_times = [target.seconds([(width, 0)]) for width in range(1, MAX_AUTO + 2)]
+
+        def pass_time(plan: BatchPlan) -> float:
+            verifies = sum(part.run is not None for part in plan.parts)
+            self.crowd.passed(self.world.now, plan.tokens, verifies)
+            return target.seconds([(len(entry.tokens), entry.start) for entry in plan.batch])
+
+        self.world = World(self.backend, pass_time, pass_times=self.pass_times, prefill_chunk=chunk)
+
+    def session(self, writing: Writing) -> Session:
+        """A session for a text, of which the engine gets to know the tokens."""
+        name, numbering, text = next(self._names), self.numberings[id(writing.piece)], writing.piece.text
+        whole = [name, *map(numbering.of, [*text.prompt, *text.written.tokens][1:])]
+        self.backend.knows(whole)
+        begins = len(text.prompt) + writing.begins
+        spec, ends = TextSpec.of(GREEDY), self.backend.vocabulary.ends
+        return Session(f"text {name}", whole[:begins], begins, spec, len(whole), ends)
+
+    def later(self, do: Callable[[], object]) -> None:
+        """Call `do` after half a round trip."""
+        self.world.at(self.world.now + self.setting.rtt / 2, do)
+
+    def learn(self, writing: Writing, session: Session, tokens: int) -> bool:
+        """Note that a client learns `tokens` more tokens. Returns whether its text is over."""
+        self.crowd.learnt(writing, tokens, self.world.now)
+        assert not writing.over or self.backend.knew(session.tokens), "it wrote another text"
+        return writing.over
+
+    def write(self, client: Callable[[], Callable[[], None]]) -> None:
+        """Have the crowd's texts written. `client`: makes a client, and returns what has its next text begin."""
+        for at in self.crowd.starts():
+            self.world.at(at, client())
+        with self.held:
+            self.world.run(done=lambda: self.crowd.done)
+
+
+class Plain:
+    """A client that drafts nothing: the server decodes, and streams."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+
+    def begin(self) -> None:
+        room = self._room
+        writing = room.crowd.next()
+        session = room.session(writing)
+
+        def learn(tokens: int) -> None:
+            if room.learn(writing, session, tokens):
+                self.begin()
+
+        def answered(answer: Answer) -> None:
+            room.later(lambda: learn(len(answer.tokens)))
+
+        request = Request(session, Draft(session.prompt_len), or_raise(answered), until_end=True)
+        room.later(lambda: room.world.scheduler.submit(request, room.world.now))
+
+
+class Drafts:
+    """A client with a draft model on a device of its own, over the link."""
+
+    def __init__(self, room: Room, *, trees: bool) -> None:
+        self._room, self._mechanisms, self._experience = room, Mechanisms(trees=trees), Experience()
+        self._engine = DraftEngine(room.world, room.setting.drafter.cost)
+
+    def begin(self) -> None:
+        room = self._room
+        held = room.held.enter_context(ExitStack())
+        writing = room.crowd.next()
+        text, session = writing.piece.text, room.session(writing)
+        estimates = held.enter_context(self._experience.text(TextSpec.of(text.sampling), room.pass_times))
+
+        def tell(committed: Committed) -> None:
+            if room.learn(writing, writer.session, len(committed.tokens)):
+                held.close()
+                room.world.at(room.world.now, self.begin)
+
+        writer = EngineDrafter(
+            room.world,
+            session.tokens,
+            RecordedDrafter(writing.piece.choices, room.numberings[id(writing.piece)]),
+            self._engine,
+            0,
+            tell,
+            max_tokens=session.limit - session.prompt_len,
+            network=Network(room.setting.rtt),
+            overhead=room.setting.overhead,
+            mechanisms=self._mechanisms,
+            lookup=True,
+            estimates=estimates,
+            name=session.id,
+        )
+        writer.start()
+
+
+def alone(crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int) -> None:
+    """The target alone."""
+    room = Room(crowd, setting, numberings, chunk)
+    room.write(lambda: Plain(room).begin)
+
+
+def drafted(crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int, *, trees: bool) -> None:
+    """Each client has a drafter."""
+    room = Room(crowd, setting, numberings, chunk)
+    room.write(lambda: Drafts(room, trees=trees).begin)
+
+
+def numberings_of(pieces: Sequence[Piece], ends: frozenset[int]) -> Numberings:
+    """Short ids for the tokens of each piece."""
+    return {id(piece): Numbering(ends) for piece in pieces}
+
+
+FORMS: dict[str, Callable[..., None]] = {
+    "alone": alone,
+    "chains": partial(drafted, trees=False),
+    "trees": partial(drafted, trees=True),
+}
