@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from specpair.speculation.policy.estimates import Curve
 
+_DISTURBED = 1.5  # multiple of the expected time from which a draft pass counts as disturbed, and as no longer
 _LISTED = 33  # widths of the target's passes whose times are listed; wider ones cost more in proportion
 
 
@@ -47,5 +48,6 @@ class PassCosts:
         self._times = None
 
     def draft_ran(self, tokens: int, seconds: float) -> None:
-        """Learn from a pass of the draft model."""
-        self._draft.learn(tokens - 1, seconds)
+        """Learn from a pass of the draft model. What disturbs one only ever lengthens it."""
+        expected = self.draft(tokens)
+        self._draft.learn(tokens - 1, min(seconds, _DISTURBED * expected) if expected else seconds)
