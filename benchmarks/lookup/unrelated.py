@@ -11,10 +11,10 @@ docs/), and with the related one of its kind.
 
 import random
 import sysconfig
-from contextlib import closing
 from pathlib import Path
 
-from benchmarks.harness.models import BRANCHES, CONTEXT, load_drafter
+from backends.llama_cpp.vocabulary import read_gguf_vocabulary
+from benchmarks.harness.models import BRANCHES, CONTEXT
 from benchmarks.harness.report import ROOT, Report, options_of
 from benchmarks.lookup.corpus import KINDS, OTHERS, REPOSITORY, UNRELATED, tasks_of
 from benchmarks.lookup.reciting import Reciting
@@ -42,8 +42,7 @@ _STEP = 0.0002  # seconds of a draft step
 def main() -> None:
     options = options_of(__doc__, FLAGS)
     report = Report("lookup.unrelated", options, "lookup_unrelated")
-    with closing(load_drafter(DEFAULT_DRAFT)) as model:
-        vocabulary = model.vocabulary
+    vocabulary, _ = read_gguf_vocabulary(DEFAULT_DRAFT)
     library = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     chosen = random.Random(5).sample([path for path in library if _is_long(path)], options.files)
     arrays = {
