@@ -339,7 +339,9 @@ class SpeculationController:
     def _make_plan(self, now: float) -> DraftPlan | None:
         main, waited_for = self._tree.main(), self._timeline.waits(now)
         made, draft, tip = len(main), self._latencies.draft(), self.text.tip(main)
-        ahead = min(self._deepest(now) - made, _AHEAD) if self._tree.is_open(tip) else 0
+        # The verifier may write tokens by itself before the draft arrives; only those behind count.
+        unreached = max(0, self._timeline.starts([now], now)[0].position - len(self.known) - made)
+        ahead = min(self._deepest(now) - made, unreached + _AHEAD) if self._tree.is_open(tip) else 0
         chances = self.text.chances(main, max(0, ahead))
         if not waited_for and chances[made] < FLOOR:
             ahead = 0

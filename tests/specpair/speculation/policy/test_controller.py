@@ -391,6 +391,16 @@ def test_draft_is_sent_just_in_time_for_the_verifier_to_become_free() -> None:
     assert len(_sent(controller, due).draft) == 5
 
 
+def test_the_first_draft_goes_beyond_what_the_verifier_writes_until_it_arrives() -> None:
+    link, step = 0.1, 0.01  # the verifier writes ten tokens by itself until it expects the first draft
+    controller = _controller(ALL, _latencies(link, 0.001, step), next_in=link)
+    now = 0.0
+    while (in_flight_draft := controller.next_draft(now)) is None:
+        assert _draft(controller, now, confidence=0.999, took=0.001) is not None, "it drafts from the beginning"
+        now += 0.001
+    assert len(in_flight_draft.draft) > 10 and now < link
+
+
 def test_draft_does_not_wait_for_a_token_that_would_make_it_late() -> None:
     """The draft step ends half a millisecond after the request should leave, yet within the margin."""
     latencies = _latencies(link=0.03, draft=0.0025, step=0.04)
