@@ -125,10 +125,10 @@ def _servers_stop_at_once() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _toy_logits_are_computed_once() -> Iterator[None]:
     """Tests ask the toy model for the same rows again and again, and computing one takes 0.1 ms."""
-    compute, kept = ScriptedBackend.logits_after, dict[tuple[Script, tuple[int, ...]], Logits]()
+    compute, kept = ScriptedBackend.logits_after, dict[tuple[Script, int, tuple[int, ...]], Logits]()
 
     def logits_after(backend: ScriptedBackend, tokens: Sequence[int]) -> Logits:
-        key = backend.script, tuple(tokens[-ORDER:])
+        key = backend.script, backend.vocabulary.size, tuple(tokens[-ORDER:])
         found = kept.get(key)
         if found is None:
             found = compute(backend, tokens)
