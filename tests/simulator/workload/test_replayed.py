@@ -94,7 +94,7 @@ def test_memory_does_not_grow_with_a_trace(tmp_path: Path) -> None:
         finally:
             tracemalloc.stop()
 
-    peak(1)  # what the first one loads stays
+    peak(3000)  # what the first one allocates may stay
     assert peak(3000) < 1.2 * peak(1500)
 
 
