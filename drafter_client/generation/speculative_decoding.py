@@ -83,12 +83,13 @@ def speculate(
         )
     mechanisms = replace(mechanisms, trees=info.trees and options.strategy in DRAFTER_INVARIANT)
     tell(Began(len(text.prompt_ids)), clock())
-    traffic = client.connection.traffic
-    sent_before, received_before = traffic.sent, traffic.received
+    listener = client.another() if mechanisms.self_continue else None
+    traffics = [each.connection.traffic for each in (client, listener) if each is not None]
+    sent_before, received_before = traffics[0].sent, traffics[0].received
     ended: float | None = None
 
     def executor() -> Executor:
-        lane = RemoteLane(client, text.session_id, bounds, trees=mechanisms.trees)
+        lane = RemoteLane(listener or client, text.session_id, bounds, trees=mechanisms.trees)
         return executor_of(lane, drafter, mechanisms)
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
@@ -103,7 +104,8 @@ def speculate(
         later = {"self_continue": True, "next_in_ms": 1e3 * next_in} if mechanisms.self_continue else {}
         asked = clock()
         client.connection.when_sent(preparation.begin)  # not before: it would delay the sending by milliseconds
-        opened = _open(client, text, options.request() | later, lambda progress: tell(PromptRead(progress), clock()))
+        request = options.request() | later
+        opened = _open(client, text, request, lambda progress: tell(PromptRead(progress), clock()), listener)
         bounds.check_identity(opened.identity)
         now = clock()
         times.exchanged(now - asked, opened.queue, opened.forward)
@@ -151,8 +153,11 @@ def speculate(
     finally:
         ended = clock() if ended is None else ended
         sent, received = preparation.close()
+        if listener is not None:
+            listener.close()
         text.read = len(text.known)
-        sent, received = sent + traffic.sent - sent_before, received + traffic.received - received_before
+        sent += sum(each.sent for each in traffics) - sent_before
+        received += sum(each.received for each in traffics) - received_before
         tell(Ended(text.finish_reason, sent, received), ended)
 
 
@@ -228,11 +233,15 @@ class Preparation:
 
 
 def _open(
-    client: VerifierClient, text: TextSession, options: dict[str, Any], on_read: Callable[[PromptProgress], None]
+    client: VerifierClient,
+    text: TextSession,
+    options: dict[str, Any],
+    on_read: Callable[[PromptProgress], None],
+    listener: VerifierClient | None,
 ) -> PrefillResponse:
     """Run the prefill; set `text.opened` if the verifier may hold the session afterwards, even after an error."""
     try:
-        opened = client.prefill(text, options, on_read)
+        opened = client.prefill(text, options, on_read, listener)
     except SpecPairError:  # the verifier refused the request: there is no session
         raise
     except BaseException:  # Ctrl-C during a long prefill, for example: the verifier may hold the session

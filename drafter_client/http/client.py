@@ -5,7 +5,7 @@ A request that may be repeated is repeated by the rules in `retries`.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -47,6 +47,8 @@ from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 # Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}
 _RELEASE_TIMEOUT = 2.0  # seconds
+_WITH_NEWS: Headers = [(b"Accept", b"text/event-stream")]  # a verifier that knows no such reply sends the usual one
+_WHOLE = ""  # in place of an event's name: the reply is no stream
 SILENCE = 10.0  # seconds until a silent stream counts as lost; the verifier sends a comment every 3 s
 
 T = TypeVar("T")
@@ -114,6 +116,7 @@ class VerifierClient:
         self._reached = False  # whether a connection was ever made
         self._aborted = threading.Event()
         self._cookies = SessionCookies()
+        self._news: Generator[tuple[str, bytes]] | None = None  # of a session that `prefill` opened, not read yet
         self._headers = [(b"Content-Type", b"application/json")]
         if api_key:  # an environment variable may be set and empty
             if not (api_key.isascii() and api_key.isprintable()):
@@ -123,6 +126,8 @@ class VerifierClient:
             self._headers.append((b"Authorization", b"Bearer " + api_key.encode()))
 
     def close(self) -> None:
+        if self._news is not None:
+            self._news.close()
         self.connection.close()
 
     def another(self, address: Address | None = None, *, alone: bool = False) -> "VerifierClient":
@@ -201,13 +206,19 @@ class VerifierClient:
         return min(self.ping() for _ in range(pings))
 
     def prefill(
-        self, text: SessionToOpen, options: dict[str, Any], on_read: Callable[[PromptProgress], None] = lambda _: None
+        self,
+        text: SessionToOpen,
+        options: dict[str, Any],
+        on_read: Callable[[PromptProgress], None] = lambda _: None,
+        listener: "VerifierClient | None" = None,
     ) -> PrefillResponse:
         """Open the session of a text, or continue it after the tokens that are known. Safe to repeat.
 
         The client makes the session id, so that a retry finds the session that the first attempt opened.
         `options`: other fields of the request.
         `on_read`: called now and then while that takes long.
+        `listener`: whose `stream` will be asked for the session's news. Those come behind the reply, so the listener
+            gets this connection in exchange for its own; it has to ask for them if the verifier cannot send them so.
         """
         body = build(PrefillRequest, text.request() | options).body()
         path = f"/sessions/{text.session_id}"
@@ -217,8 +228,26 @@ class VerifierClient:
             on_read(PromptProgress(session.prompt_read, session.prompt_len))
 
         with self.connection.probing(Probe(path, self._headers_of(text.session_id), told)):
-            content = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
+            if listener is None:
+                content = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
+            else:
+                content = self.retry_broken_connection(lambda: self._opened(body, text.session_id, listener))
         return read_prefill(self.url + "/prefill", content, text.prompt_ids, text.tokens)
+
+    def _opened(self, body: bytes, session_id: str, listener: "VerifierClient") -> bytes:
+        """The reply to `/prefill`. Hands the session's news over to `listener` if they follow."""
+        events = self._events("/prefill", body, session_id, _WITH_NEWS, _TIMEOUTS["/prefill"])
+        name, content = next(events, (COMMENT, b""))
+        if name == COMMENT:
+            raise ConnectionLost(f"the reply of {self.url} to /prefill broke off")
+        if name == _WHOLE:
+            events.close()
+            return content
+        listener._news = events
+        self.connection, listener.connection = listener.connection, self.connection
+        if self._aborted.is_set():
+            self.connection.abort()
+        return content
 
     def verify(self, session_id: str, draft: Draft, policy: RejectionPolicy = UNSAID) -> VerifyResponse:
         """Have a draft judged. Its position makes the request safe to repeat.
@@ -232,7 +261,8 @@ class VerifierClient:
         """Yield the committed tokens from `position` on as they come, without a gap, then the end of the text. Raises
         BadReply."""
         path = f"/sessions/{session_id}/stream?from={position}"
-        for name, data in self._events(path, None, session_id):
+        behind_prefill, self._news = self._news, None
+        for name, data in behind_prefill or self._events(path, None, session_id):
             if name == COMMENT:
                 continue
             event = read_event(self.url + STREAM, name, data, position)
@@ -253,14 +283,26 @@ class VerifierClient:
             elif (progress := PromptProgress.from_comment(data)) is not None:
                 yield progress
 
-    def _events(self, path: str, body: bytes | None, session_id: str) -> Iterator[tuple[str, bytes]]:
-        method, headers = "GET" if body is None else "POST", self._headers_of(session_id)
-        with self.connection.respond(method, path, body, headers, SILENCE, silence=ConnectionLost) as response:
+    def _events(
+        self, path: str, body: bytes | None, session_id: str, more: Headers | None = None, patience: float | None = None
+    ) -> Generator[tuple[str, bytes]]:
+        """Yield the names and the data of the reply's events; of a reply in JSON, `_WHOLE` and its body.
+
+        `more`: further headers.
+        `patience`: as for `HttpConnection.respond`.
+        """
+        method, headers = "GET" if body is None else "POST", [*self._headers_of(session_id), *(more or [])]
+        # Not `self.connection` from here on: `prefill` hands it over.
+        connection, silence = self.connection, ConnectionLost
+        with connection.respond(method, path, body, headers, SILENCE, silence, patience) as response:
             self._cookies.keep(self.url, session_id, response.headers.get_list("Set-Cookie"))
             if response.status_code != 200:
                 response.read()
                 raise self.refusal(response)
-            for name, data in self.connection.events(response):
+            if response.headers.get("Content-Type", "").startswith("application/json"):
+                yield _WHOLE, response.read()
+                return
+            for name, data in connection.events(response):
                 if name == "error":
                     error = from_body(500, data)
                     # A router says that the connection behind it broke, as this one would have.

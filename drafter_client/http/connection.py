@@ -90,11 +90,17 @@ class HttpConnection:
         headers: Headers,
         timeout: float,
         silence: type[DrafterError] = VerifierTimeout,
+        patience: float | None = None,
     ) -> Iterator[httpx.Response]:
         """Send a request; in the block, read its response, which is closed at the end.
 
+        `patience`: seconds until VerifierTimeout is raised if no response begins; None: as for its parts.
+
         Raises VerifierUnreachable, ConnectionLost, BadReply, and `silence` if nothing came for `timeout` seconds.
         """
+        rest = timeout, silence
+        if patience is not None:
+            timeout, silence = patience, VerifierTimeout
         response: httpx.Response | None = None
         sent = [*self._headers, *headers]
         if body is not None:
@@ -110,6 +116,7 @@ class HttpConnection:
             line = f"{method} {self._prefix}{path} HTTP/1.1"
             self.traffic.sent += _head_size(line, sent) + len(body or b"")
             response = self._response = self._transport.handle_request(request)
+            limits["read"], silence = timeout, silence = rest  # looked at when the body is read
             self._read_head(response)
             yield response
         except _BROKEN as error:

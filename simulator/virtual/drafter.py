@@ -117,14 +117,8 @@ class VirtualDrafter:
         """Send the prefill request."""
         policy = RejectionPolicy(next_in=self._latencies.link) if self._mechanisms.self_continue else UNSAID
         known = self._known or len(self.session.tokens)
-        self._request(
-            Draft(known),
-            policy,
-            SIZES.prefill.of(known),
-            lambda answer: self._wire.down(
-                SIZES.prefill_reply.of(self.session.prompt_len + len(answer.tokens)), lambda: self._opened(answer)
-            ),
-        )
+        listens = SIZES.listen if self._mechanisms.self_continue else 0.0
+        self._request(Draft(known), policy, SIZES.prefill.of(known) + listens, self._reply)
 
     @property
     def finished(self) -> bool:
@@ -170,6 +164,16 @@ class VirtualDrafter:
         request = Request(self.session, draft, or_raise(answered), policy=policy)
         self._wire.up(size, lambda: submit(self._world, request, self._wire, size))
 
+    def _reply(self, answer: Answer) -> None:
+        """Send the reply to the prefill, and the session's stream behind it. Called at the verifier."""
+        size = self.session.prompt_len + len(answer.tokens)
+        if not self._mechanisms.self_continue:
+            self._wire.down(SIZES.prefill_reply.of(size), lambda: self._opened(answer))
+            return
+        self._wire.stream(SIZES.prefill_streamed.of(size), lambda: self._opened(answer))
+        self._heard = answer.position + len(answer.tokens)
+        self.session.watchers = (self._news,)
+
     def _opened(self, answer: Answer) -> None:
         now = self._world.now
         self.course.opened = now
@@ -190,9 +194,6 @@ class VirtualDrafter:
         )
         self.controller.finished = answer.finish_reason is not None
         self._reactor = Reactor(text, self.controller, self, self._count, self._now)
-        self._heard = len(text.known)
-        if self._mechanisms.self_continue:
-            self._wire.up(SIZES.listen, self._listen)
         self._decide(acted=False)
 
     def _now(self) -> float:
@@ -224,11 +225,6 @@ class VirtualDrafter:
         if timer == self._wake and not self.finished:  # else another time has been set since
             self._wake = None
             self._decide(acted=False)
-
-    def _listen(self) -> None:
-        """Begin the session's stream, which the drafter asks for when the session is open."""
-        self.session.watchers = (self._news,)
-        self._news()
 
     def _news(self) -> None:
         """Put newly committed tokens on the session's stream. Called by the verifier."""

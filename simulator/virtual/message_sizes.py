@@ -33,7 +33,7 @@ _WORD = "word"  # of a token: text has about four characters for each
 # Bytes of heads, with a session's id and without a key: of requests, of replies, of a stream.
 _ASKED, _REPLIED, _STREAMED = 205, 206, 277
 _PROBE, _PROBE_REPLY = 106, 294  # of a request to `/health`, and of the reply with its body
-_LISTEN = 232  # of a request for the stream of a session
+_LISTEN = 27  # of the header of a prefill that asks for the session's stream behind the reply
 _RELEASE, _RELEASE_REPLY = 220, 222  # of a request that releases a session, and of the reply with its body
 
 # Values that are about as long as real ones.
@@ -64,6 +64,7 @@ class MessageSizes:
 
         self.prefill = size(_ASKED, _prefill)  # tokens of the prompt, and of the output that the device has
         self.prefill_reply = size(_REPLIED, _prefill_reply)  # tokens of the prompt, which the reply repeats
+        self.prefill_streamed = size(_STREAMED, lambda ids: event_bytes(_prefill_reply(ids), "open"))
         self.verify = size(_ASKED, _verify)  # tokens of the draft
         self.verify_reply = size(_REPLIED, _verify_reply)  # committed tokens
         self.streamed = size(0, _streamed)  # tokens of an event of a session's stream

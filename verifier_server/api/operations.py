@@ -34,6 +34,12 @@ _AFTER_PREFILL: Json = {
     "delete": {"operationId": "delete_session", "parameters": {"path.session_id": _SESSION}},
 }
 
+_NEWS = (
+    ("tokens", responses.StreamedTokens),
+    ("end", responses.StreamEnd),
+    ("error", responses.ErrorResponse),
+)  # events of a session's stream
+
 _OWN = (
     Operation(
         "POST",
@@ -47,6 +53,7 @@ _OWN = (
         ),
         request=messages.PrefillRequest,
         parameters=("X-Session-Id",),
+        events=(("open", responses.PrefillResponse), *_NEWS),
         links=_AFTER_PREFILL,
     ),
     Operation(
@@ -83,11 +90,7 @@ _OWN = (
             *(errors.PositionInsidePrompt, errors.PositionBeyondCommitted),
         ),
         parameters=("session_id", "from"),
-        events=(
-            ("tokens", responses.StreamedTokens),
-            ("end", responses.StreamEnd),
-            ("error", responses.ErrorResponse),
-        ),
+        events=_NEWS,
     ),
     Operation(
         "POST",

@@ -27,7 +27,10 @@ SESSION_HEADER = "X-Session-Id"
 
 
 async def prefill(request: Request) -> Response:
-    """Open a session with a prompt and get its first token."""
+    """Open a session with a prompt and get its first token.
+
+    With the header `Accept: text/event-stream`, the reply is an event, and those of the session's stream follow it.
+    """
     service, caller = admitted(request)
     message = await service.prepared(await read(request, messages.PrefillRequest), caller)
     session_id = _session_id(request, message.session_id)
@@ -49,7 +52,10 @@ async def prefill(request: Request) -> Response:
         cached_tokens=session.cached_tokens,
         **answer.details._asdict(),
     )
-    return _json(opened, session)
+    if "text/event-stream" not in request.headers.get("Accept", ""):
+        return _json(opened, session)
+    news = committed_tokens(service, session, answer.position + len(answer.tokens), opened)
+    return EventStream(news, {SESSION_HEADER: session.id}, service.sessions.in_use(session))
 
 
 async def verify(request: Request) -> Response:

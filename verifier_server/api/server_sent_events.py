@@ -8,25 +8,30 @@ from specpair.http_service.openapi.operation import OWN_ERRORS
 from specpair.http_service.replies.event_bytes import comment, event_bytes
 from specpair.http_service.replies.event_stream import HEARTBEAT
 from specpair.protocol.errors import UnknownSession
-from specpair.protocol.responses import StreamedTokens, StreamEnd
+from specpair.protocol.responses import PrefillResponse, StreamedTokens, StreamEnd
 from specpair.protocol.times import milliseconds
 from verifier_server.service import Service
 from verifier_server.sessions import CommittedRun, Session
 
 
-async def committed_tokens(service: Service, session: Session, position: int) -> AsyncIterator[bytes]:
+async def committed_tokens(
+    service: Service, session: Session, position: int, opened: PrefillResponse | None = None
+) -> AsyncIterator[bytes]:
     """Events with the tokens committed from `position` on, until the session ends.
+
+    `opened`: the reply that opened the session, for an event before them.
 
     A slow reader neither blocks the engine nor fills a queue: all tokens committed since the last event are sent at
     once, target-decoded ones in events of their own.
     """
     news = asyncio.Event()
+    first = b"" if opened is None else event_bytes(opened.body(), "open")
     with _watching(service, session, news):
         while True:
             news.clear()
             # The engine's thread appends tokens before it sets the end, which is read first: all its tokens are there.
             finish_reason, gone, ended = session.finish_reason, session.gone, service.engine.ended
-            events = b""
+            events, first = first, b""
             for run in session.news(position):
                 events += event_bytes(_told(run).body(), "tokens")
                 position = run.position + len(run.tokens)

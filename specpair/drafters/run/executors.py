@@ -114,8 +114,10 @@ class ThreadedExecutor:
     at_once = True
 
     def __init__(self, lane: Lane, drafter: Drafter, mechanisms: Mechanisms = Mechanisms()) -> None:
-        """`mechanisms`: how many verify requests can be in flight at once, whether the drafter reads the text during
-        the verifier's prefill, and whether there is an event stream."""
+        """`lane`: the event stream is read over it, and the others are made from it. Its user closes it.
+        `mechanisms`: how many verify requests can be in flight at once, whether the drafter reads the text during the
+            verifier's prefill, and whether there is an event stream.
+        """
         self._drafter = drafter
         self._wake_ups: SimpleQueue[None] = SimpleQueue()
         # Draft steps, each with the committed text; step None: only read the text; None: end the thread.
@@ -135,9 +137,9 @@ class ThreadedExecutor:
         self._lanes = [lane.another() for _ in range(mechanisms.in_flight)]
         work: dict[str, Callable[[], None]] = {"draft": self._draft, "react": self._react_while_drafting}
         work |= {f"verify {number}": partial(self._carry, each) for number, each in enumerate(self._lanes, 1)}
-        if mechanisms.self_continue:
-            self._lanes.append(lane.another())
-            work["stream"] = partial(self._listen, self._lanes[-1])
+        self._listener = lane if mechanisms.self_continue else None
+        if self._listener is not None:
+            work["stream"] = partial(self._listen, self._listener)
         self._threads = [
             threading.Thread(target=self._run, args=[each], name=name, daemon=True) for name, each in work.items()
         ]
@@ -186,6 +188,8 @@ class ThreadedExecutor:
         for lane in self._lanes:
             self._unsent.put(None)
             lane.abort()
+        if self._listener is not None:
+            self._listener.abort()
         for thread in self._threads:
             thread.join(_JOIN_TIMEOUT)
         self._react = _nothing  # the reactor, which this was a method of, holds this executor: a cycle
@@ -255,11 +259,10 @@ class ThreadedExecutor:
         return draft
 
     def _listen(self, lane: Lane) -> None:
-        with closing(lane):
-            lane.connect()
-            self._opened.wait()
-            if not self._closed:
-                lane.listen(self._position, self._report)
+        lane.connect()
+        self._opened.wait()
+        if not self._closed:
+            lane.listen(self._position, self._report)
 
 
 def executor_of(lane: Lane, drafter: Drafter, mechanisms: Mechanisms) -> Executor:

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from drafter_client.errors import BadReply, ConnectionLost
+from drafter_client.errors import BadKey, BadReply, ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
 from drafter_client.metrics.statistics import Stats
@@ -43,7 +43,7 @@ class Watched(HttpConnection):
     def __init__(self, line: "Line", *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self._line = line
-        self.before_release = (0, 0)
+        self.before_release: tuple[int, int] | None = None
         line.connections.append(self)
 
     @contextmanager
@@ -102,9 +102,55 @@ def test_each_verify_request_in_flight_and_the_stream_have_a_connection(
     with line.client(verifier.url) as client:
         generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=20)
     assert len(line.connections) == count
-    streams = [path for path in line.asked if "/stream" in path]
-    assert len(streams) == mechanisms.self_continue
-    assert not streams or streams[0].endswith(f"/stream?from={len(PROMPT) + 1}")
+
+
+def test_news_come_with_the_prefill_before_any_other_request(verifier: Verifier) -> None:
+    class Held(Line):
+        heard = threading.Event()
+
+        def before(self, path: str) -> None:
+            super().before(path)
+            if path != "/prefill":
+                assert self.heard.wait(20), "news come only after another request"
+
+        def arrived(self, event: tuple[str, bytes]) -> tuple[str, bytes]:
+            if event[0] == "tokens":
+                self.heard.set()
+            return event
+
+    line = Held()
+    with line.client(verifier.url) as client:
+        run = generate(client, toy_drafter(), 3, mechanisms=ALL, max_tokens=40)
+    assert run.tokens == target_alone(GREEDY, 40)
+    assert line.asked[0] == "/prefill" and not [path for path in line.asked if "/stream" in path]
+    assert verifier.sessions == 0
+
+
+def test_an_older_verifier_is_asked_for_the_stream(verifier: Verifier) -> None:
+    line = Line()
+    with line.client(verifier.url) as client, patch("drafter_client.http.client._WITH_NEWS", []):
+        run = generate(client, toy_drafter(), 3, mechanisms=ALL, max_tokens=40)
+    assert run.tokens == target_alone(GREEDY, 40)
+    (stream,) = [path for path in line.asked if "/stream" in path]
+    assert stream.endswith(f"/stream?from={len(PROMPT) + 1}")
+    assert verifier.sessions == 0
+
+
+@EACH_WAY
+def test_a_refused_prefill_leaves_no_session(mechanisms: Mechanisms) -> None:
+    with serving(api_key="sesame") as verifier, closing(VerifierClient(verifier.url, api_key="wrong")) as client:
+        with pytest.raises(BadKey):
+            generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=20)
+        assert verifier.sessions == 0
+
+
+@EACH_WAY
+def test_the_connection_for_the_next_text_is_open(verifier: Verifier, mechanisms: Mechanisms) -> None:
+    with closing(VerifierClient(verifier.url)) as client:
+        for _ in range(2):
+            run = generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=20)
+            assert run.tokens == target_alone(GREEDY, 20)
+            assert client.connection.traffic.sent > 0, "the session was released over it"
 
 
 @EACH_WAY
@@ -114,12 +160,10 @@ def test_bytes_of_all_connections_are_counted(verifier: Verifier, mechanisms: Me
         client.ping()  # before the run
         before = client.connection.traffic.sent, client.connection.traffic.received
         stats = generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=40).stats
-        main, *others = line.connections
-        sent, received = main.before_release
-        sent += sum(each.traffic.sent for each in others) - before[0]
-        received += sum(each.traffic.received for each in others) - before[1]
-        assert (stats.bytes_sent, stats.bytes_received) == (sent, received)
-        assert sum(each.traffic.sent for each in others) > 0
+        moved = [each.before_release or (each.traffic.sent, each.traffic.received) for each in line.connections]
+        sent, received = (sum(each) for each in zip(*moved, strict=True))
+        assert (stats.bytes_sent, stats.bytes_received) == (sent - before[0], received - before[1])
+        assert sum(sent > 0 for sent, _ in moved) > 1
 
 
 def test_api_key_is_sent_over_every_connection() -> None:
@@ -214,7 +258,7 @@ def test_session_deleted_by_another_client_raises_unknown_session(
 def test_malformed_stream_event_raises_bad_reply(verifier: Verifier, nonsense: dict[str, Any]) -> None:
     class Odd(Line):
         def arrived(self, event: tuple[str, bytes]) -> tuple[str, bytes]:
-            return event[0], json.dumps(nonsense).encode()
+            return event if event[0] == "open" else (event[0], json.dumps(nonsense).encode())
 
     with (
         Odd().client(verifier.url) as client,

@@ -15,7 +15,7 @@ LOST = ConnectionLost("the connection broke")
 
 def reply(status: int, body: Any = None, **headers: str) -> httpx.Response:
     """A response with a JSON body."""
-    return httpx.Response(status, content=json.dumps(body), headers=headers)
+    return httpx.Response(status, content=json.dumps(body), headers={"Content-Type": "application/json"} | headers)
 
 
 def streamed(events: Iterable[tuple[str, Any]]) -> httpx.Response:

@@ -26,9 +26,9 @@ DIGESTS = {
     "target": "436e2baf8bec0b6b",
     "fused": "e15c2659286a9a95",
     "lockstep": "e42a189bb99dbf94",
-    "remote": "92c8955b5ce78558",
-    "auto": "41b5471b4f153b63",
-    "by table": "422a0fde15fd67e5",
+    "remote": "bbd415fe05ce52e9",
+    "auto": "e79e38e55860a2b8",
+    "by table": "6006c8619ba3a050",
 }
 
 

@@ -71,11 +71,14 @@ def test_a_text_that_the_server_writes(client: VerifierClient) -> None:
 
 def test_the_stream_of_a_session(client: VerifierClient) -> None:
     text = TextSession(PROMPT)
-    position = client.prefill(text, OPTIONS).total_tokens
     with closing(client.another()) as other:
-        events = iter(other.stream(text.session_id, len(PROMPT)))
-        next(events)  # what was committed before, and the head
-        assert moved(other)[0] == pytest.approx(SIZES.listen, abs=10)
+        before = moved(client)
+        position = client.prefill(
+            text, OPTIONS | {"self_continue": False, "next_in_ms": 12.3}, listener=other
+        ).total_tokens
+        sent = TOY.prefill.of(len(PROMPT)) + SIZES.listen
+        check(other, before, sent, TOY.prefill_streamed.of(len(PROMPT)), rel=0.02)
+        events = iter(other.stream(text.session_id, position))
         for _ in range(3):
             before = moved(other)
             position = client.verify(text.session_id, Draft(position)).total_tokens

@@ -62,6 +62,43 @@ def test_stream_sends_every_commit_until_the_end(live: LiveServer) -> None:
         assert list(stream) == [("end", {"total_tokens": 23, "finish_reason": "length"})], "then the stream is closed"
 
 
+EVENTS = {"Accept": "text/event-stream"}
+OPENING = {"session_id": "t", "prompt_ids": PROMPT_IDS, "max_tokens": 20}
+
+
+def test_stream_follows_the_reply_to_the_prefill_that_asks_for_it(live: LiveServer) -> None:
+    opening = OPENING | {"self_continue": True}
+    with live.client() as client, client.stream("POST", "/prefill", json=opening, headers=EVENTS) as response:
+        assert response.headers["x-session-id"] == "t"
+        stream = read_events(response)
+        name, opened = next(stream)
+        assert (name, opened["tokens"], opened["total_tokens"]) == ("open", TEXT[:1], 4)
+        *news, (last, end) = stream  # nothing else is asked for
+    assert [token for _, told in news for token in told["tokens"]] == TEXT[1:20]
+    assert (last, end) == ("end", {"total_tokens": 23, "finish_reason": "length"})
+
+
+def test_a_client_that_hangs_up_on_the_prefill_leaves_the_stream(live: LiveServer) -> None:
+    with live.client() as client, client.stream("POST", "/prefill", json=OPENING, headers=EVENTS) as response:
+        next(read_events(response))
+        session = live.service.sessions.get("t")
+        until(lambda: len(session.watchers) == 1)
+        assert session.lease.requests == 1
+    until(lambda: not session.watchers and not session.lease.requests)
+
+
+def test_a_prefill_that_asks_for_the_stream_is_refused_as_any(live: LiveServer) -> None:
+    conflict = {"session_id": "s", "max_tokens": 9}
+    wrongs: list[dict[str, Any]] = [{"prompt_ids": []}, {"prompt_ids": [999]}, {"max_tokens": 0}, conflict]
+    for wrong in wrongs:
+        with live.client() as client:
+            plain_reply = client.post("/prefill", json=OPENING | wrong)
+            reply = client.post("/prefill", json=OPENING | wrong, headers=EVENTS)
+        assert reply.status_code == plain_reply.status_code >= 400, wrong
+        assert reply.json()["error"]["code"] == plain_reply.json()["error"]["code"]
+    assert [each.id for each in live.service.sessions.all()] == ["s"]
+
+
 @pytest.mark.parametrize("start", [3, 5, 8])
 def test_stream_starts_at_the_given_position(live: LiveServer, start: int) -> None:
     verify(live, 4, TEXT[1:5])  # 9 tokens are committed

@@ -100,23 +100,24 @@ _REQUESTS: dict[str, dict[str, Json]] = {  # by schema, then by name
     },
 }
 
+_PREFILLED: Json = {
+    "session_id": "demo",
+    "prompt_len": 4,
+    "prompt_ids": [0, 511, 2133, 9],
+    "position": 4,
+    "tokens": [18],
+    "total_tokens": 5,
+    "finish_reason": None,
+    "model": "stdlib-target-q8_0",
+    "identity": _IDENTITY,
+    "vocabulary": _VOCABULARY,
+    "sampling": _SAMPLING,
+    "self_continue": False,
+    "timing": _TIMING,
+    "sources": "b",
+}
 _RESPONSES: dict[str, Json] = {  # by schema
-    "PrefillResponse": {
-        "session_id": "demo",
-        "prompt_len": 4,
-        "prompt_ids": [0, 511, 2133, 9],
-        "position": 4,
-        "tokens": [18],
-        "total_tokens": 5,
-        "finish_reason": None,
-        "model": "stdlib-target-q8_0",
-        "identity": _IDENTITY,
-        "vocabulary": _VOCABULARY,
-        "sampling": _SAMPLING,
-        "self_continue": False,
-        "timing": _TIMING,
-        "sources": "b",
-    },
+    "PrefillResponse": _PREFILLED,
     "VerifyResponse": _VERIFIED,
     "BatchResponse": {"results": [_VERIFIED, UnknownSession("no session c").body()]},
     "GenerateResponse": _TEXT,
@@ -154,7 +155,12 @@ _RESPONSES: dict[str, Json] = {  # by schema
     "DeletedResponse": {"session_id": "demo", "deleted": True},
 }
 
+_NEWS = (
+    ("tokens", '{"position":5,"tokens":[13,222,19],"sources":"ttt","own":true,"forward_ms":1.1}'),
+    ("end", '{"total_tokens":8,"finish_reason":"length"}'),
+)
 _EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # by path: event names and data of one stream
+    "/prefill": (("open", json.dumps(_PREFILLED, separators=(",", ":"))), *_NEWS),
     "/generate": (
         ("open", json.dumps(_OPENED, separators=(",", ":"))),
         ("tokens", '{"position":4,"tokens":[798,13,774],"sources":"bbb","text":"string, text"}'),
@@ -188,10 +194,7 @@ _EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # by path: event names and 
             '"finish_reason":"length","took_ms":1021.3}],"more":0}',
         ),
     ),
-    "/sessions/{session_id}/stream": (
-        ("tokens", '{"position":5,"tokens":[13,222,19],"sources":"ttt","own":true,"forward_ms":1.1}'),
-        ("end", '{"total_tokens":8,"finish_reason":"length"}'),
-    ),
+    "/sessions/{session_id}/stream": _NEWS,
 }
 
 EXAMPLES = Examples(
