@@ -8,21 +8,19 @@ adds the round trip. Rates count from the first token known here to the last.
     python -m benchmarks.lookup [--rtt 5] [--tokens 200]
 """
 
-import json
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.harness.models import BRANCHES, CONTEXT, load_drafter
-from benchmarks.harness.relay import relay
+from benchmarks.harness.models import BRANCHES, load_drafter
 from benchmarks.harness.report import Report, options_of
-from benchmarks.harness.texts import Written, alone, by_turns, connected, paired, table
+from benchmarks.harness.texts import Written, alone, by_turns, paired, table
+from benchmarks.lookup.served import reciting
 from benchmarks.lookup.tasks import Task, tasks
 from models import DEFAULT_DRAFT
 from simulator.costs.linear import LinearCost
-from simulator.paced.engine import DRAFTER_8, TARGET_25, Paced
-from specpair.child_processes.serving import verifier
+from simulator.paced.engine import DRAFTER_8, Paced
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.lookup import NgramDrafter
 from specpair.speculation.sampling.sampling import Sampling
@@ -46,14 +44,7 @@ def main() -> None:
     report = Report("lookup", options)
     with closing(load_drafter(DEFAULT_DRAFT)) as model, TemporaryDirectory() as folder:
         todo = tasks(model.vocabulary, options.tokens)
-        texts = Path(folder, "texts.json")
-        texts.write_text(json.dumps([[*task.prompt, *task.answer] for task in todo]), encoding="utf-8")
-        settings = {"RECITED": texts, "PACED_TARGET": TARGET_25, "context": CONTEXT, "slots": 2}
-        with (
-            verifier("benchmarks.lookup.reciting:application()", **settings) as server,
-            relay(server.url, options.rtt) as url,
-            connected(url) as client,
-        ):
+        with reciting(todo, Path(folder), options.rtt) as client:
             round_trip, info = client.ping(), client.model()
 
             def target(task: Task, _seed: int) -> Written:

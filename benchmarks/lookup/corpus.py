@@ -15,7 +15,6 @@ slower by several percent from one time to the next, and so what a corpus brings
     python -m benchmarks.lookup.corpus [--rtt 5] [--tokens 100]
 """
 
-import json
 import re
 import sysconfig
 from collections.abc import Callable
@@ -25,14 +24,13 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.harness.models import BRANCHES, CONTEXT, HELD_OUT_FILES, load_drafter
-from benchmarks.harness.relay import relay
+from benchmarks.harness.models import BRANCHES, HELD_OUT_FILES, load_drafter
 from benchmarks.harness.report import ROOT, Report, options_of
-from benchmarks.harness.texts import Written, alone, by_turns, connected, paired, rate, table
+from benchmarks.harness.texts import Written, alone, by_turns, paired, rate, table
+from benchmarks.lookup.served import reciting
 from benchmarks.lookup.tasks import LINES, Task, frequent_name, renamed
 from models import DEFAULT_DRAFT
-from simulator.paced.engine import DRAFTER_8, TARGET_25, Paced
-from specpair.child_processes.serving import verifier
+from simulator.paced.engine import DRAFTER_8, Paced
 from specpair.corpus.draft_corpus import DraftCorpus
 from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
@@ -59,8 +57,6 @@ def main() -> None:
         model = stack.enter_context(closing(load_drafter(DEFAULT_DRAFT)))
         folder = Path(stack.enter_context(TemporaryDirectory()))
         todo = tasks(model.vocabulary, options.tokens)
-        texts = folder / "texts.json"
-        texts.write_text(json.dumps([[*task.prompt, *task.answer] for task in todo]), encoding="utf-8")
         corpora = {}
         for name, root in roots(folder).items():
             corpus = stack.enter_context(closing(DraftCorpus([root], model.vocabulary, folder / "cache")))
@@ -68,9 +64,7 @@ def main() -> None:
             corpora[name] = corpus
             state = corpus.state
             report.line(f"{name}: {state.files} files, {state.tokens} tokens")
-        settings = {"RECITED": texts, "PACED_TARGET": TARGET_25, "context": CONTEXT, "slots": 2}
-        server = stack.enter_context(verifier("benchmarks.lookup.reciting:application()", **settings))
-        client = stack.enter_context(connected(stack.enter_context(relay(server.url, options.rtt))))
+        client = stack.enter_context(reciting(todo, folder, options.rtt))
         round_trip, info = client.ping(), client.model()
 
         def target(task: Task, _seed: int) -> Written:

@@ -11,7 +11,6 @@ system counts. It gives way to all others, so on a busy machine it takes many ti
     python -m benchmarks.lookup.indexing [--size 1000] [--repeats 5] [--rtt 5] [--tokens 100] [--minutes 60]
 """
 
-import json
 import os
 import re
 import signal
@@ -20,15 +19,14 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.harness.models import CONTEXT, load_drafter
-from benchmarks.harness.relay import relay
+from benchmarks.harness.models import load_drafter
 from benchmarks.harness.report import Report, options_of
-from benchmarks.harness.texts import Written, by_turns, connected, paired
+from benchmarks.harness.texts import Written, by_turns, paired
 from benchmarks.lookup.corpus import copies, request, tasks
+from benchmarks.lookup.served import reciting
 from benchmarks.lookup.tasks import Task
 from models import DEFAULT_DRAFT
-from simulator.paced.engine import DRAFTER_8, TARGET_25, Paced
-from specpair.child_processes.serving import verifier
+from simulator.paced.engine import DRAFTER_8, Paced
 from specpair.corpus.draft_corpus import DraftCorpus
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.quantile import quantile
@@ -81,12 +79,9 @@ def main() -> None:
         model = stack.enter_context(closing(load_drafter(DEFAULT_DRAFT)))
         folder = Path(stack.enter_context(TemporaryDirectory()))
         todo = tasks(model.vocabulary, options.tokens)
-        texts, large, cache = folder / "texts.json", folder / "large", folder / "cache"
-        texts.write_text(json.dumps([[*task.prompt, *task.answer] for task in todo]), encoding="utf-8")
+        large, cache = folder / "large", folder / "cache"
         megabytes = copies(large, options.size)
-        settings = {"RECITED": texts, "PACED_TARGET": TARGET_25, "context": CONTEXT, "slots": 2}
-        server = stack.enter_context(verifier("benchmarks.lookup.reciting:application()", **settings))
-        client = stack.enter_context(connected(stack.enter_context(relay(server.url, options.rtt))))
+        client = stack.enter_context(reciting(todo, folder, options.rtt))
         round_trip, info = client.ping(), client.model()
         corpus = stack.enter_context(closing(DraftCorpus([large], model.vocabulary, cache)))
         watched = Watched(corpus)
