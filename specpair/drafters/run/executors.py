@@ -15,7 +15,7 @@ from typing import Protocol
 
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Completion, Drafted, Failed
-from specpair.drafters.run.ports import Lane
+from specpair.drafters.run.ports import Judges, Lane
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
@@ -62,11 +62,11 @@ def _nothing(_event: Completion) -> bool:
 
 
 class SerialExecutor:
-    """Runs one action after the other, over the caller's lane."""
+    """Runs one action after the other."""
 
     at_once = False
 
-    def __init__(self, lane: Lane, drafter: Drafter) -> None:
+    def __init__(self, lane: Judges, drafter: Drafter) -> None:
         self._lane, self._drafter = lane, drafter
         self._events: deque[Completion] = deque()
         self._react: React

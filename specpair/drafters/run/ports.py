@@ -42,7 +42,17 @@ class Verified(Protocol):
     def finish_reason(self) -> str | None: ...
 
 
-class Lane(Protocol):
+class Judges(Protocol):
+    """Has drafts judged, one at a time. Raises what ends the text."""
+
+    def verify(self, draft: Draft, policy: RejectionPolicy = UNSAID) -> Verified:
+        """Have a draft judged.
+
+        `policy`: what the verifier does after a rejection.
+        """
+
+
+class Lane(Judges, Protocol):
     """A way to the verifier, for one exchange at a time. Its methods raise what ends the text."""
 
     def another(self) -> "Lane":
@@ -50,12 +60,6 @@ class Lane(Protocol):
 
     def connect(self) -> None:
         """Prepare for the first exchange. An error is raised by that exchange, not here."""
-
-    def verify(self, draft: Draft, policy: RejectionPolicy = UNSAID) -> Verified:
-        """Have a draft judged.
-
-        `policy`: what the verifier does after a rejection.
-        """
 
     def listen(self, position: int, report: Callable[[Streamed], None]) -> None:
         """Report committed tokens from `position` on, as they come, until the text has ended, or `abort` is called."""
