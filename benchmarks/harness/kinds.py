@@ -17,7 +17,7 @@ from drafter_client.bench.cases.reading import shipped_cases
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.openai_api.chat.prompt import chat_parts
 from specpair.openai_api.chat.template import Renderer
-from specpair.speculation.sampling.sampling import Sampling, choose_two, probability
+from specpair.speculation.sampling.sampling import Sampling, choose_two, probabilities
 from tests.real_models.conversation import SYSTEM, TOOLS, TURNS
 
 PROMPTS = Path(__file__).with_name("prompts.yaml")
@@ -84,7 +84,8 @@ def _together(target: Backend, prompts: Sequence[list[int]], most: int, sampling
         assert second is not None
         text.tokens.append(first)
         text.seconds.append(second)
-        text.probabilities.append((probability(row, first, sampling), probability(row, second, sampling)))
+        of_first, of_second = probabilities(row, [first, second], sampling)
+        text.probabilities.append((of_first, of_second))
 
     for slot, prompt in enumerate(prompts):
         target.release(slot)

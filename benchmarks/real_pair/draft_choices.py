@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from backends.registry import load
 from benchmarks.harness.kinds import CONTEXT
 from benchmarks.harness.report import ROOT
@@ -23,7 +21,7 @@ from benchmarks.real_pair.recorded import RecordedText
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.acceptance.strategies import common_prefix
-from specpair.speculation.sampling.sampling import Sampling, choose
+from specpair.speculation.sampling.sampling import Sampling, choose_several, probabilities
 
 KEPT = 6  # choices that are known at each place, the best first
 _PASS = 64  # tokens
@@ -133,12 +131,5 @@ class TextChoices:
 
 def best(row: Logits, sampling: Sampling, position: int) -> list[list[float]]:
     """The ids that score best at `position`, the best first, and their probabilities."""
-    row = row.copy()
-    temperature = sampling.softmax_temperature
-    scaled = (row - row.max()) / temperature
-    total = float(np.exp(scaled).sum())
-    ids: list[float] = []
-    for _ in range(KEPT):
-        ids.append(choose(row, sampling, position))
-        row[int(ids[-1])] = -np.inf
-    return [ids, [round(float(np.exp(scaled[int(each)])) / total, 5) for each in ids]]
+    ids = choose_several(row, sampling, position, KEPT)
+    return [list(map(float, ids)), [round(each, 5) for each in probabilities(row, ids, sampling)]]
