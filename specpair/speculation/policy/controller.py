@@ -340,7 +340,7 @@ class SpeculationController:
         main, waited_for = self._tree.main(), self._timeline.waits(now)
         made, draft, tip = len(main), self._latencies.draft(), self.text.tip(main)
         # The verifier may write tokens by itself before the draft arrives; only those behind count.
-        unreached = max(0, self._timeline.starts([now], now)[0].position - len(self.known) - made)
+        unreached = max(0, self._skip(now) - made)
         ahead = min(self._deepest(now) - made, unreached + _AHEAD) if self._tree.is_open(tip) else 0
         chances = self.text.chances(main, max(0, ahead))
         if not waited_for and chances[made] < FLOOR:
@@ -367,12 +367,16 @@ class SpeculationController:
             predicted=_predicted(main),
         )
 
+    def _skip(self, now: float) -> int:
+        """Tokens behind the known text that are committed before the pass begins for a request that leaves now."""
+        return self._timeline.starts([now], now)[0].position - len(self.known)
+
     def _deepest(self, now: float, most: int | None = None) -> int:
         """Most draft tokens behind the known text that the next request could carry.
 
         `most`: most draft tokens that the verifier should judge for it; None: as many as of the draft model.
         """
-        skip = self._timeline.starts([now], now)[0].position - len(self.known)
+        skip = self._skip(now)
         if most is None:
             most = self._length.cap + (sum(_forced(self._tree.main()[skip:])) if self._length.fixed is None else 0)
         return min(skip + most, self._room)
