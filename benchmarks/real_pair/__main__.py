@@ -23,6 +23,9 @@ target alone:
 
 The drafters of the static policies look nothing up.
 
+At the end stands what trees bring over chains, and how far the two bounds are apart, by temperature: for kinds of
+text where the draft model's choice is the target's at less than 0.65 of the places, and for the others.
+
 The first run asks the draft model about every continuation that comes up, which takes some seconds a text; the answers
 are kept. With `--unasked` it is asked only behind what the target wrote (`draft_choices.py`). With some `--targets`
 only, the results go to a file of these.
@@ -35,7 +38,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from functools import cache
-from math import exp, log
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -46,6 +48,7 @@ from benchmarks.real_pair.draft_choices import KEPT, DraftModel, TextChoices
 from benchmarks.real_pair.hindsight import Hindsight
 from benchmarks.real_pair.machines import DRAFTERS, LINKS, TARGETS, Setting
 from benchmarks.real_pair.recorded import FOLDER, RecordedText, read
+from benchmarks.real_pair.tables import Multiples, Times, multiples, table, trees_over_chains
 from simulator.known_outputs.draft_bound import least_seconds
 from simulator.known_outputs.static_policies import MeasuredLatencies, Policy, best, replay
 from simulator.known_outputs.static_trees import TreeDrafts, shares, tree_seconds, trees
@@ -66,11 +69,7 @@ FLAGS = {
     },
     "rtts": {"default": [*LINKS], "help": "seconds (default: %(default)s)"},
 }
-COLUMNS = ("llama", "vllm", "static", "static tree", "chains", "trees", "chain bound", "tree bound")
-_BEST_OF_KIND = ("vllm", "static tree")  # columns whose policy is the best for all texts of a kind
 _LLAMA_DRAFTS = 3  # llama-server's own default
-
-Times = dict[str, float]  # seconds of a text behind its first token, by column, and by policy where there are several
 
 
 class Known(NamedTuple):
@@ -93,19 +92,26 @@ def main() -> None:
     }
     experiences = {each: (Experience(), Experience()) for each in settings}
     found: dict[tuple[object, ...], list[Times]] = defaultdict(list)
-    accepted: dict[float, list[float]] = defaultdict(list)
+    accepted: dict[float, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     with closing(DraftModel(options.draft, options.recording, asks_all=not options.unasked)) as model:
         for number, each in _known(model, chosen(options.recording, options.texts)).items():
             text = each.text
             with model.text(number, text) as choices:
-                accepted[text.sampling.temperature].append(fmean(each.hindsight.trace.agrees[1:]))
+                accepted[text.sampling.temperature][text.kind].append(fmean(each.hindsight.trace.agrees[1:]))
                 for key, setting in settings.items():
                     times = _times(each, choices, setting, experiences[key], model.ends)
                     found[*key, text.sampling.temperature, text.kind].append(times)
+    cells: dict[float, dict[str, dict[str, Multiples]]] = defaultdict(dict)
     for key in settings:
         for temperature, agreed in accepted.items():
-            kinds = {str(each[-1]): times for each, times in found.items() if each[:-1] == (*key, temperature)}
-            report.line("", _title(key, temperature, fmean(agreed)), *_table(kinds))
+            kinds = {kind: multiples(found[*key, temperature, kind]) for kind in agreed}
+            cells[temperature][_name(key)] = kinds
+            title = _title(key, temperature, fmean(itertools.chain(*agreed.values())))
+            report.line("", title, *table(kinds))
+    for temperature, agreed in accepted.items():
+        share = {kind: fmean(each) for kind, each in agreed.items()}
+        lines = trees_over_chains(cells[temperature], share)
+        report.line("", f"Trees over chains, temperature {temperature:g}", *lines)
     report.save()
 
 
@@ -192,29 +198,16 @@ def _times(
     }
 
 
-def _title(key: tuple[str, str, float], temperature: float, agreed: float) -> str:
+def _name(key: tuple[str, str, float]) -> str:
     target, drafter, rtt = key
+    return f"{target}, drafter {drafter}, {rtt * 1000:g} ms"
+
+
+def _title(key: tuple[str, str, float], temperature: float, agreed: float) -> str:
     return (
-        f"{target}, drafter {drafter}, {rtt * 1000:g} ms, temperature {temperature:g} "
+        f"{_name(key)}, temperature {temperature:g} "
         f"(the draft model's choice is the target's at {agreed:.2f} of the places)"
     )
-
-
-def _table(kinds: dict[str, list[Times]]) -> list[str]:
-    """A line for each kind, and their geometric mean."""
-    multiples = {kind: _multiples(times) for kind, times in kinds.items()}
-    lines = [f"{'':12}" + "".join(f"{each:>13}" for each in COLUMNS)]
-    lines += [f"{kind:12}" + "".join(f"{each[name]:13.2f}" for name in COLUMNS) for kind, each in multiples.items()]
-    means = {name: exp(fmean(log(each[name]) for each in multiples.values())) for name in COLUMNS}
-    return [*lines, f"{'all':12}" + "".join(f"{means[name]:13.2f}" for name in COLUMNS)]
-
-
-def _multiples(times: Sequence[Times]) -> dict[str, float]:
-    """Of the rates of a kind's texts together, by column."""
-    total = {name: sum(each[name] for each in times) for name in times[0]}
-    for column in _BEST_OF_KIND:
-        total[column] = min(seconds for name, seconds in total.items() if name.startswith(f"{column} "))
-    return {name: total["alone"] / total[name] for name in COLUMNS}
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from specpair.protocol.responses import PrefillResponse
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import forced_before
+from specpair.speculation.draft import TreeLimits
 from specpair.speculation.drafts.lookups import Lookup, Lookups
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.experience import Estimates
@@ -120,6 +121,7 @@ def speculate(
             frozenset(info.vocabulary.ends),
             times,
             max_drafts=info.max_drafts,
+            tree_limits=TreeLimits(info.max_tree_leaves, info.max_tree_nodes),
             width=drafter.width,
             length=options.draft_n,
             mechanisms=mechanisms,

@@ -44,6 +44,13 @@ class DraftToken(NamedTuple):
     chance: float | None = None
 
 
+class TreeLimits(NamedTuple):
+    """What a verifier takes of a tree. None: any number."""
+
+    leaves: int | None = None
+    nodes: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """Draft tokens from `position` on, how many tokens of the text come before them. Each stands behind its parent."""
@@ -137,6 +144,10 @@ class Draft:
             if most is not None and leaves > most:
                 return self.first(index)
         return self
+
+    def cut(self, limits: TreeLimits) -> Self:
+        """What a verifier with these limits judges of it: a chain is no tree, and is judged as a whole."""
+        return self if self.is_chain else self.with_leaves(limits.leaves).first(limits.nodes)
 
     def likeliest(self) -> Self:
         """Of a tree the chain of those tokens that each stand first among the ones that follow the same token."""

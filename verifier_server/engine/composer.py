@@ -16,7 +16,7 @@ from specpair.engines.backend import Backend, Entry, TopLogitsSpec, top_logits_s
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
-from specpair.speculation.draft import NO_DRAFT, Draft
+from specpair.speculation.draft import NO_DRAFT, Draft, TreeLimits
 from verifier_server.engine.arrivals import SILENCE
 from verifier_server.engine.draft_credit import price, worth_judging
 from verifier_server.engine.pass_time import PassTime
@@ -263,7 +263,7 @@ class Composer:
         backend, allowed = self._backend, self._allowed(sequence, shared)
         room = backend.context_length - len(sequence.session.tokens)
         fresh = fresh.first(room if allowed is None else min(allowed, room))
-        return fresh if fresh.is_chain else fresh.with_leaves(backend.max_leaves).first(backend.max_nodes)
+        return fresh.cut(TreeLimits(backend.max_leaves, backend.max_nodes))
 
     def _allowed(self, sequence: SequenceState, shared: bool) -> int | None:
         """How many draft tokens of `sequence` the next pass may judge; None: all."""

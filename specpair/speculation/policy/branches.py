@@ -7,10 +7,11 @@ that the text passes through it against the time that it adds to the pass.
 from collections.abc import Sequence
 from itertools import islice
 
+from specpair.speculation.draft import Draft, TreeLimits
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.node_selection import select_nodes
 from specpair.speculation.drafts.side_nodes import SideNode
-from specpair.speculation.drafts.tree import TreeNode
+from specpair.speculation.drafts.tree import TreeNode, draft_of
 from specpair.speculation.policy.draft_length import MAX_AUTO, DraftLength
 from specpair.speculation.policy.timing import LatencyModel
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
@@ -28,12 +29,14 @@ class Branches:
         latencies: LatencyModel,
         drafts_in_flight: Sequence[InFlightDraft],
         width: int,
+        limits: TreeLimits = TreeLimits(),
     ) -> None:
         """`drafts_in_flight`: the caller's list, which changes.
         `width`: most tree nodes that one draft step can expand; 0: drafts are chains.
+        `limits`: what the verifier takes of a tree.
         """
         self._text, self._length, self._latencies = text, length, latencies
-        self._drafts_in_flight, self._width = drafts_in_flight, width
+        self._drafts_in_flight, self._width, self._limits = drafts_in_flight, width, limits
         self.pay = False  # whether a runner-up of which nothing is known is worth sending
 
     def update(self) -> None:
@@ -57,9 +60,9 @@ class Branches:
                 groups.setdefault(id(each.behind), []).append(each)
         chosen: set[int] = set()
         for group in groups.values():
-            fresh = max(0, len(path) - skip) if group[0].behind is end else 0
-            count = self._length.beside(self._latencies, [each.chance for each in group], fresh, group[0].given)
-            chosen.update(id(each.node) for each in group[:count])
+            fresh = path[skip:] if group[0].behind is end else []
+            count = self._length.beside(self._latencies, [each.chance for each in group], len(fresh), group[0].given)
+            chosen.update(id(each.node) for each in self._taken(fresh, group[:count]))
         nodes: list[SideNode] = []
         for each in reversed(found):
             if id(each.node) in chosen:
@@ -97,6 +100,13 @@ class Branches:
             return [tip]
         others = [each for each in ranked if each[1] is not tip]
         return select_nodes([first, *others], self._latencies.draft, self._width)
+
+    def _taken(self, fresh: Sequence[TreeNode], beside: Sequence[SideNode]) -> Sequence[SideNode]:
+        """What the verifier takes of the nodes `beside` those of the path that it judges with them, `fresh`."""
+        if self._limits == TreeLimits():
+            return beside
+        tree = Draft(0, draft_of([*fresh, *(each.node for each in beside)], drawn=False))
+        return beside[: max(0, len(tree.cut(self._limits)) - len(fresh))]
 
     def _in_flight(self, node: TreeNode) -> bool:
         """Whether a request that waits for its response holds the node."""

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from math import inf
 
-from specpair.speculation.draft import Draft, DraftSource
+from specpair.speculation.draft import Draft, DraftSource, TreeLimits
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
@@ -57,6 +57,7 @@ class SpeculationController:
         latencies: LatencyModel,
         *,
         max_drafts: int,
+        tree_limits: TreeLimits = TreeLimits(),
         width: int = 1,
         length: int | DraftLength | None = None,
         mechanisms: Mechanisms = Mechanisms(),
@@ -73,6 +74,7 @@ class SpeculationController:
         `ends`: ids of the end tokens.
         `latencies`: running estimates, which the controller updates.
         `max_drafts`: most draft tokens that the verifier judges in one request.
+        `tree_limits`: what it takes of a tree.
         `width`: most tree nodes that one draft step can expand.
         `length`: fixed draft length, None for automatic; or what decides it.
         `next_in`: seconds until the first draft, as the prefill request stated.
@@ -105,7 +107,9 @@ class SpeculationController:
         self._unlearnt = False  # whether anything was committed since the last `reflect`
         self._cached_plan: tuple[float, DraftPlan | None] | None = None
         may_fork = mechanisms.trees and not always_send and self._length.fixed is None
-        self._branches = Branches(self.text, self._length, latencies, self.drafts_in_flight, width if may_fork else 0)
+        self._branches = Branches(
+            self.text, self._length, latencies, self.drafts_in_flight, width if may_fork else 0, tree_limits
+        )
         self._update_prospects()
 
     @property
