@@ -31,14 +31,12 @@ from simulator.virtual.agreement import constant
 from simulator.virtual.shared_device import SharedDevice
 from simulator.virtual.world import EventLoop, Verifier, or_raise
 from specpair.speculation.draft import Draft
-from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.requests import Answer, Request
-from verifier_server.generation.rounds.text import RoundText
 from verifier_server.sessions import Session
 
 PROMPT = 20  # tokens
@@ -109,14 +107,17 @@ class Server:
                         self._verifier.scheduler.forget(session)
                         begin()
 
-                self._submit([Request(session, Draft(PROMPT), or_raise(answered), until_end=True)])
+                request = Request(session, Draft(PROMPT), or_raise(answered), until_end=True)
+                self._verifier.scheduler.submit(request, self._loop.now)
+                self._loop.at(self._loop.now, self._verifier.look)
 
         return self._all(begin)
 
     def drafting(self, agreement: float) -> float:
         """Tokens per second with server-side drafting."""
         engine = DraftEngine(self._loop, self._machine.draft, self._slots, run=self._run)
-        rounds = VirtualRounds(self._loop, self._submit, engine, self._pass_times, overlaps=not self._machine.shared)
+        overlaps = not self._machine.shared
+        rounds = VirtualRounds(self._loop, self._verifier, engine, self._pass_times, overlaps=overlaps)
         experience = Experience()
 
         def begin() -> None:
@@ -125,15 +126,6 @@ class Server:
             session, learnt = self._session(text), experience.text(SPEC, together=True)
             estimates = learnt.__enter__()
 
-            def opened(answer: Answer) -> None:
-                self._written += len(answer.tokens)
-                known = [*text.tokens(0, PROMPT), *answer.tokens]
-                ends = self._verifier.backend.vocabulary.ends
-                committed = CommittedText(known, ends, acceptance=estimates.acceptance)
-                draft = Agreeing(Choices(text, constant(agreement)))
-                of_rounds = RoundText(committed, estimates.acceptance, session.limit, MAX_AUTO)
-                rounds.join(VirtualMember(of_rounds, session, draft, answered, PROMPT))
-
             def answered(answer: Answer, draft: Draft) -> None:
                 self._written += len(answer.tokens)
                 if answer.finish_reason is not None:
@@ -141,7 +133,8 @@ class Server:
                     self._verifier.scheduler.forget(session)
                     begin()
 
-            rounds.open(Request(session, Draft(PROMPT), or_raise(opened)))
+            drafter = Agreeing(Choices(text, constant(agreement)))
+            rounds.write(VirtualMember(session, PROMPT, drafter, estimates.acceptance, answered, held=PROMPT))
 
         return self._all(begin)
 
@@ -166,11 +159,6 @@ class Server:
     def _session(self, text: Text) -> Session:
         ends = self._verifier.backend.vocabulary.ends
         return Session(str(id(text)), text.tokens(0, PROMPT), PROMPT, SPEC, PROMPT + self._tokens, ends)
-
-    def _submit(self, requests: Sequence[Request]) -> None:
-        for each in requests:
-            self._verifier.scheduler.submit(each, self._loop.now)
-        self._loop.at(self._loop.now, self._verifier.look)
 
 
 def main() -> None:

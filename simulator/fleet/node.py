@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from simulator.drafting.engine import DraftEngine
 from simulator.drafting.learnt import Learnt
+from simulator.drafting.rounds import VirtualRounds
 from simulator.fleet.observer import Sample
 from simulator.fleet.settings import VerifierKind
 from simulator.fleet.text import RuleTarget
@@ -44,9 +45,9 @@ class Node:
         self._noting: list[Timeline] = []  # those of the pass that begins
         self._loop = loop
         self._texts, self._waiting, self._begun = 0, 0, 0  # as it told, and texts begun since then
-        self.verifier, self.learnt = self._start()
+        self.verifier, self.learnt, self.rounds = self._start()
 
-    def _start(self) -> tuple[Verifier, Learnt]:
+    def _start(self) -> tuple[Verifier, Learnt, VirtualRounds | None]:
         """A verifier with nothing in its slots, and what server-side drafting has."""
         kind = self.kind
         run = SharedDevice(self._loop).run if kind.draft_shares_device else None
@@ -65,7 +66,10 @@ class Node:
             max_queue=kind.max_queue,
             run=self._run,
         )
-        return verifier, Learnt(drafts)
+        rounds = None
+        if drafts is not None:
+            rounds = VirtualRounds(self._loop, verifier, drafts, self.pass_times, overlaps=run is None)
+        return verifier, Learnt(drafts), rounds
 
     def times_of(self, tree: int) -> list[float]:
         """Seconds of passes over drafts of 0, 1, 2, … levels with `tree` nodes each, for a text that is alone."""
@@ -135,7 +139,7 @@ class Node:
 
     def recover(self) -> None:
         """Begin anew, with nothing in the slots."""
-        (self.verifier, self.learnt), self.up = self._start(), True
+        (self.verifier, self.learnt, self.rounds), self.up = self._start(), True
         self.trees.clear()
         self.loaded.clear()
         self.look()

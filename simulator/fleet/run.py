@@ -9,8 +9,9 @@ from simulator.fleet.node import Node
 from simulator.fleet.record import Record
 from simulator.fleet.settings import DeviceKind, Mode
 from simulator.fleet.text import Text
-from simulator.fleet.writing.by_drafter import FusedWriter, RemoteWriter
+from simulator.fleet.writing.by_drafter import RemoteWriter
 from simulator.fleet.writing.by_measure import AutoWriter, Course
+from simulator.fleet.writing.by_server import FusedWriter
 from simulator.fleet.writing.by_table import has_table
 from simulator.fleet.writing.by_target import TargetWriter
 from simulator.fleet.writing.connection import Connection

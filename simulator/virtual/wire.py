@@ -51,24 +51,40 @@ class Wire:
 
 
 def submit(place: Place, request: Request, wire: Wire, size: float, refused: float | None = None) -> None:
-    """Submit a request of `size` bytes that has arrived. While the verifier is overloaded, the refusal goes back, and
-    the request comes again after as long as that asks for, until the device gives up, as `drafter_client` does.
-
-    `refused`: when the device learnt of the first refusal, in seconds; None: there is none yet.
+    """Submit a request of `size` bytes that has arrived. While the verifier is overloaded, it comes again: see
+    `refuse`, also for `refused`.
     """
     try:
         place.scheduler.submit(request, place.now)
     except Overloaded as error:
-        wire.down(SIZES.refusal, partial(_refused, place, request, wire, size, refused, error))
+        begun = request.draft.position > request.session.prompt_len
+        refuse(place, wire, size, error, begun, refused, partial(submit, place, request, wire, size))
 
 
-def _refused(place: Place, request: Request, wire: Wire, size: float, refused: float | None, error: Overloaded) -> None:
-    first = place.now if refused is None else refused
-    begun = request.draft.position > request.session.prompt_len
-    patience = retries.outage_patience(retries.PATIENCE, error, begun)
-    pause = retries.before_health_check(error, 0, place.now - first, patience)
-    if pause is None:
-        place.give_up(error)
-    else:
-        again = partial(submit, place, request, wire, size, first)
-        place.at(place.now + pause, lambda: wire.up(size, again))
+def refuse(
+    place: Place,
+    wire: Wire,
+    size: float,
+    error: Overloaded,
+    begun: bool,
+    refused: float | None,
+    again: Callable[[float], object],
+) -> None:
+    """Send a refusal back. The request, of `size` bytes, comes again after as long as `error` asks for, until the
+    device gives up, as `drafter_client` does.
+
+    `begun`: whether the device has a part of the text.
+    `refused`: when the device learnt of the first refusal, in seconds; None: there is none yet.
+    `again`: called when the request has come again, with the next `refused`.
+    """
+
+    def heard() -> None:
+        first = place.now if refused is None else refused
+        patience = retries.outage_patience(retries.PATIENCE, error, begun)
+        pause = retries.before_health_check(error, 0, place.now - first, patience)
+        if pause is None:
+            place.give_up(error)
+        else:
+            place.at(place.now + pause, lambda: wire.up(size, partial(again, first)))
+
+    wire.down(SIZES.refusal, heard)

@@ -45,7 +45,7 @@ from verifier_server.generation.rounds.thread import Member, RoundThread
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.verifier")
-_READ_CHUNK = 128  # tokens of a prompt that the draft model reads in one pass, for which the drafts of others may wait
+READ_CHUNK = 128  # tokens of a prompt that the draft model reads in one pass, for which the drafts of others may wait
 
 
 class ServerDrafting:
@@ -224,7 +224,7 @@ class _FusedRun:
 
     def _read(self, drafter: ModelDrafter, prompt: list[int]) -> None:
         """Have the draft model read the prompt while the target does."""
-        for end in (*range(_READ_CHUNK, len(prompt), _READ_CHUNK), len(prompt)):
+        for end in (*range(READ_CHUNK, len(prompt), READ_CHUNK), len(prompt)):
             if not self.cancelled:
                 drafter.expand(prompt[:end], [[]], 0)
 

@@ -14,7 +14,8 @@ from drafter_client.modes.stretch import Stretch
 from simulator.drafting.learnt import Learnt
 from simulator.fleet.node import Node
 from simulator.fleet.settings import Mode
-from simulator.fleet.writing.by_drafter import FusedWriter, RemoteWriter
+from simulator.fleet.writing.by_drafter import RemoteWriter
+from simulator.fleet.writing.by_server import FusedWriter
 from simulator.fleet.writing.by_target import TargetWriter
 from simulator.fleet.writing.job import Job, Writer
 from simulator.virtual.message_sizes import SIZES

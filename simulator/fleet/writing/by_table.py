@@ -19,11 +19,6 @@ from simulator.virtual.table import Table
 from simulator.virtual.table_drafter import Recorded, TableDrafter
 from specpair.drafters.run.events import Committed
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.sampling.sampling import Sampling
-from specpair.speculation.text_options import TextSpec
-from verifier_server.sessions import Session
-
-_SPEC = TextSpec.of(Sampling())
 
 
 @dataclass(slots=True)
@@ -90,10 +85,7 @@ class _TableWriter:
     server_writes = False
 
     def __init__(self, job: Job, table: Table) -> None:
-        prompt, ends = job.prompt, job.connection.backend.vocabulary.ends
-        limit = len(prompt) + job.output_tokens
-        self.session = Session(job.name, prompt, len(prompt), _SPEC, limit, ends)
-        self.session.resume(job.received)
+        self.session = job.opened()
         self._job, self._told, self._drafted, self._accepted = job, len(self.session.tokens), 0, 0
         choices = Choices(job.text, job.device.agreement)
         self._drafter = TableDrafter(

@@ -5,10 +5,7 @@ from simulator.virtual.wire import submit
 from simulator.virtual.world import or_raise
 from specpair.drafters.run.events import Committed
 from specpair.speculation.draft import Draft
-from specpair.speculation.sampling.sampling import Sampling
-from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.requests import Answer, Request
-from verifier_server.sessions import Session
 
 
 class TargetWriter:
@@ -18,7 +15,7 @@ class TargetWriter:
 
     def __init__(self, job: Job) -> None:
         self._job, self._stream = job, Stream(job)
-        self.session = job.session or _session(job)
+        self.session = job.opened()
         self._request = Request(self.session, Draft(job.known), or_raise(self._passed), until_end=True)
 
     def begin(self) -> None:
@@ -33,10 +30,3 @@ class TargetWriter:
 
     def _passed(self, answer: Answer) -> None:
         self._stream.tell(Committed(answer.position, answer.details.sourced(answer.tokens), answer.details))
-
-
-def _session(job: Job) -> Session:
-    prompt, ends = job.prompt, job.connection.backend.vocabulary.ends
-    session = Session(job.name, prompt, len(prompt), TextSpec.of(Sampling()), len(prompt) + job.output_tokens, ends)
-    session.resume(job.received)
-    return session

@@ -81,14 +81,22 @@ class Connection:
             self._verifier.scheduler.forget(session)
             self._verifier.look()
 
-    def submit(self, request: Request, now: float) -> None:
-        """Submit a request to the verifier. Raises Overloaded."""
+    def read_elsewhere(self, session: Session, then: Callable[[], object]) -> bool:
+        """Whether another verifier reads the prompt, where the request that has arrived is the first; `then` is called
+        when the KV cache is here."""
         self.at_first()
         self.at_first = lambda: None
         first, self._asked = not self._asked, True
-        if first and self.node.prefill is not None:
-            again = self.guarded(lambda: submit(self, request, Wire(self, Network(), random.Random(0)), 0.0))
-            self.node.prefill(request.session.id, [*request.session.tokens], again)
+        if not first or self.node.prefill is None:
+            return False
+        self.node.prefill(session.id, [*session.tokens], self.guarded(then))
+        return True
+
+    def submit(self, request: Request, now: float) -> None:
+        """Submit a request to the verifier. Raises Overloaded."""
+        if self.read_elsewhere(
+            request.session, lambda: submit(self, request, Wire(self, Network(), random.Random(0)), 0.0)
+        ):
             return
         done = request.done
 

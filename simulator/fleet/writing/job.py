@@ -14,7 +14,11 @@ from simulator.virtual.network import Network
 from simulator.virtual.timeline import UNTOLD, Untold
 from simulator.virtual.wire import Wire
 from specpair.drafters.run.events import Committed
+from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
 from verifier_server.sessions import Session
+
+SPEC = TextSpec.of(Sampling())  # of all texts
 
 
 @dataclass(slots=True)
@@ -43,6 +47,15 @@ class Job:
     def known(self) -> int:
         """Tokens of prompt and output that the device has."""
         return self.text.prompt_len + len(self.received)
+
+    def opened(self) -> Session:
+        """Its session at the verifier: a new one, or that of the stretch before, as the server goes on with it."""
+        session = self.session
+        if session is None:
+            ends, limit = self.connection.backend.vocabulary.ends, self.text.prompt_len + self.output_tokens
+            session = Session(self.name, self.prompt, self.text.prompt_len, SPEC, limit, ends)
+            session.resume(self.received)
+        return session
 
 
 class Writer(Protocol):

@@ -11,7 +11,7 @@ from simulator.drafting.policies import SpecDecPlusPlus
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.node import Node
 from simulator.fleet.record import Record
-from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
+from simulator.fleet.settings import DeviceKind, Failure, FleetSetting, Mode, VerifierKind
 from simulator.virtual.agreement import constant
 from simulator.virtual.network import Network
 from simulator.workload.conversation import Conversation, Turn
@@ -37,7 +37,7 @@ def run(
     return kept.records, fleet.verifiers.all["a"]
 
 
-@pytest.mark.parametrize("mode", [Mode.LOCKSTEP, Mode.REMOTE, Mode.FUSED])
+@pytest.mark.parametrize("mode", [Mode.LOCKSTEP, Mode.REMOTE])
 @pytest.mark.parametrize("length", [None, 5, SpecDecPlusPlus])
 def test_trees_take_their_nodes_and_more_of_their_levels_are_accepted(
     mode: Mode, length: int | Callable[[], SpecDecPlusPlus] | None
@@ -53,13 +53,27 @@ def test_trees_take_their_nodes_and_more_of_their_levels_are_accepted(
 
 
 def test_a_server_drafts_for_as_many_texts_as_its_draft_model_has_slots() -> None:
-    """The others wait for the first token of theirs; those that run share draft passes."""
+    """The others wait for the first token of theirs."""
     device = DeviceKind(Network(0.01), Mode.FUSED)
-    records, node = run(device, texts=6, slots=6, draft_slots=4)
+    records, _ = run(device, texts=6, slots=6, draft_slots=4)
     waited = sorted(each.ttft for each in records)
     assert waited[3] < 0.3 and waited[4] > min(each.end for each in records)
-    engine = node.learnt.engine
-    assert engine is not None and engine.calls > 1.2 * engine.passes
+
+
+def test_texts_that_a_server_drafts_for_share_passes() -> None:
+    """So four at once are written nearly four times as fast as one after the other."""
+    device = DeviceKind(mode=Mode.FUSED)
+    alone, together = (max(each.end for each in run(device, texts, draft_slots=4)[0]) for texts in (1, 4))
+    assert together < 1.5 * alone
+
+
+def test_a_text_of_a_verifier_that_is_lost_goes_on_in_the_rounds_of_another() -> None:
+    device, kept = DeviceKind(Network(0.01), Mode.FUSED), Kept()
+    kind = VerifierKind(TARGET, draft_cost=DRAFT)
+    setting = FleetSetting({"a": kind, "b": kind}, (device,), failures=(Failure("a", 0.5, 0.8), Failure("b", 1.5, 1.8)))
+    Fleet(setting, (Conversation(f"c{number}", 0.0, (Turn(20, 200),)) for number in range(4)), kept).run()
+    assert len(kept.records) == 4 and all(len(each.times) == 200 for each in kept.records)
+    assert max(len(each.nodes) for each in kept.records) > 1
 
 
 def test_a_server_drafts_a_given_length_in_lockstep() -> None:
@@ -81,17 +95,18 @@ def test_draft_passes_slow_those_of_a_target_on_the_same_device() -> None:
 
 
 def test_auto_is_about_as_fast_as_the_fastest_mode() -> None:
-    """Which is remote on a short link, fused on a long one, and the target alone where drafts are wrong."""
-    best = set()
+    """Which is remote on a short link, and fused on a long one. A server whose drafts are wrong does without."""
+    best = list[Mode]()
     for rtt, agreement in ((0.0, 0.8), (0.1, 0.8), (0.1, 0.1)):
         found = {
             mode: run(DeviceKind(Network(rtt), mode, DRAFT), 1, 200, agreement)[0][0].tpot
             for mode in (Mode.TARGET, Mode.FUSED, Mode.REMOTE, Mode.AUTO)
         }
         auto = found.pop(Mode.AUTO)
-        best.add(min(found, key=lambda mode: found[mode]))
+        best.append(min(found, key=lambda mode: found[mode]))
         assert auto < 1.08 * min(found.values())
-    assert best == {Mode.TARGET, Mode.FUSED, Mode.REMOTE}
+    assert best[:2] == [Mode.REMOTE, Mode.FUSED]
+    assert found[Mode.FUSED] == pytest.approx(found[Mode.TARGET], rel=0.03)
 
 
 def test_a_change_of_the_mode_goes_on_with_the_session() -> None:
@@ -104,13 +119,13 @@ def test_a_change_of_the_mode_goes_on_with_the_session() -> None:
     assert run(device, output=200, agreement=0.1)[0] == [record]
 
 
-@pytest.mark.parametrize("mode", [mode for mode in Mode if mode is not Mode.FUSED])
+@pytest.mark.parametrize("mode", Mode)
 def test_a_request_that_an_overloaded_verifier_sends_away_comes_again(mode: Mode) -> None:
-    """After the second that it is told to wait. A server that drafts has its texts wait for its draft model instead."""
+    """After the second that it is told to wait."""
     device = DeviceKind(Network(0.02, 0.001), mode, DRAFT)
-    records, _ = run(device, texts=6, slots=2, max_queue=2, draft_slots=2)
+    records, _ = run(device, texts=6, slots=2, max_queue=2, draft_slots=6)
     assert max(each.ttft for each in records) > 1.0
-    assert run(device, texts=6, slots=2, max_queue=2, draft_slots=2)[0] == records
+    assert run(device, texts=6, slots=2, max_queue=2, draft_slots=6)[0] == records
 
 
 @pytest.mark.parametrize(("mode", "says"), [(Mode.LOCKSTEP, False), (Mode.REMOTE, True)])

@@ -188,7 +188,6 @@ workload: {arrival: poisson, rate_rps: 6, prompt_tokens: 90, output_tokens: 20}
         ("mode: auto", "mode: auto\ngamma: {policy: specdec++, threshold: 0.5}"),
         ("mode: auto", "mode: auto\ngamma: {policy: acceptance_backoff}"),
         ("mode: auto", "mode: auto\ngamma: {policy: latency_backoff}"),
-        ("mode: auto", "mode: auto\ngamma: {policy: tree, width: 2}"),
         ("slots: 4", "slots: 4\n      max_queue: 1"),
         ("bandwidth_mbps: 10000", "bandwidth_mbps: 10"),
         ("least_tokens: 50", "least_tokens: 500"),
