@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from math import log
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from specpair.corpus.files import FoundFile, Skipped, files_of, text_of
 from specpair.corpus.store import IndexState, Segment, Store
 
-SEGMENT = 8_000_000  # tokens of a segment, about
+SEGMENT = 8_000_000  # tokens of a segment that is sorted at once, about
+_FAN = 8  # segments of about a size that are merged: a token of a text is looked up in each segment that there is
+_MOST = (1 << 31) - 1  # tokens of a segment
 _FIRST = 16  # of an index that holds nothing yet, the part of a segment that readers see before it is full
 
 Encode = Callable[[str], Sequence[int]]
@@ -34,6 +37,7 @@ class _Indexing:
     def __init__(self, store: Store, root: Path, encode: Encode, most: int) -> None:
         self._store, self._encode, self._most = store, encode, most
         self._kept: list[Segment] = []  # what readers see
+        self._stale: list[Segment] = []  # those of them whose texts are still to be read, to be sorted anew
         self._skipped: Counter[str] = Counter()
         self._found: set[FoundFile] = set()
         self._new: dict[str, FoundFile] = {}  # files that are not in a segment
@@ -47,14 +51,18 @@ class _Indexing:
     def run(self) -> None:
         known = [each for name in self._store.state().segments if (each := self._store.segment(name)) is not None]
         self._kept = [*known]
-        stale = [each for each in known if not self._found.issuperset(each.files)]
         for file in (file for segment in known for file in segment.files if file in self._found):
             self._new.pop(file.path, None)
-        if self._new or stale:  # what comes fills up segments with room, too
-            stale += [each for each in known if each not in stale and sum(each.tokens) < self._most // 2]
+        for each in (each for each in known if not self._found.issuperset(each.files)):
+            if self._level(each):
+                self._merge([each])
+            else:
+                self._stale.append(each)
+        if self._new or self._stale:  # what comes fills up segments with room, too
+            self._stale += [each for each in known if each not in self._stale and each.size < self._most // 2]
         files, texts, held = list[FoundFile](), list[NDArray[np.uint32]](), 0
         first: Segment | None = None
-        for file, text in chain(self._as_they_were(stale), self._tokenized()):
+        for file, text in chain(self._as_they_were(), self._tokenized()):
             files.append(file)
             texts.append(text)
             held += len(text)
@@ -68,9 +76,10 @@ class _Indexing:
         else:
             self._publish()
 
-    def _as_they_were(self, stale: Sequence[Segment]) -> Iterator[_Read]:
-        """The files of these segments that are as they were. A segment is dropped when it has been read."""
-        for segment in stale:
+    def _as_they_were(self) -> Iterator[_Read]:
+        """The files of stale segments that are as they were. A segment is dropped when it has been read."""
+        while self._stale:
+            segment = self._stale.pop()
             texts = self._store.texts(segment)
             self._kept.remove(segment)
             yield from (each for each in zip(segment.files, texts, strict=True) if each[0] in self._found)
@@ -88,7 +97,25 @@ class _Indexing:
         added = self._store.add([*files], [*texts])
         self._kept = [*(each for each in self._kept if each is not instead_of), added]
         self._publish()
+        self._merge_alike(self._level(added))
         return added
+
+    def _merge_alike(self, level: int) -> None:
+        """Merge the segments of a level if there are enough; the one that comes of them is of the next level."""
+        alike = [each for each in self._kept if self._level(each) == level and each not in self._stale]
+        if len(alike) >= _FAN and sum(len(each.files) + each.size for each in alike) <= _MOST:
+            self._merge(alike)
+            self._merge_alike(level + 1)
+
+    def _level(self, segment: Segment) -> int:
+        """How often its tokens were merged, about."""
+        return max(0, round(log(max(1, segment.size) / self._most, _FAN)))
+
+    def _merge(self, segments: Sequence[Segment]) -> None:
+        """Put one segment in the place of several, without files that are gone."""
+        one = self._store.merged(segments, self._found)
+        self._kept = [*(each for each in self._kept if each not in segments), one]
+        self._publish()
 
     def _publish(self) -> None:
         tokens = [count for each in self._kept for count in each.tokens]

@@ -7,15 +7,14 @@ what was found; `NAME.segment` is what a reader maps; `NAME.json` lists the file
 
 import json
 import mmap
-import os
 import secrets
 import sys
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpair.corpus.files import FoundFile
+from specpair.corpus.merging import Merged, merged
 from specpair.corpus.suffix_array import LONGEST, WIDTH, SuffixArray, as_bytes, joined, sorted_places
 from specpair.shared_files import lock, replacing
 
 _FORMAT = f"1 {sys.byteorder}"
 _INDEX = "index.json"
+_HEADER = 8  # bytes of a segment, the number of its tokens
 _BLOCK = 1 << 20  # bytes that are read at once
 _WRONG = (OSError, ValueError, KeyError, TypeError)  # what a file of another format, or a broken one, raises
 
@@ -51,6 +52,11 @@ class Segment:
     name: str
     files: Sequence[FoundFile]
     tokens: Sequence[int]
+
+    @property
+    def size(self) -> int:
+        """Tokens in all."""
+        return sum(self.tokens)
 
 
 class Store:
@@ -96,17 +102,37 @@ class Store:
     def add(self, files: Sequence[FoundFile], texts: Sequence[NDArray[np.uint32]]) -> Segment:
         """A new segment of these files, of which `texts` are the tokens. Readers see it once it is `put`."""
         backwards = joined(texts)
-        places = sorted_places(backwards)
         segment = Segment(secrets.token_hex(8), files, [len(text) for text in texts])
+        self._write(segment, len(backwards), [as_bytes(backwards), sorted_places(backwards).data])
+        return segment
+
+    def merged(self, segments: Sequence[Segment], kept: Container[FoundFile]) -> Segment:
+        """A new segment of what these have, without files that are not `kept`. Raises OSError and ValueError."""
+        parts, files, tokens, at = list[Merged](), list[FoundFile](), list[int](), 0
+        for each in segments:
+            mapped, begin = self._mapped(each.name)
+            data, places = memoryview(mapped)[_HEADER:begin], memoryview(mapped)[begin:]
+            backwards = [*zip(each.files, each.tokens, strict=True)][::-1]
+            keep = [file in kept for file, _ in backwards]
+            parts.append(Merged(data, np.frombuffer(places, np.int32), [count for _, count in backwards], keep, at))
+            at += parts[-1].count
+            files += [file for (file, _), stays in zip(backwards, keep, strict=True) if stays]
+            tokens += [count for (_, count), stays in zip(backwards, keep, strict=True) if stays]
+        segment = Segment(secrets.token_hex(8), files[::-1], tokens[::-1])
+        texts = (part for each in parts for part in each.data())
+        self._write(segment, at, chain(texts, [bytes(WIDTH * LONGEST)], (places.data for places in merged(parts))))
+        return segment
+
+    def _write(self, segment: Segment, count: int, content: Iterable[bytes | memoryview]) -> None:
+        """Write the files of a segment. `content`: data of `count` tokens, then the sorted places."""
         crc = 0
         with replacing(self.folder / f"{segment.name}.segment") as file:
-            for data in (np.array([len(backwards)], np.uint64).tobytes(), as_bytes(backwards), places.data):
+            for data in chain([np.array([count], np.uint64).tobytes()], content):
                 file.write(data)
                 crc = zlib.crc32(data, crc)
-        told = {"crc": crc, "files": list(zip(files, segment.tokens, strict=True))}
+        told = {"crc": crc, "files": list(zip(segment.files, segment.tokens, strict=True))}
         with replacing(self.folder / f"{segment.name}.json") as file:
             file.write(json.dumps(told).encode())
-        return segment
 
     def segment(self, name: str) -> Segment | None:
         """The files in a segment; None if it is broken."""
@@ -125,7 +151,7 @@ class Store:
 
     def texts(self, segment: Segment) -> list[NDArray[np.uint32]]:
         """The tokens of the files in a segment. Raises OSError."""
-        data = np.fromfile(self.folder / f"{segment.name}.segment", ">u4", offset=8)
+        data = np.fromfile(self.folder / f"{segment.name}.segment", ">u4", offset=_HEADER)
         ends = np.cumsum([0, *(count + 1 for count in segment.tokens)])  # counted from the end: they stand backwards
         last = int(ends[-1])
         forwards = data[: last + 1][::-1].astype(np.uint32)
@@ -133,11 +159,15 @@ class Store:
 
     def searched(self, name: str) -> tuple[SuffixArray, int]:
         """A segment to search, and the bytes that it maps. Raises OSError and ValueError for one that is broken."""
+        data, begin = self._mapped(name)
+        return SuffixArray(data, _HEADER, memoryview(data)[begin:].cast("i")), len(data)
+
+    def _mapped(self, name: str) -> tuple[mmap.mmap, int]:
+        """The memory map of a segment, and where its places begin. Raises OSError and ValueError."""
         with open(self.folder / f"{name}.segment", "rb") as file:
-            size = os.fstat(file.fileno()).st_size
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        count = int.from_bytes(data[:8], sys.byteorder)
-        begin = 8 + WIDTH * (count + LONGEST)
-        if size != begin + WIDTH * count or array("i").itemsize != WIDTH:
+        count = int.from_bytes(data[:_HEADER], sys.byteorder)
+        begin = _HEADER + WIDTH * (count + LONGEST)
+        if len(data) != begin + WIDTH * count or array("i").itemsize != WIDTH:
             raise ValueError(f"{name}: the index of a corpus is broken")
-        return SuffixArray(data, 8, memoryview(data)[begin:].cast("i")), size
+        return data, begin

@@ -7,6 +7,7 @@ before them, which is all that a search compares. Tokens are kept as big-endian 
 
 import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -110,14 +111,8 @@ class SuffixArray:
             wanted.byteswap()
         pattern = wanted.tobytes()
         data, start, places, size = self._data, self._at, self._places, len(pattern)
-        low, high = 0, len(places)
-        while low < high:
-            middle = (low + high) >> 1
-            at = start + WIDTH * places[middle]
-            if data[at : at + size] < pattern:
-                low = middle + 1
-            else:
-                high = middle
+        end = start + size
+        low = bisect_left(places, pattern, key=lambda place: data[start + WIDTH * place : end + WIDTH * place])
         around = [start + WIDTH * place for place in places[max(0, low - 1) : low + 1]]
         longest = max((_common(data[at : at + size], pattern) for at in around), default=0)
         if not longest:

@@ -7,11 +7,12 @@ all but rare cases. In these, the target rejects a draft token; nothing else hap
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from itertools import pairwise
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, pairwise
 
 _LETTERS = r"[^\W\d_]"
+_NONE = sys.maxsize  # greater than the id of any token
 _LONGEST = 32  # characters of a word that are merged; longer words are cut
 
 
@@ -27,7 +28,7 @@ class BytePairs:
             if pieces[token]:
                 self._ids[pieces[token]] = token
         self._words = _word_pattern([piece for piece in self._ids if piece.isdigit()])
-        self._merged = lru_cache(maxsize=remembered)(self._merge)
+        self._tokens = _Remembered(self._tokens_of, remembered)
 
     def split(self, text: str) -> list[str]:
         """Split `text` into words, numbers, punctuation and spaces, across which no token reaches."""
@@ -35,12 +36,14 @@ class BytePairs:
 
     def encode(self, text: str) -> list[int]:
         """The token ids of `text`; bytes without a token are left out."""
-        return [token for word in self.split(text) for part in self._parts(word) for token in self._merged(part)]
+        return list(chain.from_iterable(map(self._tokens.__getitem__, self._words.findall(text))))
 
-    def _parts(self, word: str) -> list[str]:
-        if len(word) <= _LONGEST or word.encode() in self._ids:
-            return [word]
-        return [word[at : at + _LONGEST] for at in range(0, len(word), _LONGEST)]
+    def _tokens_of(self, word: str) -> tuple[int, ...]:
+        if len(word) <= _LONGEST:
+            return self._merge(word)
+        whole = self._ids.get(word.encode())
+        parts = (word[at : at + _LONGEST] for at in range(0, len(word), _LONGEST))
+        return tuple(chain.from_iterable(map(self._tokens.__getitem__, parts))) if whole is None else (whole,)
 
     def _merge(self, word: str) -> tuple[int, ...]:
         whole = self._ids.get(word.encode())
@@ -49,13 +52,30 @@ class BytePairs:
         parts: list[bytes] = []
         for char in map(str.encode, word):  # a character with a token of its own is never split into bytes
             parts += [char] if char in self._ids else [char[at : at + 1] for at in range(len(char))]
-        while True:
-            ranked = ((self._ids.get(left + right), at) for at, (left, right) in enumerate(pairwise(parts)))
-            best = min(((token, at) for token, at in ranked if token is not None), default=None)
-            if best is None:
-                return tuple(self._ids[part] for part in parts if part in self._ids)
-            at = best[1]
+        ranks = [self._ids.get(left + right, _NONE) for left, right in pairwise(parts)]
+        while (best := min(ranks, default=_NONE)) < _NONE:
+            at = ranks.index(best)
             parts[at : at + 2] = [parts[at] + parts[at + 1]]
+            del ranks[at]
+            for pair in range(max(0, at - 1), min(at + 1, len(ranks))):
+                ranks[pair] = self._ids.get(parts[pair] + parts[pair + 1], _NONE)
+        return tuple(self._ids[part] for part in parts if part in self._ids)
+
+
+class _Remembered(dict[str, tuple[int, ...]]):
+    """The tokens of words, without a call for one that is known. When there are too many, all are forgotten."""
+
+    def __init__(self, make: Callable[[str], tuple[int, ...]], most: int) -> None:
+        super().__init__()
+        self._make, self._most = make, most
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        if len(self) >= self._most:
+            self.clear()
+        made = self._make(word)
+        if len(word) <= _LONGEST:
+            self[word] = made
+        return made
 
 
 def _word_pattern(numbers: Sequence[bytes]) -> re.Pattern[str]:

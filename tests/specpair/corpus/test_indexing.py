@@ -85,6 +85,22 @@ def test_segments_have_a_size_and_are_dropped_when_they_are_made_anew(tmp_path: 
     assert files == {*store.state().segments}, "nothing is left of those that were replaced"
 
 
+def test_many_segments_become_few_which_follow_their_files_too(tmp_path: Path, root: Path) -> None:
+    store = Store(tmp_path / "store")
+    texts = {f"{number}.txt": f"{number:03} " + f"word{number % 7} " * 20 for number in range(300)}
+    for name, text in texts.items():
+        (root / name).write_text(text)
+    assert len(index(store, root, 500)) == 303
+    assert store.state().tokens > 70 * 500 and len(store.state().segments) < 16
+    assert sorted(texts.values()) == [text for text in held(store) if text[0].isdigit()]
+    assert follows(store, "123 word") == {"4"} and follows(store, "d3 word") == {"3"}
+    (root / "123.txt").unlink()
+    (root / "200.txt").write_text("changed")
+    assert index(store, root, 500) == ["changed"]
+    assert len(held(store)) == 302 and follows(store, "123 word") == {"2", "6"} and follows(store, "chan") == {"g"}
+    assert len(store.state().segments) < 16 and index(store, root, 500) == []
+
+
 @pytest.mark.parametrize("wrong", [b"", b"{}", b"[1", b'{"format": "0", "segments": ["x"]}', b"\xff"])
 def test_a_broken_index_is_made_anew(tmp_path: Path, root: Path, wrong: bytes) -> None:
     store = Store(tmp_path / "store")
