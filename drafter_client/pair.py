@@ -138,7 +138,7 @@ class Pair:
         self._closed = False
         self._renderer = Renderer()  # of chat templates
         self._outages = Outages(patience, on_outage, start_patience=start_patience)
-        self._earlier = EarlierTexts()
+        self._earlier = EarlierTexts(clock)
         try:
             self._corpora = DraftCorpora([Path(each) for each in corpus], corpus_folder())
         except BadCorpus as error:

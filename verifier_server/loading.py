@@ -12,6 +12,7 @@ from math import inf
 from backends.machine import corpus_folder
 from backends.registry import load
 from specpair.corpus.draft_corpus import BadCorpus, DraftCorpora, DraftCorpus
+from specpair.corpus.earlier_texts import EarlierTexts
 from specpair.counted import counted
 from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import BackendError, ModelLoadError
@@ -179,7 +180,8 @@ class Loader:
             corpus = _corpus(settings, info)
             if corpus is not None:
                 on_failure.callback(corpus.close)
-            predicting = ServerDrafting(lookup, pass_times, self._clock, deliver, corpus)
+            earlier = EarlierTexts(self._clock) if settings.keep_tokens != 0 else None
+            predicting = ServerDrafting(lookup, pass_times, self._clock, deliver, corpus, earlier)
             if draft is not None:
                 _log.info(
                     "%s drafts for %s at once, %.1f ms a step",

@@ -89,10 +89,10 @@ class SuffixArray:
         self._data, self._at, self._places = data, at, places
 
     @classmethod
-    def of(cls, texts: Sequence[Sequence[int]]) -> "SuffixArray":
+    def of(cls, texts: Sequence[Sequence[int] | NDArray[np.uint32]]) -> "SuffixArray":
         """The suffix array of some texts, in memory."""
         backwards = joined([np.asarray(text, np.uint32) for text in texts])
-        return cls(as_bytes(backwards), 0, sorted_places(backwards).tolist())
+        return cls(as_bytes(backwards), 0, sorted_places(backwards).data)
 
     def token(self, place: int) -> int:
         """The token at a place; `NO_TOKEN` at the end of a text."""

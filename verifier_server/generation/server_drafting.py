@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from specpair.corpus.draft_corpus import DraftCorpus
+from specpair.corpus.earlier_texts import EarlierTexts
 from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.run import events
@@ -26,7 +27,7 @@ from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import forced_before, last_round, passes, rounds
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.lookups import Lookups
+from specpair.speculation.drafts.lookups import Lookup, Lookups
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.experience import Estimates, Experience
 from specpair.speculation.policy.schedule import LOCKSTEP
@@ -58,16 +59,18 @@ class ServerDrafting:
         clock: Callable[[], float],
         deliver: Callable[[], None],
         corpus: DraftCorpus | None = None,
+        earlier: EarlierTexts | None = None,
     ) -> None:
         """`pass_times`: seconds of the target's passes over 1, 2, … tokens.
         `clock`: in seconds.
         `corpus`: files from which draft tokens are looked up, which `stop` closes.
+        `earlier`: keeps texts for later ones; None: nothing is kept of them.
 
         `deliver` is called after each answer of a text, or those of a pass.
         """
         self.draft, self.corpus = draft, corpus
         self._pass_times, self._clock, self._deliver = pass_times, clock, deliver
-        self._experience = Experience()
+        self._experience, self._earlier = Experience(), earlier
         self._threads = FairPool(draft.slots)
         self._rounds: RoundThread | None = None  # made for the first text that is written in rounds
 
@@ -94,6 +97,7 @@ class ServerDrafting:
             self._clock(),
             position,
             self.corpus,
+            self._earlier,
             on_answer,
             self._deliver,
             self._round_thread(engine) if in_rounds else None,
@@ -137,6 +141,7 @@ class _FusedRun:
     began: float  # when the text was requested, by `clock`
     position: int  # where the tokens not reported yet begin
     corpus: DraftCorpus | None
+    earlier: EarlierTexts | None  # to which this one is added
     on_answer: OnAnswer
     deliver: Callable[[], None]
     rounds: RoundThread | None  # which writes it; None: it is written by itself, one draft after the other
@@ -166,6 +171,18 @@ class _FusedRun:
         except Exception as error:
             _log.exception("the thread of a text died", extra={"session_id": self.session.id})
             self._tell(InternalError(f"a fault of the verifier ({type(error).__name__}): see its log"))
+        if self.earlier is not None:
+            self.earlier.add(self._scope, self.session.tokens[:])
+
+    @property
+    def _scope(self) -> tuple[str, str]:
+        """What earlier texts are looked up within, whatever else keys share."""
+        return self.session.lease.owner, self.session.spec.cache_salt
+
+    def _earlier_texts(self, vocabulary_size: int) -> Lookup | None:
+        if self.earlier is None or self.session.strategy not in DRAFTER_INVARIANT:  # the text would depend on them
+            return None
+        return self.earlier.lookup(self._scope, vocabulary_size)
 
     def _tell(self, result: Answer | SpecPairError) -> None:
         self.on_answer(result)
@@ -205,9 +222,13 @@ class _FusedRun:
             sampling, vocabulary = session.spec.drawn, self.engine.info.vocabulary
             limits = processors_of(sampling, vocabulary, session.prompt_len, limits=True)
             looks_up = not self.draft.looks_up
-            corpus = None if self.corpus is None else self.corpus.lookup()
             lookups = Lookups(
-                session.prompt_len, in_text=looks_up, prediction=self.prediction, corpus=corpus, limits=limits
+                session.prompt_len,
+                in_text=looks_up,
+                prediction=self.prediction,
+                corpus=None if self.corpus is None else self.corpus.lookup(),
+                earlier=self._earlier_texts(vocabulary.size),
+                limits=limits,
             )
             lookups.follow(known)
             if self.rounds is not None and isinstance(drafter, ModelDrafter):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from itertools import count
 from typing import Any
 
 from backends.scripted import Script, ScriptedBackend
@@ -15,6 +16,7 @@ from verifier_server.generation.server_drafting import ServerDrafting
 GREEDY, WARM = Sampling(seed=4), Sampling(seed=5, temperature=0.8)
 FILTERED = Sampling(seed=6, temperature=1.2, top_k=20, top_p=0.9)
 LENGTH = 40
+_SALTS = count()
 
 
 def half_right(slots: int = 2, **limits: Any) -> ScriptedBackend:
@@ -34,6 +36,7 @@ def slots_free(live: LiveServer) -> bool:
 
 
 def body_of(sampling: Sampling, prompt: Sequence[int] = PROMPT_IDS, **options: Any) -> dict[str, Any]:
-    drawn = {"seed": sampling.seed, "temperature": sampling.temperature}
+    """A request, with a salt of its own: no text is helped by earlier ones."""
+    drawn = {"seed": sampling.seed, "temperature": sampling.temperature, "cache_salt": f"{next(_SALTS)}"}
     filters = {"top_k": sampling.top_k, "top_p": sampling.top_p}
     return {"prompt_ids": list(prompt), "mode": "fused", "max_tokens": LENGTH, **drawn, **filters, **options}

@@ -92,9 +92,8 @@ def test_draft_n_0_is_plain_decoding(fused: LiveServer) -> None:
 
 @SAMPLINGS
 def test_the_stream_has_the_same_content_as_the_reply(fused: LiveServer, sampling: Sampling) -> None:
-    body = body_of(sampling, draft_n=4)
-    reply = fused.post("/generate", body)
-    *parts, (last, summary) = events(fused, body)
+    reply = fused.post("/generate", body_of(sampling, draft_n=4))
+    *parts, (last, summary) = events(fused, body_of(sampling, draft_n=4))
     assert last == "end" and {name for name, _ in parts} == {"tokens"}
     varying = {"timing": None, "speculation": None, "session_id": None}
     assert {**summary, **varying} == {**reply, **varying}

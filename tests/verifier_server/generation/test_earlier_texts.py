@@ -1,0 +1,55 @@
+"""Server-side drafting from earlier texts: each key finds its own, of the same salt, and nobody else's."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from specpair.http_service.keys import key_file
+from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
+from tests.verifier_server.conftest import LiveServer, Serve
+from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.generation.drafting import GREEDY, body_of
+from tests.verifier_server.support import PROMPT_IDS, bearer
+
+LENGTH = 100
+SCRIPT = Script(support=9, sharpness=8.0)
+
+
+def looked_up(live: LiveServer, key: str | None = None, **options: Any) -> int:
+    """The looked-up draft tokens of a text that were accepted."""
+    headers = None if key is None else bearer(key)
+    body = body_of(GREEDY, max_tokens=LENGTH, **{"cache_salt": "", **options})
+    reply = live.post("/generate", body, headers=headers)
+    assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH)
+    accepted: int = reply["speculation"]["looked_up_accepted"]
+    return accepted
+
+
+def backend() -> ScriptedBackend:
+    return ScriptedBackend(SCRIPT, slots=2, context_length=512, max_batch_tokens=128)
+
+
+def test_a_key_finds_its_own_texts_of_the_same_salt(serve: Serve, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        key_file.add(tmp_path / "keys", StoredKey(name, digest_of(name), Limits(), admin=False))
+    live = serve(backend(), keys_file=tmp_path / "keys", draft_backend="ngram")
+    assert looked_up(live, "one") == 0
+    assert looked_up(live, "one") > 40
+    assert looked_up(live, "one", cache_salt="another") == 0
+    assert looked_up(live, "two") == 0
+    assert looked_up(live, "two") > 40
+
+
+def test_nothing_is_kept_if_the_operator_says_so(serve: Serve) -> None:
+    live = serve(backend(), draft_backend="ngram", keep_tokens=0)
+    assert [looked_up(live), looked_up(live)] == [0, 0]
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+def test_a_draft_model_is_helped_by_them(serve: Serve, rounds: bool) -> None:
+    live = serve(backend(), draft=ScriptedBackend(Script(seed=5), slots=2, context_length=512))
+    length = None if rounds else 4
+    first = looked_up(live, draft_n=length)
+    assert looked_up(live, draft_n=length) > first + 20
