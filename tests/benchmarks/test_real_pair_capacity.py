@@ -55,7 +55,8 @@ def _outcome(form: str, count: int) -> Outcome:
 @pytest.mark.parametrize("count", [1, 6])
 def test_plain_clients_get_a_token_with_each_pass(count: int) -> None:
     found = _outcome("alone", count)
-    assert 0.6 / STEP < found.rate / count <= 1 / STEP  # some passes read prompts
+    text = TOKENS * STEP
+    assert 0.6 / STEP < found.rate / count <= TOKENS / (text + SETTING.rtt)  # some passes read prompts
 
 
 @pytest.mark.parametrize("form", ["chains", "trees"])
@@ -66,9 +67,30 @@ def test_good_drafts_bring_more_than_the_target_alone(form: str, count: int) -> 
 
 def test_round_of_right_drafts_brings_all_of_them_and_one_more() -> None:
     crowd = Crowd(_pieces(), 1)
-    field.write(crowd, SETTING, 3, CHUNK)
+    field.write(crowd, SETTING.target.cost, SETTING.same_box, SETTING.rtt, 3, CHUNK)
     took = STEP + 3 * SETTING.same_box.seconds([(1, 0)])
     assert 3.0 < crowd.outcome.slow * took <= 4.0 * TOKENS / (TOKENS - 4)
+
+
+def test_client_that_is_slow_for_a_time_counts_for_as_long_as_that_took() -> None:
+    crowd = Crowd(_pieces(), 2)
+    fast, slow = crowd.clients
+    for client in crowd.clients:
+        client.next()
+        client.learnt(40, 0.0)
+    crowd.passed(1.0, 1, 1)
+    for client, each in ((fast, 0.01), (slow, 0.03)):
+        for token in range(1, 2 * crowd.counted):
+            if client.learnt(1, token * each):
+                client.next()
+    assert crowd.done and crowd.outcome.rate == pytest.approx(2 / 0.02)
+
+
+def test_clients_begin_at_places_that_divide_the_texts_evenly() -> None:
+    crowd = Crowd(_pieces(), 6)
+    first = [client.next() for client in crowd.clients]
+    assert [each.begins for each in first] == [0, TOKENS // 2] * 3
+    assert [client.next().piece for client in crowd.clients[:3]] == [first[2].piece, first[2].piece, first[4].piece]
 
 
 def test_carried_clients_lie_between_those_that_were_measured() -> None:

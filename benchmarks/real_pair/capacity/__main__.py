@@ -2,20 +2,22 @@
 
 Method. As `benchmarks.real_pair`: recorded texts are written again in virtual time, by the scheduler and the controller
 that ship; passes take as long as the stated models would on the stated devices, all sequences of a pass together. Here
-many clients have texts written at once, each one text after another (`crowd.py`). Prompts are read in the same passes,
-up to `--chunk` tokens in each. What the verifier's program takes is left out; the requests that it answers a second are
-printed. Forms:
+many clients have texts written at once, each one text after another, over the same link; `crowd.py` says how the steady
+state is measured, which texts are the same for each form. Prompts are read in the same passes. What the verifier's
+program takes is left out; the requests that it answers a second are printed. Forms:
 
     alone     plain clients: the server decodes
     field     server-side drafting as the best of the field has it, the draft model on the target's device: one draft
-              step for all texts at a time, then the target's pass; the draft length that is best with hindsight, 0
-              included (`field.py`)
+              step for all texts at a time, then the target's pass (`field.py`); the draft length, 0 included, and the
+              prompt tokens of a pass that are best with hindsight
+    free      the same where draft passes take no time: what chains could bring at best if another machine drafted them
+              and there were no link
     chains    each client has a drafter over the link, where the verifier takes no trees
     trees     the same, where it takes trees
 
 Printed, for each number of clients: tokens a second of all together, of each on average, and the 5th percentile of
-texts behind their first token. Then: how many clients get the tokens a second each that the field's server-side
-drafting gives to the first column's number, on a line between the measured numbers, and how many times as many.
+texts behind their first token. Then, for the tokens a second that each number of clients with drafters gets: how many
+clients server-side drafting gives as much, on a line between the measured numbers, and how many times as many ours are.
 
     python -m benchmarks.real_pair.capacity --draft DRAFT.gguf [--target "70B on 2 H100"] [--drafter M4] [--texts 2]
 """
@@ -25,7 +27,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from math import exp, log
 from pathlib import Path
 
@@ -35,21 +37,24 @@ from benchmarks.real_pair.capacity import clients, field
 from benchmarks.real_pair.capacity.crowd import Crowd, Outcome, Piece
 from benchmarks.real_pair.draft_choices import DraftModel
 from benchmarks.real_pair.machines import DRAFTERS, TARGETS, Setting
+from simulator.costs.linear import LinearCost
 
-FORMS = ("alone", "field", "chains", "trees")
-LONGEST = 7  # draft tokens of the field's server-side drafting, at most
+FORMS = ("alone", "field", "free", "chains", "trees")
+_LONGEST = {"field": 7, "free": 16}  # draft tokens of server-side drafting, at most
+_CHUNKS = 512, 2048  # prompt tokens of a pass with server-side drafting, at most
+_MORE = 2, 4  # times the most clients, for which server-side drafting is measured, too
 FLAGS = {
     "draft": {"help": "GGUF file of the draft model", "required": True, "type": Path},
     "recording": {"default": "qwen2.5-coder-1.5b-instruct-bf16", "help": "(default: %(default)s)"},
     "texts": {"default": 1, "help": "of each kind, at most (default: %(default)s)"},
     "temperatures": [0.0, 0.8],
-    "counts": {"default": [8, 16, 32, 64], "help": "of clients (default: %(default)s)"},
+    "counts": {"default": [1, 4, 8, 16, 32, 64], "help": "of clients (default: %(default)s)"},
     "target": {"default": "8B on H100", "choices": [*TARGETS], "help": "(default: %(default)s)"},
     "drafter": {"default": "RTX 4070", "choices": [*DRAFTERS], "help": "(default: %(default)s)"},
     "forms": {"default": [*FORMS], "choices": FORMS, "help": "(default: all)"},
     "rtt-ms": {"default": 20.0, "help": "of the link (default: %(default)s)"},
     "overhead-ms": {"default": 3.0, "help": "of an exchange (default: %(default)s)"},
-    "chunk": {"default": 512, "help": "prompt tokens of a pass, at most (default: %(default)s)"},
+    "chunk": {"default": 128, "help": "prompt tokens of a pass of ours, at most (default: %(default)s)"},
 }
 
 Outcomes = Mapping[int, Outcome]  # by the number of clients
@@ -69,7 +74,8 @@ def main() -> None:
         found: dict[str, Outcomes] = {}
         for form in options.forms:
             measure = partial(_measure, form, pieces, setting, numberings, options.chunk)
-            found[form] = {count: measure(count) for count in options.counts}
+            more = [times * max(options.counts) for times in _MORE if form == "field"]
+            found[form] = {count: measure(count) for count in [*options.counts, *more]}
         title = f"{options.target}, drafter {options.drafter}, {options.rtt_ms:g} ms, temperature {temperature:g}"
         report.line("", title, *_table(found), *_carried(found))
     report.save()
@@ -96,8 +102,13 @@ def _measure(
 ) -> Outcome:
     """One form with `count` clients."""
     writes: list[Callable[[Crowd], None]]
-    if form == "field":
-        writes = [partial(field.write, setting=setting, drafts=each, chunk=chunk) for each in range(LONGEST + 1)]
+    if form in _LONGEST:
+        costs = setting.target.cost, setting.same_box if form == "field" else LinearCost(0.0, 0.0, 0.0)
+        tried = product(range(_LONGEST[form] + 1), _CHUNKS)
+        writes = [
+            partial(field.write, target=costs[0], draft=costs[1], rtt=setting.rtt, drafts=drafts, chunk=most)
+            for drafts, most in tried
+        ]
     else:
         writes = [partial(clients.FORMS[form], setting=setting, numberings=numberings, chunk=chunk)]
     outcomes = []
@@ -111,23 +122,26 @@ def _measure(
 def _table(found: Mapping[str, Outcomes]) -> Iterable[str]:
     """A line for each number of clients, and the passes with the most."""
     yield f"{'clients':>7}" + "".join(f"{form:>10}{'each':>7}{'p5':>7}" for form in found)
-    counts = sorted(next(iter(found.values())))
+    counts = sorted({count for each in found.values() for count in each})
     for count in counts:
-        rows = (each[count] for each in found.values())
-        yield f"{count:7}" + "".join(f"{row.rate:10.0f}{row.rate / count:7.1f}{row.slow:7.1f}" for row in rows)
+        rows = (each.get(count) for each in found.values())
+        yield f"{count:7}" + "".join(
+            f"{row.rate:10.0f}{row.rate / count:7.1f}{row.slow:7.1f}" if row else f"{'':24}" for row in rows
+        )
     for form, each in found.items():
-        last = each[counts[-1]]
+        most, last = max(each.items())
         told = f"{last.passes:.0f} passes a second of {last.width:.0f} tokens, {last.requests:.0f} requests a second"
-        yield f"{form} with {counts[-1]}: {told}"
+        yield f"{form} with {most}: {told}"
 
 
 def _carried(found: Mapping[str, Outcomes]) -> Iterable[str]:
-    """Of each number of clients of server-side drafting, how many the other forms carry at that rate."""
+    """Of each number of clients with drafters, how many server-side drafting carries at their rate."""
     server = found.get("field")
-    for count, outcome in (server or {}).items():
-        rate = outcome.rate / count
-        told = [_told(form, carried(each, rate), count) for form, each in found.items() if form != "field"]
-        yield f"at {rate:.1f} tokens/s each, the field's server-side drafting carries {count}; {', '.join(told)}"
+    for form in ("chains", "trees") if server else ():
+        for count, outcome in found.get(form, {}).items():
+            rate = outcome.rate / count
+            told = _told(carried(server or {}, rate), count)
+            yield f"at {rate:.1f} tokens/s each, {form} carry {count}, the field's server-side drafting {told}"
 
 
 def carried(outcomes: Outcomes, rate: float) -> float | None:
@@ -143,10 +157,8 @@ def carried(outcomes: Outcomes, rate: float) -> float | None:
     return 0.0
 
 
-def _told(form: str, most: float | None, count: int) -> str:
-    return (
-        f"{form} all" if most is None else f"{form} {most:.1f} ({most / count:.2f} times)" if most else f"{form} none"
-    )
+def _told(most: float | None, count: int) -> str:
+    return "more than were measured" if most is None else f"{most:.1f}: {count / most:.2f} times" if most else "none"
 
 
 if __name__ == "__main__":

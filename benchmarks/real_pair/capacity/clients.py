@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import count
 
-from benchmarks.real_pair.capacity.crowd import Crowd, Piece, Writing
+from benchmarks.real_pair.capacity.crowd import Client, Crowd, Piece, Writing
 from benchmarks.real_pair.machines import Setting
 from benchmarks.real_pair.pair import FIRST, GREEDY, Numbering, RecordedDrafter, RecordedTarget
 from simulator.drafting.drafter import EngineDrafter
@@ -36,7 +36,7 @@ class Room:
     def __init__(self, crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int) -> None:
         """`chunk`: prompt tokens of a pass, at most."""
         self.crowd, self.setting, self.numberings = crowd, setting, numberings
-        self.backend, self._names = RecordedTarget(crowd.clients, BATCH_TOKENS), count(FIRST)
+        self.backend, self._names = RecordedTarget(len(crowd.clients), BATCH_TOKENS), count(FIRST)
         self.held = ExitStack()  # what the texts hold that are under way at the end
         target = setting.target.cost
         self.pass_times = [target.seconds([(width, 0)]) for width in range(1, MAX_AUTO + 2)]
@@ -61,16 +61,16 @@ class Room:
         """Call `do` after half a round trip."""
         self.world.at(self.world.now + self.setting.rtt / 2, do)
 
-    def learn(self, writing: Writing, session: Session, tokens: int) -> bool:
+    def learn(self, client: Client, session: Session, tokens: int) -> bool:
         """Note that a client learns `tokens` more tokens. Returns whether its text is over."""
-        self.crowd.learnt(writing, tokens, self.world.now)
-        assert not writing.over or self.backend.knew(session.tokens), "it wrote another text"
-        return writing.over
+        over = client.learnt(tokens, self.world.now)
+        assert not over or self.backend.knew(session.tokens), "it wrote another text"
+        return over
 
-    def write(self, client: Callable[[], Callable[[], None]]) -> None:
-        """Have the crowd's texts written. `client`: makes a client, and returns what has its next text begin."""
-        for at in self.crowd.starts():
-            self.world.at(at, client())
+    def write(self, begins: Callable[[Client], Callable[[], None]]) -> None:
+        """Have the crowd's texts written. `begins`: what has the next text of a client begin."""
+        for client in self.crowd.clients:
+            self.world.at(client.starts, begins(client))
         with self.held:
             self.world.run(done=lambda: self.crowd.done)
 
@@ -78,16 +78,15 @@ class Room:
 class Plain:
     """A client that drafts nothing: the server decodes, and streams."""
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
+    def __init__(self, room: Room, client: Client) -> None:
+        self._room, self._client = room, client
 
     def begin(self) -> None:
         room = self._room
-        writing = room.crowd.next()
-        session = room.session(writing)
+        session = room.session(self._client.next())
 
         def learn(tokens: int) -> None:
-            if room.learn(writing, session, tokens):
+            if room.learn(self._client, session, tokens):
                 self.begin()
 
         def answered(answer: Answer) -> None:
@@ -100,19 +99,20 @@ class Plain:
 class Drafts:
     """A client with a draft model on a device of its own, over the link."""
 
-    def __init__(self, room: Room, *, trees: bool) -> None:
-        self._room, self._mechanisms, self._experience = room, Mechanisms(trees=trees), Experience()
+    def __init__(self, room: Room, client: Client, *, trees: bool) -> None:
+        self._room, self._client = room, client
+        self._mechanisms, self._experience = Mechanisms(trees=trees), Experience()
         self._engine = DraftEngine(room.world, room.setting.drafter.cost)
 
     def begin(self) -> None:
         room = self._room
         held = room.held.enter_context(ExitStack())
-        writing = room.crowd.next()
+        writing = self._client.next()
         text, session = writing.piece.text, room.session(writing)
         estimates = held.enter_context(self._experience.text(TextSpec.of(text.sampling), room.pass_times))
 
         def tell(committed: Committed) -> None:
-            if room.learn(writing, writer.session, len(committed.tokens)):
+            if room.learn(self._client, writer.session, len(committed.tokens)):
                 held.close()
                 room.world.at(room.world.now, self.begin)
 
@@ -137,13 +137,13 @@ class Drafts:
 def alone(crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int) -> None:
     """The target alone."""
     room = Room(crowd, setting, numberings, chunk)
-    room.write(lambda: Plain(room).begin)
+    room.write(lambda client: Plain(room, client).begin)
 
 
 def drafted(crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int, *, trees: bool) -> None:
     """Each client has a drafter."""
     room = Room(crowd, setting, numberings, chunk)
-    room.write(lambda: Drafts(room, trees=trees).begin)
+    room.write(lambda client: Drafts(room, client, trees=trees).begin)
 
 
 def numberings_of(pieces: Sequence[Piece], ends: frozenset[int]) -> Numberings:

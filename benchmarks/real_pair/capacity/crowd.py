@@ -1,22 +1,29 @@
 """The clients of one verifier: which text each of them has written next, and what is measured of all of them.
 
-All take their texts from one list, so that any number of clients has the same texts written, and as many tokens of each
-are measured. A client's first text begins somewhere in its middle, so that some texts begin while others end; measured
-is from when the last client has learnt its first token. Times in seconds, rates in tokens a second.
+What is measured is the steady state, in which some texts begin while others are in their middle or end. Each client has
+the same list of texts written, one after the other and again from the start, and begins at a place of its own: the
+places divide the list evenly. So at any time the texts under way are a sample of all, and prompts come as often as
+texts end. A client's tokens count from when each of them has learnt `_WARM`, since prompts are read in a burst before,
+and as many of each client; those that are through go on, so that the others have no less company. The rate is that of
+all counted tokens in all the time that clients waited for them, with the wait for the texts in between: a client that
+was slow counts for as long as it took.
+
+Times in seconds, rates in tokens a second.
 """
 
 import random
-from collections.abc import Sequence
+from bisect import bisect
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
-from math import ceil
+from itertools import accumulate, cycle, islice
 from typing import NamedTuple
 
 from benchmarks.real_pair.pair import Chooses
 from benchmarks.real_pair.recorded import RecordedText
 
 STARTS = 0.5  # seconds within which the clients start
-_LEAST = 40  # tokens that a client learns while it is measured, at least, on average
+_WARM = 32  # tokens that each client learns before any count
+_COUNTED = 150  # tokens of a client that count, at least
 _RATED = 8  # tokens of a text whose own rate is taken, at least
 
 
@@ -34,7 +41,6 @@ class Writing:
 
     piece: Piece
     begins: int  # tokens of it that are given with the prompt
-    is_first: bool  # of its client
     times: list[float] = field(default_factory=list)  # when the client learnt each token behind these
 
     @property
@@ -45,6 +51,44 @@ class Writing:
     def rate(self) -> float:
         """Behind the first token."""
         return (len(self.times) - 1) / (self.times[-1] - self.times[0])
+
+
+class Client:
+    """One client, with its texts."""
+
+    def __init__(self, crowd: "Crowd", pieces: Iterator[Piece], begins: int, starts: float) -> None:
+        """`pieces`: its texts, in their order.
+        `begins`: tokens of the first that are given with the prompt.
+        `starts`: when it does.
+        """
+        self.starts, self.writings = starts, list[Writing]()
+        self._crowd, self._pieces, self._begins = crowd, pieces, begins
+        self._learnt = 0  # tokens
+        self._from: tuple[int, float] | None = None  # tokens that it had learnt when they began to count, and when
+        self.waited: float | None = None  # seconds, for all tokens that count; None: it has not learnt them yet
+
+    def next(self) -> Writing:
+        """The text that it has written next."""
+        self.writings.append(Writing(next(self._pieces), self._begins))
+        self._begins = 0
+        return self.writings[-1]
+
+    def learnt(self, tokens: int, now: float) -> bool:
+        """Note that it learns `tokens` more tokens of its text. Returns whether that is over."""
+        crowd, writing = self._crowd, self.writings[-1]
+        writing.times += [now] * tokens
+        crowd.cold -= self._learnt < _WARM <= self._learnt + tokens
+        self._learnt += tokens
+        if not crowd.cold and self._from is None:
+            self._from = self._learnt, now
+            crowd.began = now
+        elif self.waited is None and self._from is not None and self._learnt - self._from[0] >= crowd.counted:
+            # It learns several tokens at a time: the last of them may be more than count.
+            each = (now - self._from[1]) / (self._learnt - self._from[0])
+            self.waited = each * crowd.counted
+            crowd.counting -= 1
+            crowd.ended = now
+        return writing.over
 
 
 class Outcome(NamedTuple):
@@ -58,39 +102,21 @@ class Outcome(NamedTuple):
 
 
 class Crowd:
-    """The clients, and the texts that they have written."""
+    """The clients, and what is measured of them."""
 
     def __init__(self, pieces: Sequence[Piece], clients: int) -> None:
-        whole = sum(len(each.agrees) for each in pieces)
-        self.clients, self._waiting = clients, clients  # and how many have learnt nothing yet
-        self._measured = ceil(_LEAST * clients / whole) * whole
-        self._pieces, self._rng = cycle(pieces), random.Random(clients)
-        self._writings: list[Writing] = []
-        self._tokens = 0  # that were learnt since all clients write
-        self._began = self._ended = 0.0
-        self._passes: list[tuple[float, int, int]] = []  # when each ended, its tokens, and the requests it answered
-
-    def starts(self) -> list[float]:
-        """When each client starts."""
-        return sorted(self._rng.uniform(0.0, STARTS) for _ in range(self.clients))
-
-    def next(self) -> Writing:
-        """The text that a client has written next."""
-        piece = next(self._pieces)
-        first = len(self._writings) < self.clients
-        writing = Writing(piece, self._rng.randrange(len(piece.agrees)) if first else 0, first)
-        self._writings.append(writing)
-        return writing
-
-    def learnt(self, writing: Writing, tokens: int, now: float) -> None:
-        """Note that the client of `writing` learns `tokens` more of its tokens."""
-        if self._waiting:
-            self._waiting -= writing.is_first and not writing.times
-            self._began = now
-        else:
-            self._tokens += tokens
-        writing.times += [now] * tokens
-        self._ended = now
+        ends = [*accumulate(len(each.agrees) for each in pieces)]
+        self.counted = max(_COUNTED, ends[-1] // clients)  # tokens of each client that count
+        self.cold = self.counting = clients  # that have not learnt `_WARM` tokens, and those that count
+        self.began = self.ended = 0.0  # when the last client's tokens began to count, and when all were learnt
+        rng = random.Random(clients)
+        self.clients = list[Client]()
+        for number in range(clients):
+            place = number * ends[-1] // clients
+            text = bisect(ends, place)
+            begins = place - (ends[text] - len(pieces[text].agrees))
+            self.clients.append(Client(self, islice(cycle(pieces), text, None), begins, rng.uniform(0.0, STARTS)))
+        self._passes: list[tuple[float, int, int]] = []  # when each began, its tokens, and the requests it answered
 
     def passed(self, now: float, tokens: int, requests: int) -> None:
         """Note a verifier pass that begins now."""
@@ -98,20 +124,20 @@ class Crowd:
 
     @property
     def done(self) -> bool:
-        """Whether all that is measured was written."""
-        return self._tokens >= self._measured
+        """Whether all tokens that count were learnt."""
+        return not self.counting
 
     @property
     def outcome(self) -> Outcome:
-        seconds = self._ended - self._began
+        waited = sum(each.waited or 0.0 for each in self.clients)
+        written = (writing for client in self.clients for writing in client.writings)
         rates = sorted(
-            each.rate
-            for each in self._writings
-            if len(each.times) >= _RATED and self._began < each.times[-1] > each.times[0]
+            each.rate for each in written if len(each.times) >= _RATED and self.began < each.times[-1] > each.times[0]
         )
-        passes = [each for each in self._passes if each[0] >= self._began]
+        seconds = self.ended - self.began
+        passes = [each for each in self._passes if each[0] >= self.began]
         return Outcome(
-            self._tokens / seconds,
+            self.counted * len(self.clients) ** 2 / waited,
             rates[int(0.05 * len(rates))],
             len(passes) / seconds,
             sum(tokens for _, tokens, _ in passes) / len(passes),

@@ -2,42 +2,52 @@
 
 Ours (mode fused) writes texts in such rounds, too, and chooses lengths as it goes. A round: as many passes of the draft
 model as a draft has tokens, each for all texts, then a pass of the target that judges all drafts and reads what fits of
-new prompts. All rounds have drafts of one length. Nothing but passes takes time, and no draft model reads an accepted
-token again.
+new prompts. All rounds have drafts of one length. Nothing takes time but passes and, between two texts of a client, the
+link; no draft model reads an accepted token again.
 """
 
-from benchmarks.real_pair.capacity.crowd import Crowd, Writing
-from benchmarks.real_pair.machines import Setting
-from simulator.costs.cost import SequencePass
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+from benchmarks.real_pair.capacity.crowd import Client, Crowd
+from simulator.costs.cost import PassCost, SequencePass
 
 
 class _Text:
     """A text under way."""
 
-    def __init__(self, writing: Writing) -> None:
-        self.writing, self.at = writing, writing.begins
-        self.prompt = len(writing.piece.text.prompt) + writing.begins
+    def __init__(self, client: Client) -> None:
+        self.client, self._writing = client, client.next()
+        self.at = self._writing.begins
+        self.prompt = len(self._writing.piece.text.prompt) + self.at
         self.unread = self.prompt
 
     @property
     def length(self) -> int:
-        return len(self.writing.piece.text.prompt) + self.at
+        return len(self._writing.piece.text.prompt) + self.at
 
     def brings(self, drafts: int) -> int:
         """Tokens of a round with so many draft tokens."""
-        ahead = self.writing.piece.agrees[self.at :]
+        ahead = self._writing.piece.agrees[self.at :]
         accepted = next((at for at, agrees in enumerate(ahead[:drafts]) if not agrees), min(drafts, len(ahead)))
         return min(accepted + 1, len(ahead))
 
 
-def write(crowd: Crowd, setting: Setting, drafts: int, chunk: int) -> None:
-    """Have the crowd's texts written in rounds of `drafts` draft tokens. `chunk`: prompt tokens of a pass, at most."""
-    target, draft, now = setting.target.cost, setting.same_box, 0.0
-    starts, texts = crowd.starts()[::-1], list[_Text]()
+def write(crowd: Crowd, target: PassCost, draft: PassCost, rtt: float, drafts: int, chunk: int) -> None:
+    """Have the crowd's texts written in rounds of `drafts` draft tokens.
+
+    `target`, `draft`: of the passes of both models.
+    `rtt`: seconds of the link's round trip.
+    `chunk`: prompt tokens of a pass, at most.
+    """
+    now, order, texts = 0.0, count(), list[_Text]()
+    begins = [(each.starts, next(order), each) for each in crowd.clients]  # clients whose next text comes, and when
+    heapify(begins)
     while not crowd.done:
-        while starts and (not texts or starts[-1] <= now):
-            now = max(now, starts.pop())
-            texts.append(_Text(crowd.next()))
+        while begins and (not texts or begins[0][0] <= now):
+            at, _, client = heappop(begins)
+            now = max(now, at)
+            texts.append(_Text(client))
         reads, writes, room = list[SequencePass](), list[_Text](), chunk
         brought: list[tuple[_Text, int]] = []
         for text in texts:
@@ -56,5 +66,6 @@ def write(crowd: Crowd, setting: Setting, drafts: int, chunk: int) -> None:
         crowd.passed(began, sum(new for new, _ in batch), len(writes))
         for text, tokens in brought:
             text.at += tokens
-            crowd.learnt(text.writing, tokens, now)
-        texts = [_Text(crowd.next()) if text.writing.over else text for text in texts]
+            if text.client.learnt(tokens, now):
+                texts.remove(text)
+                heappush(begins, (now + rtt, next(order), text.client))
