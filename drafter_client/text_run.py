@@ -63,7 +63,7 @@ class TextRun:
 
     def tokens(self) -> Run:
         """Yield the tokens of the text, and release its session. Raises what the verifier or the drafter raises."""
-        with released(self.client, self.text), ExitStack() as stack:
+        with released(self.client, self.text), self.corpora.writing(), ExitStack() as stack:
             stack.callback(lambda: self.earlier.add(self._scope, self.text.known))
             self.tell(VocabularyTaken(self.paired.drafting.vocabulary), self.clock())
             self._tell_verifier()

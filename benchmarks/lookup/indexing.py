@@ -4,9 +4,10 @@ Method. So many megabytes of source (the installed packages, copied with other n
 indexes a user's files, while the small draft that ships writes the texts of `benchmarks.lookup.corpus` with a target of
 25 ms a pass, without a corpus. Each text is written twice, one after the other, in an order that changes: while that
 process runs, and while it is stopped. Told is the median of the ratios of their rates, with the range of the middle
-half, since a shared machine has slow moments; a pair of texts is as long as they are. Then the process runs to the end,
-or for some minutes: its time is the one in which it was not stopped, its processor time and its memory are what the
-system counts. It gives way to all others, so on a busy machine it takes many times its processor time.
+half, since a shared machine has slow moments; a pair of texts is as long as they are. The process gives way to a text,
+as it does wherever one is written. Then it runs to the end, or for some minutes: its processor time and memory are
+what the system counts. All others come first, so on a busy machine it takes many times its processor time. At last the
+same texts are looked up in what is indexed by then, token by token, without a target.
 
     python -m benchmarks.lookup.indexing [--size 1000] [--repeats 5] [--rtt 5] [--tokens 100] [--minutes 60]
 """
@@ -15,7 +16,7 @@ import os
 import re
 import signal
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -91,7 +92,8 @@ def main() -> None:
             watched.run(indexing)
             model.release(0)
             drafter = ModelDrafter(Paced(model, DRAFTER_8), Sampling())
-            return paired(client, drafter, task.prompt, request(task), info, round_trip=round_trip, lookup=True)
+            with corpus.writing() if indexing else nullcontext():
+                return paired(client, drafter, task.prompt, request(task), info, round_trip=round_trip, lookup=True)
 
         ways = {"quiet": lambda task, _: written(False, task), "indexing": lambda task, _: written(True, task)}
         pairs = by_turns(ways, todo, options.repeats)
@@ -113,7 +115,22 @@ def main() -> None:
         )
         report.line(f"  {watched.processor:.0f} s of a processor, {watched.memory // 1_000_000} MB at most")
         report.line(f"  {disk // 1_000_000} MB on the disk")
+        times = [1e3 * seconds for task in todo for seconds in looked_up(corpus, task)]
+        mean, most = sum(times) / len(times), quantile(times, 0.95)
+        report.line(f"  a token looked up: {mean:.3f} ms in the mean, at most {most:.3f} ms for 95 % of them")
     report.save()
+
+
+def looked_up(corpus: DraftCorpus, task: Task) -> list[float]:
+    """Seconds that each token of a text takes to be taken in, and what follows it to be predicted."""
+    lookup, times = corpus.lookup(), []
+    lookup.extend(task.prompt)
+    for token in task.answer:
+        began = time.perf_counter()
+        lookup.extend([token])
+        lookup.predict()
+        times.append(time.perf_counter() - began)
+    return times
 
 
 if __name__ == "__main__":

@@ -10,10 +10,12 @@ import logging
 import os
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from specpair.child_processes.children import child
+from specpair.child_processes.giving_way import GivingWay
 from specpair.corpus import vocabulary_file
 from specpair.corpus.lookup import CorpusLookup
 from specpair.corpus.state import CorpusState
@@ -66,6 +68,8 @@ class DraftCorpus:
         self._process: subprocess.Popen[str] | None = None
         self._idle, self._wanted, self._closed = threading.Event(), threading.Event(), threading.Event()
         self._failure: str | None = None
+        self._giving_way = GivingWay()
+        self.writing = self._giving_way.text  # a context in which a text is written: the indexing gives way to it
         self._thread = threading.Thread(target=self._keep_up_to_date, name="corpus", daemon=True)
         self._thread.start()
 
@@ -74,6 +78,7 @@ class DraftCorpus:
         with self._lock:
             self._closed.set()
             if self._process is not None:
+                self._giving_way.release()
                 self._process.terminate()
         self._wanted.set()
         self._thread.join()
@@ -149,8 +154,9 @@ class DraftCorpus:
                 if self._closed.is_set():
                     process.terminate()
             assert process.stderr is not None
-            said = process.stderr.read()
-            status = process.wait()
+            with self._giving_way.process(process):
+                said = process.stderr.read()
+                status = process.wait()
             with self._lock:
                 self._process = None
         self._failure = None
@@ -189,6 +195,16 @@ class DraftCorpora:
             if key not in self._corpora:
                 self._corpora[key] = DraftCorpus(self._paths, vocabulary, self._cache)
             return self._corpora[key]
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """A context in which a text is written: the indexing gives way to it."""
+        with self._lock, ExitStack() as stack:
+            for each in self._corpora.values():
+                stack.enter_context(each.writing())
+            stack = stack.pop_all()
+        with stack:
+            yield
 
     @property
     def states(self) -> list[CorpusState]:

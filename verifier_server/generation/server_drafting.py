@@ -8,6 +8,7 @@ others wait. Clients take turns; the texts of one client run in order of arrival
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -104,7 +105,8 @@ class ServerDrafting:
         )
 
         def generate() -> None:
-            with self._experience.text(session.spec, self._pass_times, together=in_rounds) as estimates:
+            writing = nullcontext() if self.corpus is None else self.corpus.writing()
+            with writing, self._experience.text(session.spec, self._pass_times, together=in_rounds) as estimates:
                 text.run(estimates)
 
         self._threads.submit(session.client, generate)
