@@ -118,7 +118,7 @@ class User:
 
 def _options(configuration: Configuration) -> dict[str, Any]:
     mode, length = configuration.mode, configuration.gamma.built()
-    if callable(length) or configuration.gamma.nodes > 1:
+    if callable(length) or configuration.gamma.trees:
         raise ValueError("a real drafter drafts chains of a constant length, or as its controller decides")
     known = {"target": Mode.TARGET, "fused": Mode.FUSED, "lockstep": Mode.REMOTE, "remote": Mode.REMOTE}
     given: dict[str, Any] = {"temperature": 0.0, "seed": 0, "lookup": False, "mode": known[mode]}

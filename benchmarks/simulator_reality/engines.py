@@ -74,7 +74,7 @@ class AgreeingModel(ScriptedBackend):
         choices, at = self._choices, len(held)
         if choices is None or at < self._prompt_len:
             return row
-        proposal = choices.proposal(at, at - self.committed, runner_up=True)
+        proposal = choices.proposal(at, at - self.committed, 1)
         first, second = proposal.token, proposal.runner_up
         if held != choices.tokens(0, at):
             first, second = WRONG, WRONG + 1

@@ -33,6 +33,7 @@ def application() -> FastAPI:
     read = Configuration.model_validate_json(Path(os.environ[_FILE]).read_text())
     kind = read.devices.verifiers[int(os.environ[_KIND])]
     target = RuleTarget(slots=kind.slots, context_length=kind.longest(), max_batch_tokens=kind.batch_tokens)
+    target.takes_trees = False  # then drafters that ship send chains, as simulated ones do unless their file says tree
     late = open(os.environ[_LATE], "w", encoding="ascii", buffering=1)  # noqa: SIM115 for as long as the process lives
     engine = Timed(target, kind.pass_cost(), lambda multiple: late.write(f"{multiple:.5f}\n"))
     return create_app(from_environment(), engine)

@@ -19,13 +19,13 @@ Lengths = int | Callable[[], LengthPolicy] | None  # of drafts, as `simulator.fl
 
 class _Gamma(Keys):
     @property
-    def nodes(self) -> int:
-        """Nodes on each level of a draft; 1: it is a chain."""
-        return 1
+    def trees(self) -> bool:
+        """Whether drafts are trees where that pays; else they are chains."""
+        return False
 
 
 class Auto(_Gamma):
-    """As the drafter's controller decides. `auto` alone means this."""
+    """Chains, as long as the drafter's controller decides. `auto` alone means this."""
 
     policy: Literal["auto"]
 
@@ -97,20 +97,16 @@ class LatencyBackoff(_Bounded):
 
 
 class Tree(_Gamma):
-    """Drafts are trees, by a law of what they bring and cost: no code that ships drafts trees yet."""
+    """Trees where they pay, as the drafter's controller decides. `tree` alone means this."""
 
     policy: Literal["tree"]
-    width: Annotated[int, Field(ge=2, le=16)]
-    """nodes on each level"""
-    depth: Length | Literal["auto"] = "auto"
-    """levels; `auto`: as the drafter's controller decides"""
 
     def built(self) -> Lengths:
-        return None if self.depth == "auto" else self.depth
+        return None
 
     @property
-    def nodes(self) -> int:
-        return self.width
+    def trees(self) -> bool:
+        return True
 
 
 class Own(_Gamma):
@@ -134,23 +130,23 @@ class Own(_Gamma):
 
 
 def _gamma(given: Any) -> Any:
-    """A number, `auto` or `module:Class`, written in full."""
+    """A number, `auto`, `tree` or `module:Class`, written in full."""
     if type(given) is int:
         return {"policy": "constant", "length": given}
-    if given == "auto":
-        return {"policy": "auto"}
+    if given in ("auto", "tree"):
+        return {"policy": given}
     if isinstance(given, str) and ":" in given:
         return {"policy": "own", "at": given}
     if not isinstance(given, dict | _Gamma):
-        raise ValueError(f"must be a whole number, auto, module:Class, or have the key policy, got {given!r}")
+        raise ValueError(f"must be a whole number, auto, tree, module:Class, or have the key policy, got {given!r}")
     return given
 
 
 _Policies = Annotated[
     Auto | Constant | SpecDec | AcceptanceBackoff | LatencyBackoff | Tree | Own, Field(discriminator="policy")
 ]
-_Short = Length | Literal["auto"] | Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
+_Short = Length | Literal["auto", "tree"] | Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
 Gamma = Annotated[_Policies, BeforeValidator(_gamma, json_schema_input_type=_Short | _Policies)]
-"""How long drafts are. `built()` and `nodes` give the `length` and the `tree` of a device."""
+"""How long drafts are. `built()` and `trees` give the `length` and the `trees` of a device."""
 
 AUTO = Auto(policy="auto")

@@ -35,19 +35,17 @@ class EngineDrafter(VirtualDrafter):
         tell: Callable[[Committed], object],
         guard: Callable[[Callable[[], object]], Callable[[], object]] = lambda do: do,
         *,
-        tree: int = 1,
         length: int | DraftLength | None = None,
         **options: Any,
     ) -> None:
         """`held`: tokens of the text that the engine need not read.
         `tell`: takes the committed tokens, those of the prefill first.
         `guard`: changes what is called when a pass of the engine is over, as where the text may be lost by then.
-        `tree`: branches that a draft step takes for each of its own, as the law of trees has it.
         `options`: further arguments of `VirtualDrafter`.
         """
         super().__init__(place, prompt, Sampling(), drafter, lambda branches: 0.0, length=length, **options)
         self.held = held  # tokens of the text that the draft model's slot holds, without `_tail`
-        self._engine, self._tell, self._guard, self._branches = engine, tell, guard, tree
+        self._engine, self._tell, self._guard = engine, tell, guard
         self._tail: list[int] = []  # what the slot holds behind the text
         self._reads = False  # whether a chunk of the text is being read
         self._put_off: Callable[[], None] | None = None  # the draft step that waits for that

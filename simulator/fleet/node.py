@@ -36,8 +36,8 @@ class Node:
         self.runs: dict[TextRun, None] = {}  # texts under way there, in the order of their beginning
         self.passes, self.busy = 0, 0.0  # forward passes, and the seconds that they took
         self.rows, self.tokens = 0, 0  # sequences and tokens of all passes
-        self.pass_times = self.times_of(1)
-        self.trees: dict[str, int] = {}  # of sessions whose drafts are trees: nodes on each level
+        # Of passes over 1, 2, … tokens, for a text that is alone.
+        self.pass_times = [kind.cost.seconds([(1 + drafts, _CONTEXT)]) for drafts in range(MAX_AUTO + 1)]
         self.prefill: Prefilled | None = None  # has prompts read elsewhere; None: they are read here
         self.readings: dict[str, Callable[[], object]] = {}  # by session that is read for others: what reads it anew
         self.loaded: dict[str, int] = {}  # by session, tokens whose KV cache has come from elsewhere and takes no time
@@ -71,19 +71,13 @@ class Node:
             rounds = VirtualRounds(self._loop, verifier, drafts, self.pass_times, overlaps=run is None)
         return verifier, Learnt(drafts), rounds
 
-    def times_of(self, tree: int) -> list[float]:
-        """Seconds of passes over drafts of 0, 1, 2, … levels with `tree` nodes each, for a text that is alone."""
-        return [self.kind.cost.seconds([(1 + levels * tree, _CONTEXT)]) for levels in range(MAX_AUTO + 1)]
-
     def _takes(self, plan: BatchPlan) -> float:
         sequences = [(len(entry.tokens), entry.start) for entry in plan.batch]
-        if self.trees or self.loaded:
+        if self.loaded:
             for at, (entry, part) in enumerate(zip(plan.batch, plan.parts, strict=True)):
-                judged = max(0, len(entry.tokens) - entry.logits_from - 1)
                 name = part.sequence.session.id
-                further = (self.trees.get(name, 1) - 1) * judged
                 free = max(0, min(self.loaded.get(name, 0) - entry.start, len(entry.tokens)))
-                sequences[at] = (len(entry.tokens) + further - free, entry.start + free)
+                sequences[at] = (len(entry.tokens) - free, entry.start + free)
                 if free and entry.start + free == self.loaded[name]:
                     del self.loaded[name]  # a slot has it now, and when that is lost it is read
         seconds = self.kind.cost.seconds([each for each in sequences if each[0]])
@@ -140,7 +134,6 @@ class Node:
     def recover(self) -> None:
         """Begin anew, with nothing in the slots."""
         (self.verifier, self.learnt, self.rounds), self.up = self._start(), True
-        self.trees.clear()
         self.loaded.clear()
         self.look()
 

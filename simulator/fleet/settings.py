@@ -80,7 +80,7 @@ class DeviceKind:
     mode: Mode = Mode.REMOTE
     cost: PassCost | None = None  # of its draft model, where that drafts
     length: int | Callable[[], LengthPolicy] | None = None  # draft tokens of a round; None: as the controller decides
-    tree: int = 1  # nodes on each level of a draft, by the law of `simulator.drafting.tree`; 1: drafts are chains
+    trees: bool = False  # whether its drafts are trees where that pays; a server drafts chains
     count: int | None = None  # how many there are; None: one for each user
     share: float = 1.0  # without a count: of the conversations, in relation to other kinds
     availability: Availability = _ALWAYS

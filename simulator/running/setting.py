@@ -117,7 +117,7 @@ def _anybody(configuration: Configuration, drafters: str = ALL) -> DeviceKind:
     """A device for each user that comes, as far from verifiers as `drafters` are."""
     gamma, verifiers = configuration.gamma, configuration.devices.verifiers
     links = {each.name: _network(configuration.connection(drafters, each.name)) for each in verifiers}
-    return DeviceKind(mode=Mode(configuration.mode), length=gamma.built(), tree=gamma.nodes, links=links)
+    return DeviceKind(mode=Mode(configuration.mode), length=gamma.built(), trees=gamma.trees, links=links)
 
 
 def _network(connection: Connection) -> Network:

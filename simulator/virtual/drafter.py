@@ -139,12 +139,16 @@ class VirtualDrafter:
         self.course.drafts_sent += 1
         # As the executors that ship: one that drafts, sends and waits says nothing of the time after a rejection.
         in_turn = not (self._mechanisms.overlap or self._mechanisms.self_continue)
+        draft = in_flight_draft.draft
+        there, back = SIZES.verify, SIZES.verify_reply
+        if not draft.is_chain:
+            there, back = SIZES.verify_tree, SIZES.verify_tree_reply
         self._request(
-            in_flight_draft.draft,
+            draft,
             UNSAID if in_turn else in_flight_draft.policy,
-            SIZES.verify.of(len(in_flight_draft.draft)),
+            there.of(len(draft)),
             lambda answer: self._wire.down(
-                SIZES.verify_reply.of(len(answer.tokens)), lambda: self._react(Answered(in_flight_draft, answer))
+                back.of(len(answer.tokens)), lambda: self._react(Answered(in_flight_draft, answer))
             ),
         )
 

@@ -66,7 +66,9 @@ class MessageSizes:
         self.prefill_reply = size(_REPLIED, _prefill_reply)  # tokens of the prompt, which the reply repeats
         self.prefill_streamed = size(_STREAMED, lambda ids: event_bytes(_prefill_reply(ids), "open"))
         self.verify = size(_ASKED, _verify)  # tokens of the draft
+        self.verify_tree = size(_ASKED, _verify_tree)  # the same where it is a tree
         self.verify_reply = size(_REPLIED, _verify_reply)  # committed tokens
+        self.verify_tree_reply = size(_REPLIED, lambda ids: _verify_reply(ids, [1] * len(ids)))
         self.streamed = size(0, _streamed)  # tokens of an event of a session's stream
         self.generate = size(_ASKED, _generate)  # tokens as of `prefill`
         self.generate_opened = float(_STREAMED + len(_generate_opened()))  # the head of the stream, and its first event
@@ -107,10 +109,16 @@ def _verify(ids: list[int]) -> bytes:
     return VerifyRequest.of(Draft.chain(_POSITION, ids), RejectionPolicy(None, 0.0123)).body()
 
 
-def _verify_reply(ids: list[int]) -> bytes:
+def _verify_tree(ids: list[int]) -> bytes:
+    request = VerifyRequest.of(Draft.chain(_POSITION, ids), RejectionPolicy(None, 0.0123))
+    return request.model_copy(update={"draft_parents": [1] * len(ids)}).body()
+
+
+def _verify_reply(ids: list[int], path: list[int] | None = None) -> bytes:
     return VerifyResponse(
         position=_POSITION,
         accepted=1,
+        accepted_path=path,
         judged=1,
         tokens=ids,
         preds=ids,

@@ -5,11 +5,9 @@ from dataclasses import replace
 
 from simulator.drafting.drafter import EngineDrafter
 from simulator.drafting.lengths import PolicyLength
-from simulator.drafting.tree import TreeDrafter
 from simulator.fleet.settings import Mode
-from simulator.fleet.text import SECOND, Agreeing, Choices
+from simulator.fleet.text import Agreeing, Choices
 from simulator.fleet.writing.job import SPEC, Job
-from specpair.drafters.base import Drafter
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from verifier_server.sessions import Session
@@ -19,14 +17,6 @@ def length_of(job: Job) -> int | DraftLength | None:
     """The draft length, or what decides it for this text; None: the controller."""
     length = job.device.length
     return PolicyLength(length(), job.connection.max_drafts) if callable(length) else length
-
-
-def _drafter(job: Job) -> Drafter:
-    choices = Choices(job.text, job.device.agreement)
-    if job.device.tree > 1:
-        job.connection.node.trees[job.name] = job.device.tree
-        return TreeDrafter(choices, job.device.tree, SECOND)
-    return Agreeing(choices)
 
 
 def continued(drafter: EngineDrafter, job: Job) -> Session:
@@ -50,12 +40,11 @@ class RemoteWriter:
         assert engine is not None
         self._job, self._engine = job, engine
         self._open = ExitStack()
-        mechanisms = replace(Mechanisms(), after_recovered=device.tree == 1)  # siblings are in the tree already
-        pass_times = node.times_of(device.tree)
+        mechanisms = LOCKSTEP if device.mode is Mode.LOCKSTEP else Mechanisms()
         self._drafter = self.drafter(
             job.connection,
             job.prompt,
-            _drafter(job),
+            Agreeing(Choices(job.text, device.agreement)),
             engine,
             engine.held(job.conversation),
             job.tell,
@@ -63,9 +52,8 @@ class RemoteWriter:
             max_tokens=job.output_tokens,
             network=job.network,
             length=length_of(job),
-            tree=device.tree,
-            mechanisms=LOCKSTEP if device.mode is Mode.LOCKSTEP else mechanisms,
-            estimates=self._open.enter_context(job.learnt.experience.text(SPEC, pass_times)),
+            mechanisms=replace(mechanisms, trees=device.trees),
+            estimates=self._open.enter_context(job.learnt.experience.text(SPEC, node.pass_times)),
             seed=job.rng.getrandbits(32),
             name=job.name,
             timeline=job.timeline,
@@ -77,5 +65,4 @@ class RemoteWriter:
 
     def stop(self) -> None:
         self._open.close()
-        self._job.connection.node.trees.pop(self._job.name, None)
         self._engine.keep(self._job.conversation, self._drafter.held)

@@ -31,7 +31,7 @@ class _Kind:
 
 def has_table(device: DeviceKind) -> bool:
     """Whether there are tables for a kind of device."""
-    return device.mode in (Mode.LOCKSTEP, Mode.REMOTE) and device.tree == 1
+    return device.mode in (Mode.LOCKSTEP, Mode.REMOTE) and not device.trees
 
 
 class Tables:

@@ -125,11 +125,11 @@ def test_the_schema_admits_the_example() -> None:
         ("  output_tokens: 200", "", r"workload: the tenant 'chat' has prompt_tokens: give prompt_tokens and"),
         ("name: code, share", "name: chat, share", r"workload: two tenants are called 'chat'"),
         ("mode: remote", "mode: remot", r"mode: no 'remot'; did you mean remote\?"),
-        ("gamma: auto", "gamma: fast", r"gamma: must be a whole number, auto, module:Class, .*, got 'fast'"),
+        ("gamma: auto", "gamma: fast", r"gamma: must be a whole number, auto, tree, module:Class, .*, got 'fast'"),
         ("      slots: 16", "      reads_only: true", r"prefill and reads_only of a kind of verifiers go together"),
         ("gamma: auto", "prefill: {bandwidth_mbps: 1}", r"prefill and reads_only of a kind of verifiers go together"),
         ("gamma: auto", "gamma: 65", r"gamma: .*less than or equal to 64, got 65"),
-        ("gamma: auto", "gamma: {policy: tre, width: 2}", r"gamma: no policy 'tre'; did you mean tree\?"),
+        ("gamma: auto", "gamma: {policy: tre}", r"gamma: no policy 'tre'; did you mean tree\?"),
         (
             "gamma: auto",
             "gamma: {policy: specdec++, treshold: 1}",

@@ -1,4 +1,4 @@
-"""Policies of the draft length, alone and followed by the real controller; trees by their cost law."""
+"""Policies of the draft length, alone and followed by the real controller."""
 
 import random
 from collections.abc import Callable
@@ -14,8 +14,7 @@ from simulator.drafting import policies
 from simulator.drafting.drafter import EngineDrafter
 from simulator.drafting.engine import DraftEngine
 from simulator.drafting.lengths import LengthPolicy, PolicyLength
-from simulator.drafting.tree import TreeDrafter, expected_length
-from simulator.fleet.text import SECOND, Agreeing, Choices, RuleTarget, Text
+from simulator.fleet.text import Agreeing, Choices, RuleTarget, Text
 from simulator.virtual.agreement import constant
 from simulator.virtual.network import Network
 from simulator.virtual.world import World
@@ -34,12 +33,11 @@ class Judged(NamedTuple):
 
 
 def rounds(
-    length: LengthPolicy | int, mechanisms: Mechanisms = LOCKSTEP, chance: float = 0.8, tree: int = 1, rtt: float = 0.05
+    length: LengthPolicy | int, mechanisms: Mechanisms = LOCKSTEP, chance: float = 0.8, rtt: float = 0.05
 ) -> list[Judged]:
     """What was judged of a text of 300 tokens, round by round."""
     found: list[JudgedRound] = []
     text = Text([*range(20)], lambda what: random.Random(4))
-    choices = Choices(text, constant(chance))
     world = World(RuleTarget(slots=1, context_length=4096), lambda plan: TARGET.of(plan.batch))
 
     def take(committed: Committed) -> None:
@@ -48,11 +46,10 @@ def rounds(
     pair = EngineDrafter(
         world,
         text.tokens(0, text.prompt_len),
-        Agreeing(choices) if tree == 1 else TreeDrafter(choices, tree, SECOND),
+        Agreeing(Choices(text, constant(chance))),
         DraftEngine(world, DRAFT),
         0,
         take,
-        tree=tree,
         max_tokens=300,
         length=length if isinstance(length, int) else PolicyLength(length, 64),
         mechanisms=mechanisms,
@@ -111,26 +108,3 @@ def test_acceptance_backoff_grows_and_shrinks_within_its_bounds(wholes: list[boo
 def test_latency_backoff_drafts_longer_over_a_slow_link() -> None:
     near, far = ([each.judged for each in rounds(policies.LatencyBackoff(), rtt=rtt)[3:-1]] for rtt in (0.0, 0.1))
     assert set(near) <= {2, 3, 4} and median(far) > 8
-
-
-@pytest.mark.parametrize(("width", "first"), [(1, 0.8), (2, 0.8), (3, 0.6)])
-def test_a_tree_brings_what_the_law_says(width: int, first: float) -> None:
-    drafted = rounds(5, chance=first, tree=width) if width > 1 else rounds(5, chance=first)
-    assert mean(each.accepted for each in drafted) == pytest.approx(expected_length(5, width, first, SECOND), rel=0.2)
-
-
-@given(st.integers(1, 6), st.integers(1, 6), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
-def test_more_nodes_never_bring_less(depth: int, width: int, first: float, second: float) -> None:
-    here = expected_length(depth, width, first, second)
-    assert 0.0 <= here <= depth + 1e-9
-    assert here <= expected_length(depth, width + 1, first, second) + 1e-9
-    chain = sum(first**level for level in range(1, depth + 1))
-    assert expected_length(depth, 1, first, 0.0) == pytest.approx(chain)
-
-
-def test_a_binary_tree_of_two_levels_by_hand() -> None:
-    p, q = 0.7, 0.4
-    second = (1 - p) * q
-    assert expected_length(2, 4, p, q) == pytest.approx((p + second) + (p + second) ** 2)
-    assert expected_length(2, 2, p, q) == pytest.approx((p + second) + p * p + p * second)
-    assert expected_length(2, 1, p, q) == pytest.approx(p + p * p)

@@ -86,7 +86,7 @@ def test_a_better_model_is_right_wherever_a_worse_one_is() -> None:
     text = Text([1, 2], lambda what: random.Random(what))
     good, bad = (Choices(text, constant(chance)) for chance in (0.8, 0.3))
     right = [
-        tuple(each.proposal(at, 0, False).token == text.tokens(at, at + 1)[0] for each in (good, bad))
+        tuple(each.proposal(at, 0, 0).token == text.tokens(at, at + 1)[0] for each in (good, bad))
         for at in range(2, 300)
     ]
     assert set(right) == {(True, True), (True, False), (False, False)}

@@ -1,13 +1,12 @@
 """How texts are written in a fleet: trees, lengths of drafts, and what a server drafts with."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from simulator.costs.cost import PassCost
 from simulator.costs.linear import LinearCost
-from simulator.drafting.policies import SpecDecPlusPlus
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.node import Node
 from simulator.fleet.record import Record
@@ -23,13 +22,16 @@ TARGET, DRAFT = LinearCost(25.0, 0.5, 0.2), LinearCost(4.0, 0.3, 0.1)
 
 
 def run(
-    device: DeviceKind, texts: int = 1, output: int = 60, agreement: float = 0.8, **kind: Any
+    device: DeviceKind, texts: int = 1, output: int = 60, agreement: float = 0.8, target: PassCost = TARGET, **kind: Any
 ) -> tuple[list[Record], Node]:
-    """The records of so many texts that are asked for at once of one verifier, and that verifier."""
+    """The records of so many texts that are asked for at once of one verifier, and that verifier.
+
+    `target`: the cost of its passes.
+    """
     kept = Kept()
     conversations = (Conversation(f"c{number}", 0.0, (Turn(20, output),)) for number in range(texts))
     law = constant(agreement)
-    verifier = VerifierKind(TARGET, draft_cost=DRAFT, draft_agreement=law, **kind)
+    verifier = VerifierKind(target, draft_cost=DRAFT, draft_agreement=law, **kind)
     setting = FleetSetting({"a": verifier}, (replace(device, agreement=law),))
     fleet = Fleet(setting, conversations, kept)
     fleet.run()
@@ -37,19 +39,41 @@ def run(
     return kept.records, fleet.verifiers.all["a"]
 
 
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """All that verifiers are sent."""
+    found, submit = list[Request](), Scheduler.submit
+
+    def noted(self: Scheduler, request: Request, now: float) -> None:
+        found.append(request)
+        submit(self, request, now)
+
+    monkeypatch.setattr(Scheduler, "submit", noted)
+    return found
+
+
 @pytest.mark.parametrize("mode", [Mode.LOCKSTEP, Mode.REMOTE])
-@pytest.mark.parametrize("length", [None, 5, SpecDecPlusPlus])
-def test_trees_take_their_nodes_and_more_of_their_levels_are_accepted(
-    mode: Mode, length: int | Callable[[], SpecDecPlusPlus] | None
-) -> None:
-    tokens, accepted = {}, {}
-    for tree in (1, 3):
-        device = DeviceKind(Network(0.1), mode, DRAFT, length, tree)
-        (record,), node = run(device, output=120)
-        tokens[tree], accepted[tree] = node.tokens, record.accepted / record.drafted
-        assert not node.trees
-    assert tokens[3] > 1.3 * tokens[1]
-    assert mode is Mode.REMOTE or accepted[3] > accepted[1]  # there self-continuation commits most tokens
+def test_trees_are_faster_where_the_models_often_disagree(mode: Mode, requests: list[Request]) -> None:
+    """They are those of the real controller: behind a token stands its likeliest choice, then others by what they are
+    worth."""
+    chain, tree = (
+        run(DeviceKind(Network(0.06), mode, DRAFT, trees=trees), 1, 200, 0.6)[0][0].end for trees in (False, True)
+    )
+    assert tree < 0.95 * chain
+    trees = [each.draft for each in requests if not each.draft.is_chain]
+    assert len(trees) > 10
+    for each in trees:
+        siblings: dict[int, list[float]] = {}
+        for at, token in enumerate(each):
+            siblings.setdefault(at - token.parent, []).append(token.confidence)
+        assert all(found[0] == max(found) for found in siblings.values())
+
+
+@pytest.mark.parametrize("mode", [Mode.LOCKSTEP, Mode.REMOTE])
+def test_drafts_are_chains_where_trees_do_not_pay(mode: Mode, requests: list[Request]) -> None:
+    """Where a pass takes much longer with each further token."""
+    run(DeviceKind(Network(0.02), mode, DRAFT, trees=True), 1, 100, 0.9, target=LinearCost(25.0, 15.0, 0.2))
+    assert requests and all(each.draft.is_chain for each in requests)
 
 
 def test_a_server_drafts_for_as_many_texts_as_its_draft_model_has_slots() -> None:
@@ -130,16 +154,8 @@ def test_a_request_that_an_overloaded_verifier_sends_away_comes_again(mode: Mode
 
 @pytest.mark.parametrize(("mode", "says"), [(Mode.LOCKSTEP, False), (Mode.REMOTE, True)])
 def test_a_drafter_says_when_its_next_draft_comes_as_the_real_one_does(
-    mode: Mode, says: bool, monkeypatch: pytest.MonkeyPatch
+    mode: Mode, says: bool, requests: list[Request]
 ) -> None:
-    policies = []
-    submit = Scheduler.submit
-
-    def noted(self: Scheduler, request: Request, now: float) -> None:
-        policies.append(request.policy)
-        submit(self, request, now)
-
-    monkeypatch.setattr(Scheduler, "submit", noted)
     run(DeviceKind(Network(0.02), mode, DRAFT))
-    assert len(policies) > 4
-    assert all((policy.next_in is not None) == says for policy in policies)
+    assert len(requests) > 4
+    assert all((each.policy.next_in is not None) == says for each in requests)

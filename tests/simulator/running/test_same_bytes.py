@@ -26,9 +26,10 @@ DIGESTS = {
     "target": "436e2baf8bec0b6b",
     "fused": "066dbdcfea877949",
     "lockstep": "e42a189bb99dbf94",
-    "remote": "bbd415fe05ce52e9",
-    "auto": "4bc235298c263c52",
-    "by table": "6006c8619ba3a050",
+    "remote": "8a48908974a8637c",
+    "auto": "927f4a39d9409914",
+    "trees": "7298c90d73c7529b",
+    "by table": "bdb4ce1b08e5fa73",
 }
 
 
@@ -41,9 +42,9 @@ def _conversations() -> Iterator[Conversation]:
 
 @pytest.mark.parametrize("name", DIGESTS)
 def test_requests_are_those_of_other_machines(name: str) -> None:
-    mode = Mode.REMOTE if name == "by table" else Mode(name)
-    probes = 2 if name == "by table" else None
-    records, _ = run(replace(TWO, devices=(replace(DEVICE, mode=mode),), probes=probes, seed=3), _conversations())
+    mode = Mode.REMOTE if name in ("trees", "by table") else Mode(name)
+    device, probes = replace(DEVICE, mode=mode, trees=name == "trees"), 2 if name == "by table" else None
+    records, _ = run(replace(TWO, devices=(device,), probes=probes, seed=3), _conversations())
     told = [
         (each.conversation, each.turn, each.nodes, each.sent, each.times, each.drafted, each.accepted)
         for each in records

@@ -55,6 +55,10 @@ def test_a_text_in_rounds(client: VerifierClient) -> None:
         position = reply.total_tokens
         short = 30 + 4 * len(reply.tokens)  # some ids of the reply have fewer digits
         check(client, before, TOY.verify.of(count), TOY.verify_reply.of(len(reply.tokens)), abs=short)
+    tree, before = Draft.chain(position, [*range(200, 206)]).with_parents([1, 2, 3, 4, 5, 2]), moved(client)
+    reply = client.verify(text.session_id, tree, RejectionPolicy(None, 0.0123))
+    assert moved(client)[0] - before[0] == pytest.approx(TOY.verify_tree.of(6), abs=8)
+    assert moved(client)[1] - before[1] == pytest.approx(TOY.verify_tree_reply.of(len(reply.tokens)), abs=40)
     client.release(text.session_id)
 
 
