@@ -141,6 +141,8 @@ class SpeculationController:
             self._latencies.read(read - len(step.nodes), len(step.nodes), took)
         for node, proposal in zip(step.nodes, proposals, strict=True):
             self.text.grow(node, proposal)
+        if self._prospects.outpaced:  # its token comes too late to be compared, and only its time could change that
+            self.text.untested = 0
         if onward:
             first = proposals[0]
             behind = [child for child in step.nodes[0].children or () if child.token == first.token]
@@ -390,7 +392,7 @@ class SpeculationController:
         if not self.text.lookups or self._shadow_is_due(now):
             return
         busy = now >= self._step_late_at()
-        asked = self._step.nodes if self._step is not None and not busy else ()
+        asked = self._step.nodes if self._step is not None and not (busy or self._prospects.outpaced) else ()
         # In a draft step's time a share of a pass is done, and a pass brings what stands behind the token, too. A fixed
         # number of draft tokens is drafted at any cost.
         worth = self._latencies.draft() / self._latencies.verify(0) if self._length.fixed is None else 0.0

@@ -41,6 +41,7 @@ class Prospects:
     unhurried: int  # the best draft length if drafting took no time
     alongside: bool  # whether a draft sent while the verifier self-continues gains more than TRIFLE tokens
     rejection_policy: RejectionPolicy  # what the verifier should do after a rejection
+    outpaced: bool  # whether the verifier decodes by itself as fast as the drafter drafts, so that no draft step pays
     overlap: bool  # whether drafting while the verifier works gains more than the share TRIFLE of the rate
 
 
@@ -217,15 +218,17 @@ def prospects(
     overlap = mechanisms.overlap and (not latencies.draft_known or unbroken > (1.0 + TRIFLE) * in_turn)
     # While one session waits for its draft, passes go on for the others: only the pass itself costs them time.
     price = max(rate, unbroken) if latencies.is_shared else rate
+    outpaced = mechanisms.self_continue and latencies.draft_known and draft >= latencies.verify(0)
     # The self-continuation step and its token come in any case, so only what draft tokens add to it counts.
-    alongside = mechanisms.self_continue and worths(latencies, chances, 1, MAX_AUTO, price)[-1] > TRIFLE
+    worth = worths(latencies, chances, 1, MAX_AUTO, price)[-1]
+    alongside = mechanisms.self_continue and not outpaced and worth > TRIFLE
     if length:
         # On the same cores, self-continuation would slow the draft steps that it does not wait for.
         beside = mechanisms.self_continue and mechanisms.overlap
         after_rejection = best_rejection_policy(latencies, chances, rate, next_draft_ready, may_self_continue=beside)
     else:
         after_rejection = RejectionPolicy(mechanisms.self_continue, NOT_SOON)
-    return Prospects(rate, price, length, unhurried[1], alongside, after_rejection, overlap)
+    return Prospects(rate, price, length, unhurried[1], alongside, after_rejection, outpaced, overlap)
 
 
 def worths(

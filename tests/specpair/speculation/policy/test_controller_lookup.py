@@ -15,7 +15,7 @@ from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.policy.timing import LatencyModel
 from tests.examples import examples
-from tests.specpair.speculation.policy.virtual_pair import Knowing, run
+from tests.specpair.speculation.policy.virtual_pair import LENGTH, Knowing, run
 
 REPEATS = Script(seed=3, support=2)  # so few different continuations that the text soon repeats itself
 NEVER = Script()  # hardly ever repeats itself
@@ -35,6 +35,13 @@ def test_lookup_replaces_a_slow_draft_model_in_repetitive_text(mechanisms: Mecha
     slow = rate(REPEATS, 0.9, 0.4, lookup=False, mechanisms=mechanisms)
     assert slow < 1.3 * target_alone
     assert rate(REPEATS, 0.9, 0.4, lookup=True, mechanisms=mechanisms) > 1.8 * slow
+
+
+def test_a_draft_model_that_the_verifier_outpaces_does_not_hold_lookups_back() -> None:
+    """Its tokens come too late wherever it drafts, and only now and then it is seen whether that is still so."""
+    assert rate(REPEATS, 0.9, 0.05, lookup=True) > 0.95 * rate(REPEATS, 0.0, 4.0, lookup=True)
+    steps = run(Knowing(0.9), Mechanisms(), rtt=0.01, step=0.04, draft=0.05).course.steps
+    assert 2 < steps < LENGTH / 6
 
 
 def test_lookup_replaces_a_useless_draft_model_in_repetitive_text() -> None:
