@@ -90,7 +90,7 @@ class CorpusLookup:
     def _searched(self, recent: Sequence[int]) -> _Match:
         longest, follow, backwards = _LEAST, list[tuple[SuffixArray, int]](), recent[::-1]
         for array in self._arrays:
-            length, places = array.matches(backwards)
+            length, places = array.matches(backwards, longest)
             if length > longest:
                 longest, follow = length, []
             if length == longest:

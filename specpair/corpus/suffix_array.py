@@ -99,12 +99,13 @@ class SuffixArray:
         at = self._at + WIDTH * place
         return int.from_bytes(self._data[at : at + WIDTH])
 
-    def matches(self, recent: Sequence[int]) -> tuple[int, list[int]]:
+    def matches(self, recent: Sequence[int], least: int = 1) -> tuple[int, list[int]]:
         """The length of the longest match of the last tokens of a text, and places of the tokens that follow it.
 
         These are all places, or some of them where there are very many. Behind a place comes the one before it.
 
         `recent`: the last tokens, `LONGEST` at most, the last of them first.
+        `least`: tokens of the shortest match that is wanted.
         """
         wanted = array("I", recent)
         if sys.byteorder == "little":
@@ -115,7 +116,7 @@ class SuffixArray:
         low = bisect_left(places, pattern, key=lambda place: data[start + WIDTH * place : end + WIDTH * place])
         around = [start + WIDTH * place for place in places[max(0, low - 1) : low + 1]]
         longest = max((_common(data[at : at + size], pattern) for at in around), default=0)
-        if not longest:
+        if longest < least:
             return 0, []
         found, matched = list[int](), pattern[: WIDTH * longest]
         for side in (places[low : low + _SIDE], places[max(0, low - _SIDE) : low][::-1]):
