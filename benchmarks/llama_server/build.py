@@ -4,7 +4,8 @@
 
 The source is the source distribution of that version, which pip downloads. It is compiled once, in
 `.cache/llama_server`, which takes some ten minutes on two cores; an interrupted build continues where it was. TLS and
-the web interface are left out: neither takes part in what is measured, and the latter would be downloaded.
+the web interface are left out: neither takes part in what is measured, and the latter would be downloaded. What
+backends/llama_cpp/build.cmake changes in the source, it changes here, too.
 """
 
 import os
@@ -30,6 +31,7 @@ _SWITCHES = {
     **{"LLAMA_BUILD_UI": "OFF", "LLAMA_USE_PREBUILT_UI": "OFF"},
     "CMAKE_PROJECT_llama.cpp_INCLUDE": str(Path(__file__).with_name("build.cmake")),
 }
+_RECIPE = ROOT / "backends" / "llama_cpp" / "build.cmake"  # after a change of which it is compiled again
 _NEEDED = "CMake and a C/C++ compiler are needed: apt install cmake build-essential, or brew install cmake"
 _LAST_LINES = 25
 
@@ -42,7 +44,8 @@ def built() -> Path:
     """The program llama-server; compiles it first, unless that was done. Raises NotBuilt."""
     folder = CACHE / version(_PACKAGE)
     server, stamp, log = folder / "build" / "bin" / "llama-server", folder / "built", folder / "build.log"
-    if not (stamp.exists() and server.exists()):
+    recipe = _RECIPE.read_text(encoding="utf-8")
+    if not (server.exists() and stamp.exists() and stamp.read_text(encoding="utf-8") == recipe):
         if shutil.which("cmake") is None:
             raise NotBuilt(f"there is no cmake to compile llama-server with. {_NEEDED}")
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +57,7 @@ def built() -> Path:
         switches += shlex.split(os.environ.get("CMAKE_ARGS", ""))  # the user's own come last, as in scripts/setup
         run_logged(log, ["cmake", "-S", str(source / "vendor" / "llama.cpp"), "-B", str(folder / "build"), *switches])
         run_logged(log, ["cmake", "--build", str(folder / "build"), "--target", "llama-server", "-j", str(cores())])
-        stamp.touch()
+        stamp.write_text(recipe, encoding="utf-8")
     return server
 
 
