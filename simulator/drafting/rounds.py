@@ -16,9 +16,8 @@ from specpair.speculation.drafts.committed_text import CommittedText
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.rounds.costs import PassCosts
 from verifier_server.generation.rounds.policy import RoundPolicy
-from verifier_server.generation.rounds.rounds import DraftPass, Rounds, TargetPass
+from verifier_server.generation.rounds.rounds import READ_CHUNK, DraftPass, Rounds, TargetPass
 from verifier_server.generation.rounds.text import RoundText
-from verifier_server.generation.server_drafting import READ_CHUNK
 from verifier_server.sessions import Session
 
 

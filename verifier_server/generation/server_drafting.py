@@ -41,13 +41,12 @@ from verifier_server.generation.engine_lane import EngineLane
 from verifier_server.generation.fair_pool import FairPool
 from verifier_server.generation.rounds.costs import PassCosts
 from verifier_server.generation.rounds.policy import RoundPolicy
-from verifier_server.generation.rounds.rounds import Rounds
+from verifier_server.generation.rounds.rounds import READ_CHUNK, Rounds
 from verifier_server.generation.rounds.text import RoundText
 from verifier_server.generation.rounds.thread import Member, RoundThread
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.verifier")
-READ_CHUNK = 128  # tokens of a prompt that the draft model reads in one pass, for which the drafts of others may wait
 
 
 class ServerDrafting:

@@ -13,6 +13,7 @@ from verifier_server.engine.requests import Answer
 from verifier_server.generation.rounds.policy import RoundPolicy
 from verifier_server.generation.rounds.text import RoundText
 
+READ_CHUNK = 128  # tokens of a prompt that the draft model reads in one pass, for which the drafts of others may wait
 _LATE = 0.5  # passes of the target after the first answers of a round, after which the next one waits for no others
 
 
