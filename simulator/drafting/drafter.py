@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from simulator.drafting.engine import READ_CHUNK, DraftEngine
+from simulator.drafting.engine import DraftEngine
 from simulator.drafting.lengths import PolicyLength
 from simulator.virtual.drafter import VirtualDrafter
 from simulator.virtual.timeline import What
 from simulator.virtual.world import Place
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Committed, RunEvent
+from specpair.drafters.run.executors import READ_CHUNK
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.draft_length import DraftLength

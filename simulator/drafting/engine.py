@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from simulator.costs.cost import PassCost, SequencePass
-
-READ_CHUNK = 512  # tokens of a text that are read in one call: `specpair.drafters.run.executors` has the same
-
-_READ = 32  # tokens of the pass that shows how long reading takes: `specpair.drafters.pass_times` has the same
+from specpair.drafters.pass_times import READ_WIDTH
+from specpair.drafters.run.executors import READ_CHUNK
 
 
 class Clock(Protocol):
@@ -52,7 +50,7 @@ class DraftEngine:
         self.passes = self.calls = 0
         self.busy = 0.0  # seconds of all passes
         self.step_time = cost.seconds([(1, 2)])  # seconds of a draft step behind hardly any text, as timed at load
-        self.read_time = cost.seconds([(_READ, 0)]) / _READ  # of a token of a text
+        self.read_time = cost.seconds([(READ_WIDTH, 0)]) / READ_WIDTH  # of a token of a text
         self._cost, self._slots, self._batch_tokens = cost, slots, batch_tokens
         self._waiting: deque[_Call] = deque()
         self._run = run or (lambda seconds, over: clock.at(clock.now + seconds, over))

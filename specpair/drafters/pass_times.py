@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.timing_ids import timing_ids
 
-_READ = 32  # most tokens of the pass that shows how long reading takes
+READ_WIDTH = 32  # most tokens of the pass that shows how long reading takes
 _ROUNDS = 5  # passes of each kind
 _LIMIT = 0.5  # seconds after which no further round begins
 
@@ -29,7 +29,7 @@ def pass_times(backend: Backend, clock: Callable[[], float]) -> PassTimes:
     The shortest of several passes counts, since the first ones may also prepare what later ones use.
     """
     wanted = [TopLogitsSpec(1, 1.0, backend.vocabulary.size)]
-    read = max(1, min(_READ, backend.max_batch_tokens, backend.context_length - 1))
+    read = max(1, min(READ_WIDTH, backend.max_batch_tokens, backend.context_length - 1))
     ids = timing_ids(backend.vocabulary.size, read + 1)
     token_times, read_times = list[float](), list[float]()
     began = clock()

@@ -21,7 +21,7 @@ from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 _JOIN_TIMEOUT = 10.0  # seconds to wait for a thread to end; a draft step or an aborted exchange ends much earlier
-_READ_CHUNK = 512  # prompt tokens that the drafter reads before it checks whether the executor was closed
+READ_CHUNK = 512  # prompt tokens that the drafter reads before it checks whether the executor was closed
 
 React = Callable[[Completion], bool]  # returns whether the thread in `Executor.wait` has to wake up
 
@@ -227,7 +227,7 @@ class ThreadedExecutor:
     def _read(self, text: list[int]) -> Iterator[int]:
         """Have the drafter read `text` in chunks, so that `close` need not wait for a long prompt. Yields how many
         tokens were read for each chunk."""
-        for end in (*range(self._held + _READ_CHUNK, len(text), _READ_CHUNK), len(text)):
+        for end in (*range(self._held + READ_CHUNK, len(text), READ_CHUNK), len(text)):
             if not self._closed:
                 yield self._drafter.expand(text[:end], [[]], False).read
 

@@ -7,10 +7,11 @@ import pytest
 
 from simulator.costs.cost import SequencePass
 from simulator.drafting.drafter import EngineDrafter
-from simulator.drafting.engine import READ_CHUNK, DraftEngine
+from simulator.drafting.engine import DraftEngine
 from simulator.fleet.text import Agreeing, Choices, RuleTarget, Text
 from simulator.virtual.agreement import constant
 from simulator.virtual.world import EventLoop, World
+from specpair.drafters.run.executors import READ_CHUNK
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 
 
