@@ -4,6 +4,7 @@ import json
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -32,7 +33,8 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[int], list[logging.LogR
 def test_each_text_has_one_line_however_it_was_asked_for(
     serve: Serve, lines: Callable[[int], list[logging.LogRecord]]
 ) -> None:
-    live = serve(ScriptedBackend(SCRIPT), draft=ScriptedBackend(SCRIPT))
+    # a pass takes so long that no text of 400 tokens is written before its stop string is seen
+    live = serve(ScriptedBackend(replace(SCRIPT, seconds_per_pass=0.01)), draft=ScriptedBackend(SCRIPT))
     text = plain(SCRIPT, IDS, 24)
     at = next(at for at in range(8, 24) if text[at] < 128 and text[at] not in text[:at])
     live.post("/generate", {"prompt": PROMPT, "max_tokens": 8, "session_id": "alone"})
