@@ -10,25 +10,33 @@ foreach(language C CXX)
     endif()
 endforeach()
 
-# A pass over a few tokens reads the weights once, as a pass over one token does. But llama.cpp's product of matrices of
-# floats waits for each tile of rows when it gets there, so reading and computing take turns. Here it asks for the next
-# tile while it computes this one: passes of models in bfloat16 over 2 to 16 tokens take up to half the time
-# (docs/performance.md). Shown on x86-64 alone; -DSPECPAIR_PREFETCH=OFF leaves it out.
-option(SPECPAIR_PREFETCH "Prefetch weights in products of matrices of floats" ON)
+# A pass over a few tokens reads the weights once, as a pass over one token does. But llama.cpp's products of matrices of
+# floats, and of numbers in blocks (Q4_0, Q5_0, Q8_0), wait for each tile of rows when they get there, so reading and
+# computing take turns. Here they ask for the next tile while they compute this one: passes over 2 to 16 tokens take up
+# to half the time (docs/performance.md). Shown on x86-64 alone; -DSPECPAIR_PREFETCH=OFF leaves it out.
+option(SPECPAIR_PREFETCH "Prefetch weights in products of matrices" ON)
 set(SPECPAIR_KERNEL "${CMAKE_CURRENT_SOURCE_DIR}/ggml/src/ggml-cpu/llamafile/sgemm.cpp")
-set(SPECPAIR_LOAD "load<V>(A + lda * (ii + i) + l)")
-set(SPECPAIR_AHEAD "__builtin_prefetch(A + lda * (ii + i + RM) + l, 0, 2)")
-if(SPECPAIR_PREFETCH AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND NOT MSVC)
-    set(SPECPAIR_TEXT "")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND NOT MSVC)
+    set(SPECPAIR_BEFORE "")
     if(EXISTS "${SPECPAIR_KERNEL}")
-        file(READ "${SPECPAIR_KERNEL}" SPECPAIR_TEXT)
+        file(READ "${SPECPAIR_KERNEL}" SPECPAIR_BEFORE)
     endif()
-    string(FIND "${SPECPAIR_TEXT}" "${SPECPAIR_LOAD}" SPECPAIR_FOUND)
-    string(FIND "${SPECPAIR_TEXT}" "${SPECPAIR_AHEAD}" SPECPAIR_DONE)
-    if(SPECPAIR_FOUND EQUAL -1)
-        message(WARNING "${SPECPAIR_KERNEL} is not as expected: nothing is prefetched, passes over 2 to 16 tokens of a model in bfloat16 take longer")
-    elseif(SPECPAIR_DONE EQUAL -1)
-        string(REPLACE "${SPECPAIR_LOAD}" "(${SPECPAIR_AHEAD}, ${SPECPAIR_LOAD})" SPECPAIR_TEXT "${SPECPAIR_TEXT}")
+    set(SPECPAIR_TEXT "${SPECPAIR_BEFORE}")
+    # What loads numbers of a row, which row of the tile that is, and how many rows a tile has.
+    foreach(SPECPAIR_TILE "load<V>, i, RM" "load, 0, 4" "load, 1, 4" "load, 2, 4" "load, 3, 4")
+        string(REGEX MATCH "^(.+), (.+), (.+)$" SPECPAIR_PARTS "${SPECPAIR_TILE}")
+        set(SPECPAIR_LOAD "${CMAKE_MATCH_1}(A + lda * (ii + ${CMAKE_MATCH_2}) + l)")
+        set(SPECPAIR_AHEAD "__builtin_prefetch(A + lda * (ii + ${CMAKE_MATCH_2} + ${CMAKE_MATCH_3}) + l, 0, 2)")
+        set(SPECPAIR_BOTH "(${SPECPAIR_AHEAD}, ${SPECPAIR_LOAD})")
+        string(REPLACE "${SPECPAIR_BOTH}" "${SPECPAIR_LOAD}" SPECPAIR_TEXT "${SPECPAIR_TEXT}") # of an earlier run
+        string(FIND "${SPECPAIR_TEXT}" "${SPECPAIR_LOAD}" SPECPAIR_FOUND)
+        if(SPECPAIR_PREFETCH AND SPECPAIR_FOUND EQUAL -1)
+            message(WARNING "${SPECPAIR_KERNEL} is not as expected: without ${SPECPAIR_LOAD} nothing is prefetched there, so passes over 2 to 16 tokens take longer")
+        elseif(SPECPAIR_PREFETCH)
+            string(REPLACE "${SPECPAIR_LOAD}" "${SPECPAIR_BOTH}" SPECPAIR_TEXT "${SPECPAIR_TEXT}")
+        endif()
+    endforeach()
+    if(NOT SPECPAIR_TEXT STREQUAL SPECPAIR_BEFORE)
         file(WRITE "${SPECPAIR_KERNEL}" "${SPECPAIR_TEXT}")
     endif()
 endif()
