@@ -221,7 +221,7 @@ class TextRun:
         assert self.drafter is not None
         target, drafting = self.paired.info, self.paired.drafting
         corpus = self.corpora.of(drafting.vocabulary)
-        experience = self.paired.experience.text(options, target.pass_times)
+        experience = self.paired.experience.text(options, target.shared_pass_times)
         with experience as estimates:
             yield from speculate(
                 client,

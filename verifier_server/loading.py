@@ -23,7 +23,7 @@ from specpair.protocol.terminal_text import one_line, several_lines
 from verifier_server.chat_template import choose_chat_template
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.observer import EngineObserver
-from verifier_server.engine.pass_time import pass_cost
+from verifier_server.engine.pass_time import pass_cost, shared_pass_cost
 from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving, TokenEngine
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import load_draft_model, lookup_alone
@@ -226,7 +226,7 @@ def with_logits(backend: Backend, settings: Settings) -> LoadedEngine:
     """The engine over one that has logits, which times its passes. Closes the backend if that fails."""
     with ExitStack() as on_failure:
         on_failure.callback(backend.close)
-        pass_times = pass_cost(backend, time.perf_counter)
+        pass_times = shared_pass_cost(backend, time.perf_counter, pass_cost(backend, time.perf_counter))
         on_failure.pop_all()
 
     def serve(serving: Serving) -> Engine:

@@ -85,7 +85,13 @@ class VerifierOptions(AnswerOptions):
         group=ENGINE,
         placeholder="FOLDER",
     )
-    prefill_chunk: int = option(128, "tokens of prompts in a pass while other sessions are active", ge=1, group=ENGINE)
+    prefill_chunk: int | None = option(
+        None,
+        "tokens of prompts in a pass while other sessions are active",
+        usually="as many as make a pass half as long again, but at least 128",
+        ge=1,
+        group=ENGINE,
+    )
     vllm_args: Mapping[str, Any] = option(
         factory=dict,
         words="vllm: a table of engine arguments, in TOML, as {tensor_parallel_size = 2}",

@@ -24,8 +24,10 @@ from specpair.protocol.identity import identity_of
 from specpair.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
 from specpair.protocol.times import milliseconds
 from specpair.speculation.draft import Draft
+from specpair.speculation.policy.timing import NARROW
 from specpair.speculation.sampling import gumbel
 from verifier_server.engine.observer import EngineObservers, EngineState
+from verifier_server.engine.pass_time import WIDER
 from verifier_server.engine.port import AWAY_WAIT, TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.accounting import Accounting
@@ -199,7 +201,12 @@ class Service:
             rows=backend.slots,
             kv_bytes=backend.kv_bytes,
             max_drafts=models.engine.info.max_drafts,
-            pass_ms=[milliseconds(each) for each in models.pass_times],
+            pass_ms=[milliseconds(each) for each in models.pass_times[:NARROW]],
+            wide_pass_ms=[
+                (tokens, milliseconds(models.pass_times[tokens - 1]))
+                for tokens in WIDER
+                if tokens <= len(models.pass_times)
+            ],
             trees=backend.takes_trees,
             max_tree_leaves=backend.max_leaves if backend.takes_trees else None,
             max_tree_nodes=backend.max_nodes if backend.takes_trees else None,

@@ -95,7 +95,7 @@ def speculate(
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
     preparation = Preparation(executor, known, text, options, vocabulary, corpus, earlier)
-    times, acceptance = estimates or Estimates.untaught(info.pass_times)
+    times, acceptance = estimates or Estimates.untaught(info.shared_pass_times)
     limit = min(info.context_length, len(text.prompt_ids) + options.max_tokens)
     bounds = ResponseBounds(client.url, info.vocabulary.size, limit, identity=info.identity, spec=options)
     try:

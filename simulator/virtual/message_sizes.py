@@ -38,7 +38,7 @@ _RELEASE, _RELEASE_REPLY = 220, 222  # of a request that releases a session, and
 
 # Values that are about as long as real ones.
 _SESSION, _IDENTITY, _MODEL, _HASH = "0" * 32, f"{0:016}-{0:08}", "qwen2.5-coder-1.5b", "0" * 64
-_POSITION, _TIMING = 1000, Timing(queue_ms=1.234, forward_ms=12.345, sessions=16)
+_POSITION, _TIMING = 1000, Timing(queue_ms=1.234, forward_ms=12.345, sessions=16, tokens=100)
 _SAMPLING = SamplingReport.of(replace(TextSpec.of(Sampling()), seed=2**50))
 
 

@@ -12,7 +12,8 @@ from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.sampling import row_changes
 
 _OF_THE_TEXT = {"name", "noise", "vocabulary"}
-_MEASURED = {"pass_ms", "draft_pass_ms", "kv_bytes", "identity"}  # other values at each start of one verifier
+# Other values at each start of one verifier.
+_MEASURED = {"pass_ms", "wide_pass_ms", "draft_pass_ms", "kv_bytes", "identity"}
 _OF_THE_PLACE = {"machine"}  # other values at each replica of one service
 
 

@@ -111,6 +111,7 @@ class Timing(Response):
     queue_ms: Annotated[Milliseconds, Field(description="The wait for a forward pass.")]
     forward_ms: Annotated[Milliseconds, Field(description="The passes that ran this request; 0: none did.")]
     sessions: Annotated[Count, Field(description="Sessions that shared the last of these passes.")]
+    tokens: Annotated[Count, Field(description="Tokens that it ran over, of all sessions; 0: not known.")] = 0
 
 
 class _HasTiming(Protocol):

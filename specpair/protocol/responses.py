@@ -99,6 +99,10 @@ class VerifyResponse(TimedResponse):
         return self.timing.sessions
 
     @property
+    def pass_tokens(self) -> int:
+        return self.timing.tokens
+
+    @property
     def ran(self) -> bool:
         """Whether the target ran for this request: not if its draft was out of date, or contained in a longer one."""
         return self.judged > 0 or self.forward > 0.0

@@ -21,7 +21,9 @@ from specpair.protocol.response_fields import (
     TotalTokens,
 )
 from specpair.protocol.times import seconds
+from specpair.speculation.policy.estimates import widened
 
+_WIDEST = 8192  # tokens of a pass that is told, at most
 ServiceStatus = Literal["loading", "ready", "overloaded", "draining", "failed", "verifier_away", "model_mismatch"]
 
 
@@ -98,6 +100,14 @@ class ModelInfo(Response):
         list[Milliseconds],
         Field(fail_fast=True, description="Milliseconds of a pass over 1, 2, … tokens, measured at start."),
     ]
+    wide_pass_ms: Annotated[
+        list[Annotated[tuple[Annotated[Count, Field(ge=1, le=_WIDEST)], Milliseconds], Field(strict=False)]],
+        Field(
+            fail_fast=True,
+            default_factory=list,
+            description="Tokens of wider passes, as many sessions share, ascending, and milliseconds of each.",
+        ),
+    ]
     trees: Annotated[
         bool,
         Field(
@@ -136,6 +146,11 @@ class ModelInfo(Response):
     def pass_times(self) -> list[float]:
         """Seconds of a pass over 1, 2, … tokens."""
         return [seconds(each) for each in self.pass_ms]
+
+    @property
+    def shared_pass_times(self) -> list[float]:
+        """The same, followed by those of the wider passes, on lines between what was measured."""
+        return widened(self.pass_times, [(tokens, seconds(each)) for tokens, each in self.wide_pass_ms])
 
     @property
     def draft_pass_time(self) -> float | None:

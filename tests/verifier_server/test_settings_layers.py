@@ -36,6 +36,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "compile_cache": (Path("/1"), Path("/2"), Path("/3")),
     "compile_store": (Path("/1"), Path("/2"), Path("/3")),
     "batch_tokens": (100, 200, 300),
+    "prefill_chunk": (100, 200, 300),
     "max_body_bytes": (2000, 3000, 4000),
     "api_key": ("k1", "k2", "k3"),
     "keys_file": (Path("/1"), Path("/2"), Path("/3")),

@@ -14,6 +14,8 @@ from collections.abc import Hashable, Sequence
 from itertools import accumulate
 from operator import mul
 
+from specpair.speculation.policy.timing import NARROW
+
 INITIAL = 16.0  # credit of a new session: what the longest automatic draft costs
 MAXIMUM = 64.0  # credit that a session can save up: the most it can waste once its drafts become worse
 PER_ACCEPTED = 4.0  # credit earned by an accepted draft token
@@ -63,9 +65,10 @@ def price(pass_times: Sequence[float]) -> float:
     `pass_times`: seconds of passes over 1, 2, … tokens, measured while the machine was idle. Passes under load differ
     too little in width, and are disturbed too much by other work, to show what one more token adds.
     """
-    if len(pass_times) < 2 or pass_times[0] <= 0.0:
+    narrow = pass_times[:NARROW]
+    if len(narrow) < 2 or narrow[0] <= 0.0:
         return 1.0
-    share = (pass_times[-1] - pass_times[0]) / (len(pass_times) - 1) / pass_times[0]
+    share = (narrow[-1] - narrow[0]) / (len(narrow) - 1) / narrow[0]
     return min(max(share, 0.0) / FULL_PRICE_SHARE, 1.0)
 
 

@@ -4,17 +4,21 @@ Drafters get the times measured at load from `GET /model`, so they know from the
 They measure for themselves how long their own verify requests take.
 """
 
+from bisect import bisect
 from collections.abc import Callable, Sequence
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from statistics import median
 
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.timing_ids import timing_ids
-from specpair.speculation.policy.draft_length import MAX_AUTO
-from specpair.speculation.policy.estimates import Line
+from specpair.speculation.policy.estimates import Line, widened
+from specpair.speculation.policy.timing import NARROW
 
-WIDEST = MAX_AUTO + 1  # tokens: the longest automatic draft and the pending token before it
 _TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17)  # numbers of tokens whose passes are timed
+WIDER = (32, 64, 128, 256, 512)  # numbers of tokens, as in passes that many sessions share
+_WIDER_ROUNDS, _WIDER_LIMIT = 2, 0.5  # how many times each is timed, and within how many seconds all of them
+_SCORED = NARROW  # their last tokens, which alone have logits: an engine may keep the memory for more
+_CHUNK, _LONGER = 128, 1.5  # least tokens of a prompt in a pass, and how much longer more of them may make it
 _ROUNDS, _MOST_ROUNDS = 3, 12  # how many times each width is timed, and how many times in a fast engine
 _FAST = 0.5  # seconds after which a width is not timed more than `_ROUNDS` times
 _TIME_LIMIT = 4.0  # seconds after which no further pass is timed, once two widths are
@@ -22,7 +26,7 @@ _OUTLIER = 3.0  # multiple of the expected time: in a longer pass something else
 
 
 def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
-    """Seconds of passes over 1, 2, … `WIDEST` tokens, measured in slot 0, which is released afterwards.
+    """Seconds of passes over 1, 2, … `NARROW` tokens, measured in slot 0, which is released afterwards.
 
     The passes are those of verifying: behind a first token, since an engine may have other passes for a prompt, and
     each takes back all but one of the last one's tokens. The minimum of several passes per width counts, since the
@@ -31,11 +35,8 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
     interpolated. Takes four seconds at most, or three passes of a very slow engine. The result is empty for an engine
     that takes only one token per pass.
     """
-    token, ids = backend.vocabulary.begin or 0, timing_ids(backend.vocabulary.size, WIDEST)
-    most = min(backend.max_batch_tokens, backend.context_length - 1)
-    if backend.max_rollback is not None:
-        most = min(most, backend.max_rollback)
-    widths = [width for width in _TRIED if width <= most]
+    token, ids = backend.vocabulary.begin or 0, timing_ids(backend.vocabulary.size, NARROW)
+    widths = _possible(_TRIED, backend)
     backend.extend([Entry(0, 0, [token], 1)])
     least: dict[int, float] = {}
     rereading: list[tuple[int, float]] = []  # widths and seconds
@@ -62,13 +63,55 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
     return interpolate(sorted((width, took + more * (width > 1)) for width, took in least.items()))
 
 
+def shared_pass_cost(backend: Backend, clock: Callable[[], float], pass_times: Sequence[float]) -> list[float]:
+    """`pass_times`, which `pass_cost` found, followed by those of the wider passes that sessions share.
+
+    These are measured as the narrow ones, each twice, up to the widest that the engine takes and for which half a
+    second suffices, if it takes in proportion to its tokens.
+    """
+    widths = _possible(WIDER, backend)
+    if not widths or not pass_times:
+        return [*pass_times]
+    ids, spent, points = timing_ids(backend.vocabulary.size, max(widths)), 0.0, list[tuple[int, float]]()
+    narrower, last = len(pass_times), pass_times[-1]
+    backend.extend([Entry(0, 0, [backend.vocabulary.begin or 0], 1)])
+    for width in widths:
+        if spent + _WIDER_ROUNDS * last * width / narrower > _WIDER_LIMIT:
+            break
+        took = []
+        for _ in range(_WIDER_ROUNDS):
+            began = clock()
+            batch = [Entry(0, 1, ids[:width], width - _SCORED)]
+            backend.extend_top_logits(batch, [TopLogitsSpec(1, 1.0, backend.vocabulary.size)])
+            took.append(clock() - began)
+        spent, narrower, last = spent + sum(took), width, max(last, min(took))
+        points.append((width, last))
+    backend.release(0)
+    return widened(pass_times, points)
+
+
+def prefill_chunk(pass_times: Sequence[float]) -> int:
+    """How many tokens of prompts a pass should have while other sessions are active: as many as make a pass of one
+    token half as long again, but `_CHUNK` at least. `pass_times`: seconds of passes over 1, 2, … tokens."""
+    rising = [*accumulate(pass_times, max)]
+    return max(_CHUNK, bisect(rising, _LONGER * rising[0]) if rising else 0)
+
+
+def _possible(widths: Sequence[int], backend: Backend) -> list[int]:
+    """Those of the widths that the engine takes, and can take back."""
+    most = min(backend.max_batch_tokens, backend.context_length - 1)
+    if backend.max_rollback is not None:
+        most = min(most, backend.max_rollback)
+    return [width for width in widths if width <= most]
+
+
 def interpolate(points: list[tuple[int, float]]) -> list[float]:
-    """Seconds for 1, 2, … `WIDEST` tokens. `points`: the measured (tokens, seconds)."""
+    """Seconds for 1, 2, … `NARROW` tokens. `points`: the measured (tokens, seconds)."""
     if len(points) < 2:
         return []
     segments = list(pairwise(points))
     curve = []
-    for width in range(1, WIDEST + 1):
+    for width in range(1, NARROW + 1):
         (left, low), (right, high) = next((segment for segment in segments if width <= segment[1][0]), segments[-1])
         curve.append(max(0.0, low + (high - low) * (width - left) / (right - left)))
     return curve
@@ -81,9 +124,9 @@ class PassTime:
     """
 
     def __init__(self, pass_times: Sequence[float] = ()) -> None:
-        """`pass_times`: seconds of passes over 1, 2, … tokens, from `pass_cost`."""
+        """`pass_times`: seconds of passes over 1, 2, … tokens, from `pass_cost`; it learns from the narrow ones."""
         self._line = Line(0.98, 0.0)
-        for tokens, seconds in enumerate(pass_times, 1):
+        for tokens, seconds in enumerate(pass_times[:NARROW], 1):
             self.learn(tokens, seconds)
 
     def at(self, tokens: int) -> float:

@@ -33,6 +33,7 @@ class Answer:
     queue: float  # seconds until its first pass; until the answer if another request's pass brought it
     forward: float  # seconds of the passes that ran this request itself; 0 if there was none
     sessions: int = 0  # how many sessions shared the last of these passes
+    pass_tokens: int = 0  # of all sessions in that pass
     unjudged: int = 0  # new draft tokens at the end of the draft that the draft credit did not cover
     path: list[int] | None = None  # of a tree, the indices of those `accepted`; None: the draft was a chain
 
@@ -44,7 +45,12 @@ class Answer:
     @property
     def timing(self) -> Timing:
         """The times, as in replies."""
-        return Timing(queue_ms=milliseconds(self.queue), forward_ms=milliseconds(self.forward), sessions=self.sessions)
+        return Timing(
+            queue_ms=milliseconds(self.queue),
+            forward_ms=milliseconds(self.forward),
+            sessions=self.sessions,
+            tokens=self.pass_tokens,
+        )
 
 
 OnAnswer = Callable[[Answer | SpecPairError], None]  # called with each answer, from any thread
@@ -70,6 +76,7 @@ class Request:
     started: float | None = None  # when the first pass that ran this request began
     forward: float = 0.0  # total time of the passes that ran this request
     sessions: int = 0  # how many sessions shared the last of these passes
+    pass_tokens: int = 0  # of all sessions in that pass
     since: float = 0.0  # when it took its place in the order of arrival
     fresh: Draft = NO_DRAFT  # what goes beyond the committed tokens, as of the last `compare`
 
@@ -122,6 +129,7 @@ class Request:
             queue=(self.started if ran and self.started is not None else now) - self.submitted,
             forward=self.forward if ran else 0.0,
             sessions=self.sessions if ran else 0,
+            pass_tokens=self.pass_tokens if ran else 0,
             unjudged=len(self.fresh) - judged if judged is not None else 0,
         )
 

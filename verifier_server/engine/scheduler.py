@@ -27,6 +27,7 @@ from verifier_server.engine.arrivals import LONGEST, window_until
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
 from verifier_server.engine.observer import EngineObserver, EngineState
 from verifier_server.engine.pass_time import PassTime
+from verifier_server.engine.pass_time import prefill_chunk as chosen_chunk
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SequenceState
@@ -48,7 +49,7 @@ class Scheduler:
         backend: Backend,
         *,
         max_drafts: int = 64,
-        prefill_chunk: int = 128,
+        prefill_chunk: int | None = None,
         max_queue: int = 256,
         batching_window: float = LONGEST,
         pass_times: Sequence[float] = (),
@@ -57,7 +58,7 @@ class Scheduler:
         observer: EngineObserver = EngineObserver(),
     ) -> None:
         """`max_drafts`: draft tokens in one verify request, at most.
-        `prefill_chunk`: prompt tokens in a pass, at most, while other sessions are active.
+        `prefill_chunk`: prompt tokens in a pass, at most, while other sessions are active; None: by the time of passes.
         `max_queue`: requests that may wait.
         `batching_window`: the longest one, as a multiple of the time of the pass.
         `pass_times`: seconds of passes over 1, 2, … tokens; empty if unknown.
@@ -72,9 +73,8 @@ class Scheduler:
         self._pass_time = PassTime(pass_times)
         self._queue = Queue(self.max_drafts, max_queue, trees=backend.takes_trees)
         self.slots = SlotPool(backend, most_kept, one_scope=one_scope)
-        self._composer = Composer(
-            backend, self.slots, self._queue, self._pass_time, prefill_chunk, self.max_drafts, pass_times
-        )
+        chunk = chosen_chunk(pass_times) if prefill_chunk is None else prefill_chunk
+        self._composer = Composer(backend, self.slots, self._queue, self._pass_time, chunk, self.max_drafts, pass_times)
         self._running: BatchPlan | None = None
         self._passes = 0  # planned so far
         self._window_opened: float | None = None  # when the pass that waits in the batching window could have started
@@ -135,7 +135,7 @@ class Scheduler:
 
         `brought[i]`: rows of logits, or of top logits, for `plan.batch[i]`. The pass ran from `began` to `ended`.
         """
-        self._running = None
+        self._running, tokens = None, plan.tokens
         for part, entry, rows in zip(plan.parts, plan.batch, brought, strict=True):
             session = part.sequence.session
             if session.gone:
@@ -148,7 +148,7 @@ class Scheduler:
                     run.started = began
                     self._observer.waited(began - run.submitted)
                 run.forward += ended - began
-                run.sessions = len(plan.parts)
+                run.sessions, run.pass_tokens = len(plan.parts), tokens
             if not len(rows):
                 continue
             try:
@@ -160,9 +160,9 @@ class Scheduler:
                 self._fail_parts([part], error)
                 continue
             self._queue.settle(part.sequence, ended, part.run, len(part.fresh))
-        self._pass_time.learn(plan.tokens, ended - began)
+        self._pass_time.learn(tokens, ended - began)
         prefilled = sum(entry.logits_from for entry in plan.batch)
-        self._observer.passed(len(plan.parts), plan.tokens, prefilled, ended - began)
+        self._observer.passed(len(plan.parts), tokens, prefilled, ended - began)
         if plan.holds_chunk:
             self._composer.chunk_over = ended
 

@@ -54,7 +54,7 @@ FLAGS = {
     "forms": {"default": [*FORMS], "choices": FORMS, "help": "(default: all)"},
     "rtt-ms": {"default": 20.0, "help": "of the link (default: %(default)s)"},
     "overhead-ms": {"default": 3.0, "help": "of an exchange (default: %(default)s)"},
-    "chunk": {"default": 128, "help": "prompt tokens of a pass of ours, at most (default: %(default)s)"},
+    "chunk": {"type": int, "help": "prompt tokens of a pass of ours, at most (default: as it ships)"},
 }
 
 Outcomes = Mapping[int, Outcome]  # by the number of clients
@@ -97,7 +97,7 @@ def _measure(
     pieces: Sequence[Piece],
     setting: Setting,
     numberings: clients.Numberings,
-    chunk: int,
+    chunk: int | None,
     count: int,
 ) -> Outcome:
     """One form with `count` clients."""

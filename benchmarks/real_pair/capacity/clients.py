@@ -17,11 +17,13 @@ from simulator.virtual.network import Network
 from simulator.virtual.world import World, or_raise
 from specpair.drafters.run.events import Committed
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.draft_length import MAX_AUTO
+from specpair.speculation.policy.estimates import widened
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.policy.schedule import Mechanisms
+from specpair.speculation.policy.timing import NARROW
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.composer import BatchPlan
+from verifier_server.engine.pass_time import WIDER
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
@@ -33,13 +35,14 @@ Numberings = Mapping[int, Numbering]  # by the id of the piece
 class Room:
     """One verifier with its clients."""
 
-    def __init__(self, crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int) -> None:
-        """`chunk`: prompt tokens of a pass, at most."""
+    def __init__(self, crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int | None) -> None:
+        """`chunk`: prompt tokens of a pass, at most; None: as it ships."""
         self.crowd, self.setting, self.numberings = crowd, setting, numberings
         self.backend, self._names = RecordedTarget(len(crowd.clients), BATCH_TOKENS), count(FIRST)
         self.held = ExitStack()  # what the texts hold that are under way at the end
         target = setting.target.cost
-        self.pass_times = [target.seconds([(width, 0)]) for width in range(1, MAX_AUTO + 2)]
+        narrow = [target.seconds([(width, 0)]) for width in range(1, NARROW + 1)]
+        self.pass_times = widened(narrow, [(width, target.seconds([(width, 0)])) for width in WIDER])
 
         def pass_time(plan: BatchPlan) -> float:
             verifies = sum(part.run is not None for part in plan.parts)
@@ -134,13 +137,13 @@ class Drafts:
         writer.start()
 
 
-def alone(crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int) -> None:
+def alone(crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int | None) -> None:
     """The target alone."""
     room = Room(crowd, setting, numberings, chunk)
     room.write(lambda client: Plain(room, client).begin)
 
 
-def drafted(crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int, *, trees: bool) -> None:
+def drafted(crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int | None, *, trees: bool) -> None:
     """Each client has a drafter."""
     room = Room(crowd, setting, numberings, chunk)
     room.write(lambda client: Drafts(room, client, trees=trees).begin)

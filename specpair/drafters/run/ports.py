@@ -39,6 +39,10 @@ class Verified(Protocol):
         """Sessions that shared the pass."""
 
     @property
+    def pass_tokens(self) -> int:
+        """Tokens of all sessions in the pass; 0: not known."""
+
+    @property
     def finish_reason(self) -> str | None: ...
 
 

@@ -194,7 +194,7 @@ class Reactor:
             response.queue,
             response.forward,
             now,
-            response.sessions,
+            (response.sessions, response.pass_tokens),
             0 if ran is None else self._forced_before(event.in_flight_draft.draft.position, marks, ran.start),
         )
         self._untold.append((event, now))

@@ -158,14 +158,14 @@ class SpeculationController:
         queue: float,
         forward: float,
         now: float,
-        sessions: int = 1,
+        shared: tuple[int, int] = (1, 0),
         forced: int = 0,
     ) -> None:
         """Take in a response to a verify request; the caller passes its tokens to `committed` next.
 
         `judged`: draft tokens that the target model ran over; 0: none.
         `queue`, `forward`: seconds that the request waited for a verifier pass, and that the pass took.
-        `sessions`: how many sessions shared the pass.
+        `shared`: how many sessions shared the pass, and their tokens in it, 0 if those are not known.
         `forced`: forced tokens that it read before the draft tokens.
         """
         waited = in_flight_draft is self.drafts_in_flight[0] and not self._timeline.self_continue
@@ -174,7 +174,7 @@ class SpeculationController:
         self._latencies.exchanged(now - in_flight_draft.sent_at, queue, forward)
         if forward > 0.0:
             self._latencies.verified(judged + forced, forward)
-            self._latencies.shared(judged, sessions)
+            self._latencies.shared(judged, *shared)
             if not judged:
                 self._balance.plain(forward)
             if waited:

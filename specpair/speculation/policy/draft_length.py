@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 from specpair.speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy, best_rejection_policy
 from specpair.speculation.policy.schedule import Mechanisms
-from specpair.speculation.policy.timing import LatencyModel
+from specpair.speculation.policy.timing import NARROW, LatencyModel
 from specpair.speculation.policy.verifier_timeline import PassStart
 
 # Share of the rate that overlap must gain. A smaller gain is not worth the energy, nor, where both ends run on one
 # machine, the time that it takes from the verifier.
 TRIFLE = 0.08
-MAX_AUTO = 16  # draft tokens; a longer draft is hardly ever fully accepted, and delays other sessions
+MAX_AUTO = NARROW - 1  # draft tokens; a longer draft is hardly ever fully accepted, and delays other sessions
 _LONGEST = 96  # most draft tokens in a request, those included that will be committed before it is judged
 _ROUNDING = 1e-6  # tokens; a plan must gain more, or rounding would have it draft where nothing is gained
 _TILE = 4  # draft tokens that a pass may take as one: an engine's kernels take so many rows at once

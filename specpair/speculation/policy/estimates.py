@@ -1,6 +1,6 @@
 """Running estimates of times: a fading mean, a cost curve, and a fading least-squares line."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 _SPIKE = 3.0  # a time beyond this multiple of the expected one counts as that multiple
@@ -67,6 +67,18 @@ class Curve:
 
     def _place(self, count: int) -> float:
         return self._places[count] if count < len(self._places) else float(count)
+
+
+def widened(pass_times: Sequence[float], wider: Iterable[tuple[int, float]]) -> list[float]:
+    """Seconds of passes over 1, 2, … tokens: `pass_times`, then on lines up to and between those of wider passes.
+
+    `wider`: tokens and seconds of each, ascending.
+    """
+    times = [*pass_times]
+    for tokens, seconds in wider if times else ():
+        narrow, last = len(times), times[-1]
+        times += [last + (seconds - last) * more / (tokens - narrow) for more in range(1, tokens - narrow + 1)]
+    return times
 
 
 class Line:

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from copy import deepcopy
+from itertools import accumulate
 
 from specpair.speculation.policy.estimates import Curve, Mean
 
@@ -10,6 +11,7 @@ _LINK_WINDOW = 24  # latest exchanges that the round trip is estimated from
 _LINK_QUANTILE = 0.25  # of their times: low, because Wi-Fi power-save and late timers only ever lengthen an exchange
 _ASSUMED_WIDER = 0.5  # share of a draft step's time that another branch adds, until it is measured
 _SHARED = 1.5  # mean sessions in a pass from which a draft token is priced by its cost to all of them
+NARROW = 17  # tokens of a pass of one text, at most: the pending one and the longest automatic draft
 _LEAST = 1e-6  # seconds; least estimate of a draft step or a verifier pass
 _EARLY, _SPREADS = 0.002, 2.0  # the margin: seconds, plus mean errors of the estimate of a verifier pass
 
@@ -18,8 +20,11 @@ class LatencyModel:
     """Running estimates of one drafter, one link and one verifier, all in seconds."""
 
     def __init__(self, pass_times: Sequence[float] = ()) -> None:
-        """`pass_times`: seconds of a verifier pass over 1, 2, … tokens, as the verifier reports them."""
-        self._verify, self._reported = Curve(pass_times), Curve(pass_times)
+        """`pass_times`: seconds of a verifier pass over 1, 2, … tokens, as the verifier reports them, those that many
+        sessions share included.
+        """
+        self._verify, self._reported = Curve(pass_times[:NARROW]), Curve(pass_times[:NARROW])
+        self._rising = tuple(accumulate(pass_times, max))  # a pass takes no less than a narrower one
         if pass_times:  # used until a pass was measured
             self._reported.learn(0, pass_times[0])
         self._measured = False
@@ -36,7 +41,7 @@ class LatencyModel:
         self._draft, self._wider, self._reading = Mean(0.9), Mean(0.9), Mean(0.8)
         self._links: deque[float] = deque(maxlen=_LINK_WINDOW)
         self._queue = Mean(0.8)
-        self._sessions, self._judged, self._costs = Mean(0.8), Mean(0.9), {}
+        self._sessions, self._width, self._judged, self._costs = Mean(0.8), Mean(0.8), Mean(0.9), {}
         self.link = 0.0  # the round trip, without the verifier's own times; 0.0 before the first exchange
 
     def for_another_text(self) -> "LatencyModel":
@@ -108,14 +113,22 @@ class LatencyModel:
     def _shared_cost(self, drafts: int) -> float:
         # From the reported times, because the passes measured here include the other sessions' draft tokens.
         sessions, usual = self._sessions.value, self._judged.value
-        more = sessions * (self._reported_at(1.0 + drafts) - self._reported_at(1.0 + usual))
+        width = self._width.value or sessions * (1.0 + usual)
+        more = self._reported_at(width + sessions * (drafts - usual)) - self._reported_at(width)
         return max(0.1 * self.verify(0), self.verify(round(usual)) + more)
 
     def _reported_at(self, tokens: float) -> float:
-        """Reported seconds of a pass over so many tokens, 1 or more."""
-        few = int(tokens) - 1
-        below = self._reported.at(few)
-        return below + (tokens - 1 - few) * (self._reported.at(few + 1) - below)
+        """Reported seconds of a pass over so many tokens: on a line between whole numbers, and beyond those reported
+        on one through the wider half of these."""
+        times = self._rising
+        widest = len(times)
+        if widest < 2:
+            return 0.0
+        if tokens >= widest:
+            half = widest // 2
+            return times[-1] + (tokens - widest) * (times[-1] - times[half - 1]) / (widest - half)
+        below = max(1, int(tokens))
+        return times[below - 1] + max(0.0, tokens - below) * (times[below] - times[below - 1])
 
     def drafted(self, branches: int, seconds: float) -> None:
         """Take in a draft step that read one token for each of `branches` branches."""
@@ -139,15 +152,18 @@ class LatencyModel:
         self._verify.learn(judged, forward)
         self._passes, self._costs, self._measured = [], {}, True
 
-    def shared(self, judged: int, sessions: int | None = None) -> None:
+    def shared(self, judged: int, sessions: int | None = None, tokens: int = 0) -> None:
         """Take in how many draft tokens of this session a verifier pass judged, and how many sessions shared it.
 
         `sessions` None: not known.
+        `tokens`: of all sessions in the pass; 0: not known.
         """
         self._costs = {}
         self._judged.learn(judged)
         if sessions is not None:
             self._sessions.learn(sessions)
+        if tokens:
+            self._width.learn(tokens)
 
     def queued(self, seconds: float) -> None:
         """Take in how long a request whose session was idle waited for a verifier pass."""

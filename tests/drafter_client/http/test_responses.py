@@ -76,6 +76,7 @@ MODEL = [
     *_lies("/model", "context_length", [*NOT_COUNTS, 0]),
     *_lies("/model", "max_draft_tokens", NOT_COUNTS),
     *_lies("/model", "pass_ms", [None, 5, "abc", {}, *([1.0, value] for value in NOT_TIMES)]),
+    *_lies("/model", "wide_pass_ms", [None, 5, "abc", {}]),
     *_lies("/model", "self_continue", [None, 1, "true"]),
     *_lies("/model", "model", [None, 5, [], "x" * 1001]),
     *_lies("/model", "modes", [None, 5, [5]]),

@@ -28,7 +28,7 @@ DIGESTS = {
     "lockstep": "e42a189bb99dbf94",
     "remote": "8a48908974a8637c",
     "auto": "927f4a39d9409914",
-    "trees": "7298c90d73c7529b",
+    "trees": "f555e522f9ea80c0",
     "by table": "bdb4ce1b08e5fa73",
 }
 

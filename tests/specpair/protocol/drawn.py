@@ -65,7 +65,7 @@ LOGPROBS = st.builds(
     logprob=st.floats(-1e9, 0.0),
     top=st.lists(st.tuples(COUNTS, st.floats(-1e9, 0.0)), max_size=3),
 )
-TIMINGS = st.builds(response_fields.Timing, queue_ms=MS, forward_ms=MS, sessions=COUNTS)
+TIMINGS = st.builds(response_fields.Timing, queue_ms=MS, forward_ms=MS, sessions=COUNTS, tokens=COUNTS)
 DECIDED: dict[str, Any] = {
     "decisions": st.none() | st.lists(st.none() | DECISIONS, max_size=3),
     "logprobs": st.none() | st.lists(st.none() | LOGPROBS, max_size=3),
@@ -163,6 +163,7 @@ RESPONSES: dict[str, st.SearchStrategy[response_fields.Response]] = {
         kv_bytes=COUNTS,
         max_drafts=COUNTS,
         pass_ms=st.lists(MS, max_size=3),
+        wide_pass_ms=st.lists(st.tuples(st.integers(1, 8192), MS), max_size=3),
         strategies=st.lists(NAMES, max_size=3),
         self_continue=st.booleans(),
         modes=st.lists(NAMES, max_size=3),

@@ -31,7 +31,13 @@ OTHERS: dict[str, Any] = {  # for each field of `ModelInfo`, another value
     "vocabulary": replace(VOCABULARY, ordinary="other"),
     "chat_template": "{{ messages }}",
 }
-OWN: dict[str, Any] = {"pass_ms": [9.0], "draft_pass_ms": 0.3, "kv_bytes": 7, "machine": "another"}
+OWN: dict[str, Any] = {
+    "wide_pass_ms": [(32, 9.0)],
+    "pass_ms": [9.0],
+    "draft_pass_ms": 0.3,
+    "kv_bytes": 7,
+    "machine": "another",
+}
 BEGAN = identity_of(model_info(), MODEL)
 
 

@@ -33,9 +33,9 @@ def test_model_lists_limits_and_fingerprints(server: LiveServer) -> None:
     fingerprint = body.pop("vocabulary")
     template = body.pop("chat_template")
     assert template is None
-    pass_ms = body.pop("pass_ms")
+    pass_ms, wide = body.pop("pass_ms"), body.pop("wide_pass_ms")
     assert len(pass_ms) == 17
-    assert min(pass_ms) > 0.0
+    assert min(pass_ms) > 0.0 and [tokens for tokens, _ in wide] == [32, 64, 128][: len(wide)]
     assert body.pop("identity") == server.http.get("/health").json()["identity"]
     assert body == {
         "model": "scripted-2",
@@ -111,7 +111,7 @@ def test_prefill_reply_has_all_fields(server: LiveServer) -> None:
     session_id, timing = body.pop("session_id"), body.pop("timing")
     assert response.headers["x-session-id"] == session_id
     assert len(session_id) == 32
-    assert timing.keys() == {"queue_ms", "forward_ms", "sessions"}
+    assert timing.keys() == {"queue_ms", "forward_ms", "sessions", "tokens"}
     told = server.http.get("/model").json()
     assert (body.pop("vocabulary"), body.pop("identity")) == (told["vocabulary"], told["identity"])
     assert body == {

@@ -7,7 +7,8 @@ import pytest
 
 from backends.scripted import ScriptedBackend
 from specpair.engines.backend import Entry, Logits
-from verifier_server.engine.pass_time import WIDEST, PassTime, pass_cost
+from specpair.speculation.policy.timing import NARROW
+from verifier_server.engine.pass_time import PassTime, pass_cost, prefill_chunk, shared_pass_cost
 
 
 class Slow(ScriptedBackend):
@@ -34,7 +35,7 @@ class Slow(ScriptedBackend):
 def test_all_widths_are_tried_and_the_slot_is_released() -> None:
     slow = Slow(0.02, 0.003)
     curve = pass_cost(slow, lambda: slow.now)
-    assert curve == pytest.approx([0.02 + 0.003 * width for width in range(1, WIDEST + 1)])
+    assert curve == pytest.approx([0.02 + 0.003 * width for width in range(1, NARROW + 1)])
     assert slow.widths.count(17) == 3
     assert slow.now < 4.5
     with pytest.raises(Exception, match="slot 0"):  # the slot is empty
@@ -44,7 +45,7 @@ def test_all_widths_are_tried_and_the_slot_is_released() -> None:
 def test_a_fast_engine_is_tried_more_often_since_its_times_vary_more() -> None:
     fast = Slow(0.001, 0.0001)
     assert pass_cost(fast, lambda: fast.now) == pytest.approx(
-        [0.001 + 0.0001 * width for width in range(1, WIDEST + 1)]
+        [0.001 + 0.0001 * width for width in range(1, NARROW + 1)]
     )
     assert fast.widths.count(17) == 12
 
@@ -53,7 +54,7 @@ def test_a_very_slow_engine_is_tried_at_two_widths_only() -> None:
     slow = Slow(3.0, 0.1)
     curve = pass_cost(slow, lambda: slow.now)
     assert slow.widths == [1, 1, 2], "the first token, then the two widths"
-    assert curve == pytest.approx([3 + 0.1 * width for width in range(1, WIDEST + 1)])
+    assert curve == pytest.approx([3 + 0.1 * width for width in range(1, NARROW + 1)])
 
 
 def test_passes_are_those_of_verifying() -> None:
@@ -91,20 +92,20 @@ def test_drafts_pay_for_what_is_read_again_after_a_rejection() -> None:
 def test_a_short_context_is_begun_anew() -> None:
     slow = Slow(0.02, 0.003)
     slow.context_length = 20
-    assert len(pass_cost(slow, lambda: slow.now)) == WIDEST
+    assert len(pass_cost(slow, lambda: slow.now)) == NARROW
     assert max(slow.starts) < 20 and slow.starts.count(0) > 1
 
 
 def test_no_more_tokens_are_rolled_back_than_the_engine_can() -> None:
     slow = Slow(0.02, 0.003)
     slow.max_rollback = 6
-    assert len(pass_cost(slow, lambda: slow.now)) == WIDEST
+    assert len(pass_cost(slow, lambda: slow.now)) == NARROW
     assert max(slow.widths) == 6
 
 
 def test_no_pass_is_wider_than_the_engine_takes() -> None:
     slow = Slow(0.02, 0.003, max_batch_tokens=5)
-    assert len(pass_cost(slow, lambda: slow.now)) == WIDEST
+    assert len(pass_cost(slow, lambda: slow.now)) == NARROW
     assert max(slow.widths) == 5
 
 
@@ -132,15 +133,55 @@ def test_a_wider_pass_of_a_model_with_experts_is_timed_with_many_of_them() -> No
     engine = Experts(0.02, 0.003)
     told = pass_cost(engine, lambda: engine.now)
     assert told == pytest.approx(
-        [0.02 + 0.003 * width + 0.005 * (width - 1) for width in range(1, WIDEST + 1)], rel=0.1
+        [0.02 + 0.003 * width + 0.005 * (width - 1) for width in range(1, NARROW + 1)], rel=0.1
     )
 
 
 def test_a_busy_machine_and_a_wide_pass_leave_the_estimate_among_the_times_of_passes() -> None:
     """A negative estimate made the next ones ever more wrong: at last requests waited for minutes in the window."""
-    times = PassTime([2e-5 + 1.4e-5 * width for width in range(1, WIDEST + 1)])
+    times = PassTime([2e-5 + 1.4e-5 * width for width in range(1, NARROW + 1)])
     chance = random.Random(0)
     for _ in range(3000):
         width = chance.choice([1, 2, 3, 4, 5, 9]) if chance.random() < 0.97 else chance.randint(20, 400)
         times.learn(width, 2e-5 * width + (chance.expovariate(5.0) if chance.random() < 0.2 else 0.0))
         assert 0.0 <= times.at(1) <= times.at(300) < 2.0
+
+
+class Knee(Slow):
+    """Its passes take as long up to a width, and longer in proportion beyond it."""
+
+    def __init__(self, knee: int, **options: int) -> None:
+        super().__init__(0.0, 0.0, **options)
+        self._knee = knee
+
+    def extend(self, batch: Sequence[Entry]) -> list[Logits]:
+        self.base = 0.01 * max(1.0, len(batch[0].tokens) / self._knee)
+        return super().extend(batch)
+
+
+def test_passes_that_many_sessions_share_are_timed_too() -> None:
+    engine = Knee(128, max_batch_tokens=512)
+    curve = shared_pass_cost(engine, lambda: engine.now, pass_cost(engine, lambda: engine.now))
+    assert len(curve) == 512 and curve[:128] == pytest.approx([0.01] * 128)
+    assert (curve[255], curve[383], curve[511]) == pytest.approx((0.02, 0.03, 0.04))
+    with pytest.raises(Exception, match="slot 0"):  # the slot is empty
+        engine.extend([Entry(0, 1, [1], 0)])
+
+
+def test_wide_passes_are_timed_for_half_a_second_at_most() -> None:
+    slow = Slow(0.02, 0.003, max_batch_tokens=512)
+    narrow = pass_cost(slow, lambda: slow.now)
+    began = slow.now
+    curve = shared_pass_cost(slow, lambda: slow.now, narrow)
+    assert curve == pytest.approx([0.02 + 0.003 * width for width in range(1, 33)]) and slow.now - began < 0.5
+
+
+@pytest.mark.parametrize(("knee", "tokens"), [(1, 128), (64, 128), (256, 384), (512, 512)])
+def test_prompts_have_as_many_tokens_in_a_pass_as_make_it_half_as_long_again(knee: int, tokens: int) -> None:
+    engine = Knee(knee, max_batch_tokens=512)
+    narrow = [0.01 * max(1.0, width / knee) for width in range(1, 18)]
+    assert prefill_chunk(shared_pass_cost(engine, lambda: engine.now, narrow)) == pytest.approx(tokens, abs=1)
+
+
+def test_prompts_have_128_tokens_in_a_pass_where_nothing_is_known() -> None:
+    assert prefill_chunk([]) == 128

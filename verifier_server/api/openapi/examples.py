@@ -13,7 +13,7 @@ _SESSION = {
     **{"session_id": "demo", "prompt_len": 4, "total_tokens": 8, "finish_reason": None},
     **{"resident": True, "prompt_read": 4},
 }
-_TIMING = {"queue_ms": 0.174, "forward_ms": 2.809, "sessions": 1}
+_TIMING = {"queue_ms": 0.174, "forward_ms": 2.809, "sessions": 1, "tokens": 4}
 _SAMPLING = {"seed": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "strategy": "coupled", "noise": "gumbel-1"}
 _VOCABULARY = {
     "size": 4096,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from specpair.speculation.policy.estimates import Curve
+from specpair.speculation.policy.timing import NARROW
 
 _DISTURBED = 1.5  # multiple of the expected time from which a draft pass counts as disturbed, and as no longer
 _LISTED = 33  # widths of the target's passes whose times are listed; wider ones cost more in proportion
@@ -15,7 +16,7 @@ class PassCosts:
         """`pass_times`: of the target's passes over 1, 2, … tokens, as timed at load; empty if unknown.
         `step_time`: of a pass of the draft model over one token.
         """
-        self._target, self._step_time = Curve(pass_times), step_time
+        self._target, self._step_time = Curve(pass_times[:NARROW]), step_time
         if pass_times:
             self._target.learn(0, pass_times[0])
         self._times: list[float] | None = None

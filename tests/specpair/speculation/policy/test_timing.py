@@ -21,6 +21,17 @@ def test_link_is_never_negative() -> None:
     assert times.link == 0.0
 
 
+@pytest.mark.parametrize(("tokens", "slope"), [(40, 0.0), (300, 0.1), (600, 0.1)])
+def test_draft_token_costs_what_it_adds_to_a_pass_as_wide_as_the_shared_one(tokens: int, slope: float) -> None:
+    flat = 100  # tokens up to which passes take as long
+    times = LatencyModel([10.0 + 0.1 * max(0, width - flat) for width in range(1, 513)])
+    for _ in range(20):
+        times.verified(2, 10.0)
+        times.shared(2, 10, tokens)
+    assert times.cost(3) - times.cost(2) == pytest.approx(10 * slope)
+    assert times.cost(2) - times.cost(1) == pytest.approx(10 * slope)
+
+
 def test_spikes_do_not_change_the_link() -> None:
     times = LatencyModel()
     for number in range(40):
