@@ -17,7 +17,6 @@ from specpair.speculation.policy.timing import NARROW
 _TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17)  # numbers of tokens whose passes are timed
 WIDER = (32, 64, 128, 256, 512)  # numbers of tokens, as in passes that many sessions share
 _WIDER_ROUNDS, _WIDER_LIMIT = 2, 0.5  # how many times each is timed, and within how many seconds all of them
-_SCORED = NARROW  # their last tokens, which alone have logits: an engine may keep the memory for more
 _CHUNK, _LONGER = 128, 1.5  # least tokens of a prompt in a pass, and how much longer more of them may make it
 _ROUNDS, _MOST_ROUNDS = 3, 12  # how many times each width is timed, and how many times in a fast engine
 _FAST = 0.5  # seconds after which a width is not timed more than `_ROUNDS` times
@@ -81,7 +80,8 @@ def shared_pass_cost(backend: Backend, clock: Callable[[], float], pass_times: S
         took = []
         for _ in range(_WIDER_ROUNDS):
             began = clock()
-            batch = [Entry(0, 1, ids[:width], width - _SCORED)]
+            # Logits of the last tokens alone: an engine may keep the memory for more.
+            batch = [Entry(0, 1, ids[:width], width - NARROW)]
             backend.extend_top_logits(batch, [TopLogitsSpec(1, 1.0, backend.vocabulary.size)])
             took.append(clock() - began)
         spent, narrower, last = spent + sum(took), width, max(last, min(took))
