@@ -12,11 +12,13 @@ row with many drafts (`--rows 1 --drafts 0 63 255 511`), and a file knows the on
 With `--leaves`, trees of as many drafts are timed, too, each with a path that is kept behind its pass: a chain, with
 second choices at its first places.
 
-The model is `--shape`, a Llama with random weights made on the device (needs torch and transformers, no network and
-nothing else of requirements.txt), or `--model`, a folder or file that the engine reads. With `--compile` every shape of
+The model is `--shape`, a Llama with random weights, or `--model`, a folder or file that the engine reads. PyTorch makes
+the weights on the device (needs torch and transformers, no network and nothing else of requirements.txt); llama.cpp
+reads a file of them in 8 bits, which is written first. With `--compile` every shape of
 a pass is compiled first, which takes minutes for a large model; few `--rows` and small `--batch-tokens` make them few.
 
     python -m benchmarks.verify_curve --shape 8b --device cuda
+    python -m benchmarks.verify_curve --shape 8b --backend llama_cpp
     python -m benchmarks.verify_curve --shape 100m --rows 1 2 4 --threads 1                       # small, on a CPU
     python -m benchmarks.verify_curve --backend llama_cpp --model models/stdlib-target-q8_0.gguf --threads 1
 """
@@ -40,7 +42,7 @@ from specpair.engines.errors import BackendError
 from specpair.engines.load_options import DTYPES, LoadOptions
 from specpair.speculation.sampling.sampling import Sampling
 
-ENGINES = {"torch": ("torch", "transformers"), "llama_cpp": ("llama_cpp",)}  # and what they need
+ENGINES = {"torch": ("torch", "transformers"), "llama_cpp": ("llama_cpp", "gguf")}  # and what they need
 TABLES: dict[str, Callable[[Timing], str]] = {
     "milliseconds": lambda each: f"{each.ms:.2f}" if each.ms < 100 else f"{each.ms:.0f}",
     "times one decode step": lambda each: f"{each.ratio:.2f}",
@@ -88,8 +90,8 @@ def _measure(backend: Backend, options: argparse.Namespace) -> None:
     measure(passes.seconds, cells, lambda rounds: rounds < 1)
     until = time.perf_counter() + options.seconds
     samples = measure(passes.seconds, cells, lambda rounds: rounds < LEAST_ROUNDS or time.perf_counter() < until)
-    facts = {"device": processor(), "model": backend.model_name, "engine": options.backend}
-    facts |= _of_torch(options) if options.backend == "torch" else {"versions": version("llama-cpp-python")}
+    facts = {"device": "", "model": backend.model_name, "engine": options.backend}
+    facts |= _of_torch(options) if options.backend == "torch" else _of_llama_cpp()
     named = [facts[key] for key in ("device", "model", "engine", "dtype") if key in facts]
     named += ["compiled"] if options.compile else []
     name = "_".join(["verify_curve", *(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") for part in named)])
@@ -119,6 +121,16 @@ def _told(found: dict[Cell, Timing], *, chains: bool) -> list[dict[str, float]]:
     ]
 
 
+def _of_llama_cpp() -> dict[str, str]:
+    """Where llama.cpp ran: it puts all layers on the GPUs that it was compiled for."""
+    from backends.llama_cpp.devices import gpu_names
+
+    return {
+        "device": ", ".join(gpu_names()) or processor(),
+        "versions": f"llama-cpp-python {version('llama-cpp-python')}",
+    }
+
+
 def _of_torch(options: argparse.Namespace) -> dict[str, str]:
     """Where and in which numbers PyTorch ran."""
     import torch
@@ -141,10 +153,16 @@ def _load(options: argparse.Namespace) -> Backend:
     settings = LoadOptions(slots=max(options.rows), context_length=length, **same)
     if options.model:
         return load(options.backend, settings)
+    shape = SHAPES[options.shape]
+    if options.backend == "llama_cpp":
+        from benchmarks.verify_curve.random_gguf import model_file
+
+        with model_file(options.shape, shape) as file:
+            return load("llama_cpp", replace(settings, model=file))
     from backends.torch.load import load as load_torch
     from benchmarks.verify_curve.random_llama import model_folder, read_random
 
-    with model_folder(options.shape, SHAPES[options.shape]) as folder:
+    with model_folder(options.shape, shape) as folder:
         return load_torch(replace(settings, model=folder), read=read_random)
 
 
@@ -152,7 +170,7 @@ def options_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line's options."""
     flags = {
         "backend": {"choices": ENGINES, "default": "torch"},
-        "shape": {"choices": SHAPES, "help": "a Llama of random weights (torch only)"},
+        "shape": {"choices": SHAPES, "help": "a Llama of random weights"},
         "model": {"type": Path, "help": "a model folder or a GGUF file"},
         "device": {"help": "cpu, cuda, cuda:1, mps … (torch only; default: the best there is)"},
         "dtype": {"choices": DTYPES, "help": "torch only; default: float32 on a CPU, bfloat16 elsewhere"},
@@ -171,8 +189,6 @@ def options_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if (options.shape is None) == (options.model is None):
         parser.error("give one of --shape and --model")
-    if options.shape and options.backend != "torch":
-        parser.error(f"--shape is for the torch engine: give {options.backend} a --model")
     for name, value, least in (
         ("rows", min(options.rows), 1),
         ("drafts", min(options.drafts), 0),
