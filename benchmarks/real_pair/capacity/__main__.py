@@ -62,8 +62,8 @@ Outcomes = Mapping[int, Outcome]  # by the number of clients
 
 def main() -> None:
     options = options_of(__doc__, FLAGS)
-    machines = f"{options.target}_{options.drafter}".lower().replace(" ", "-")
-    report = Report("real_pair.capacity", options, f"real_pair_capacity_{machines}")
+    where = f"{options.target}_{options.drafter}_{options.rtt_ms:g}-ms".lower().replace(" ", "-")
+    report = Report("real_pair.capacity", options, f"real_pair_capacity_{where}")
     with closing(DraftModel(options.draft, options.recording, asks_all=False)) as model:
         by_temperature = {each: _pieces(model, options, each) for each in options.temperatures}
         ends = model.ends
