@@ -101,6 +101,7 @@ def test_hostile_texts_are_shown_as_they_are(browser: Any, tmp_path: Path) -> No
     with shown(browser, tmp_path) as report:
         report.locator(".window").focus()
         report.keyboard.press("Home")
+        report.locator(".tokens .token").first.wait_for()
         tokens = report.locator(".tokens").inner_text()
         assert "</script><script>window.broken = 1</script>" in tokens and "U+202E" in tokens and "U+001B" in tokens
         assert "<script>" in report.locator(".timeline .detail").inner_text()
@@ -136,6 +137,7 @@ def test_thousands_of_rounds_are_few_bars(browser: Any, tmp_path: Path) -> None:
 def test_without_text_tokens_are_marks(browser: Any, tmp_path: Path) -> None:
     write_rounds(tmp_path, 1)
     with shown(browser, tmp_path, text=False) as report:
+        report.locator(".tokens .token").nth(3).wait_for()
         assert report.locator(".tokens").inner_text().split() == ["▪"] * 4
         report.locator(".tokens").focus()
         report.keyboard.press("ArrowRight")
