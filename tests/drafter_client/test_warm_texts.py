@@ -16,7 +16,8 @@ LONG = [256, *(at % 200 for at in range(1200))]  # the drafter reads it in sever
 
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[Verifier]:
-    with serving(ScriptedBackend(Script(seed=1), slots=4, context_length=2048)) as running:
+    # As slow as a model's target: else a text of 4 tokens may end before the drafter has read its prompt.
+    with serving(ScriptedBackend(Script(seed=1, seconds_per_pass=0.02), slots=4, context_length=2048)) as running:
         yield running
 
 
@@ -40,23 +41,16 @@ def read(pair: Pair, draft: ScriptedBackend, prompt: list[int], **options: Any) 
     return draft.fed - before
 
 
-def learn(pair: Pair, draft: ScriptedBackend, prompt: list[int], **options: Any) -> None:
-    """Have texts of this prompt until the draft model has read it: a text may end before it has."""
-    fed = 0
-    while fed < len(prompt) - 1:
-        fed += read(pair, draft, prompt, **options)
-
-
 @pytest.mark.parametrize("lockstep", [False, True])
 def test_the_same_prompt_again_and_its_next_turn(
     verifier: Verifier, drafting: list[ScriptedBackend], lockstep: bool
 ) -> None:
     with Pair(verifier.url, DraftModel(Path("1"), "scripted", LoadOptions()), branches=2) as pair:
         [draft] = drafting
-        learn(pair, draft, LONG, lockstep=lockstep)
+        assert read(pair, draft, LONG, lockstep=lockstep) >= len(LONG) - 1
         for prompt in (LONG, [*LONG, 7, 8, 9]):
             assert read(pair, draft, prompt, lockstep=lockstep) < 200
-        assert read(pair, draft, LONG, lockstep=lockstep, cache_salt="x") > 200
+        assert read(pair, draft, LONG, lockstep=lockstep, cache_salt="x") >= len(LONG) - 1
 
 
 def test_two_chats_by_turns_each_have_the_place_that_knows_them(
@@ -66,6 +60,6 @@ def test_two_chats_by_turns_each_have_the_place_that_knows_them(
     with Pair(verifier.url, DraftModel(Path("1"), "scripted", LoadOptions()), branches=1, texts=2) as pair:
         [draft] = drafting
         for prompt in (LONG, other):
-            learn(pair, draft, prompt)
+            assert read(pair, draft, prompt) >= len(LONG) - 1
         for prompt in (LONG, other, other, LONG):
             assert read(pair, draft, prompt) < 200

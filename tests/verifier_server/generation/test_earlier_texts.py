@@ -28,8 +28,9 @@ def looked_up(live: LiveServer, key: str | None = None, **options: Any) -> int:
     return accepted
 
 
-def backend() -> ScriptedBackend:
-    return ScriptedBackend(SCRIPT, slots=2, context_length=512, max_batch_tokens=128)
+def backend(seconds_per_pass: float = 0.0) -> ScriptedBackend:
+    script = replace(SCRIPT, seconds_per_pass=seconds_per_pass)
+    return ScriptedBackend(script, slots=2, context_length=512, max_batch_tokens=128)
 
 
 def test_a_key_finds_its_own_texts_of_the_same_salt(serve: Serve, tmp_path: Path) -> None:
@@ -51,8 +52,7 @@ def test_nothing_is_kept_if_the_operator_says_so(serve: Serve) -> None:
 @pytest.mark.parametrize("rounds", [True, False])
 def test_a_draft_model_is_helped_by_them(serve: Serve, rounds: bool) -> None:
     # Passes as long as a model's: of shorter ones the server says, rightly, that a draft token costs what it brings.
-    target = ScriptedBackend(replace(SCRIPT, seconds_per_pass=0.005), slots=2, context_length=512)
-    live = serve(target, draft=ScriptedBackend(Script(seed=5), slots=2, context_length=512))
+    live = serve(backend(0.005), draft=ScriptedBackend(Script(seed=5), slots=2, context_length=512))
     length = None if rounds else 4
     first = looked_up(live, draft_n=length)
     assert looked_up(live, draft_n=length) > first + 20
