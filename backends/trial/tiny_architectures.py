@@ -9,7 +9,7 @@ import numpy as np
 from gguf import GGUFWriter
 
 from backends.trial.reference import Floats
-from backends.trial.tiny_gguf import add_vocabulary
+from backends.trial.tiny_gguf import add_vocabulary, finish
 
 _IDS = 264
 _STATE, _STATE_HEADS, _GROUPS, _KERNEL = 16, 4, 2, 4  # of recurrent layers
@@ -57,10 +57,7 @@ def write_tiny_architecture(name: str, path: Path, sizes: Sizes = Sizes(), *, mi
     writer.add_eos_token_id(1)
     for tensor, data in _weights({"token_embd.weight": (_IDS, sizes.hidden), **shapes}, mixing).items():
         writer.add_tensor(tensor, data)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def _add(writer: GGUFWriter, key: str, value: Any) -> None:

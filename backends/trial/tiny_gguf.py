@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from gguf import GGUFWriter, TokenType
@@ -36,6 +37,16 @@ def write_tiny_gguf(
     config = model.config
     writer = GGUFWriter(path, "llama", split_max_tensors=tensors_a_part)
     writer.add_name(path.stem)
+    add_llama(writer, config)
+    if chat_templates:
+        writer.add_chat_template([{"name": name, "template": each} for name, each in chat_templates.items()])
+    for name, data in model.weights.items():
+        writer.add_tensor(_name(name), np.ascontiguousarray(_ordered(name, data, config["head_dim"])))
+    finish(writer)
+
+
+def add_llama(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
+    """Add what llama.cpp has to know of a Llama, from its config in Hugging Face's form, and the tiny tokenizer."""
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -51,10 +62,10 @@ def write_tiny_gguf(
     add_vocabulary(writer, config["vocab_size"])
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
-    if chat_templates:
-        writer.add_chat_template([{"name": name, "template": each} for name, each in chat_templates.items()])
-    for name, data in model.weights.items():
-        writer.add_tensor(_name(name), np.ascontiguousarray(_ordered(name, data, config["head_dim"])))
+
+
+def finish(writer: GGUFWriter) -> None:
+    """Write what was added to the file, and close it."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -14,8 +14,8 @@ second choices at its first places.
 
 The model is `--shape`, a Llama with random weights, or `--model`, a folder or file that the engine reads. PyTorch makes
 the weights on the device (needs torch and transformers, no network and nothing else of requirements.txt); llama.cpp
-reads a file of them in 8 bits, which is written first. With `--compile` every shape of
-a pass is compiled first, which takes minutes for a large model; few `--rows` and small `--batch-tokens` make them few.
+reads a file of them in 8 bits, which is written first. With `--compile` every shape of a pass is compiled first, which
+takes minutes for a large model; few `--rows` and small `--batch-tokens` make them few.
 
     python -m benchmarks.verify_curve --shape 8b --device cuda
     python -m benchmarks.verify_curve --shape 8b --backend llama_cpp
@@ -90,8 +90,8 @@ def _measure(backend: Backend, options: argparse.Namespace) -> None:
     measure(passes.seconds, cells, lambda rounds: rounds < 1)
     until = time.perf_counter() + options.seconds
     samples = measure(passes.seconds, cells, lambda rounds: rounds < LEAST_ROUNDS or time.perf_counter() < until)
-    facts = {"device": "", "model": backend.model_name, "engine": options.backend}
-    facts |= _of_torch(options) if options.backend == "torch" else _of_llama_cpp()
+    ran = _of_torch(options) if options.backend == "torch" else _of_llama_cpp()
+    facts = {"device": ran["device"], "model": backend.model_name, "engine": options.backend} | ran
     named = [facts[key] for key in ("device", "model", "engine", "dtype") if key in facts]
     named += ["compiled"] if options.compile else []
     name = "_".join(["verify_curve", *(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") for part in named)])
