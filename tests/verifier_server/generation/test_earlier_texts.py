@@ -52,7 +52,7 @@ def test_nothing_is_kept_if_the_operator_says_so(serve: Serve) -> None:
 @pytest.mark.parametrize("rounds", [True, False])
 def test_a_draft_model_is_helped_by_them(serve: Serve, rounds: bool) -> None:
     # Passes as long as a model's: of shorter ones the server says, rightly, that a draft token costs what it brings.
-    live = serve(backend(0.005), draft=ScriptedBackend(Script(seed=5), slots=2, context_length=512))
+    live = serve(backend(0.02), draft=ScriptedBackend(Script(seed=5), slots=2, context_length=512))
     length = None if rounds else 4
     first = looked_up(live, draft_n=length)
     assert looked_up(live, draft_n=length) > first + 20
