@@ -28,7 +28,7 @@ from specpair.drafters.translation import TranslatingDrafter
 from specpair.drafters.warm_engine import WarmEngine
 from specpair.engines.backend import Backend
 from specpair.engines.errors import ModelLoadError, first_line
-from specpair.engines.load_options import MOST_SLOTS, LoadOptions
+from specpair.engines.load_options import FASTEST, MOST_SLOTS, LoadOptions
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.service_responses import ModelInfo
 from specpair.protocol.terminal_text import one_line
@@ -80,6 +80,7 @@ class DraftModel:
 
     `engine`: options to load it with; `load_model` sets their model and slots.
     `hf`: its name on Hugging Face, in place of `path`, as `user/repo:Q4_K_M`; it is fetched unless it is in the cache.
+    `weights`: "auto" computes with a copy that is faster on this machine, where the engine can make one, else "stored".
     """
 
     path: Path | str = DEFAULT_DRAFT
@@ -88,6 +89,7 @@ class DraftModel:
     translate: bool = False  # if its vocabulary differs from the target's, translate drafts through text
     progress: ProgressReport = silent  # reports the progress of loading the model
     hf: str | None = None
+    weights: str = FASTEST
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
@@ -97,7 +99,8 @@ class DraftModel:
                 raise BadOption(f"texts is {texts}: a draft model holds {MOST_SLOTS} at a time, or fewer")
             branches = min(branches, MOST_SLOTS // texts)
             info = client.model()
-            backend = load_model(self.backend, self.engine, self._file(info), branches, texts, self.progress)
+            engine = replace(self.engine, weights=self.weights)
+            backend = load_model(self.backend, engine, self._file(info), branches, texts, self.progress)
             times = _timed(backend)
             engines = stack.enter_context(_lent(backend, texts))
             yield self._drafting(backend, times, engines, stack, client, info)

@@ -13,7 +13,7 @@ from drafter_client.pair import BRANCHES, VERIFIER
 from specpair import plugins
 from specpair.command_line.parser import KEY, OneOf
 from specpair.corpus.options import CorpusOptions
-from specpair.engines.load_options import LoadOptions
+from specpair.engines.load_options import FASTEST, LoadOptions
 from specpair.http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
 from specpair.hub.options import HubOptions
 from specpair.openai_api.answers.options import AnswerOptions
@@ -110,6 +110,7 @@ class ProgramOptions(AnswerOptions):
         "draft model on Hugging Face, fetched unless it is in the cache: user/repo, or user/repo:Q8_0",
         group="drafting",
     )
+    draft_weights: str = like(LoadOptions, "weights", default=FASTEST, group="drafting")
     draft_corpus: tuple[Path, ...] = like(CorpusOptions, "draft_corpus")
     branches: int = option(
         BRANCHES,

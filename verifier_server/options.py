@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from backends.registry import SHOWN
 from specpair.command_line.parser import KEY
 from specpair.corpus.options import CorpusOptions
-from specpair.engines.load_options import LoadOptions
+from specpair.engines.load_options import FASTEST, LoadOptions
 from specpair.http_service.options.service_options import ACCESS, ROUTER, SERVICE, BodyOptions
 from specpair.hub.options import HubOptions
 from specpair.openai_api.answers.options import AnswerOptions
@@ -122,6 +122,7 @@ class VerifierOptions(AnswerOptions):
         group=DRAFT,
         placeholder="NAME",
     )
+    draft_weights: str = like(LoadOptions, "weights", default=FASTEST, group=DRAFT)
     draft_corpus: tuple[Path, ...] = like(CorpusOptions, "draft_corpus", group=DRAFT)
     draft_slots: int | Auto = like(
         LoadOptions,

@@ -115,7 +115,7 @@ class Settings(_Options):
                 raise ValueError(f"{name}: {NGRAM} is a lookup in the text and takes no model: leave {name} out")
         if self.draft_backend is not None and not self.drafts:
             raise ValueError(f"draft_backend: {self.draft_backend} needs a model: set draft_model, too")
-        for name in ("draft_corpus", "draft_slots", "draft_threads", "draft_device"):
+        for name in ("draft_weights", "draft_corpus", "draft_slots", "draft_threads", "draft_device"):
             if not self.drafts and getattr(self, name) != OPTIONS[name].usual:
                 raise ValueError(f"{name}: there is no draft model: set draft_model, too")
         try:
@@ -165,6 +165,7 @@ class Settings(_Options):
             threads=None if self.draft_threads == "auto" else self.draft_threads,
             device=self.draft_device or shared.device,
             deterministic=False,
+            weights=self.draft_weights,
             tensor_parallel=devices_of_draft(self.draft_engine, self.backend, devices),
         )
 

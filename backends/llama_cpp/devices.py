@@ -1,14 +1,32 @@
-"""The GPUs that llama.cpp was compiled for and sees: their names, and how much of their memory is free."""
+"""What llama.cpp computes on: the GPUs that it was compiled for and sees, and the memory there is for a model."""
 
 import ctypes
 from collections.abc import Iterator
 
-from llama_cpp import _ggml
+from backends.llama_cpp.library import lib
+from backends.llama_cpp.model import KV_BYTES
+from backends.machine import available_bytes
+from specpair.engines.load_options import LoadOptions
+from specpair.engines.room import Room
+
+from llama_cpp import _ggml  # isort: skip - after the library
 
 _GPU = 1  # of ggml's types of devices: a GPU with memory of its own; one that shares the machine's is another type
 _ggml.libggml.ggml_backend_dev_count.restype = ctypes.c_size_t
 _ggml.libggml.ggml_backend_dev_get.restype = ctypes.c_void_p
 _ggml.libggml.ggml_backend_dev_description.restype = ctypes.c_char_p
+
+
+def room(options: LoadOptions) -> Room:
+    """What memory there is. With `gpu_layers` -1 all of a model goes to GPUs, with another number a part of it."""
+    gpus = gpu_bytes() if on_gpus(options) else []
+    host = 0 if gpus and options.gpu_layers == -1 else available_bytes()
+    return Room(host + sum(gpus), cached=KV_BYTES[options.kv_type])
+
+
+def on_gpus(options: LoadOptions) -> bool:
+    """Whether GPUs compute at least a part of a model, if there are any."""
+    return options.gpu_layers != 0 and bool(lib.llama_supports_gpu_offload())
 
 
 def gpu_bytes() -> list[int]:

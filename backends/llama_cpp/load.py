@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 from backends.llama_cpp import selfcheck
 from backends.llama_cpp.backend import LlamaBackend
-from backends.llama_cpp.room import room as room
+from backends.llama_cpp.devices import on_gpus
+from backends.llama_cpp.devices import room as room
+from backends.llama_cpp.requantised import requantised
 from backends.llama_cpp.vocabulary import check_gguf
 from specpair.engines.backend import Progress
-from specpair.engines.load_options import COMPILATION, LoadOptions
+from specpair.engines.load_options import COMPILATION, STORED, LoadOptions
 
 
 def load(
@@ -23,5 +26,8 @@ def load(
         # Weights in K-quants then have one kernel for all widths on CPUs, so passes can be wider (`widths.py`). The
         # library reads this when its first pass runs, so it is for the whole process.
         os.environ.setdefault("GGML_CPU_TILED_MM", "0")
-    check_gguf(options.model)  # before the self-check, which can take seconds
-    return made_by(options, progress, extra_buffers=selfcheck.extra_buffers() and not options.deterministic)
+    path = check_gguf(options.model)  # before the self-check, which can take seconds
+    repacked = selfcheck.extra_buffers() and not options.deterministic
+    if options.weights != STORED and repacked and not on_gpus(options):
+        options = replace(options, model=requantised(path, progress))
+    return made_by(options, progress, extra_buffers=repacked)

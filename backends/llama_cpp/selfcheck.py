@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from specpair.extras import pip_install
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 120.0  # seconds for a child, which usually takes one second
+_LOOK = 0.1  # seconds from one look at a child to the next
 _PASSES = ((0, 1), (1, 2), (3, 5), (2, 5))  # start and width; the last pass rolls back 6 tokens
 _FROM_OUTSIDE = ("SIGTERM", "SIGKILL", "SIGHUP")  # another process ended the child: that says nothing of llama.cpp
 _PROCESSOR = re.compile(r"(vendor_id|cpu family|model|model name|stepping|flags|Features|CPU \w+|isa)\s*:")
@@ -132,31 +134,58 @@ def _try_extra_buffers(model: Path, command: Command, timeout: float, processor:
     )
 
 
-def run_child(command: Sequence[str], timeout: float) -> ChildResult | None:
-    """Run a child to its end; None if it cannot be started. Raises KeyboardInterrupt if Ctrl-C ended it."""
+def run_child(
+    command: Sequence[str], timeout: float, waiting: Callable[[], object] = lambda: None
+) -> ChildResult | None:
+    """Run a child to its end; None if it cannot be started. Raises KeyboardInterrupt if Ctrl-C ended it.
+
+    `waiting`: called now and then meanwhile. The child is killed if it raises.
+    """
     python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     try:
-        done = subprocess.run(
+        child = subprocess.Popen(
             command,
             env=os.environ | {"PYTHONPATH": python_path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            timeout=timeout,
         )
-    except subprocess.TimeoutExpired:
-        return ChildResult(None, "")
     except OSError as error:
-        _log.info("llama.cpp could not be checked: %s", error)
+        _log.info("a child of llama.cpp could not be started: %s", error)
         return None
-    if done.returncode == -signal.SIGINT:
+    end = time.monotonic() + timeout
+    with child:
+        try:
+            while (left := end - time.monotonic()) > 0:
+                with suppress(subprocess.TimeoutExpired):
+                    _, errors = child.communicate(timeout=min(left, _LOOK))
+                    break
+                waiting()
+            else:
+                return ChildResult(None, "")
+        finally:
+            child.kill()  # does nothing to one that has ended
+    if child.returncode == -signal.SIGINT:
         raise KeyboardInterrupt
-    return ChildResult(done.returncode, next(iter(done.stderr.decode(errors="replace").splitlines()[-1:]), ""))
+    return ChildResult(child.returncode, next(iter(errors.decode(errors="replace").splitlines()[-1:]), ""))
 
 
 def child_command(model: Path, extra: bool) -> Sequence[str]:
-    """The command of a child that tries `model`. `-P`: the working folder may have modules of the same names."""
-    return [sys.executable, "-P", "-m", "backends.llama_cpp.selfcheck", str(model), "extra" if extra else "plain"]
+    """The command of a child that tries `model`."""
+    return module_command("backends.llama_cpp.selfcheck", str(model), "extra" if extra else "plain")
+
+
+def module_command(module: str, *arguments: str) -> Sequence[str]:
+    """The command that runs a module of ours. `-P`: the working folder may have modules of the same names."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def no_core_file() -> None:
+    """Have no core file written if this process crashes: it would be of no use."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def try_model(model: Path, extra: bool) -> None:
@@ -242,10 +271,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     try:
         if arguments:
-            with suppress(ImportError, OSError, ValueError):  # the check's core file would be of no use
-                import resource
-
-                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            no_core_file()
             try_model(Path(arguments[0]), extra=arguments[1] == "extra")
         else:
             logging.basicConfig(format="setup: %(message)s", level=logging.INFO)

@@ -19,7 +19,7 @@ from specpair.options.option import options_of
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.grammar import given_grammars
 
-_OF_A_MODEL = ("draft_model", "draft_hf", *ENGINE, "translate")
+_OF_A_MODEL = ("draft_model", "draft_hf", "draft_weights", *ENGINE, "translate")
 COMMANDS = ("chat", "serve", "solo", "compare", "bench", "report", "models", "key", "completion", "man")
 NAMED_BY_RUN = True  # of `report --html` without a file: it is in the folder, named by its run
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run

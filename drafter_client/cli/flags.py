@@ -25,7 +25,7 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
     if modes:
         add_options(draft, Options, ["mode"])
         add_options(draft, ProgramOptions, ["remember"])
-    add_options(draft, ProgramOptions, ["draft_model", "draft_hf"])
+    add_options(draft, ProgramOptions, ["draft_model", "draft_hf", "draft_weights"])
     if modes:
         add_options(draft, Options, ["draft_n"])
     add_options(draft, ProgramOptions, ["branches", "translate"])

@@ -125,8 +125,15 @@ def _source(options: argparse.Namespace) -> Source | None:
     if is_plugged_drafter(options.backend):
         what, make = plugged(options.backend)
         return Custom(make, what)
-    engine = engine_of(options)
-    return DraftModel(options.draft_model, options.backend, engine, options.translate, loading, hf=options.draft_hf)
+    return DraftModel(
+        options.draft_model,
+        options.backend,
+        engine_of(options),
+        options.translate,
+        loading,
+        hf=options.draft_hf,
+        weights=options.draft_weights,
+    )
 
 
 def engine_of(options: argparse.Namespace) -> LoadOptions:

@@ -7,6 +7,10 @@ from specpair.engines.errors import ModelLoadError
 from specpair.options.option import option
 
 DTYPES = ("float32", "bfloat16", "float16")
+# A model's weights: as its file has them, or in a type that is faster on this machine, if the engine knows one. Only
+# those of a draft model may change, which do not affect the text.
+STORED, FASTEST = "stored", "auto"
+WEIGHTS = (FASTEST, STORED)
 COMPILATION = ("compile_widths", "compile_spans", "compile_workers", "compile_cache")  # options, see LoadOptions
 THREADS_AT_MOST = 1024  # several thousand threads crash GCC's OpenMP, which llama.cpp uses
 MOST_SLOTS = 256  # slots of one engine: llama.cpp's limit
@@ -100,6 +104,12 @@ class LoadOptions:
     )
     batch_tokens: int = option(
         512, "tokens in one forward pass, over all sessions", ge=LEAST_BATCH, group="engine", only="verifier"
+    )
+    weights: str = option(
+        STORED,
+        "the draft model's weights; auto: on llama.cpp and a CPU in Q4_0, where that is faster, from a copy that is "
+        "made once in the cache folder",
+        choices=WEIGHTS,
     )
     flash_attention: bool = option(True, "use flash attention", group="engine", only="verifier")
     deterministic: bool = option(

@@ -1,5 +1,6 @@
 """Settings from the environment and from flags. A bad setting is refused in one line that names it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.command_line.options.setting_fields import names_of
 from specpair.command_line.parser import flag
 from specpair.command_line.version import installed
-from specpair.engines.load_options import LoadOptions
+from specpair.engines.load_options import FASTEST, STORED, LoadOptions
 from verifier_server.flags import from_environment, from_flags
 from verifier_server.options import OPTIONS
 from verifier_server.process.workers import refuse_workers
@@ -61,7 +62,8 @@ def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
     settings, _ = from_flags(flags, {})
     assert settings.drafts and settings.draft_slots_beside(3) == 3 and settings.draft_slots_beside(16) == 8
     expected = LoadOptions(model=DEFAULT_DRAFT, slots=8, context_length=2048, kv_type="q8_0", mmap=False)
-    assert settings.draft_options(16, 2048) == expected
+    assert settings.draft_options(16, 2048) == replace(expected, weights=FASTEST)
+    assert settings.load_options().weights == STORED, "those of the target are the text's"
     settings, _ = from_flags([*flags, "--draft-threads=3", "--draft-slots=20"], {})
     options = settings.draft_options(16, 131072)
     assert (options.threads, options.slots, options.context_length) == (3, 20, None)
@@ -71,7 +73,8 @@ def test_draft_model_on_another_engine_has_its_own_options() -> None:
     values = {"DRAFT_MODEL": "/models/draft", "DRAFT_BACKEND": "torch", "DRAFT_DEVICE": "cuda:1", "KV_TYPE": "q8_0"}
     settings = from_environment({PREFIX + name: value for name, value in values.items()})
     options = settings.draft_options(2, 512)
-    assert options == LoadOptions(model=Path("/models/draft"), slots=2, context_length=512, device="cuda:1")
+    expected = LoadOptions(model=Path("/models/draft"), slots=2, context_length=512, device="cuda:1")
+    assert options == replace(expected, weights=FASTEST)
     assert settings.load_options().device is None
 
 

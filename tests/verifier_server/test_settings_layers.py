@@ -29,6 +29,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "draft_model": (Path("/1"), Path("/2"), Path("/3")),
     "hf": ("u/a", "u/b:Q8_0", "u/c"),
     "draft_hf": ("u/a", "u/b:Q8_0", "u/c"),
+    "draft_weights": ("stored", "auto", "stored"),
     "draft_backend": ("torch", "mlx", "scripted"),
     "draft_device": ("cpu", "cuda", "mps"),
     "compile_widths": ("1,4", "8", "16,32"),

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -30,6 +31,7 @@ from specpair.command_line import start
 from specpair.command_line.options.flags import add_options
 from specpair.command_line.parser import Parser, Switch
 from specpair.engines.errors import BackendError, ModelLoadError
+from specpair.engines.load_options import STORED
 from specpair.model_commands.printing import print_json
 from specpair.protocol.errors import SpecPairError
 
@@ -55,7 +57,7 @@ def parser() -> Parser:
     models.add_argument(
         "--model", type=flags.path, metavar="PATH", help="a model to time beside the draft model (default: the target)"
     )
-    add_options(models, ProgramOptions, ["draft_model", "draft_hf"])
+    add_options(models, ProgramOptions, ["draft_model", "draft_hf", "draft_weights"])
     add_options(made.add_argument_group("verifier"), ProgramOptions, ["verifier", "api_key"])
     backend = {"words": "engine of both models", "choices": backends(drafters=False)}
     flags.engine_flags(made.add_argument_group("engine"), backend=backend)
@@ -91,9 +93,10 @@ def _report(options: argparse.Namespace) -> Report:
     if options.backend == "llama_cpp":
         findings += of_llama_cpp(here, machine.gpus)
     models, gains, notes = list[ModelSpeed](), list[Gain](), list[str]()
-    for path, hf in ((options.model or DEFAULT_TARGET, None), (options.draft_model, options.draft_hf)):
+    target = (options.model or DEFAULT_TARGET, None, STORED)
+    for path, hf, weights in (target, (options.draft_model, options.draft_hf, options.draft_weights)):
         with _told_in(findings, options):
-            models.append(_speed(options, path, hf))
+            models.append(_speed(options, path, hf, weights))
     for address in addresses_of(options.verifier, direct=False):
         with _told_in(findings, options), said_of_loading() as on_wait:
             try:
@@ -126,12 +129,15 @@ def _told_in(findings: list[Finding], options: argparse.Namespace) -> Iterator[N
 
 
 def _source(options: argparse.Namespace) -> DraftModel:
-    return DraftModel(options.draft_model, options.backend, engine_of(options), progress=loading, hf=options.draft_hf)
+    draft, weights = options.draft_model, options.draft_weights
+    return DraftModel(
+        draft, options.backend, engine_of(options), progress=loading, hf=options.draft_hf, weights=weights
+    )
 
 
-def _speed(options: argparse.Namespace, path: Path, hf: str | None) -> ModelSpeed:
+def _speed(options: argparse.Namespace, path: Path, hf: str | None, weights: str) -> ModelSpeed:
     """The speed of the model at `path`, or of the one called `hf` on the hub. Raises ModelLoadError."""
-    engine = engine_of(options)
+    engine = replace(engine_of(options), weights=weights)
     if hf is not None:
         path = named_file(hf, options.backend, engine, loading)
     with closing(load_model(options.backend, engine, path, progress=loading)) as backend:

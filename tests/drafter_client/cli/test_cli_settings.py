@@ -63,6 +63,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "verifier": ("http://a", "http://b", "http://c"),
     "api_key": ("k1", "k2", "k3"),
     "draft_hf": ("u/a", "u/b:Q8_0", "u/c"),
+    "draft_weights": ("stored", "auto", "stored"),
     "serve_key": ("k1", "k2", "k3"),
     "keys_file": ("/1", "/2", "/3"),
     "router": ("http://a", "http://b", "http://c"),
