@@ -13,18 +13,19 @@ from drafter_client import DraftModel, Mode, Options, Pair, Tokens
 from drafter_client.cli.program import SWITCH_INTERVAL
 from specpair.child_processes.serving import verifier
 from specpair.engines.backend import Entry
-from specpair.engines.load_options import LoadOptions
+from specpair.engines.load_options import STORED, LoadOptions
 
 
 @contextmanager
 def pairs(target: Path, drafters: Mapping[str, Path], *, deterministic: bool = False) -> Iterator[dict[str, Pair]]:
-    """A pair for each draft model, by its name, with one verifier. One thread at each end, else the defaults."""
+    """A pair for each draft model, by its name, with one verifier. One thread at each end, and the files' own weights,
+    which llama-server has; else the defaults."""
     sys.setswitchinterval(SWITCH_INTERVAL)  # as the drafter's program does
     engine = LoadOptions(context_length=CONTEXT, threads=1)
     server = verifier(model=target, threads=1, slots=2, context=CONTEXT, deterministic=deterministic)
     with server as running, ExitStack() as stack:
         yield {
-            name: stack.enter_context(Pair(running.url, DraftModel(path, engine=engine)))
+            name: stack.enter_context(Pair(running.url, DraftModel(path, engine=engine, weights=STORED)))
             for name, path in drafters.items()
         }
 

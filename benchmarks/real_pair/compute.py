@@ -6,7 +6,8 @@ of `--kinds` (`benchmarks.harness.kinds`) is written in every way by turns, in a
 times, each with another seed:
 
     llama-server alone
-    n-gram types and draft-simple    every setting of `benchmarks.llama_server.settings`
+    n-gram types and draft-simple    every setting of `benchmarks.llama_server.settings`, with the draft model's file,
+                                     and with the copy in Q4_0 that our drafter makes of it
     ours, MODE                       one pair for all modes; its verifier has the draft model, too
     ours, auto, cold                 a pair that has just begun and remembers nothing
 
@@ -32,6 +33,7 @@ from pathlib import Path
 
 import httpx
 
+from backends.llama_cpp.requantised import requantised
 from backends.registry import load
 from benchmarks.harness.kinds import CONTEXT, prompts_by_kind
 from benchmarks.harness.report import Report, options_of
@@ -40,7 +42,7 @@ from benchmarks.llama_server.build import built_or_exit, source_commit
 from benchmarks.llama_server.ours import write
 from benchmarks.llama_server.server import complete, llama_server
 from benchmarks.llama_server.settings import Setting, settings, shared_flags
-from benchmarks.real_pair.compute_table import COLD, OURS, Place, keep, read, tables
+from benchmarks.real_pair.compute_table import COLD, COPY, FILE, OURS, Place, keep, read, tables
 from drafter_client import DraftModel, Mode, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
 from specpair.child_processes.serving import verifier
@@ -107,7 +109,7 @@ def _ours(mode: Mode) -> str:
 
 
 def _settings(options: argparse.Namespace) -> list[Setting]:
-    return settings({"draft": options.draft}, options.lengths)
+    return settings({FILE: options.draft, COPY: requantised(options.draft)}, options.lengths)
 
 
 def _names(options: argparse.Namespace) -> list[str]:

@@ -13,6 +13,10 @@ from benchmarks.llama_server.settings import ALONE
 
 OURS = "ours, "
 TARGET, COLD = f"{OURS}target", f"{OURS}auto, cold"
+FILE, COPY = (
+    "draft",
+    "draft in Q4_0",
+)  # llama-server's draft models: the file, and the copy that our drafter makes of it
 Ratios = Mapping[str, float]  # tokens a second over those of llama-server alone, by kind
 
 
@@ -61,7 +65,9 @@ def read(file: Path) -> list[Text]:
 
 
 def tables(texts: Iterable[Text]) -> list[str]:
-    """For each temperature, a line a way and what follows from them. A way that lacks a kind is left out."""
+    """For each temperature, a line a way and what follows from them. A way that lacks a kind is left out, and none that
+    lacks repeats counts as llama-server's best, with the draft model's file, and with its copy, too.
+    """
     by_temperature: dict[float, list[Text]] = defaultdict(list)
     for text in texts:
         by_temperature[text.place.temperature].append(text)
@@ -87,8 +93,9 @@ def mean(each: Ratios) -> float:
 
 def _table(temperature: float, texts: Sequence[Text]) -> list[str]:
     found = ratios(texts)
-    repeats = len({text.place.repeat for text in texts})
-    lines = [f"temperature {temperature:g}, times llama-server alone, medians of {repeats}"]
+    repeats = {way: len({text.place.repeat for text in texts if text.way == way}) for way in found}
+    most = max(repeats.values(), default=0)
+    lines = [f"temperature {temperature:g}, times llama-server alone, medians of {most}"]
     if ALONE not in found:
         return [*lines, "  llama-server alone was not measured"]
     kinds = list(found[ALONE])
@@ -96,14 +103,19 @@ def _table(temperature: float, texts: Sequence[Text]) -> list[str]:
     width = max(map(len, ways))
     lines.append(f"  {'':{width}}" + "".join(f"{kind:>12}" for kind in kinds) + f"{'all':>8}")
     lines += [
-        f"  {way:{width}}" + "".join(f"{found[way][kind]:12.2f}" for kind in kinds) + f"{mean(found[way]):8.2f}"
+        f"  {way:{width}}"
+        + "".join(f"{found[way][kind]:12.2f}" for kind in kinds)
+        + f"{mean(found[way]):8.2f}"
+        + (f"  of {repeats[way]}" if repeats[way] < most else "")
         for way in ways
     ]
-    theirs = [way for way in ways if not way.startswith(OURS)]
-    modes = [way for way in ways if way.startswith(OURS) and way != COLD]
+    whole = [way for way in ways if repeats[way] == most]
+    theirs = [way for way in whole if not way.startswith(OURS)]
+    modes = [way for way in whole if way.startswith(OURS) and way != COLD]
     if modes:
-        best, mine = (max(some, key=lambda way: mean(found[way])) for some in (theirs, modes))
-        lines.append(f"  {_over(mine, best, found)}")
+        with_file = [way for way in theirs if not way.endswith(COPY)]
+        mine, *best = (max(some, key=lambda way: mean(found[way])) for some in (modes, with_file, theirs))
+        lines += [f"  {_over(mine, each, found)}" for each in dict.fromkeys(best)]
         if TARGET in found:
             lines += [f"  {_over(way, TARGET, found)}" for way in ways if way.startswith(OURS) and way != TARGET]
         fixed = [way for way in modes if "auto" not in way]

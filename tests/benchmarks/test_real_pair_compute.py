@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.harness.texts import Written
 from benchmarks.llama_server.settings import ALONE
-from benchmarks.real_pair.compute_table import COLD, TARGET, Place, keep, mean, ratios, read, tables
+from benchmarks.real_pair.compute_table import COLD, COPY, FILE, TARGET, Place, keep, mean, ratios, read, tables
 from drafter_client.metrics.statistics import Stats
 
 
@@ -49,3 +49,16 @@ def test_the_best_of_both_sides_and_every_mode_are_compared(tmp_path: Path) -> N
     assert "ours, remote over draft-simple 3: 1.41, least 1.00 (story)" in said
     assert "ours, remote over ours, target: 1.70, least 0.96 (story)" in said
     assert "ours, auto, cold over ours, remote: 0.95, least 0.90 (code)" in said
+
+
+def test_their_best_is_said_with_the_draft_models_file_and_with_its_copy(tmp_path: Path) -> None:
+    file = tmp_path / "texts.jsonl"
+    rates = {ALONE: 1.0, f"p-min 0.5, {FILE}": 1.5, f"p-min 0.5, {COPY}": 2.0, "ours, remote": 3.0}
+    for repeat in range(2):
+        for way, rate in rates.items():
+            kept(file, "code", repeat, way, 10.0 / rate)
+    kept(file, "code", 0, f"draft-simple 8, {COPY}", 10.0 / 2.5)
+    said = "\n".join(tables(read(file)))
+    assert f"ours, remote over p-min 0.5, {FILE}: 2.00" in said
+    assert f"ours, remote over p-min 0.5, {COPY}: 1.50" in said, "one repeat is no median of two"
+    assert "2.50  of 1\n" in said
