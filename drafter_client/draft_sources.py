@@ -78,7 +78,7 @@ class Source(Protocol):
 class DraftModel:
     """A draft model on this machine.
 
-    `engine`: options to load it with; `load_model` sets their model and slots.
+    `engine`: options to load it with, but for its model, its slots and its `weights`.
     `hf`: its name on Hugging Face, in place of `path`, as `user/repo:Q4_K_M`; it is fetched unless it is in the cache.
     `weights`: "auto" computes with a copy that is faster on this machine, where the engine can make one, else "stored".
     """

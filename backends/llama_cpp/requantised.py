@@ -48,9 +48,10 @@ def requantised(path: Path, progress: Progress | None = None, folder: Path | Non
         return path
     path = path.absolute()
     try:
-        return _copy_of(path, folder, progress)
+        # A step reads no more than the file, so most that would be too small need not be looked into.
+        return path if path.stat().st_size < LEAST_BYTES else _copy_of(path, folder, progress)
     except (OSError, BadHead) as error:
-        _log.warning("%s is computed as it is stored: no copy in Q4_0 could be made: %s", path.name, error)
+        _warn(path, error)
         return path
 
 
@@ -105,8 +106,12 @@ def _make(path: Path, copy: Path, progress: Progress | None) -> str:
     finally:
         part.unlink(missing_ok=True)
     reason = "no process could be started" if child is None else f"llama.cpp {child}"
-    _log.warning("%s is computed as it is stored: no copy in Q4_0 could be made: %s", path.name, reason)
+    _warn(path, reason)
     return reason
+
+
+def _warn(path: Path, reason: object) -> None:
+    _log.warning("%s is computed as it is stored: no copy in Q4_0 could be made: %s", path.name, reason)
 
 
 def _bytes(head: GgufHead, size: int) -> tuple[int, int, int]:
@@ -114,10 +119,8 @@ def _bytes(head: GgufHead, size: int) -> tuple[int, int, int]:
 
     A step reads one row of the embedding, unless that is the output as well.
     """
-    ordered = sorted(head.tensors, key=lambda each: each.offset)
-    ends = [*(each.offset for each in ordered[1:]), size]
-    stored = {each.name: end - each.offset for each, end in zip(ordered, ends, strict=True)}
-    fast = {each.name: _in_q4_0(each, stored[each.name]) for each in ordered}
+    stored = head.tensor_bytes(size)
+    fast = {each.name: _in_q4_0(each, stored[each.name]) for each in head.tensors}
     apart = _EMBEDDING if _OUTPUT in stored and _EMBEDDING in stored else None
     read = [name for name in stored if name != apart]
     whole = head.size + sum(fast.values())

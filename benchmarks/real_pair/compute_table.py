@@ -13,10 +13,8 @@ from benchmarks.llama_server.settings import ALONE
 
 OURS = "ours, "
 TARGET, COLD = f"{OURS}target", f"{OURS}auto, cold"
-FILE, COPY = (
-    "draft",
-    "draft in Q4_0",
-)  # llama-server's draft models: the file, and the copy that our drafter makes of it
+# llama-server's draft models: the file that is given, and the copy that our drafter makes of it.
+FILE, COPY = "draft", "draft in Q4_0"
 Ratios = Mapping[str, float]  # tokens a second over those of llama-server alone, by kind
 
 

@@ -125,11 +125,16 @@ def _source(options: argparse.Namespace) -> Source | None:
     if is_plugged_drafter(options.backend):
         what, make = plugged(options.backend)
         return Custom(make, what)
+    return draft_model(options)
+
+
+def draft_model(options: argparse.Namespace) -> DraftModel:
+    """The draft model on this machine, from the flags."""
     return DraftModel(
         options.draft_model,
         options.backend,
         engine_of(options),
-        options.translate,
+        getattr(options, "translate", False),  # not of `specpair doctor`
         loading,
         hf=options.draft_hf,
         weights=options.draft_weights,

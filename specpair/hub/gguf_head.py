@@ -61,6 +61,12 @@ class GgufHead:
         """The value of a key under the architecture's name, such as `block_count`; None if the file lacks it."""
         return self.get(f"{self.get('general.architecture')}.{key}")
 
+    def tensor_bytes(self, size: int) -> dict[str, int]:
+        """The bytes of each tensor by its name, padding included, in a file of `size` bytes."""
+        placed = sorted(self.tensors, key=lambda each: each.offset)
+        ends = [*(each.offset for each in placed[1:]), size]
+        return {each.name: end - each.offset for each, end in zip(placed, ends, strict=True)}
+
 
 def read_head(path: Path) -> GgufHead:
     """The head of a file on this machine. Raises BadHead, and OSError."""

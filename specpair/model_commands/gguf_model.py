@@ -68,9 +68,7 @@ class GgufModel(Described):
             return self.weight_bytes
         of_experts = 0
         for head, size in self._parts:
-            placed = sorted(head.tensors, key=lambda each: each.offset)
-            sizes = zip(placed, [*(each.offset for each in placed[1:]), size], strict=True)
-            of_experts += sum(end - tensor.offset for tensor, end in sizes if "_exps." in tensor.name)
+            of_experts += sum(count for name, count in head.tensor_bytes(size).items() if "_exps." in name)
         used, count = experts
         return self.weight_bytes - of_experts * (count - used) // count
 

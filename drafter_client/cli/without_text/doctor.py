@@ -14,14 +14,14 @@ from backends.shipped_models import DEFAULT_TARGET
 from drafter_client.cli import flags
 from drafter_client.cli.commands import explained
 from drafter_client.cli.settings import parsed, print_if_asked
-from drafter_client.cli.shared_steps import INTERRUPTED, api_key, engine_of, said_of_loading
+from drafter_client.cli.shared_steps import INTERRUPTED, api_key, draft_model, engine_of, said_of_loading
 from drafter_client.display.progress import loading
 from drafter_client.doctor.engines import Finding, engines, of_llama_cpp
 from drafter_client.doctor.gain import Gain, gain
 from drafter_client.doctor.machine import this_machine
 from drafter_client.doctor.passes import WIDE, ModelSpeed, time_passes
 from drafter_client.doctor.report import Report
-from drafter_client.draft_sources import DraftModel, load_model, named_file
+from drafter_client.draft_sources import load_model, named_file
 from drafter_client.errors import DrafterError, VerifierUnreachable
 from drafter_client.http.addresses import addresses_of
 from drafter_client.modes.memory import memory_file
@@ -103,7 +103,7 @@ def _report(options: argparse.Namespace) -> Report:
                 gains.append(
                     gain(
                         address.url,
-                        _source(options),
+                        draft_model(options),
                         api_key=api_key(options),
                         memory=memory_file(),
                         on_wait=on_wait,
@@ -126,13 +126,6 @@ def _told_in(findings: list[Finding], options: argparse.Namespace) -> Iterator[N
         findings.append(Finding(explained(error, options), ""))
     except (SpecPairError, DrafterError, BackendError) as error:
         findings.append(Finding(str(error), ""))
-
-
-def _source(options: argparse.Namespace) -> DraftModel:
-    draft, weights = options.draft_model, options.draft_weights
-    return DraftModel(
-        draft, options.backend, engine_of(options), progress=loading, hf=options.draft_hf, weights=weights
-    )
 
 
 def _speed(options: argparse.Namespace, path: Path, hf: str | None, weights: str) -> ModelSpeed:
