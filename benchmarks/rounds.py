@@ -7,8 +7,8 @@ model's first choice is the target's with the chance `--agreement`, at every pla
 to be better than another, and what is known of earlier texts is all there is. The machines, with the milliseconds of a
 step of either model, and how much longer passes over several tokens take:
 
-* `cores`: a target of 139 ms and a draft model of 30 ms on cores of their own; passes over 2, 4, 8 and 16 tokens take
-  1.47, 1.81, 2.38 and 3.40 steps (Qwen2.5-Coder 1.5B in bfloat16, measured on one core).
+* `cores`: a target of 140 ms and a draft model of 18 ms on cores of their own, with the times of passes that
+  `benchmarks.verify_curve` measured (`benchmarks.real_pair.machines.HERE`).
 * `devices`: 80 ms and 8 ms on devices of their own; a further token takes 2.8 and 16 % of a step (the costs of
   `simulator.paced.engine`), beyond 16 tokens of the draft model 5 %.
 * `one`: 25 ms and 4 ms on one device, which both share evenly while both run; a further token takes 2 and 15 %, beyond
@@ -22,7 +22,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.harness.report import Report, options_of
-from simulator.costs.cost import SequencePass
+from benchmarks.real_pair.machines import HERE
+from simulator.costs.cost import PassCost, SequencePass
 from simulator.costs.curve import Curve, Points
 from simulator.drafting.engine import DraftEngine
 from simulator.drafting.rounds import VirtualMember, VirtualRounds
@@ -54,14 +55,13 @@ class Steps(NamedTuple):
 
 
 class Machine(NamedTuple):
-    target: Steps
-    draft: Steps
+    target: PassCost
+    draft: PassCost
     shared: bool = False  # whether both models run on one device
 
 
-_CORE: Points = {1: 1.0, 2: 1.47, 4: 1.81, 8: 2.38, 16: 3.40}
 MACHINES = {
-    "cores": Machine(Steps(139.0, _CORE), Steps(30.0, _CORE)),
+    "cores": Machine(HERE.target.cost, HERE.drafter.cost),
     "devices": Machine(Steps(80.0, {1: 1.0, 2: 1.028}), Steps(8.0, {1: 1.0, 16: 3.4, 512: 28.0})),
     "one": Machine(Steps(25.0, {1: 1.0, 2: 1.02}), Steps(4.0, {1: 1.0, 16: 3.25, 512: 28.0}), shared=True),
 }

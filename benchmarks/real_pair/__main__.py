@@ -17,6 +17,7 @@ target alone:
     static tree   the same with a tree, the best tree and policy for that kind and temperature (`static_trees`)
     chains        the drafter as it ships, over the link, where the verifier takes no trees
     trees         the same, where it takes trees
+    fused         server-side drafting as it ships, both models on the target's device, whose passes take turns
     chain bound   what no drafter could beat that sends chains of the draft model's first choices and of what it looks
                   up in the text, as its draft steps and the link take time (`draft_bound`)
     tree bound    the same with trees of whatever size, of all choices that are known here
@@ -80,6 +81,14 @@ class Known(NamedTuple):
     drafts: list[TreeDrafts]
 
 
+class Experiences(NamedTuple):
+    """What earlier texts of a setting have taught, for each of our ways to write them."""
+
+    chains: Experience
+    trees: Experience
+    fused: Experience
+
+
 def main() -> None:
     options = options_of(__doc__, FLAGS)
     file = f"real_pair_{options.recording}+{options.draft.stem}"
@@ -90,7 +99,7 @@ def main() -> None:
         each: Setting(TARGETS[each[0]], DRAFTERS[each[1]], each[2], options.overhead_ms / 1000)
         for each in itertools.product(options.targets, options.drafters, options.rtts)
     }
-    experiences = {each: (Experience(), Experience()) for each in settings}
+    experiences = {each: Experiences(Experience(), Experience(), Experience()) for each in settings}
     found: dict[tuple[object, ...], list[Times]] = defaultdict(list)
     accepted: dict[float, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     with closing(DraftModel(options.draft, options.recording, asks_all=not options.unasked)) as model:
@@ -155,7 +164,7 @@ def _times(
     known: Known,
     choices: TextChoices,
     setting: Setting,
-    experiences: tuple[Experience, Experience],
+    experiences: Experiences,
     ends: frozenset[int],
 ) -> Times:
     text, hindsight, trace = known.text, known.hindsight, known.hindsight.trace
@@ -180,9 +189,8 @@ def _times(
     def turns(k: int) -> float:
         return replay(trace, here, Policy("turns", k, drafts_on=False))[-1][0]
 
-    def ours(trees: bool) -> float:
-        mechanisms = Mechanisms(trees=trees)
-        course = pair.write(text, choices, setting, ends, experiences[trees], mechanisms=mechanisms)
+    def ours(trees: bool, experience: Experience) -> float:
+        course = pair.write(text, choices, setting, ends, experience, mechanisms=Mechanisms(trees=trees))
         return course.times[-1] - course.opened
 
     return {
@@ -191,8 +199,9 @@ def _times(
         **{f"vllm {k}": turns(k) for k in range(1, MAX_AUTO + 1)},
         "static": behind / best(trace, over_link).tokens_per_second,
         **{f"static tree {name}": each for name, each in tree_seconds(trace, known.drafts, over_link, step)},
-        "chains": ours(trees=False),
-        "trees": ours(trees=True),
+        "chains": ours(False, experiences.chains),
+        "trees": ours(True, experiences.trees),
+        "fused": pair.write_on_server(text, choices, setting, ends, experiences.fused)[-1],
         "chain bound": least_seconds(hindsight.chain, least),
         "tree bound": least_seconds(hindsight.tree, least),
     }

@@ -28,7 +28,7 @@ from benchmarks.harness.report import Report, options_of
 from benchmarks.real_pair import pair
 from benchmarks.real_pair.__main__ import agreements, chosen
 from benchmarks.real_pair.draft_choices import DraftModel, TextChoices
-from benchmarks.real_pair.machines import DRAFTERS, HERE, LINKS, TARGETS, Known, Setting
+from benchmarks.real_pair.machines import DRAFTERS, HERE, LINKS, TARGETS, Setting
 from benchmarks.real_pair.recorded import RecordedText
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.modes.stretch import Stretch
@@ -37,13 +37,10 @@ from specpair.drafters.pass_times import PassTimes
 from specpair.drafters.run.events import Committed
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.token_source import TokenSource
-from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.policy.experience import Experience
-from specpair.speculation.policy.schedule import Mechanisms, Schedule, mechanisms_of
+from specpair.speculation.policy.schedule import Schedule
 
 MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)
-# As `verifier_server.generation.server_drafting` has them where the models share no cores.
-_FUSED = replace(mechanisms_of(shares_cores=False, self_continue=True, may_change_mode=True), in_flight=2)
 FLAGS = {
     "draft": {"help": "GGUF file of the draft model", "required": True, "type": Path},
     "recording": {"default": "qwen2.5-coder-1.5b-instruct-bf16", "help": "(default: %(default)s)"},
@@ -131,11 +128,10 @@ def _course(
     if mode is Mode.TARGET:
         step = setting.target.cost.seconds([(1, len(text.prompt) + len(agrees))])
         times = [step * at for at in range(1, len(agrees))]
+    elif mode is Mode.FUSED:
+        times = pair.write_on_server(text, choices, setting, ends, Experience())
     else:
-        mechanisms = Mechanisms()
-        if mode is Mode.FUSED:
-            setting, mechanisms = setting._replace(drafter=Known(setting.same_box), rtt=0.0, overhead=0.0), _FUSED
-        course = pair.write(text, choices, setting, ends, Experience(), mechanisms=mechanisms)
+        course = pair.write(text, choices, setting, ends, Experience())
         times = [at - course.opened for at in course.times]
     bursts = ([*some] for _, some in itertools.groupby(range(1, len(agrees)), lambda at: times[at - 1]))
     return [Burst(times[some[0] - 1], len(some), sum(agrees[at] for at in some)) for some in bursts]
@@ -192,12 +188,11 @@ def _committed(mode: Mode, burst: Burst) -> Committed:
 
 def _selection(setting: Setting, modes: Iterable[Mode]) -> ModeSelection:
     """That of a pair that has just begun."""
-    target, length = setting.target.cost, MAX_AUTO + 1
     fused = Mode.FUSED in modes
     told: dict[str, Any] = {
         "name": "target",
         "engine": "virtual",
-        "pass_ms": [1e3 * target.seconds([(width, 0)]) for width in range(1, length + 1)],
+        "pass_ms": [1e3 * each for each in setting.pass_times],
         "self_continue": True,
         "draft_model": "draft" if fused else None,
         "draft_pass_ms": 1e3 * setting.same_box.seconds([(1, 0)]) if fused else None,

@@ -5,15 +5,17 @@ the source of each. What the programs themselves take is the overhead of an exch
 measures it here.
 """
 
+import json
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-
+from benchmarks.harness.report import RESULTS
 from simulator.costs.catalogue import hardware, model, roofline
 from simulator.costs.cost import PassCost, SequencePass
+from simulator.costs.curve import Curve
 from simulator.costs.roofline import Roofline
+from specpair.speculation.policy.draft_length import MAX_AUTO
 
 
 class Machine(NamedTuple):
@@ -31,15 +33,16 @@ class Machine(NamedTuple):
         return f"{self.model} {self.weights} on {self.device}"
 
 
-class MeasuredCost(NamedTuple):
-    """The cost of passes that were measured: their milliseconds by their tokens."""
+class MeasuredCost:
+    """What the passes of a model take by their tokens, as `benchmarks.verify_curve` measured them."""
 
-    pass_ms: dict[int, float]
+    def __init__(self, model: str) -> None:
+        """`model`: the name of its file, as the results spell it."""
+        given = json.loads((RESULTS / f"verify_curve_{_HERE}_{model}_llama-cpp.json").read_text(encoding="utf-8"))
+        self._curve = Curve({cell["drafts"] + 1: cell["ms"] / 1e3 for cell in given["cells"]})
 
     def seconds(self, sequences: Sequence[SequencePass]) -> float:
-        """Seconds of a pass over `sequences`, on a line between the measured widths."""
-        tokens = sum(new for new, _ in sequences)
-        return float(np.interp(tokens, [*self.pass_ms], [*self.pass_ms.values()])) / 1e3
+        return self._curve.at(sum(new for new, _ in sequences))
 
 
 class Known(NamedTuple):
@@ -55,6 +58,16 @@ class Setting(NamedTuple):
     drafter: Machine | Known
     rtt: float
     overhead: float
+
+    @property
+    def pass_times(self) -> list[float]:
+        """Of the target, over 1, 2, … tokens behind hardly any text, as they are timed when a verifier starts."""
+        return [self.target.cost.seconds([(width, 0)]) for width in range(1, MAX_AUTO + 2)]
+
+    @property
+    def one_device(self) -> bool:
+        """Whether a draft model on the target's box is on the target's device, so that their passes take turns."""
+        return isinstance(self.target, Machine)
 
     @property
     def same_box(self) -> PassCost:
@@ -74,6 +87,7 @@ DRAFTERS = {
     "M4": Machine("qwen2.5-0.5b", "m4", "q4_k_m"),
     "RTX 4070": Machine("qwen2.5-0.5b", "rtx-4070", "q4_k_m"),
 }
+_HERE = "amd-epyc-with-avx-512-vnni"
 LINKS = (0.0004, 0.02, 0.06, 0.15)  # round trips in seconds: a cable, a city, a country, an ocean
 
 
@@ -87,10 +101,10 @@ def _alone(name: str, machine: Machine) -> Roofline:
     return Roofline(model(name).model, hardware(machine.device).device, weights=machine.weights)
 
 
-# One thread for each model: Qwen2.5-Coder 1.5B in bfloat16 and 0.5B in 4 bits on an AMD EPYC of family 26.
+# One thread for each model: Qwen2.5-Coder 1.5B in bfloat16, and the copy in Q4_0 of its 0.5B.
 HERE = Setting(
-    Known(MeasuredCost({1: 139.0, 2: 204.0, 4: 252.0, 8: 331.0, 16: 473.0})),
-    Known(MeasuredCost({1: 22.0, 6: 44.0})),
+    Known(MeasuredCost("qwen2-5-coder-1-5b-instruct-bf16")),
+    Known(MeasuredCost("qwen2-5-coder-0-5b-instruct-q4-0")),
     rtt=0.0004,
     overhead=0.003,
 )

@@ -1,13 +1,13 @@
-"""One recorded text written again in virtual time, by the real scheduler and the real controller.
+"""One recorded text written again in virtual time, by the real scheduler and the real controller or the real rounds.
 
 The verifier's engine gives the recorded tokens, the drafter what the real draft model chooses. Passes take as long as
 those of the stated machines, messages as long as the stated link. Ids are numbered anew for each text, so that rows of
 logits are short.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -15,17 +15,23 @@ from backends.scripted import BEGIN, END, Script, ScriptedBackend
 from benchmarks.real_pair.draft_choices import Choices
 from benchmarks.real_pair.machines import Setting
 from benchmarks.real_pair.recorded import RecordedText
+from simulator.drafting.engine import DraftEngine
+from simulator.drafting.rounds import VirtualMember, VirtualRounds
 from simulator.virtual.drafter import Course, VirtualDrafter
 from simulator.virtual.network import Network
-from simulator.virtual.world import World
+from simulator.virtual.shared_device import SharedDevice
+from simulator.virtual.world import EventLoop, Verifier, World
 from specpair.drafters.base import Expansion
 from specpair.engines.backend import Logits
+from specpair.speculation.draft import Draft
+from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.tree import Proposal
-from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.composer import BatchPlan
+from verifier_server.engine.requests import Answer
+from verifier_server.sessions import Session
 
 _CONTEXT = 4096  # tokens of a text, at most
 _IDS = 8192  # ids of a text and of all that was drafted for it: more than ever came up
@@ -117,28 +123,18 @@ def write(
     **options: object,
 ) -> Course:
     """Write the text anew on the machines of `setting`. `options`: further arguments of `VirtualDrafter`."""
-    numbering = Numbering(ends)
-    prompt = [numbering.of(each) for each in text.prompt]
-    tokens = [*prompt, *(numbering.of(each) for each in text.written.tokens)]
-    cached = len(tokens)
-    target, drafter = setting.target.cost, setting.drafter.cost
-
-    def pass_time(plan: BatchPlan) -> float:
-        return target.seconds([(len(entry.tokens), entry.start) for entry in plan.batch])
+    known, drafter = _Numbered.of(text, ends), setting.drafter.cost
 
     def draft_time(branches: int) -> float:
-        return drafter.seconds([(1, cached)] * branches)
+        return drafter.seconds([(1, len(known.tokens))] * branches)
 
-    backend = RecordedTarget()
-    backend.knows(tokens)
-    world = World(backend, pass_time)
-    pass_times = [target.seconds([(width, 0)]) for width in range(1, MAX_AUTO + 2)]
-    with experience.text(TextSpec.of(text.sampling), pass_times) as estimates:
+    world = World(known.target, _takes(setting))
+    with experience.text(TextSpec.of(text.sampling), setting.pass_times) as estimates:
         client = VirtualDrafter(
             world,
-            prompt,
+            known.prompt,
             GREEDY,
-            RecordedDrafter(choices, numbering),
+            RecordedDrafter(choices, known.numbering),
             draft_time,
             max_tokens=len(text.written.tokens),
             network=Network(setting.rtt),
@@ -149,5 +145,62 @@ def write(
         )
         client.start()
         world.run(done=lambda: client.finished)
-    assert backend.knew(client.session.tokens), "it wrote another text"
+    assert known.target.knew(client.session.tokens), "it wrote another text"
     return client.course
+
+
+def write_on_server(
+    text: RecordedText, choices: Chooses, setting: Setting, ends: frozenset[int], experience: Experience
+) -> list[float]:
+    """Write the text anew by server-side drafting, with the rounds that ship.
+
+    Returns when each token behind the first was known, in seconds from the first on.
+    """
+    known, loop = _Numbered.of(text, ends), EventLoop()
+    run = SharedDevice(loop).run if setting.one_device else None
+    verifier = Verifier(loop, known.target, _takes(setting), pass_times=setting.pass_times, run=run)
+    engine = DraftEngine(loop, setting.same_box, run=run)
+    rounds = VirtualRounds(loop, verifier, engine, setting.pass_times, overlaps=run is None)
+    prompt, whole, times = len(known.prompt), len(known.tokens), list[float]()
+    session = Session("text", known.prompt, prompt, TextSpec.of(GREEDY), whole, known.target.vocabulary.ends)
+
+    def answered(answer: Answer, _draft: Draft) -> None:
+        times.extend([loop.now] * len(answer.tokens))
+
+    with experience.text(TextSpec.of(text.sampling), setting.pass_times, together=True) as estimates:
+        rounds.write(
+            VirtualMember(
+                session,
+                prompt,
+                RecordedDrafter(choices, known.numbering),
+                estimates.acceptance,
+                answered,
+                held=prompt,
+                lookups=Lookups(prompt, in_text=True),
+            )
+        )
+        loop.run(done=lambda: session.finish_reason is not None)
+    assert known.target.knew(session.tokens), "it wrote another text"
+    return [each - times[0] for each in times[1:]]
+
+
+def _takes(setting: Setting) -> Callable[[BatchPlan], float]:
+    """Seconds of the target's passes."""
+    return lambda plan: setting.target.cost.seconds([(len(entry.tokens), entry.start) for entry in plan.batch])
+
+
+class _Numbered(NamedTuple):
+    """A text in short ids, with the engine that gives it."""
+
+    numbering: Numbering
+    prompt: list[int]
+    tokens: list[int]  # the prompt's included
+    target: RecordedTarget
+
+    @classmethod
+    def of(cls, text: RecordedText, ends: frozenset[int]) -> Self:
+        numbering, target = Numbering(ends), RecordedTarget()
+        prompt = [numbering.of(each) for each in text.prompt]
+        tokens = [*prompt, *(numbering.of(each) for each in text.written.tokens)]
+        target.knows(tokens)
+        return cls(numbering, prompt, tokens, target)

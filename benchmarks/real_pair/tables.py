@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
 from statistics import fmean
 
-COLUMNS = ("llama", "vllm", "static", "static tree", "chains", "trees", "chain bound", "tree bound")
+COLUMNS = ("llama", "vllm", "static", "static tree", "chains", "trees", "fused", "chain bound", "tree bound")
 _BEST_OF_KIND = ("vllm", "static tree")  # columns whose policy is the best for all texts of a kind
 _OFTEN = 0.65  # share of the places from which on the draft model's choice is often the target's
 

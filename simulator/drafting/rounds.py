@@ -6,13 +6,14 @@ from functools import partial
 
 from simulator.drafting.engine import Clock, DraftEngine
 from simulator.virtual.timeline import UNTOLD, Untold, What
-from simulator.virtual.world import Verifier
+from simulator.virtual.world import Verifier, World
 from specpair.drafters.base import Drafter
 from specpair.protocol.errors import Overloaded, SpecPairError
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
+from specpair.speculation.drafts.lookups import Lookups
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.rounds.costs import PassCosts
 from verifier_server.generation.rounds.policy import RoundPolicy
@@ -34,6 +35,7 @@ class VirtualMember:
     refused: Callable[[Overloaded], object] | None = None
     held: int = 0  # tokens of the text that the draft model's slot holds, without `tail`
     timeline: Untold = UNTOLD
+    lookups: Lookups | None = None  # where draft tokens are looked up; None: nowhere
     tail: list[int] = field(default_factory=list)
     request: Request | None = None  # that is not answered
     opened: Answer | None = None  # to the prefill
@@ -55,7 +57,13 @@ class VirtualRounds:
     """The rounds of one server."""
 
     def __init__(
-        self, clock: Clock, verifier: Verifier, engine: DraftEngine, pass_times: Sequence[float], *, overlaps: bool
+        self,
+        clock: Clock,
+        verifier: Verifier | World,
+        engine: DraftEngine,
+        pass_times: Sequence[float],
+        *,
+        overlaps: bool,
     ) -> None:
         """`pass_times`, `overlaps`: as for `PassCosts` and `RoundPolicy`."""
         self._clock, self._verifier, self._engine = clock, verifier, engine
@@ -112,7 +120,7 @@ class VirtualRounds:
         if answer.finish_reason is None:
             known = [*session.tokens[: member.position], *answer.tokens]
             ends = self._verifier.backend.vocabulary.ends
-            text = CommittedText(known, ends, acceptance=member.acceptance)
+            text = CommittedText(known, ends, member.lookups, member.acceptance)
             max_drafts = self._verifier.scheduler.max_drafts
             member.text = RoundText(text, member.acceptance, session.limit, max_drafts)
             self._members[member.text] = member

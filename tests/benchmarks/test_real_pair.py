@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.kinds import Written
-from benchmarks.real_pair import pair, recorded
+from benchmarks.real_pair import machines, pair, recorded
 from benchmarks.real_pair.draft_choices import KEPT, Choices, best
 from benchmarks.real_pair.hindsight import Hindsight
 from benchmarks.real_pair.machines import DRAFTERS, LINKS, TARGETS, Setting
@@ -66,6 +66,30 @@ def test_recorded_text_is_written_anew_faster_than_alone(target: str) -> None:
     alone = setting.target.cost.seconds([(1, len(text.prompt) + 80)]) * 79
     assert len(course.times) == 79 and course.accepted > 20 and choices.asked
     assert course.times[-1] - course.opened < alone
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_server_writes_recorded_text_anew_with_a_draft_model_on_its_device(target: str) -> None:
+    text = _text()
+    setting = Setting(TARGETS[target], DRAFTERS["M4"], LINKS[0], 0.001)
+    times = pair.write_on_server(text, Known(text), setting, ENDS, Experience())  # which checks that it is the text
+    alone = setting.target.cost.seconds([(1, len(text.prompt) + 80)]) * 79
+    assert len(times) == 79 and times == sorted(times) and times[-1] < alone
+
+
+def test_server_looks_up_in_recorded_text() -> None:
+    setting = Setting(TARGETS["8B on H100"], DRAFTERS["M4"], LINKS[0], 0.001)
+    plain, repeated = _text(), _repeating(_text())
+    seconds = [pair.write_on_server(each, Known(each), setting, ENDS, Experience())[-1] for each in (plain, repeated)]
+    assert seconds[1] < 0.8 * seconds[0]
+
+
+def test_passes_of_models_on_one_device_take_turns_and_others_overlap() -> None:
+    text, setting = _text(), Setting(TARGETS["70B on 2 H100"], DRAFTERS["M4"], LINKS[0], 0.001)
+    apart = setting._replace(target=machines.Known(setting.target.cost), drafter=machines.Known(setting.same_box))
+    assert setting.one_device and not apart.one_device
+    seconds = [pair.write_on_server(text, Known(text), each, ENDS, Experience())[-1] for each in (setting, apart)]
+    assert seconds[1] < seconds[0]
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=3)])

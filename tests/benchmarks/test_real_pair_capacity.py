@@ -59,7 +59,7 @@ def test_plain_clients_get_a_token_with_each_pass(count: int) -> None:
     assert 0.6 / STEP < found.rate / count <= TOKENS / (text + SETTING.rtt)  # some passes read prompts
 
 
-@pytest.mark.parametrize("form", ["chains", "trees"])
+@pytest.mark.parametrize("form", ["chains", "trees", "fused"])
 @pytest.mark.parametrize("count", [1, 6])
 def test_good_drafts_bring_more_than_the_target_alone(form: str, count: int) -> None:
     assert _outcome(form, count).rate > 1.2 * _outcome("alone", count).rate

@@ -14,9 +14,10 @@ program takes is left out; the requests that it answers a second are printed. Fo
               and there were no link
     chains    each client has a drafter over the link, where the verifier takes no trees
     trees     the same, where it takes trees
+    fused     server-side drafting as it ships, the draft model on the target's device, whose passes take turns
 
 Printed, for each number of clients: tokens a second of all together, of each on average, and the 5th percentile of
-texts behind their first token. Then, for the tokens a second that each number of clients with drafters gets: how many
+texts behind their first token. Then, for the tokens a second that each number of clients gets with ours: how many
 clients server-side drafting gives as much, on a line between the measured numbers, and how many times as many ours are.
 
     python -m benchmarks.real_pair.capacity --draft DRAFT.gguf [--target "70B on 2 H100"] [--drafter M4] [--texts 2]
@@ -39,7 +40,7 @@ from benchmarks.real_pair.draft_choices import DraftModel
 from benchmarks.real_pair.machines import DRAFTERS, TARGETS, Setting
 from simulator.costs.linear import LinearCost
 
-FORMS = ("alone", "field", "free", "chains", "trees")
+FORMS = ("alone", "field", "free", "chains", "trees", "fused")
 _LONGEST = {"field": 7, "free": 16}  # draft tokens of server-side drafting, at most
 _CHUNKS = 512, 2048  # prompt tokens of a pass with server-side drafting, at most
 _MORE = 2, 4  # times the most clients, for which server-side drafting is measured, too
@@ -135,9 +136,9 @@ def _table(found: Mapping[str, Outcomes]) -> Iterable[str]:
 
 
 def _carried(found: Mapping[str, Outcomes]) -> Iterable[str]:
-    """Of each number of clients with drafters, how many server-side drafting carries at their rate."""
+    """Of each number of clients, how many the field's server-side drafting carries at their rate."""
     server = found.get("field")
-    for form in ("chains", "trees") if server else ():
+    for form in ("chains", "trees", "fused") if server else ():
         for count, outcome in found.get(form, {}).items():
             rate = outcome.rate / count
             told = _told(carried(server or {}, rate), count)

@@ -1,4 +1,4 @@
-"""Clients of the real scheduler in virtual time: plain ones, and drafters.
+"""Clients of the real scheduler in virtual time: plain ones, drafters, and those for whom the server drafts.
 
 A text's first token is a number of its own: so no two texts share what was read of a prompt.
 """
@@ -13,10 +13,13 @@ from benchmarks.real_pair.machines import Setting
 from benchmarks.real_pair.pair import FIRST, GREEDY, Numbering, RecordedDrafter, RecordedTarget
 from simulator.drafting.drafter import EngineDrafter
 from simulator.drafting.engine import DraftEngine
+from simulator.drafting.rounds import VirtualMember, VirtualRounds
 from simulator.virtual.network import Network
+from simulator.virtual.shared_device import SharedDevice
 from simulator.virtual.world import World, or_raise
 from specpair.drafters.run.events import Committed
 from specpair.speculation.draft import Draft
+from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.policy.estimates import widened
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.policy.schedule import Mechanisms
@@ -49,7 +52,12 @@ class Room:
             self.crowd.passed(self.world.now, plan.tokens, verifies)
             return target.seconds([(len(entry.tokens), entry.start) for entry in plan.batch])
 
-        self.world = World(self.backend, pass_time, pass_times=self.pass_times, prefill_chunk=chunk)
+        def run(seconds: float, over: Callable[[], None]) -> None:
+            device.run(seconds, over)
+
+        self.run = run if setting.one_device else None
+        self.world = World(self.backend, pass_time, pass_times=self.pass_times, prefill_chunk=chunk, run=self.run)
+        device = SharedDevice(self.world)
 
     def session(self, writing: Writing) -> Session:
         """A session for a text, of which the engine gets to know the tokens."""
@@ -137,6 +145,44 @@ class Drafts:
         writer.start()
 
 
+class Served:
+    """A client for whom the server drafts, with a draft model on the target's device."""
+
+    def __init__(self, room: Room, rounds: VirtualRounds, experience: Experience, client: Client) -> None:
+        self._room, self._rounds, self._experience, self._client = room, rounds, experience, client
+
+    def begin(self) -> None:
+        room = self._room
+        held = room.held.enter_context(ExitStack())
+        writing = self._client.next()
+        piece, session = writing.piece, room.session(writing)
+        spec = TextSpec.of(piece.text.sampling)
+        estimates = held.enter_context(self._experience.text(spec, room.pass_times, together=True))
+
+        def learn(tokens: int) -> None:
+            if room.learn(self._client, session, tokens):
+                held.close()
+                self.begin()
+
+        def answered(answer: Answer, _draft: Draft) -> None:
+            room.later(lambda: learn(len(answer.tokens)))
+
+        member = VirtualMember(
+            session,
+            session.prompt_len,
+            RecordedDrafter(piece.choices, room.numberings[id(piece)]),
+            estimates.acceptance,
+            answered,
+            lookups=Lookups(session.prompt_len, in_text=True),
+        )
+
+        def write() -> None:
+            self._rounds.read(member)
+            self._rounds.write(member)
+
+        room.later(write)
+
+
 def alone(crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int | None) -> None:
     """The target alone."""
     room = Room(crowd, setting, numberings, chunk)
@@ -149,6 +195,15 @@ def drafted(crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int |
     room.write(lambda client: Drafts(room, client, trees=trees).begin)
 
 
+def served(crowd: Crowd, setting: Setting, numberings: Numberings, chunk: int | None) -> None:
+    """The server drafts for all clients."""
+    room = Room(crowd, setting, numberings, chunk)
+    engine = DraftEngine(room.world, setting.same_box, len(crowd.clients), run=room.run)
+    rounds = VirtualRounds(room.world, room.world, engine, room.pass_times, overlaps=room.run is None)
+    experience = Experience()
+    room.write(lambda client: Served(room, rounds, experience, client).begin)
+
+
 def numberings_of(pieces: Sequence[Piece], ends: frozenset[int]) -> Numberings:
     """Short ids for the tokens of each piece."""
     return {id(piece): Numbering(ends) for piece in pieces}
@@ -158,4 +213,5 @@ FORMS: dict[str, Callable[..., None]] = {
     "alone": alone,
     "chains": partial(drafted, trees=False),
     "trees": partial(drafted, trees=True),
+    "fused": served,
 }
