@@ -1,8 +1,8 @@
 """Composes the next pass: its sessions and their order, what it feeds for each, and which may lose their slots.
 
 Verify requests come first, in order of arrival. Then come prompts (and texts whose slot was taken), the least recently
-served first and together at most one chunk. Then come self-continuation steps. A request that arrived while a chunk was
-prefilled gets a pass without a chunk, so that prompts delay no request by more than one chunk.
+served first and together at most one chunk. Then come self-continuation steps. A client's request that arrived while a
+chunk was prefilled gets a pass without a chunk, so that prompts delay no request by more than one chunk.
 """
 
 import math
@@ -156,7 +156,7 @@ class Composer:
             self._add_verifies(plan, verifies)
         else:
             self._add_verifies(plan, verifies)
-            if any(part.run is not None and part.run.since < self.chunk_over for part in plan.parts):
+            if self._waited_for_chunk(plan):
                 self._left_out += bool(prompts)
             else:
                 self._add_prompts(plan, prompts, shared)
@@ -164,6 +164,15 @@ class Composer:
             if plan.room and sequence.session in self._slots:  # a request above may have taken its slot
                 plan.add(BatchItem(sequence, None, [], NO_DRAFT), self._slots[sequence.session], plan.room)
         return plan
+
+    def _waited_for_chunk(self, plan: BatchPlan) -> bool:
+        """Whether the pass runs a client's request that a chunk has delayed.
+
+        Requests of server-side drafting do not count: all come together after each pass, and prompts that they leave out
+        get a pass of their own while the draft model runs, for which the next ones wait.
+        """
+        runs = (part.run for part in plan.parts if part.run is not None and not part.run.admitted)
+        return any(run.since < self.chunk_over for run in runs)
 
     def _leave_out_what_does_not_pay(self, parts: list[BatchItem], others: int) -> None:
         """Judge those draft tokens of sessions that share a pass which bring the most tokens per second together.

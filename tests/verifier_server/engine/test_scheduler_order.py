@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
+from specpair.speculation.draft import Draft
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, fed, opened
-from verifier_server.engine.requests import Answer
+from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3)
@@ -146,6 +147,17 @@ def test_a_request_that_arrived_during_a_chunk_gets_a_pass_without_one() -> None
     world.ask(one, None, [0] * 5)
     world.run(world.now + 0.1)
     assert [fed(plan) for _, plan in world.plans[before : before + 2]] == [{"session-1": 6}, {"session-2": 32}]
+
+
+def test_a_request_of_server_side_drafting_shares_its_pass_with_a_chunk_that_delayed_it() -> None:
+    world = make_world(batch=64, prefill_chunk=32)
+    one = opened(world, [256, 1])
+    world.ask(world.open([256, 2] + [7] * 500))
+    world.run(world.now + 0.01)
+    before = len(world.plans)
+    world.scheduler.submit(Request(one, Draft(len(one.tokens)), admitted=True), world.now)
+    world.run(world.now + 0.05)
+    assert fed(world.plans[before][1]) == {"session-1": 1, "session-2": 32}
 
 
 def test_prompts_advance_though_drafts_wait_all_the_time() -> None:
