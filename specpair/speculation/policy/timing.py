@@ -10,6 +10,7 @@ from specpair.speculation.policy.estimates import Curve, Mean
 _LINK_WINDOW = 24  # latest exchanges that the round trip is estimated from
 _LINK_QUANTILE = 0.25  # of their times: low, because Wi-Fi power-save and late timers only ever lengthen an exchange
 _ASSUMED_WIDER = 0.5  # share of a draft step's time that another branch adds, until it is measured
+_WIDER_KNOWN = 2.0  # weight of the measurements from which on that share is known: the first may have one-time work
 _SHARED = 1.5  # mean sessions in a pass from which a draft token is priced by its cost to all of them
 NARROW = 17  # tokens of a pass of one text, at most: the pending one and the longest automatic draft
 _LEAST = 1e-6  # seconds; least estimate of a draft step or a verifier pass
@@ -27,7 +28,7 @@ class LatencyModel:
         self._rising = tuple(accumulate(pass_times, max))  # a pass takes no less than a narrower one
         if pass_times:  # used until a pass was measured
             self._reported.learn(0, pass_times[0])
-        self._measured = False
+        self._measured, self._wider_before = False, 0.0
         self._error = Mean(0.9)
         self._passes: list[float] = []  # cache by number of draft tokens, until the next pass
         self._costs: dict[int, float] = {}  # cache by number of draft tokens, until the next pass
@@ -48,6 +49,7 @@ class LatencyModel:
         """A copy that knows the times of verifier passes, but nothing that may differ from text to text."""
         other = deepcopy(self)
         other._begin()
+        other._wider_before = self.wider
         return other
 
     @property
@@ -72,6 +74,14 @@ class LatencyModel:
         """Seconds of one draft step that reads one token for each of `branches` branches."""
         wider = self._wider.value if self._wider.weight else _ASSUMED_WIDER * self._draft.value
         return max(_LEAST, self._draft.value + (branches - 1) * wider)
+
+    @property
+    def wider(self) -> float:
+        """Share of the time of a draft step that another branch adds to it, of earlier texts until some such steps were
+        measured; 0.0 if none were."""
+        if self._wider.weight < _WIDER_KNOWN:
+            return self._wider_before
+        return self._wider.value / max(_LEAST, self._draft.value)
 
     def reading(self, tokens: int) -> float:
         """Seconds that a draft step takes longer because it reads so many tokens beyond one for each branch."""

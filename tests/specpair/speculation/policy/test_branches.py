@@ -12,11 +12,16 @@ from specpair.speculation.policy.timing import LatencyModel
 from specpair.speculation.tree_shape import leaves
 
 
-def _sent(limits: TreeLimits) -> Draft:
-    """The first draft to a verifier whose passes cost the same at any width, by a drafter that is not sure."""
+def _sent(limits: TreeLimits = TreeLimits(), wider: float = 0.0) -> Draft:
+    """The first draft to a verifier whose passes cost the same at any width, by a drafter that is not sure.
+
+    `wider`: seconds that another branch has added to a draft step of 2 ms.
+    """
     latencies = LatencyModel([0.05] * 64)
     latencies.exchanged(0.02, 0.0, 0.0)
     latencies.drafted(1, 0.002)
+    for _ in range(4):
+        latencies.drafted(2, 0.002 + wider)
     controller = SpeculationController(
         [10, 11, 12, 13],
         1000,
@@ -38,7 +43,12 @@ def _sent(limits: TreeLimits) -> Draft:
 
 @pytest.mark.parametrize("limits", [TreeLimits(leaves=1), TreeLimits(leaves=3), TreeLimits(nodes=6), TreeLimits(2, 5)])
 def test_a_tree_holds_no_more_than_the_verifier_takes(limits: TreeLimits) -> None:
-    whole, sent = _sent(TreeLimits()), _sent(limits)
+    whole, sent = _sent(), _sent(limits)
     assert len(leaves(whole.parents)) > 3 and len(whole) > 6
     assert sent.cut(limits) == sent and len(sent.likeliest()) > 1
     assert sent.is_chain if limits.leaves == 1 else len(sent) < len(whole)
+
+
+def test_no_branches_are_sent_where_they_take_much_of_a_draft_step() -> None:
+    assert not _sent(wider=0.0001).is_chain
+    assert _sent(wider=0.0004).is_chain

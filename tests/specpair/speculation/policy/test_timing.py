@@ -63,6 +63,22 @@ def test_further_branch_is_assumed_to_take_half_a_step_until_measured() -> None:
     assert (times.draft(2), times.draft(4)) == (9.0, 11.0)
 
 
+def test_share_of_a_further_branch_is_known_after_some_steps_and_kept_for_another_text() -> None:
+    times = LatencyModel()
+    times.drafted(1, 8.0)
+    for _ in range(2):
+        times.drafted(2, 10.0)
+        assert times.wider == 0.0
+    times.drafted(2, 10.0)
+    assert times.wider == pytest.approx(0.25)
+    other = times.for_another_text()
+    assert other.wider == pytest.approx(0.25) and not other.draft_known
+    other.drafted(1, 8.0)
+    for _ in range(3):
+        other.drafted(2, 8.0)
+    assert other.wider == 0.0
+
+
 def test_wide_step_estimates_the_draft_time_before_a_narrow_one() -> None:
     times = LatencyModel()
     assert not times.draft_known
