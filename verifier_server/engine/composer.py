@@ -168,8 +168,8 @@ class Composer:
     def _waited_for_chunk(self, plan: BatchPlan) -> bool:
         """Whether the pass runs a client's request that a chunk has delayed.
 
-        Requests of server-side drafting do not count: all come together after each pass, and prompts that they leave out
-        get a pass of their own while the draft model runs, for which the next ones wait.
+        Requests of server-side drafting do not count: all come together after each pass, and prompts that they leave
+        out get a pass of their own while the draft model runs, for which the next ones wait.
         """
         runs = (part.run for part in plan.parts if part.run is not None and not part.run.admitted)
         return any(run.since < self.chunk_over for run in runs)
