@@ -24,7 +24,7 @@ from tests.simulator.fleet.fleets import DEVICE, TWO, run
 # simulator may change them: then put in those that this test prints. Another machine must not.
 DIGESTS = {
     "target": "436e2baf8bec0b6b",
-    "fused": "066dbdcfea877949",
+    "fused": "b6d14da95e260e10",
     "lockstep": "e42a189bb99dbf94",
     "remote": "8a48908974a8637c",
     "auto": "927f4a39d9409914",
