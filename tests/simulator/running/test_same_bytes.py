@@ -27,8 +27,8 @@ DIGESTS = {
     "fused": "b6d14da95e260e10",
     "lockstep": "e42a189bb99dbf94",
     "remote": "8a48908974a8637c",
-    "auto": "927f4a39d9409914",
-    "trees": "f555e522f9ea80c0",
+    "auto": "72322e6ef76055a5",
+    "trees": "37922b8173124621",
     "by table": "bdb4ce1b08e5fa73",
 }
 
