@@ -18,7 +18,7 @@ from tests.simulator.fleet.fleets import Kept
 from verifier_server.engine.requests import Request
 from verifier_server.engine.scheduler import Scheduler
 
-TARGET, DRAFT = LinearCost(25.0, 0.5, 0.2), LinearCost(4.0, 0.3, 0.1)
+TARGET, DRAFT = LinearCost(25.0, 0.5, 0.2), LinearCost(4.0, 0.2, 0.1)
 
 
 def run(
