@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.harness.report import Report, options_of
-from benchmarks.real_pair.machines import HERE
+from benchmarks.real_pair.machines import HERE, pass_times, plan_seconds
 from simulator.costs.cost import PassCost, SequencePass
 from simulator.costs.curve import Curve, Points
 from simulator.drafting.engine import DraftEngine
@@ -32,7 +32,6 @@ from simulator.virtual.agreement import constant
 from simulator.virtual.shared_device import SharedDevice
 from simulator.virtual.world import EventLoop, Verifier, or_raise
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
@@ -81,7 +80,7 @@ class Server:
         self._written = 0
         self.rate = 0.0  # tokens per second, as long as all slots were busy
         self._run = SharedDevice(self._loop).run if machine.shared else None
-        self._pass_times = [machine.target.seconds([(width, 0)]) for width in range(1, MAX_AUTO + 2)]
+        self._pass_times = pass_times(machine.target)
         self._machine, self._slots = machine, slots
         self._verifier = Verifier(
             self._loop,
@@ -92,7 +91,7 @@ class Server:
         )
 
     def _takes(self, plan: BatchPlan) -> float:
-        return self._machine.target.seconds([(len(each.tokens), each.start) for each in plan.batch])
+        return plan_seconds(self._machine.target, plan)
 
     def alone(self) -> float:
         """Tokens per second of the target alone."""

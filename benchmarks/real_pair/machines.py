@@ -16,6 +16,7 @@ from simulator.costs.cost import PassCost, SequencePass
 from simulator.costs.curve import Curve
 from simulator.costs.roofline import Roofline
 from specpair.speculation.policy.draft_length import MAX_AUTO
+from verifier_server.engine.composer import BatchPlan
 
 
 class Machine(NamedTuple):
@@ -51,6 +52,16 @@ class Known(NamedTuple):
     cost: PassCost
 
 
+def pass_times(cost: PassCost) -> list[float]:
+    """Seconds of a model's passes over 1, 2, … tokens behind hardly any text, as they are timed when it is loaded."""
+    return [cost.seconds([(width, 0)]) for width in range(1, MAX_AUTO + 2)]
+
+
+def plan_seconds(cost: PassCost, plan: BatchPlan) -> float:
+    """Seconds of a pass that a verifier has planned."""
+    return cost.seconds([(len(entry.tokens), entry.start) for entry in plan.batch])
+
+
 class Setting(NamedTuple):
     """A verifier's machine, a drafter's, and the link between them. Times in seconds."""
 
@@ -61,8 +72,8 @@ class Setting(NamedTuple):
 
     @property
     def pass_times(self) -> list[float]:
-        """Of the target, over 1, 2, … tokens behind hardly any text, as they are timed when a verifier starts."""
-        return [self.target.cost.seconds([(width, 0)]) for width in range(1, MAX_AUTO + 2)]
+        """`pass_times` of the target."""
+        return pass_times(self.target.cost)
 
     @property
     def one_device(self) -> bool:

@@ -5,15 +5,16 @@ those of the stated machines, messages as long as the stated link. Ids are numbe
 logits are short.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
 from backends.scripted import BEGIN, END, Script, ScriptedBackend
 from benchmarks.real_pair.draft_choices import Choices
-from benchmarks.real_pair.machines import Setting
+from benchmarks.real_pair.machines import Setting, plan_seconds
 from benchmarks.real_pair.recorded import RecordedText
 from simulator.drafting.engine import DraftEngine
 from simulator.drafting.rounds import VirtualMember, VirtualRounds
@@ -29,7 +30,6 @@ from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
-from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
 
@@ -128,7 +128,7 @@ def write(
     def draft_time(branches: int) -> float:
         return drafter.seconds([(1, len(known.tokens))] * branches)
 
-    world = World(known.target, _takes(setting))
+    world = World(known.target, partial(plan_seconds, setting.target.cost))
     with experience.text(TextSpec.of(text.sampling), setting.pass_times) as estimates:
         client = VirtualDrafter(
             world,
@@ -158,16 +158,17 @@ def write_on_server(
     """
     known, loop = _Numbered.of(text, ends), EventLoop()
     run = SharedDevice(loop).run if setting.one_device else None
-    verifier = Verifier(loop, known.target, _takes(setting), pass_times=setting.pass_times, run=run)
+    takes, pass_times = partial(plan_seconds, setting.target.cost), setting.pass_times
+    verifier = Verifier(loop, known.target, takes, pass_times=pass_times, run=run)
     engine = DraftEngine(loop, setting.same_box, run=run)
-    rounds = VirtualRounds(loop, verifier, engine, setting.pass_times, overlaps=run is None)
+    rounds = VirtualRounds(loop, verifier, engine, pass_times, overlaps=run is None)
     prompt, whole, times = len(known.prompt), len(known.tokens), list[float]()
     session = Session("text", known.prompt, prompt, TextSpec.of(GREEDY), whole, known.target.vocabulary.ends)
 
     def answered(answer: Answer, _draft: Draft) -> None:
         times.extend([loop.now] * len(answer.tokens))
 
-    with experience.text(TextSpec.of(text.sampling), setting.pass_times, together=True) as estimates:
+    with experience.text(TextSpec.of(text.sampling), pass_times, together=True) as estimates:
         rounds.write(
             VirtualMember(
                 session,
@@ -182,11 +183,6 @@ def write_on_server(
         loop.run(done=lambda: session.finish_reason is not None)
     assert known.target.knew(session.tokens), "it wrote another text"
     return [each - times[0] for each in times[1:]]
-
-
-def _takes(setting: Setting) -> Callable[[BatchPlan], float]:
-    """Seconds of the target's passes."""
-    return lambda plan: setting.target.cost.seconds([(len(entry.tokens), entry.start) for entry in plan.batch])
 
 
 class _Numbered(NamedTuple):

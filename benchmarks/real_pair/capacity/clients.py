@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 
 from benchmarks.real_pair.capacity.crowd import Client, Crowd, Piece, Writing
-from benchmarks.real_pair.machines import Setting
+from benchmarks.real_pair.machines import Setting, plan_seconds
 from benchmarks.real_pair.pair import FIRST, GREEDY, Numbering, RecordedDrafter, RecordedTarget
 from simulator.drafting.drafter import EngineDrafter
 from simulator.drafting.engine import DraftEngine
@@ -23,7 +23,6 @@ from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.policy.estimates import widened
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.policy.schedule import Mechanisms
-from specpair.speculation.policy.timing import NARROW
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.pass_time import WIDER
@@ -44,13 +43,12 @@ class Room:
         self.backend, self._names = RecordedTarget(len(crowd.clients), BATCH_TOKENS), count(FIRST)
         self.held = ExitStack()  # what the texts hold that are under way at the end
         target = setting.target.cost
-        narrow = [target.seconds([(width, 0)]) for width in range(1, NARROW + 1)]
-        self.pass_times = widened(narrow, [(width, target.seconds([(width, 0)])) for width in WIDER])
+        self.pass_times = widened(setting.pass_times, [(width, target.seconds([(width, 0)])) for width in WIDER])
 
         def pass_time(plan: BatchPlan) -> float:
             verifies = sum(part.run is not None for part in plan.parts)
             self.crowd.passed(self.world.now, plan.tokens, verifies)
-            return target.seconds([(len(entry.tokens), entry.start) for entry in plan.batch])
+            return plan_seconds(target, plan)
 
         def run(seconds: float, over: Callable[[], None]) -> None:
             device.run(seconds, over)

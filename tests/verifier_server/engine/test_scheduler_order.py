@@ -138,11 +138,17 @@ def test_a_prompt_does_not_take_the_room_of_a_draft() -> None:
     assert list(fed(world.plans[before][1]).items()) == [("session-1", 31), ("session-3", 33)]
 
 
-def test_a_request_that_arrived_during_a_chunk_gets_a_pass_without_one() -> None:
+def during_a_chunk() -> tuple[World, Session]:
+    """A world in whose last pass a long prompt is read, and another session, which waits for nothing."""
     world = make_world(batch=64, prefill_chunk=32)
     one = opened(world, [256, 1])
     world.ask(world.open([256, 2] + [7] * 500))
     world.run(world.now + 0.01)
+    return world, one
+
+
+def test_a_request_that_arrived_during_a_chunk_gets_a_pass_without_one() -> None:
+    world, one = during_a_chunk()
     before = len(world.plans)
     world.ask(one, None, [0] * 5)
     world.run(world.now + 0.1)
@@ -150,10 +156,7 @@ def test_a_request_that_arrived_during_a_chunk_gets_a_pass_without_one() -> None
 
 
 def test_a_request_of_server_side_drafting_shares_its_pass_with_a_chunk_that_delayed_it() -> None:
-    world = make_world(batch=64, prefill_chunk=32)
-    one = opened(world, [256, 1])
-    world.ask(world.open([256, 2] + [7] * 500))
-    world.run(world.now + 0.01)
+    world, one = during_a_chunk()
     before = len(world.plans)
     world.scheduler.submit(Request(one, Draft(len(one.tokens)), admitted=True), world.now)
     world.run(world.now + 0.05)
