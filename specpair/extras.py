@@ -9,7 +9,7 @@ from pathlib import Path
 DISTRIBUTION = "specpair-core"  # which has the code and the extras; `specpair` requires it, and has neither
 _FOLDER = Path(__file__).resolve().parent.parent
 EXTRAS = {  # the modules that each extra brings; what all parts need is no extra
-    "client": ("httpx", "httpcore", "socksio", "prompt_toolkit", "jinja2", "yaml"),
+    "client": ("httpx", "httpcore", "httptools", "socksio", "prompt_toolkit", "jinja2", "yaml"),
     "server": (
         *("fastapi", "fastapi_offline", "starlette", "uvicorn", "httptools", "uvloop"),
         *("prometheus_client", "jinja2"),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import httpx
 
 from drafter_client.errors import BadUrl
-from drafter_client.http.transport import proxy_for
+from drafter_client.http.transport.verifier_transport import proxy_for
 
 
 class Address(NamedTuple):

@@ -12,8 +12,9 @@ import socksio
 
 from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.http.addresses import parsed, with_scheme
-from drafter_client.http.traffic import Traffic
-from drafter_client.http.transport import CONNECT_TIMEOUT, Body, VerifierTransport, shut_down
+from drafter_client.http.transport.http11 import MOST_OF_A_HEAD, HeadTooLong
+from drafter_client.http.transport.traffic import Traffic
+from drafter_client.http.transport.verifier_transport import CONNECT_TIMEOUT, Body, VerifierTransport, shut_down
 
 Headers = list[tuple[bytes, bytes]]
 P = ParamSpec("P")
@@ -230,9 +231,9 @@ class HttpConnection:
             return VerifierUnreachable(f"no verifier answers at {self.url}{through} ({reason}): {advice}")
         if isinstance(error, httpx.TimeoutException):
             return silence(f"{self.traffic.where} sent nothing for {timeout:g} s")
-        cause = error.__cause__ and error.__cause__.__cause__  # that of httpcore, and of h11
-        if getattr(cause, "error_status_hint", None) == 431:  # h11's own limit
-            return self.traffic.refused("sent more than 102400 bytes without an end")
+        cause = error.__cause__ and error.__cause__.__cause__  # of httpcore's error
+        if isinstance(cause, HeadTooLong) or getattr(cause, "error_status_hint", None) == 431:  # h11's, with a proxy
+            return self.traffic.refused(f"sent more than {MOST_OF_A_HEAD} bytes without an end")
         # Many servers that expect TLS close the connection without a word.
         advice = (
             "" if self.traffic.received or not self._plain else ": if it speaks TLS, write https:// instead of http://"

@@ -10,7 +10,7 @@ import httpx
 from drafter_client.bench.endpoint.chunks import EventSplitter, Reply
 from drafter_client.bench.endpoint.side import Side
 from drafter_client.bench.records import RequestFailure
-from drafter_client.http.transport import CONNECT_TIMEOUT, IDLE_LIMIT, proxy_for
+from drafter_client.http.transport.verifier_transport import CONNECT_TIMEOUT, IDLE_LIMIT, proxy_for
 
 Json = dict[str, Any]
 PATHS = {"completions": "/completions", "chat": "/chat/completions"}

@@ -11,7 +11,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.cli import shared_steps
 from drafter_client.draft_sources import Lookup
-from drafter_client.http import transport
+from drafter_client.http.transport import verifier_transport
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve.app import create_app
@@ -43,8 +43,8 @@ class _Held(ScriptedBackend):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every wait for news is short."""
-    monkeypatch.setattr(transport, "PROBE_AFTER", 0.05)
-    monkeypatch.setattr(transport, "PROBE_AGAIN", 0.05)
+    monkeypatch.setattr(verifier_transport, "PROBE_AFTER", 0.05)
+    monkeypatch.setattr(verifier_transport, "PROBE_AGAIN", 0.05)
     for module in (event_stream, routes, server_sent_events):
         monkeypatch.setattr(module, "HEARTBEAT", 0.05)
 

@@ -8,8 +8,8 @@ import pytest
 from httpcore._backends.sync import SyncStream
 
 from drafter_client.errors import BadUrl
-from drafter_client.http import transport
 from drafter_client.http.connection import HttpConnection
+from drafter_client.http.transport import verifier_transport
 from tests.drafter_client.http.raw_server import CHUNKED, PATIENCE, Peer, answering, chunk, echo, read_events
 
 HEADERS = [(b"Content-Type", b"application/json")]
@@ -197,7 +197,7 @@ def test_a_connection_that_the_server_will_close_is_replaced(streamed: bool) -> 
 def test_a_long_idle_connection_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(echo, echo) as server, closing(HttpConnection(server.url)) as sender:
         _ask(sender)
-        monkeypatch.setattr(transport, "IDLE_LIMIT", -1.0)
+        monkeypatch.setattr(verifier_transport, "IDLE_LIMIT", -1.0)
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 2
 

@@ -14,8 +14,9 @@ import httpx
 import pytest
 
 from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
-from drafter_client.http import connection, transport
+from drafter_client.http import connection
 from drafter_client.http.connection import HttpConnection
+from drafter_client.http.transport import verifier_transport
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
 
 HEADERS = [(b"Content-Type", b"application/json")]
@@ -114,7 +115,7 @@ def test_after_a_broken_connection_the_next_request_opens_another(sent: bytes) -
 def test_a_connection_that_the_server_has_closed_is_replaced_before_the_next_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "LOOK_AFTER", -1.0)
+    monkeypatch.setattr(verifier_transport, "LOOK_AFTER", -1.0)
     left = threading.Event()
 
     def one_and_leave(peer: Peer) -> None:
@@ -306,8 +307,8 @@ def _slow(probes: int | None, health: bytes = b"HTTP/1.1 200 OK\r\nContent-Lengt
 
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "PROBE_AFTER", 0.02)
-    monkeypatch.setattr(transport, "PROBE_AGAIN", 0.01)
+    monkeypatch.setattr(verifier_transport, "PROBE_AFTER", 0.02)
+    monkeypatch.setattr(verifier_transport, "PROBE_AGAIN", 0.01)
 
 
 @pytest.mark.usefixtures("_impatient")
@@ -348,7 +349,7 @@ def test_a_frozen_verifier_is_probed_once_and_then_given_up(monkeypatch: pytest.
 
 def test_the_health_probe_is_aborted_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server accepts one connection at a time, so that the probe waits."""
-    monkeypatch.setattr(transport, "PROBE_AFTER", 0.02)
+    monkeypatch.setattr(verifier_transport, "PROBE_AFTER", 0.02)
     probing = threading.Event()
     exchange = HttpConnection.exchange
 

@@ -8,9 +8,9 @@ from itertools import repeat
 import pytest
 
 from drafter_client.errors import BadReply
-from drafter_client.http import traffic
 from drafter_client.http.connection import HttpConnection
-from drafter_client.http.traffic import Traffic
+from drafter_client.http.transport import traffic
+from drafter_client.http.transport.traffic import Traffic
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, read_events
 
 JSON = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

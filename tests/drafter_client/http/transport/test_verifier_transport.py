@@ -16,10 +16,10 @@ import trustme
 
 from drafter_client import AsyncPair, Lookup, Mode, Options, Pair
 from drafter_client.errors import BadOption, BadReply, BadUrl, ConnectionLost, VerifierUnreachable
-from drafter_client.http import transport
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
-from drafter_client.http.transport import proxy_for
+from drafter_client.http.transport import verifier_transport
+from drafter_client.http.transport.verifier_transport import proxy_for
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
 from tests.drafter_client.support import Verifier
 
@@ -159,7 +159,7 @@ def test_a_refusal_of_the_proxy_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("scheme", ["http", "socks5"])
 def test_a_silent_proxy_is_given_up(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "CONNECT_TIMEOUT", 0.05)
+    monkeypatch.setattr(verifier_transport, "CONNECT_TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("all_proxy", f"{scheme}://127.0.0.1:{silent.getsockname()[1]}")
         connection = HttpConnection("https://verifier.invalid")

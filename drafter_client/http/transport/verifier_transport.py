@@ -6,14 +6,15 @@ import socket
 import ssl
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 import httpcore
 import httpx
 
 from drafter_client.errors import BadUrl
+from drafter_client.http.transport.http11 import Http11Connection
 
 CONNECT_TIMEOUT = 5.0  # seconds
 IDLE_LIMIT = 60.0  # seconds; the verifier closes idle connections after 75, so this end gives them up first
@@ -22,6 +23,16 @@ PROBE_AFTER, PROBE_AGAIN = 5.0, 3.0  # seconds without a response until `on_sile
 # Socket options, where the system has them, to notice a peer that is gone without closing: seconds of silence before
 # the first probe, seconds between probes, number of probes; milliseconds until unacknowledged data count as lost.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
+
+
+class _Connection(Protocol):
+    """A connection that requests go over, one at a time. Raises the errors of httpcore."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response: ...
+
+    def is_closed(self) -> bool: ...
+
+    def has_expired(self) -> bool: ...
 
 
 class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
@@ -53,27 +64,21 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
         if b":" in host and self.proxy is not None and self.proxy.url.scheme in ("http", "https"):
             host = b"[%b]" % host  # httpcore writes it to the proxy as it is
         self._url = functools.partial(httpcore.URL, scheme=url.raw_scheme, host=host, port=url.port)
-        self._connection: httpcore.ConnectionInterface | None = None
+        self._connection: _Connection | None = None
         self._last_used = 0.0
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        asked = httpcore.Request(
-            request.method,
-            self._url(target=request.url.raw_path),
-            headers=request.headers.raw,
-            content=request.stream,
-            extensions=request.extensions,
-        )
         connection = self.connect()
         self.awaits_head = True
         with _errors_of_httpx():
-            response = connection.handle_request(asked)
+            response = connection.handle_request(request)
         self.awaits_head = False
         self._last_used = time.monotonic()
-        body = Body(response.iter_stream(), response.close)
-        return httpx.Response(response.status, headers=response.headers, stream=body, extensions=response.extensions)
+        assert isinstance(response.stream, httpx.SyncByteStream)
+        response.stream = Body(response.stream, response.stream.close)
+        return response
 
-    def connect(self) -> httpcore.ConnectionInterface:
+    def connect(self) -> "_Connection":
         """Return the connection, which is opened unless it is there. Through a proxy, its first request opens it."""
         idle = time.monotonic() - self._last_used
         if self._connection is not None and (
@@ -87,15 +92,16 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
             self._last_used = time.monotonic()
         return self._connection
 
-    def _opened(self, origin: httpcore.Origin) -> httpcore.ConnectionInterface:
+    def _opened(self, origin: httpcore.Origin) -> "_Connection":
         tls = ssl.create_default_context() if self.secure else None
         if self.proxy is not None:
             to_proxy = ssl.create_default_context() if self.proxy.url.scheme == "https" else None
             proxy = httpcore.Proxy(str(self.proxy.url), self.proxy.raw_auth, ssl_context=to_proxy)
-            return httpcore.ConnectionPool(tls, proxy, network_backend=self).create_connection(origin)
+            pool = httpcore.ConnectionPool(tls, proxy, network_backend=self)
+            return _Proxied(pool.create_connection(origin), self._url)
         host = origin.host.decode()
         stream = self.connect_tcp(self._at or host, origin.port)
-        return httpcore.HTTP11Connection(origin, stream if tls is None else stream.start_tls(tls, host))
+        return Http11Connection(stream if tls is None else stream.start_tls(tls, host))
 
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> "_Stream":
         inner = httpcore.SyncBackend().connect_tcp(host, port, CONNECT_TIMEOUT)
@@ -107,6 +113,27 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
         if self.stream is not None:
             self.stream.close()
         self._connection = self.stream = None
+
+
+class _Proxied:
+    """A connection of httpcore's through a proxy. `url`: makes its addresses."""
+
+    def __init__(self, connection: httpcore.ConnectionInterface, url: Callable[..., httpcore.URL]) -> None:
+        self._connection, self._url = connection, url
+        self.is_closed, self.has_expired = connection.is_closed, connection.has_expired
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = self._connection.handle_request(
+            httpcore.Request(
+                request.method,
+                self._url(target=request.url.raw_path),
+                headers=request.headers.raw,
+                content=request.stream,
+                extensions=request.extensions,
+            )
+        )
+        body = Body(response.iter_stream(), response.close)
+        return httpx.Response(response.status, headers=response.headers, stream=body, extensions=response.extensions)
 
 
 class _Stream(httpcore.NetworkStream):
@@ -172,7 +199,7 @@ class _Stream(httpcore.NetworkStream):
 class Body(httpx.SyncByteStream):
     """The body of a response, which comes in `parts`. `close`: ends it early."""
 
-    def __init__(self, parts: Iterator[bytes], close: Callable[[], None]) -> None:
+    def __init__(self, parts: Iterable[bytes], close: Callable[[], None]) -> None:
         self._parts, self._close = parts, close
 
     def __iter__(self) -> Iterator[bytes]:
