@@ -28,8 +28,8 @@ At the end stands what trees bring over chains, and how far the two bounds are a
 text where the draft model's choice is the target's at less than 0.65 of the places, and for the others.
 
 The first run asks the draft model about every continuation that comes up, which takes some seconds a text; the answers
-are kept. With `--unasked` it is asked only behind what the target wrote (`draft_choices.py`). With some `--targets`
-only, the results go to a file of these.
+are kept. With `--unasked` it is asked only behind what the target wrote (`draft_choices.py`). With some `--targets`,
+`--drafters` or `--rtts` only, the results go to a file of these.
 
     python -m benchmarks.real_pair --draft DRAFT.gguf [--recording NAME] [--texts 2]
 """
@@ -91,10 +91,13 @@ class Experiences(NamedTuple):
 
 def main() -> None:
     options = options_of(__doc__, FLAGS)
-    file = f"real_pair_{options.recording}+{options.draft.stem}"
-    if options.targets != [*TARGETS]:
-        file += "_" + "+".join(options.targets).replace(" ", "-")
-    report = Report("real_pair", options, file)
+    file = [f"real_pair_{options.recording}+{options.draft.stem}"]
+    for asked, every in ((options.targets, TARGETS), (options.drafters, DRAFTERS)):
+        if asked != [*every]:
+            file.append("+".join(asked).replace(" ", "-"))
+    if options.rtts != [*LINKS]:
+        file.append("+".join(f"{1e3 * rtt:g}-ms" for rtt in options.rtts))
+    report = Report("real_pair", options, "_".join(file))
     settings = {
         each: Setting(TARGETS[each[0]], DRAFTERS[each[1]], each[2], options.overhead_ms / 1000)
         for each in itertools.product(options.targets, options.drafters, options.rtts)

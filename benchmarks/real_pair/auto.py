@@ -194,6 +194,7 @@ def _selection(setting: Setting, modes: Iterable[Mode]) -> ModeSelection:
         "engine": "virtual",
         "pass_ms": [1e3 * each for each in setting.pass_times],
         "self_continue": True,
+        "trees": True,
         "draft_model": "draft" if fused else None,
         "draft_pass_ms": 1e3 * setting.same_box.seconds([(1, 0)]) if fused else None,
     }

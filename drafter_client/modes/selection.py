@@ -71,6 +71,7 @@ class ModeSelection:
                 self_continue=info.self_continue,
                 draft=None if times is None else times.token,
                 read=(0.0 if times is None else times.read) if shares_cores else None,
+                trees=info.trees,
             ),
             names,
             priors,

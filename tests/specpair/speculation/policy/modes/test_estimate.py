@@ -54,6 +54,20 @@ def test_estimates_are_near_measured_rates(mode: str, link: float, accepted: flo
     assert 0.8 * measured < rate(mode, _machines(link), accepted) < 1.25 * measured
 
 
+def test_trees_make_remote_faster_where_wide_passes_cost_little() -> None:
+    flat = replace(_machines(0.0004), pass_times=tuple(0.03 + 0.0001 * more for more in range(17)))
+    on_same_cores = replace(flat, read=0.001)
+    for machines, mode, faster in (
+        (flat, REMOTE, True),
+        (_machines(0.0004), REMOTE, False),  # a pass of 8 draft tokens takes 1.16 steps there
+        (on_same_cores, REMOTE, False),
+        (flat, FUSED, False),
+        (flat, TARGET, False),
+    ):
+        with_trees, without = (rate(mode, replace(machines, trees=trees), 0.8) for trees in (True, False))
+        assert (with_trees > 1.05 * without) == faster and with_trees >= without
+
+
 @given(st.sampled_from([TARGET, FUSED, REMOTE]), st.floats(1e-4, 0.2), SHARES, SHARES)
 def test_higher_acceptance_is_never_slower(mode: str, link: float, one: float, other: float) -> None:
     machines = _machines(link)
