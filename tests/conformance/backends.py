@@ -204,8 +204,8 @@ def candidates(torch: TorchOn) -> list[Candidate]:
         # With two threads and a long text, passes of width 1 take another code path, which `deterministic` must avoid.
         Candidate("llama_cpp, deterministic, two threads", lambda: _llama(threads=2, deterministic=True), 0.0),
         # On random weights with logits of a spread of 5, in float32.
-        # llama.cpp looks up Gemma's activation function in a table of 16-bit numbers.
-        Candidate("llama_cpp, window", partial(_llama_of, "gemma3", sizes=Sizes(layers=6)), 1e-3, kind="window"),
+        # llama.cpp looks up Gemma's activation function in a table of 16-bit numbers; 0.0011 was seen with AVX2.
+        Candidate("llama_cpp, window", partial(_llama_of, "gemma3", sizes=Sizes(layers=6)), 3e-3, kind="window"),
         Candidate("llama_cpp, experts", partial(_llama_of, "qwen3moe"), 1e-4, kind="experts"),
         Candidate("llama_cpp, recurrent", partial(_llama_of, "mamba2"), 5e-5, kind="recurrent"),
         *[Candidate(f"llama_cpp, hybrid {name}", partial(_llama_of, name), 5e-5, kind="hybrid") for name in _HYBRID],

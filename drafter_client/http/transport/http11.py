@@ -42,6 +42,7 @@ class Http11Connection:
                     self._stream.write(part, limits["write"])
             reader.read_head()
         except BaseException:
+            reader.end()
             self.close()
             raise
         return httpx.Response(
@@ -56,6 +57,7 @@ class Http11Connection:
         )
 
     def _over(self, reader: "_Reader") -> None:
+        reader.end()
         if not reader.reusable:
             self.close()
 
@@ -113,6 +115,10 @@ class _Reader:
             else:
                 self._complete = True
 
+    def end(self) -> None:
+        """Parse no more. The parser holds this object: a cycle would be left to the garbage collector."""
+        self._parser = None
+
     def _read(self) -> bytes:
         return self._stream.read(_READ, self._limits.get("read"))
 
@@ -126,6 +132,9 @@ class _Reader:
             if not self._complete:
                 raise httpcore.RemoteProtocolError(str(error)) from None
             self._extra = True
+        finally:
+            if self._complete:
+                self.end()
         if self._between > MOST_OF_A_HEAD and not self._complete:
             raise httpcore.RemoteProtocolError("the head is too long") from HeadTooLong()
 
