@@ -47,7 +47,7 @@ from benchmarks.harness.report import Report, options_of
 from benchmarks.real_pair import pair
 from benchmarks.real_pair.draft_choices import KEPT, DraftModel, TextChoices
 from benchmarks.real_pair.hindsight import Hindsight
-from benchmarks.real_pair.machines import DRAFTERS, LINKS, TARGETS, Setting
+from benchmarks.real_pair.machines import DRAFTERS, LINKS, TARGETS, Setting, results_name
 from benchmarks.real_pair.recorded import FOLDER, RecordedText, read
 from benchmarks.real_pair.tables import Multiples, Times, multiples, table, trees_over_chains
 from simulator.known_outputs.draft_bound import least_seconds
@@ -91,13 +91,8 @@ class Experiences(NamedTuple):
 
 def main() -> None:
     options = options_of(__doc__, FLAGS)
-    file = [f"real_pair_{options.recording}+{options.draft.stem}"]
-    for asked, every in ((options.targets, TARGETS), (options.drafters, DRAFTERS)):
-        if asked != [*every]:
-            file.append("+".join(asked).replace(" ", "-"))
-    if options.rtts != [*LINKS]:
-        file.append("+".join(f"{1e3 * rtt:g}-ms" for rtt in options.rtts))
-    report = Report("real_pair", options, "_".join(file))
+    begin = f"real_pair_{options.recording}+{options.draft.stem}"
+    report = Report("real_pair", options, results_name(begin, options.targets, options.drafters, options.rtts))
     settings = {
         each: Setting(TARGETS[each[0]], DRAFTERS[each[1]], each[2], options.overhead_ms / 1000)
         for each in itertools.product(options.targets, options.drafters, options.rtts)

@@ -28,7 +28,7 @@ from benchmarks.harness.report import Report, options_of
 from benchmarks.real_pair import pair
 from benchmarks.real_pair.__main__ import agreements, chosen
 from benchmarks.real_pair.draft_choices import DraftModel, TextChoices
-from benchmarks.real_pair.machines import DRAFTERS, HERE, LINKS, TARGETS, Setting
+from benchmarks.real_pair.machines import DRAFTERS, HERE, LINKS, TARGETS, Setting, results_name
 from benchmarks.real_pair.recorded import RecordedText
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.modes.stretch import Stretch
@@ -40,6 +40,7 @@ from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.policy.schedule import Schedule
 
+_TARGETS = ["here", *TARGETS]
 MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)
 FLAGS = {
     "draft": {"help": "GGUF file of the draft model", "required": True, "type": Path},
@@ -47,7 +48,7 @@ FLAGS = {
     "texts": {"default": 1, "help": "of each kind and temperature, at most (default: %(default)s)"},
     "tokens": {"default": 64, "help": "of each text, at most (default: %(default)s)"},
     "overhead-ms": {"default": 3.0, "help": "of an exchange (default: %(default)s)"},
-    "targets": {"default": ["here", *TARGETS], "choices": ["here", *TARGETS], "help": "(default: all)"},
+    "targets": {"default": _TARGETS, "choices": _TARGETS, "help": "(default: all)"},
     "drafters": {"default": [*DRAFTERS], "choices": [*DRAFTERS], "help": "(default: all)"},
     "rtts": {"default": [*LINKS], "help": "seconds (default: %(default)s)"},
     "modes": {"default": [str(mode) for mode in MODES], "choices": MODES, "help": "that are offered (default: all)"},
@@ -69,7 +70,9 @@ Courses = dict[Mode, list[Burst]]
 
 def main() -> None:
     options = options_of(__doc__, FLAGS)
-    report = Report("real_pair.auto", options, f"real_pair_auto_{options.recording}+{options.draft.stem}")
+    begin = f"real_pair_auto_{options.recording}+{options.draft.stem}"
+    name = results_name(begin, options.targets, options.drafters, options.rtts, _TARGETS)
+    report = Report("real_pair.auto", options, name)
     seconds: dict[tuple[str, float], list[dict[str, float]]] = defaultdict(list)
     settings, modes = _settings(options), [Mode(each) for each in options.modes]
     with closing(DraftModel(options.draft, options.recording)) as model:

@@ -119,3 +119,17 @@ HERE = Setting(
     rtt=0.0004,
     overhead=0.003,
 )
+
+
+def results_name(
+    begin: str, targets: Sequence[str], drafters: Sequence[str], rtts: Sequence[float], every: Sequence[str] = ()
+) -> str:
+    """The name of a file of results: `begin`, and those of the targets, drafters and links that were asked for, where
+    they are not all. `every`: all targets, where these are not `TARGETS`."""
+    parts = [begin]
+    for asked, all_of_them in ((targets, every or TARGETS), (drafters, DRAFTERS)):
+        if [*asked] != [*all_of_them]:
+            parts.append("+".join(asked).replace(" ", "-"))
+    if [*rtts] != [*LINKS]:
+        parts.append("+".join(f"{1e3 * rtt:g}-ms" for rtt in rtts))
+    return "_".join(parts)
