@@ -91,8 +91,7 @@ class Experiences(NamedTuple):
 
 def main() -> None:
     options = options_of(__doc__, FLAGS)
-    begin = f"real_pair_{options.recording}+{options.draft.stem}"
-    report = Report("real_pair", options, results_name(begin, options.targets, options.drafters, options.rtts))
+    report = Report("real_pair", options, results_name("real_pair", options))
     settings = {
         each: Setting(TARGETS[each[0]], DRAFTERS[each[1]], each[2], options.overhead_ms / 1000)
         for each in itertools.product(options.targets, options.drafters, options.rtts)

@@ -70,9 +70,7 @@ Courses = dict[Mode, list[Burst]]
 
 def main() -> None:
     options = options_of(__doc__, FLAGS)
-    begin = f"real_pair_auto_{options.recording}+{options.draft.stem}"
-    name = results_name(begin, options.targets, options.drafters, options.rtts, _TARGETS)
-    report = Report("real_pair.auto", options, name)
+    report = Report("real_pair.auto", options, results_name("real_pair_auto", options, _TARGETS))
     seconds: dict[tuple[str, float], list[dict[str, float]]] = defaultdict(list)
     settings, modes = _settings(options), [Mode(each) for each in options.modes]
     with closing(DraftModel(options.draft, options.recording)) as model:

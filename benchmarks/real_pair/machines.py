@@ -5,6 +5,7 @@ the source of each. What the programs themselves take is the overhead of an exch
 measures it here.
 """
 
+import argparse
 import json
 from collections.abc import Sequence
 from functools import cache
@@ -121,15 +122,13 @@ HERE = Setting(
 )
 
 
-def results_name(
-    begin: str, targets: Sequence[str], drafters: Sequence[str], rtts: Sequence[float], every: Sequence[str] = ()
-) -> str:
-    """The name of a file of results: `begin`, and those of the targets, drafters and links that were asked for, where
-    they are not all. `every`: all targets, where these are not `TARGETS`."""
-    parts = [begin]
-    for asked, all_of_them in ((targets, every or TARGETS), (drafters, DRAFTERS)):
-        if [*asked] != [*all_of_them]:
+def results_name(kind: str, options: argparse.Namespace, targets: Sequence[str] = (*TARGETS,)) -> str:
+    """The name of a file of results: `kind`, the pair, and the targets, drafters and links that were asked for, where
+    they are not all. `targets`: all of them."""
+    parts = [f"{kind}_{options.recording}+{options.draft.stem}"]
+    for asked, every in ((options.targets, targets), (options.drafters, DRAFTERS)):
+        if asked != [*every]:
             parts.append("+".join(asked).replace(" ", "-"))
-    if [*rtts] != [*LINKS]:
-        parts.append("+".join(f"{1e3 * rtt:g}-ms" for rtt in rtts))
+    if options.rtts != [*LINKS]:
+        parts.append("+".join(f"{1e3 * rtt:g}-ms" for rtt in options.rtts))
     return "_".join(parts)

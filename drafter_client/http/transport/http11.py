@@ -80,7 +80,7 @@ class _Reader:
         """`limits`: the timeouts, in seconds; looked at before each read."""
         self._stream, self._limits = stream, limits
         self._parser: Any = httptools.HttpResponseParser(self)
-        self._begun = self._has_head = self._complete = False
+        self._has_head = self._complete = False
         self._framed = False  # whether the head says where the body ends
         self._keeps = False  # whether the server keeps the connection
         self._extra = False  # whether bytes came behind the end

@@ -41,9 +41,7 @@ class App(FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             guard_server(receive)
-            await super().__call__(scope, receive, send)
-        else:
-            await Starlette.__call__(self, scope, receive, send)
+        await Starlette.__call__(self, scope, receive, send)  # FastAPI's asks for telemetry with each request
 
     def build_middleware_stack(self) -> ASGIApp:
         """Starlette's own: FastAPI's layers for telemetry and for the length of bodies take a tenth of the time of a
