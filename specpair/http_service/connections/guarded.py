@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from specpair.http_service.connections.half_closed import HalfClosedConnection
+from specpair.http_service.connections.joined_writes import JoinedWrites
 from specpair.protocol.errors import HeadTooLarge, RequestTimeout, SpecPairError
 from specpair.protocol.responses import ErrorResponse
 
@@ -46,7 +47,8 @@ class GuardedConnection(_Protocol):
     limits: ClassVar[Limits]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self._joined = JoinedWrites(transport, self.loop.call_soon)
+        super().connection_made(cast(asyncio.Transport, self._joined))
         self._began = False
         self._refusal: HeadTooLarge | None = None  # what the parser stopped for
         self._unread = 0  # bytes since a head was complete, or since a piece of a body
@@ -88,6 +90,10 @@ class GuardedConnection(_Protocol):
             super().send_400_response(msg)
         else:
             self._refuse(self._refusal)
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        self._joined.send_held()
+        return super().eof_received()
 
     def pause_writing(self) -> None:
         super().pause_writing()
