@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 
 from specpair.engines.errors import BackendError, EngineLost
 from specpair.protocol.errors import EngineError, ShuttingDown, SpecPairError
@@ -34,9 +35,9 @@ class Engine:
         self.failure: str | None = None  # why no more passes will run; None while they do
         self.away: str | None = None  # the model is in this process
         self._scheduler, self._clock, self._deliver = scheduler, clock, deliver
-        self._wake = threading.Condition()
-        self._inbox: list[Callable[[], None]] = []  # calls to make between passes, in order
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()  # calls to make between passes, in order
         self._stopping = False  # whether no pass will run after the present one
+        self._adding = threading.Lock()  # held to add a call, and to change `_stopping`
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -52,9 +53,9 @@ class Engine:
 
     def shut_down(self) -> None:
         """Run no pass after the present one, and answer waiting requests with ShuttingDown. Thread-safe."""
-        with self._wake:
+        with self._adding:
             self._stopping = True
-            self._wake.notify()
+            self._inbox.put(lambda: None)  # wakes the thread
 
     def stop(self) -> None:
         """Shut down, wait for the thread to end, and free the model."""
@@ -118,10 +119,7 @@ class Engine:
 
     def step(self) -> bool:
         """Make the calls of the inbox, then run one forward pass. Returns False if there was no pass to run."""
-        with self._wake:
-            inbox, self._inbox = self._inbox, []
-        for call in inbox:
-            call()
+        self._make_calls()
         began = self._clock()
         plan = self._scheduler.plan(began)
         self._deliver()
@@ -140,11 +138,14 @@ class Engine:
 
     def _between_passes(self, call: Callable[[], None]) -> bool:
         """Have the engine's thread make `call` before its next pass. Returns False if the thread is stopping."""
-        with self._wake:
+        with self._adding:
             if not self._stopping:
-                self._inbox.append(call)
-                self._wake.notify()
+                self._inbox.put(call)
             return not self._stopping
+
+    def _make_calls(self) -> None:
+        while not self._inbox.empty():
+            self._inbox.get_nowait()()
 
     def _take_in(self, requests: Sequence[Request], now: float) -> None:
         for request in requests:
@@ -161,19 +162,19 @@ class Engine:
         except Exception:
             _log.exception("the engine thread died")
             self.failure = "the engine thread died: see the verifier's log, and restart it"
-        with self._wake:
+        with self._adding:
             self._stopping = True
-        for call in self._inbox:
-            call()
+        self._make_calls()
         self._scheduler.abandon(self._end())
         self._deliver()
 
     def _sleep(self) -> None:
-        """Wait for a call in the inbox, or until the scheduler wants to plan again (`wake_at`)."""
-        with self._wake:
-            while not (self._inbox or self._stopping):
-                wake_at = self._scheduler.wake_at
-                left = None if wake_at is None else wake_at - self._clock()
-                if left is not None and left <= 0:
-                    return
-                self._wake.wait(left)
+        """Wait for a call in the inbox and make it, but no longer than until the scheduler wants to plan again."""
+        wake_at = self._scheduler.wake_at
+        left = None if wake_at is None else wake_at - self._clock()
+        if left is None or left > 0:
+            try:
+                call = self._inbox.get(timeout=left)
+            except Empty:
+                return
+            call()
