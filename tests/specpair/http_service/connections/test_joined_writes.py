@@ -12,7 +12,6 @@ from specpair.http_service.connections.guarded import Limits, guarded
 from specpair.http_service.connections.joined_writes import JoinedWrites
 from tests.specpair.http_service.serving import serving
 
-
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
 
