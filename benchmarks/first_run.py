@@ -11,12 +11,11 @@ questions in the model's chat template, and files to be written anew with a smal
 """
 
 import argparse
-import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.harness.models import held_out_prompts
+from benchmarks.harness.processor_time import used_here_and_by
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library, whole_rate
 from drafter_client import DraftModel, Mode, Options, Pair
@@ -98,14 +97,8 @@ def _measure(report: Report, server: Server, name: str, options: argparse.Namesp
 
 def _timed(pair: Pair, prompt: list[int], options: Options, verifier: int) -> tuple[Written, float]:
     """A text, and the seconds of processor time that it took in this process and in that of the verifier."""
-    began = _processor_seconds(verifier)
-    return by_library(pair, prompt, options), _processor_seconds(verifier) - began
-
-
-def _processor_seconds(other: int) -> float:
-    """Processor time of this process and of another one, since they began."""
-    fields = Path(f"/proc/{other}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    began = used_here_and_by(verifier)
+    return by_library(pair, prompt, options), used_here_and_by(verifier) - began
 
 
 def _told(ours: Written, *alone: Written) -> str:

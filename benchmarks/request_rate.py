@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from urllib.parse import urlsplit
 
-from benchmarks.endpoint.services import cpu_seconds
+from benchmarks.harness.processor_time import used_by
 from benchmarks.harness.report import Report, options_of
 from benchmarks.round_trip import DRAFTS
 from drafter_client.generation.text_session import TextSession
@@ -102,13 +102,13 @@ def _measured(server: Server, start: Callable[[], tuple[str, int]], number: int,
         used: float | None = None
         while (now := time.perf_counter()) < begins + seconds:
             if used is None and now >= begins:
-                used, answered, shared = cpu_seconds(server), 0, 0
+                used, answered, shared = used_by(server.process.pid), 0, 0
             for key, _ in waiting.select():
                 shared += key.data.read()
                 answered += 1
                 key.data.send()
         assert used is not None
-        processor_ms = 1e3 * (cpu_seconds(server) - used) / answered
+        processor_ms = 1e3 * (used_by(server.process.pid) - used) / answered
     rate, in_pass = answered / seconds, shared / answered
     return f"{rate:6.0f} requests/s   {in_pass:4.1f} sessions in a pass   {processor_ms:.2f} ms of a core a request"
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from backends.machine import cores
+from benchmarks.harness.processor_time import used_here_and_by
 from benchmarks.harness.texts import connected
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
@@ -28,7 +29,7 @@ from simulator.costs.linear import LinearCost
 from simulator.known_outputs.capacity_clients import Setting
 from simulator.known_outputs.capacity_model import KnownOutput, Metrics, Target
 from simulator.paced.engine import Paced
-from specpair.child_processes.serving import Server, verifier
+from specpair.child_processes.serving import verifier
 from specpair.engines.backend import Entry, Logits
 from specpair.protocol.responses import GenerateTokensEvent
 from specpair.speculation.draft import Draft
@@ -100,9 +101,9 @@ def measure(form: str, clients: int, setting: Setting, dilation: float) -> Real:
             try:
                 running = [pool.submit(client.run, form) for client in crowd]
                 _watch(dilation * setting.warm_up, running)
-                start, used = time.perf_counter(), _cpu_seconds(server)
+                start, used = time.perf_counter(), used_here_and_by(server.process.pid)
                 _watch(dilation * setting.seconds, running)
-                end, used = time.perf_counter(), _cpu_seconds(server) - used
+                end, used = time.perf_counter(), used_here_and_by(server.process.pid) - used
             finally:
                 for each in connections:
                     each.abort()
@@ -118,12 +119,6 @@ def _watch(seconds: float, running: list["Future[None]"]) -> None:
     for ended in wait(running, seconds, FIRST_COMPLETED).done:
         ended.result()
         raise RuntimeError("a text ended before the time was over")
-
-
-def _cpu_seconds(server: Server) -> float:
-    """Used by this process and the server's so far."""
-    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Dilated(Paced):

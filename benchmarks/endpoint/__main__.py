@@ -23,8 +23,9 @@ import httpx
 import openai
 
 from benchmarks.endpoint.overload import Load, offered, peak
-from benchmarks.endpoint.services import cpu_seconds, drafter_serve, paced
+from benchmarks.endpoint.services import drafter_serve, paced
 from benchmarks.harness.models import DRAFTERS, held_out_prompts
+from benchmarks.harness.processor_time import used_here_and_by
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_turns, rate, timed
 from drafter_client import DraftModel, LoadOptions, Options, Pair, Tokens
@@ -89,9 +90,9 @@ def _cost(report: Report, options: argparse.Namespace, server: Server, service: 
 
         def metered(name: str, way: Callable[[str, int], Written]) -> Callable[[str, int], Written]:
             def run(prompt: str, seed: int) -> Written:
-                before = time.process_time() + cpu_seconds(service)
+                before = used_here_and_by(service.process.pid)
                 written = way(prompt, seed)
-                used[name] += time.process_time() + cpu_seconds(service) - before
+                used[name] += used_here_and_by(service.process.pid) - before
                 return written
 
             return run

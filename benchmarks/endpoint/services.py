@@ -1,11 +1,9 @@
-"""The services that are measured: a paced verifier, `drafter serve`, and their CPU time."""
+"""The services that are measured: a paced verifier, and `drafter serve`."""
 
-import os
 import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from benchmarks.harness.texts import connected
 from simulator.paced.engine import TARGET_25
@@ -40,9 +38,3 @@ def drafter_serve(url: str, texts: int, queue: int, **others: object) -> Iterato
                 yield Server(process, found[1])
                 return
         raise RuntimeError(f"drafter serve ended before it served: {line.strip()}")
-
-
-def cpu_seconds(server: Server) -> float:
-    """CPU seconds that a service has used. Needs /proc."""
-    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

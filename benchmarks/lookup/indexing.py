@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.harness.models import load_drafter
+from benchmarks.harness.processor_time import used_by
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_turns, paired
 from benchmarks.lookup.corpus import copies, request, tasks
@@ -69,8 +70,7 @@ class Watched:
             return
         status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
         self.memory = max(self.memory, 1024 * int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]))
-        fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        self.processor = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        self.processor = used_by(process)
 
 
 def main() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import httpx
 
-from benchmarks.endpoint.services import cpu_seconds, drafter_serve, paced
+from benchmarks.endpoint.services import drafter_serve, paced
 from benchmarks.harness.models import held_out_prompts
+from benchmarks.harness.processor_time import used_by
 from drafter_client.bench.statistics.bootstrap import Quotients, paired_ratio
 from specpair.child_processes.serving import Server
 from tests.browser import opened
@@ -82,9 +83,9 @@ def _quotients(texts: Sequence[Text]) -> Quotients:
 
 def _one(way: str, browser: Any, service: Server, http: httpx.Client, asked: Mapping[str, Any], prompt: str) -> Text:
     with _watched(way, browser, service.url, asked) as page:
-        before = cpu_seconds(service), _cpu(browser)
+        before = used_by(service.process.pid), _cpu(browser)
         timings = _by_page(page, prompt) if way == ASKS else _by_program(http, service.url, asked, prompt)
-        used = cpu_seconds(service) - before[0], _cpu(browser) - before[1]
+        used = used_by(service.process.pid) - before[0], _cpu(browser) - before[1]
     return Text(timings["predicted_n"], timings["predicted_ms"] / 1e3, *used)
 
 
