@@ -8,6 +8,7 @@ uvicorn then replies with 400.)
 
 import asyncio
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -15,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from specpair.http_service.connections.half_closed import HalfClosedConnection
 from specpair.http_service.connections.joined_writes import JoinedWrites
-from specpair.protocol.errors import HeadTooLarge, RequestTimeout, SpecPairError
+from specpair.protocol.errors import HeadTooLarge, RequestError, RequestTimeout
 from specpair.protocol.responses import ErrorResponse
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ else:
     _Protocol = object
 
 _SEPARATORS = 4  # bytes of a header beside its name and its value
-_PHRASES = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class Limits:
 class GuardedConnection(_Protocol):
     """One of uvicorn's protocols of HTTP/1, with limits. `guarded` mixes it in.
 
-    A head beyond them gets a reply, unless another reply is being sent, and the connection is closed.
+    A request beyond them, or that is no HTTP, gets a reply behind those to the requests before it. Then the connection
+    is closed.
     """
 
     limits: ClassVar[Limits]
@@ -51,6 +52,8 @@ class GuardedConnection(_Protocol):
         super().connection_made(cast(asyncio.Transport, self._joined))
         self._began = False
         self._refusal: HeadTooLarge | None = None  # what the parser stopped for
+        self._before: Any = None  # uvicorn's cycle of the request before the latest one, if that waits for it
+        self._last: bytes | None = None  # what is sent behind the replies under way; then the connection is closed
         self._unread = 0  # bytes since a head was complete, or since a piece of a body
         self._advanced = False  # whether the bytes that are being read hold one of these
         self._deadline: asyncio.TimerHandle | None = None
@@ -58,7 +61,7 @@ class GuardedConnection(_Protocol):
         self._start_deadline()
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._last is not None:
             return
         self._began, self._advanced = True, False
         super().data_received(data)
@@ -79,7 +82,9 @@ class GuardedConnection(_Protocol):
             self._stop_parser(self._too_large())
         if len(self.pipeline) >= self.limits.ahead:
             self._stop_parser(HeadTooLarge(f"more than {self.limits.ahead} requests came ahead of their replies"))
+        before = self.cycle
         super().on_headers_complete()
+        self._before = before if self.pipeline else None
 
     def on_body(self, body: bytes) -> None:
         self._advanced = True
@@ -87,9 +92,14 @@ class GuardedConnection(_Protocol):
 
     def send_400_response(self, msg: str) -> None:
         if self._refusal is None:
-            super().send_400_response(msg)
+            self._refuse(RequestError("what came is no request of HTTP/1.1"), 400)
         else:
             self._refuse(self._refusal)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._last is not None and not self._being_answered():
+            self._end()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         self._joined.send_held()
@@ -135,11 +145,30 @@ class GuardedConnection(_Protocol):
         self._refusal = refusal
         raise refusal
 
-    def _refuse(self, error: SpecPairError) -> None:
-        """Reply with an error, unless another reply is being sent, and close the connection."""
+    def _refuse(self, error: RequestError, status: int | None = None) -> None:
+        """Reply with an error behind the replies under way, close the connection, and read no more until then.
+
+        `status`: None: the error's own.
+        """
+        if self.transport.is_closing() or self._last is not None:
+            return
+        self._last, cycle = _response(error, status or error.status), self.cycle
+        if cycle is not None and cycle.more_body:  # what cannot be read is the body of this request
+            queued: Any = getattr(self, "pipeline", None)  # h11's protocol takes no requests ahead
+            if queued and queued[0][0] is cycle:
+                queued.popleft()
+                self.cycle = self._before
+            else:
+                self._last = b"" if cycle.response_started else self._last
+                self._end()
+        if not self._being_answered():
+            self._end()
+
+    def _end(self) -> None:
+        """Send what is to be the last, and close the connection."""
         if not self.transport.is_closing():
-            if not self._being_answered():
-                self.transport.write(_response(error))
+            if self._last:
+                self.transport.write(self._last)
             self.transport.close()
 
 
@@ -169,10 +198,10 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
         timer.cancel()
 
 
-def _response(error: SpecPairError) -> bytes:
+def _response(error: RequestError, status: int) -> bytes:
     body = ErrorResponse.of(error).body()
     head = (
-        f"HTTP/1.1 {error.status} {_PHRASES[error.status]}\r\nconnection: close\r\ncontent-type: application/json\r\n"
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nconnection: close\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

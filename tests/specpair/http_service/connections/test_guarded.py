@@ -135,6 +135,91 @@ def test_what_is_sent_ahead_of_a_reply_has_an_end(address: tuple[str, int], behi
     assert reply.count(b"HTTP/1.1 ") <= Limits().ahead + 2  # the first, those ahead, and the refusal
 
 
+BEGUN = threading.Event()  # the reply to a POST has begun, and ends when `GO` is set
+GO = threading.Event()
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Replies with the path; to a POST in two parts, the second once `GO` is set and the body has come."""
+    path = scope["path"].encode()
+    length = b"%d" % (len(path) + 5 * (scope["method"] == "POST"))
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+    if scope["method"] == "POST":
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        BEGUN.set()
+        await asyncio.to_thread(GO.wait, PATIENCE)
+        while (message := await receive())["type"] == "http.request" and message["more_body"]:
+            pass
+    await send({"type": "http.response.body", "body": path})
+
+
+def replies(head: bytes, parser: str, until_begun: bytes = b"") -> list[tuple[int, bytes]]:
+    """Status and body of each reply to what is sent at once; `until_begun`: before it, and its reply has begun."""
+    config = uvicorn.Config(echo, http=parser, lifespan="off", log_config=None)
+    config.load()
+    config.http_protocol_class = guarded(Limits(), config.http_protocol_class)
+    for event in (BEGUN, GO):
+        event.clear()
+    came = b""
+    with serving(config) as address, socket.create_connection(address, PATIENCE) as connection:
+        if until_begun:
+            connection.sendall(until_begun)
+            assert BEGUN.wait(PATIENCE)
+        connection.sendall(head)
+        GO.set()
+        with suppress(ConnectionError):
+            while part := connection.recv(65536):
+                came += part
+    found = list[tuple[int, bytes]]()
+    while came:
+        top, _, came = came.partition(b"\r\n\r\n")
+        length = int(top.lower().partition(b"content-length: ")[2].split()[0])
+        found.append((int(top.split()[1]), came[:length]))
+        came = came[length:]
+    return found
+
+
+POST = b"POST /posted HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+OTHER = b"GET /other HTTP/1.1\r\nHost: x\r\n\r\n"
+DONE = [(200, b"first/posted"), (200, b"/other")]
+
+
+BAD = {
+    "no HTTP": ("httptools", b"garbage\r\n\r\n", 400),
+    "no HTTP, h11": ("h11", b"garbage\r\n\r\n", 400),
+    "length": ("httptools", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+    "length, h11": ("h11", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+    "large": ("httptools", b"GET / HTTP/1.1\r\nHost: x\r\na: " + b"b" * 2 * LIMIT + b"\r\n\r\n", 431),
+}
+
+
+@pytest.mark.parametrize(("parser", "behind", "status"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize("begun", [True, False], ids=["while a reply is sent", "at once"])
+def test_a_bad_request_is_refused_behind_the_replies_before_it(
+    parser: str, behind: bytes, status: int, begun: bool
+) -> None:
+    sent = OTHER + behind
+    *served, (refused, body) = replies(sent, parser, POST) if begun else replies(POST + sent, parser)
+    assert served == DONE
+    assert refused == status and "message" in json.loads(body)["error"]
+
+
+def test_too_many_requests_ahead_are_refused_behind_the_replies_to_the_others() -> None:
+    most = Limits().ahead
+    *served, (status, body) = replies(POST + OTHER * (most + 5), "httptools")
+    assert served == [DONE[0]] + [DONE[1]] * most
+    assert status == 431 and f"more than {most} requests" in json.loads(body)["error"]["message"]
+
+
+CUT = b"POST /cut HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_a_request_whose_body_cannot_be_read_gets_one_reply() -> None:
+    *served, (status, _) = replies(POST + CUT + b"x\r\n", "httptools")
+    assert served == DONE[:1] and status == 400
+    assert replies(b"x\r\n", "httptools", CUT) == [(200, b"first")]  # which had begun
+
+
 def test_a_reply_that_nobody_reads_is_ended() -> None:
     ended = threading.Event()
 
