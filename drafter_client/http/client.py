@@ -11,16 +11,17 @@ from typing import Any, Protocol, TypeVar
 
 from httpx import BaseTransport, Response
 
-from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError, VerifierUnreachable
+from drafter_client.errors import BadKey, ConnectionLost, DrafterError, VerifierUnreachable
 from drafter_client.http import retries
 from drafter_client.http.addresses import Address
 from drafter_client.http.connection import COMMENT, Headers, HttpConnection, Probe
 from drafter_client.http.cookies import AFFINITY, SessionCookies
-from drafter_client.http.health import Health, check_health, wait_until_ready
+from drafter_client.http.health import IS_IT_ONE, Health, check_health, wait_until_ready
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import (
     STREAM,
     GenerateEvent,
+    lacks,
     read,
     read_event,
     read_generated,
@@ -187,7 +188,7 @@ class VerifierClient:
         `session_id`: of a session whose verifier is meant, to which a router leads by it.
         """
         path = "/model" if below is None else f"/model?below={below}"
-        body = self.call_through_outage("GET", path, None, "is it a verifier?", session_id)
+        body = self.call_through_outage("GET", path, None, IS_IT_ONE, session_id)
         return read_model(self.url + path, body, below)
 
     def ping(self) -> float:
@@ -341,8 +342,7 @@ class VerifierClient:
         except RequestError as error:
             if type(error) not in (RequestError, NotFound):
                 raise
-            name = path.partition("?")[0]
-            raise BadReply(f"what answers at {self.url} has no {name} ({error}): {if_missing}") from None
+            raise lacks(self.url, path, error, if_missing) from None
 
     def call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> bytes:
         """Return the body of the response to a request, which is repeated while connections break or the verifier is

@@ -13,11 +13,13 @@ from drafter_client.errors import (
     VerifierTimeout,
     VerifierUnreachable,
 )
-from drafter_client.http.responses import read
+from drafter_client.http.responses import lacks, read
 from drafter_client.http.retries import while_loading
-from specpair.protocol.errors import BadGateway, ServerError, ShuttingDown
+from specpair.protocol.errors import BadGateway, NotFound, ServerError, ShuttingDown
 from specpair.protocol.service_responses import HealthResponse
 from specpair.protocol.terminal_text import one_line
+
+IS_IT_ONE = "is it a verifier?"  # what to ask of what has no /model
 
 
 class Load(NamedTuple):
@@ -140,6 +142,8 @@ def _refusal_of_model(client: Connection) -> Exception | None:
     except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
         return None
     refusal = None if response.status_code == 200 else client.refusal(response)  # 200: a node has just come
+    if isinstance(refusal, NotFound):  # from another drafter, say, whose verifier is away
+        return lacks(client.url, "/model", refusal, IS_IT_ONE)
     return None if isinstance(refusal, ServerError) else refusal
 
 

@@ -39,6 +39,11 @@ def broken_promise(where: str, wrong: str) -> BadReply:
     return BadReply(f"{where}: {wrong}: is it a verifier?")
 
 
+def lacks(url: str, path: str, error: Exception, advice: str) -> BadReply:
+    """The error for what answers at `url` and has no such path, as its own `error` says. `advice`: what to do."""
+    return BadReply(f"what answers at {url} has no {path.partition('?')[0]} ({error}): {advice}")
+
+
 def read(where: str, model: type[R], content: bytes) -> R:
     """Read a response. Keys that the model does not know are ignored.
 

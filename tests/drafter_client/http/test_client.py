@@ -119,6 +119,13 @@ def test_a_wrong_path_in_the_address_of_a_verifier_is_named() -> None:
         client.wait_until_ready()
 
 
+def test_another_drafter_whose_verifier_is_away_is_no_verifier() -> None:
+    missing = _refusal(NotFound("there is nothing at /model"))
+    client, _, _ = _client(reply(503, {"status": "verifier_away", "reason": "nothing answers"}), missing)
+    with pytest.raises(BadReply, match=r"what answers at http://v has no /model \(.*\): is it a verifier"):
+        client.wait_until_ready()
+
+
 @pytest.mark.parametrize(
     "answer",
     [
