@@ -125,6 +125,9 @@ OF_A_REPLY = (  # what an earlier reply, sent back, says of itself
     *("id", "index", "object", "type", "status", "created", "created_at", "timestamp", "date", "model", "metadata"),
     *("finish_reason", "stop_reason", "logprobs", "usage", "token_ids", "annotations", "citations", "parsed"),
 )
+NO_TEXT = dict.fromkeys(  # what other models see and hear
+    ("image_url", "images", "input_audio", "video_url", "file", "file_id"), "the model reads text alone, leave it out"
+)
 OF_A_PROVIDER = (  # what is there for one provider alone
     *("cache_control", "copilot_cache_control", "prompt_cache_breakpoint", "provider_specific_fields"),
     *("extra_content", "thought_signature", "signature"),
@@ -159,8 +162,9 @@ TABLE: dict[str, Beside] = {
             *("opts", "_meta", "cycle", "context", "estimated_tokens"),  # an editor's own notes
         ),
         {"refusal": ("",), "function_call": ({},), "audio": (), "prefix": (False,), "partial": (False,)},
+        hints=NO_TEXT,
     ),
-    "TextPart": Beside((*(name for name in OF_A_REPLY if name != "type"), *OF_A_PROVIDER, "_meta")),
+    "TextPart": Beside((*(name for name in OF_A_REPLY if name != "type"), *OF_A_PROVIDER, "_meta"), hints=NO_TEXT),
     "ToolCall": Beside((*(name for name in OF_A_REPLY if name not in ("id", "type")), *OF_A_PROVIDER)),
     "Tool": Beside(OF_A_PROVIDER),
     "FunctionDefinition": Beside(OF_A_PROVIDER),

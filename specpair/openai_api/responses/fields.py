@@ -1,6 +1,6 @@
 """The fields that objects of requests for responses may have beside those that are used; see `messages.fields`."""
 
-from specpair.openai_api.messages.fields import INSTEAD, OF_A_PROVIDER, OF_A_REPLY, SERVICE, Beside
+from specpair.openai_api.messages.fields import INSTEAD, NO_TEXT, OF_A_PROVIDER, OF_A_REPLY, SERVICE, Beside
 
 _ITEM = (*(name for name in OF_A_REPLY if name != "type"), *OF_A_PROVIDER, "phase", "namespace", "caller", "async")
 _SERVICE = tuple(name for name in SERVICE if name not in ("metadata", "store"))
@@ -35,7 +35,7 @@ TABLE: dict[str, Beside] = {
         only=dict.fromkeys(("summary", "generate_summary", "context"), ("auto",)) | {"mode": ("standard",)}
     ),
     "InputMessage": Beside(_ITEM),
-    "InputText": Beside(_ITEM, {"detail": ("auto",)}),
+    "InputText": Beside(_ITEM, {"detail": ("auto",)}, hints=NO_TEXT),
     "InputReasoning": Beside((*_ITEM, "encrypted_content")),
     "InputThoughts": Beside(_ITEM),
     "InputCall": Beside((*(name for name in _ITEM if name != "namespace"), "parsed_arguments")),
