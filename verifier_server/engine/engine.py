@@ -172,9 +172,10 @@ class Engine:
         """Wait for a call in the inbox and make it, but no longer than until the scheduler wants to plan again."""
         wake_at = self._scheduler.wake_at
         left = None if wake_at is None else wake_at - self._clock()
-        if left is None or left > 0:
-            try:
-                call = self._inbox.get(timeout=left)
-            except Empty:
-                return
-            call()
+        if self._stopping or (left is not None and left <= 0):  # the call that `shut_down` adds may have been made
+            return
+        try:
+            call = self._inbox.get(timeout=left)
+        except Empty:
+            return
+        call()

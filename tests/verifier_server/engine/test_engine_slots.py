@@ -236,6 +236,25 @@ def test_stopping_finishes_the_running_pass_and_fails_waiting_requests() -> None
             _ = late.answer
 
 
+def test_a_shutdown_that_comes_between_passes_ends_the_thread() -> None:
+    """It comes while the thread makes the calls for which its next pass waits."""
+    bench, told = Bench(), threading.Event()
+    session = bench.open(PROMPTS[0])
+    bench.engine.forget(session)  # so that the request is answered between passes
+
+    def shut_down(_: Answer | SpecPairError) -> None:
+        bench.engine.shut_down()
+        told.set()
+
+    bench.ask(session, 4).request.done = shut_down
+    bench.engine.start()
+    assert told.wait(10)
+    after_its_end = threading.Thread(target=bench.engine.check_integrity, daemon=True)
+    after_its_end.start()
+    after_its_end.join(10)
+    assert not after_its_end.is_alive()
+
+
 def test_requests_to_the_engine_thread_are_all_answered() -> None:
     thread = Thread()
     asked = [thread.ask(number) for number in range(6)]
