@@ -4,8 +4,19 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
+
+from specpair.http_service.connections.guarded import Limits, guarded
+
+
+def guarded_config(app: Any, parser: str, loop: str = "auto") -> uvicorn.Config:
+    """The configuration of a server whose connections have limits. `parser`, `loop`: uvicorn's names."""
+    config = uvicorn.Config(app, http=parser, loop=loop, lifespan="off", log_config=None)
+    config.load()
+    config.http_protocol_class = guarded(Limits(), config.http_protocol_class)
+    return config
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from backends.scripted import ScriptedBackend
 from specpair.http_service.connections.guarded import GuardedConnection, Limits, guard_server, guarded
 from specpair.http_service.listening import configured
-from tests.specpair.http_service.serving import serving
+from tests.specpair.http_service.serving import guarded_config, serving
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
 
@@ -155,13 +155,10 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 
 def replies(head: bytes, parser: str, until_begun: bytes = b"") -> list[tuple[int, bytes]]:
     """Status and body of each reply to what is sent at once; `until_begun`: before it, and its reply has begun."""
-    config = uvicorn.Config(echo, http=parser, lifespan="off", log_config=None)
-    config.load()
-    config.http_protocol_class = guarded(Limits(), config.http_protocol_class)
     for event in (BEGUN, GO):
         event.clear()
     came = b""
-    with serving(config) as address, socket.create_connection(address, PATIENCE) as connection:
+    with serving(guarded_config(echo, parser)) as address, socket.create_connection(address, PATIENCE) as connection:
         if until_begun:
             connection.sendall(until_begun)
             assert BEGUN.wait(PATIENCE)

@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import uvicorn
 
 from specpair.http_service.connections import half_closed
-from specpair.http_service.connections.guarded import Limits, guarded
-from tests.specpair.http_service.serving import serving
+from tests.specpair.http_service.serving import guarded_config, serving
 
 PATIENCE = 20.0  # seconds
 INTERIM, COMMENT = b"HTTP/1.1 100 Continue\r\n\r\n", b"3\r\n:\n\n\r\n"
@@ -58,10 +56,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture(scope="module", params=[("httptools", "uvloop"), ("h11", "asyncio")], ids="-".join)
 def address(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
     parser, loop = request.param
-    base = uvicorn.Config(app, http=parser)
-    base.load()
-    protocol = guarded(Limits(), base.http_protocol_class)
-    with serving(uvicorn.Config(app, http=protocol, loop=loop, lifespan="off", log_config=None)) as found:
+    with serving(guarded_config(app, parser, loop)) as found:
         yield found
 
 

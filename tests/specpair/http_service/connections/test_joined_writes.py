@@ -6,11 +6,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-import uvicorn
 
-from specpair.http_service.connections.guarded import Limits, guarded
 from specpair.http_service.connections.joined_writes import JoinedWrites
-from tests.specpair.http_service.serving import serving
+from tests.specpair.http_service.serving import guarded_config, serving
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
@@ -107,11 +105,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.mark.parametrize(("parser", "loop"), [("httptools", "uvloop"), ("h11", "asyncio")])
 def test_a_response_comes_in_one_piece(parser: str, loop: str) -> None:
-    base = uvicorn.Config(app, http=parser)
-    base.load()
-    protocol = guarded(Limits(), base.http_protocol_class)
-    config = uvicorn.Config(app, http=protocol, loop=loop, lifespan="off", log_config=None)
-    with serving(config) as address, socket.create_connection(address, 20.0) as connection:
+    with serving(guarded_config(app, parser, loop)) as address, socket.create_connection(address, 20.0) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(20):
             connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
