@@ -32,7 +32,7 @@ from verifier_server.api.openapi import document
 from verifier_server.flags import from_environment
 from verifier_server.live.endpoints import LiveEndpoints
 from verifier_server.process.open_files import allow_files
-from verifier_server.process.workers import refuse_workers
+from verifier_server.process.uvicorn_command import refuse_workers, start_anew
 from verifier_server.service import GRACE, Service
 from verifier_server.settings import Settings, SettingsError
 
@@ -82,7 +82,7 @@ def create_app(
                     await registration.stop()
                 endpoints.close()
                 service.stopping = received.app_ending = True
-                if received.numbers and not service.loader.wait(GRACE if len(received.numbers) == 1 else 0.0):
+                if received.heard and not service.loader.wait(GRACE if len(received.numbers) < 2 else 0.0):
                     _log.warning("told to stop while the model loads: the verifier stops without waiting for the load")
                     received.end_process()
                 service.stop()
@@ -130,6 +130,7 @@ def _from_command_line() -> FastAPI:
     logs.configure("text")  # until the settings are read
     try:
         refuse_workers()
+        start_anew()
         settings = from_environment()
         logs.configure(settings.log_format)
         return create_app(

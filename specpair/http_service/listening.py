@@ -13,7 +13,9 @@ from starlette.types import ASGIApp
 
 from specpair.command_line import start
 from specpair.command_line.errors import SettingsError
+from specpair.http_service.connections.connection import Connection
 from specpair.http_service.observability import logs
+from specpair.http_service.shutdown import Terminated, end_by_sigterm
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first
 PATIENCE = 5  # seconds that requests have to finish at shutdown; a stream of tokens may never finish
@@ -39,10 +41,12 @@ def bind_sockets(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
-def configured(app: ASGIApp, **more: Any) -> uvicorn.Config:
+def configured(app: ASGIApp, http: type[Connection] = Connection, **more: Any) -> uvicorn.Config:
     """The configuration of a service's server. `more`: further settings of uvicorn."""
     return uvicorn.Config(
         app,
+        http=http,
+        ws="none",
         proxy_headers=False,  # uvicorn would trust X-Forwarded-For from every process on this machine
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=PATIENCE,
@@ -70,8 +74,9 @@ class Server(uvicorn.Server):
 
 def serve(config: uvicorn.Config, sockets: list[socket.socket]) -> None:
     """Serve on these sockets until a signal ends it."""
-    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
+    with suppress(KeyboardInterrupt, Terminated):  # uvicorn raises the signal again after its shutdown
         start.catch_interrupts()
+        end_by_sigterm()
         Server(config).run(sockets)
 
 

@@ -31,11 +31,12 @@ class StopSignals:
     """The stop signals (SIGINT, SIGTERM) that the process has received, in order."""
 
     numbers: list[int] = field(default_factory=list)
+    heard: bool = False  # whether this process's signals come here
     app_ending: bool = False  # whether the application is shutting down; a further signal then ends the process at once
 
     def end_process(self) -> None:
-        """End the process now, as the first signal would without a handler."""
-        number = self.numbers[0]
+        """End the process now, as the first signal would without a handler; without one, as SIGTERM would."""
+        number = self.numbers[0] if self.numbers else signal.SIGTERM
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         os._exit(128 + number)  # process 1 (in a container) is not ended by its own signals
@@ -54,34 +55,24 @@ def stop_signals(
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
+    received.heard = True
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    if any(getattr(_server(handler), "should_exit", False) for handler in before.values()):
-        received.numbers.append(signal.SIGINT)  # uvicorn has received one already; it does not say which
-        stop()
 
-    def stop_drained(number: int) -> None:
-        """Stop the server, so that the process ends with status 0: uvicorn would end with a signal that it handles."""
-        stop()
+    def pass_on(number: int, frame: FrameType | None = None) -> None:
+        loop.call_soon_threadsafe(stop)
         handler: Any = before[signal.Signals(number)]
-        if hasattr(server := _server(handler), "should_exit"):
-            server.should_exit = True
-        else:
-            handler(number, None)
+        handler(number, frame)
 
     def handle(number: int, frame: FrameType | None) -> None:
         received.numbers.append(number)
         if received.app_ending:
             received.end_process()
         if draining is not None and number == signal.SIGTERM and len(received.numbers) == 1:
-            loop.call_soon_threadsafe(draining.begin, lambda: stop_drained(number))
+            loop.call_soon_threadsafe(draining.begin, lambda: pass_on(number))
             return
         if draining is not None:
             loop.call_soon_threadsafe(draining.cancel)
-        loop.call_soon_threadsafe(stop)
-        handler: Any = before[signal.Signals(number)]
-        handler(number, frame)
-        if draining is not None and draining.begun and hasattr(server := _server(handler), "force_exit"):
-            server.force_exit = True  # uvicorn itself takes no signal of the draining for a first one
+        pass_on(number, frame)
 
     chained = [number for number, handler in before.items() if callable(handler)]
     for number in chained:
@@ -94,6 +85,19 @@ def stop_signals(
                 signal.signal(number, before[number])
 
 
-def _server(handler: Any) -> Any:
-    """The server whose method `handler` is; None if it is none."""
-    return getattr(handler, "__self__", None)
+class Terminated(SystemExit):
+    """The process was told to end by SIGTERM, and ends with status 0."""
+
+
+def end_by_sigterm() -> None:
+    """Have SIGTERM raise `Terminated`, which ends the process with status 0. Does nothing where it has a handler.
+
+    To be called before uvicorn takes the signals: it raises a signal again at the end of its shutdown, with the handler
+    of before.
+    """
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated(0)

@@ -2,7 +2,8 @@
 
 SpecPairError
 +-- RequestError                 the request is at fault
-|   +-- InvalidRequest, HeadTooLarge, BodyTooLarge, UnsupportedEncoding, RequestTimeout, NotFound, MethodNotAllowed
+|   +-- InvalidRequest, HeadTooLarge, BodyTooLarge, UnsupportedEncoding, RequestTimeout
+|   +-- NotFound, MethodNotAllowed, NoWebSocket
 |   +-- Unauthorized, Forbidden, ForeignHost, ForeignOrigin, RateLimited
 |   +-- UnknownModel, UnknownResponse
 |   +-- EmptyPrompt, PromptTooLong, NoChatTemplate, TokenOutOfRange, TooManyDrafts
@@ -120,6 +121,12 @@ class MethodNotAllowed(RequestError):
     """The path takes other methods."""
 
     code, status = "method_not_allowed", 405
+
+
+class NoWebSocket(RequestError):
+    """The request opens a WebSocket, and the services have none."""
+
+    code, status = "no_websocket", 426
 
 
 class UnknownModel(RequestError):

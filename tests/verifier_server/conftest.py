@@ -14,7 +14,7 @@ import uvicorn
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Backend
-from specpair.http_service.connections import half_closed
+from specpair.http_service.connections import connection
 from specpair.http_service.observability import logs
 from verifier_server import program
 from verifier_server.app import create_app
@@ -38,7 +38,9 @@ class LiveServer:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self.url = f"http://127.0.0.1:{self.address[1]}"
-        config = uvicorn.Config(self.app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=5)
+        config = uvicorn.Config(
+            self.app, http=connection.Connection, log_config=None, access_log=False, timeout_graceful_shutdown=5
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
         self._thread.start()
@@ -79,7 +81,7 @@ def settings(**given: Any) -> Settings:
 @pytest.fixture(autouse=True)
 def _clients_that_have_left_are_noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server asks after a second whether a client that has closed its side still listens."""
-    monkeypatch.setattr(half_closed, "PROBES", (0.05, 0.05))
+    monkeypatch.setattr(connection, "PROBES", (0.05, 0.05))
 
 
 @pytest.fixture(scope="module")

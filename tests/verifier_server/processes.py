@@ -14,6 +14,7 @@ import pytest
 
 from tests.forking import Process, started
 from tests.verifier_server.conftest import SCRIPT
+from verifier_server.process.uvicorn_command import OPTIONS
 
 MODULE = [sys.executable, "-m", "verifier_server"]
 ENDLESS = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed), "VERIFIER_CONTEXT": "1000000"}
@@ -44,9 +45,11 @@ def with_each_command(names: str, *values: Any) -> pytest.MarkDecorator:
 
 
 def environment(**more: str) -> dict[str, str]:
+    """The variables of a verifier, as uvicorn's command has them once it has started itself anew: a forked process has
+    no command line of its own to start."""
     ours = ("VERIFIER_", "UVICORN_", "SPECPAIR_")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    return {**clean, "PYTHONUNBUFFERED": "1", **more}
+    return {**clean, **OPTIONS, "PYTHONUNBUFFERED": "1", **more}
 
 
 def run(command: list[str], **more: str) -> subprocess.CompletedProcess[str]:

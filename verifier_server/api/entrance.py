@@ -1,20 +1,17 @@
-"""The entrance of every request: finds its endpoint, and replies with an error where that raises or is cancelled."""
+"""What every request of the verifier passes: paths with a slash at the end, and cancellation at shutdown."""
 
 import asyncio
 from collections.abc import Callable
 
 from fastapi import FastAPI
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specpair.anthropic_api.errors import form_of
 from specpair.http_service.replies.failures import Failures
 from specpair.http_service.replies.noted_send import NotedSend
 from specpair.http_service.trailing_slash import without_slash
-from specpair.protocol.errors import ShuttingDown, SpecPairError
-from verifier_server.api import routes
+from specpair.protocol.errors import ShuttingDown
 
 _FAILURES = Failures("verifier", form_of)
 
@@ -26,11 +23,8 @@ def add_to(app: FastAPI, stopping: Callable[[], bool]) -> None:
 
 
 class Entrance:
-    """Middleware: each path works with a trailing slash, too, and `/verify` is served here.
-
-    FastAPI's routing would cost more time than that endpoint. A request that is cancelled during shutdown gets a reply
-    if possible, and is not logged as a fault.
-    """
+    """Middleware: each path works with a trailing slash, too. A request that is cancelled during shutdown gets a reply
+    if possible, and is not logged as a fault."""
 
     def __init__(self, app: ASGIApp, stopping: Callable[[], bool]) -> None:
         self._app, self._stopping = app, stopping
@@ -41,7 +35,7 @@ class Entrance:
             return
         noted = NotedSend(send)
         try:
-            await self._serve(scope, receive, noted)
+            await self._app(without_slash(scope) if scope["type"] == "http" else scope, receive, noted)
         except asyncio.CancelledError:
             if not self._stopping():
                 raise
@@ -50,14 +44,6 @@ class Entrance:
                 reply = await _FAILURES.failed(Request(scope), error)
                 reply.headers["Connection"] = "close"
                 await reply(scope, receive, send)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            scope = without_slash(scope)
-            if scope["path"].removeprefix(scope.get("root_path", "")) == "/verify":
-                await (await _verify(Request(scope, receive)))(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
 
 
 def _until_cancelled(receive: Receive) -> Receive:
@@ -70,12 +56,3 @@ def _until_cancelled(receive: Receive) -> Receive:
             return {"type": "lifespan.shutdown"}
 
     return receive_or_end
-
-
-async def _verify(request: Request) -> Response:
-    if request.method != "POST":
-        return await _FAILURES.refused(request, HTTPException(405, headers={"Allow": "POST"}))
-    try:
-        return await routes.verify(request)
-    except SpecPairError as error:
-        return await _FAILURES.failed(request, error)

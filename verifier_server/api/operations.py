@@ -184,8 +184,8 @@ OPERATIONS = (*_OWN, *TOKENS, *STATE, *LIVE, *OPENAI, *RESPONSES, *MESSAGES)
 def add_to(
     app: FastAPI, state: StateEndpoints, live_endpoints: LiveEndpoints, openai_endpoints: Endpoints, source: TextSource
 ) -> None:
-    """Register every endpoint but `/verify`, which `entrance` serves. `source`: of the texts of OpenAI's endpoints."""
-    operation.add_to(app, (each for each in _OWN if each.endpoint is not routes.verify))
+    """Register every endpoint. `source`: of the texts of OpenAI's endpoints."""
+    operation.add_to(app, _OWN)
     operation.add_to(app, TOKENS, TokenEndpoints(source, openai_endpoints.prompts))
     operation.add_to(app, STATE, state)
     operation.add_to(app, LIVE, live_endpoints)

@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI
-from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
-from starlette.applications import Starlette
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from specpair.http_service.connections.guarded import guard_server
+from specpair.http_service.connections.connection import answered
 from specpair.http_service.hosts import Hosts
 from specpair.http_service.keys.gate import Gate, GatedRequests
 from specpair.http_service.observability.metrics import RequestMetrics
@@ -21,7 +19,7 @@ from specpair.http_service.pages import KnownHosts, add_cors
 
 
 class App(FastAPI):
-    """The application of a service: under uvicorn, its connections have limits, however uvicorn was started."""
+    """The application of a service."""
 
     def __init__(
         self,
@@ -35,18 +33,13 @@ class App(FastAPI):
             title=title, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url=None
         )
         self.openapi = document  # type: ignore[method-assign]
-        self.add_middleware(AsyncExitStackMiddleware)  # which FastAPI's routes want
         docs_page.add_to(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            guard_server(receive)
-        await Starlette.__call__(self, scope, receive, send)  # FastAPI's asks for telemetry with each request
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """Starlette's own: FastAPI's layers for telemetry and for the length of bodies take a tenth of the time of a
-        verify request, and nothing here uses them."""
-        return Starlette.build_middleware_stack(self)
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            answered(scope)
 
     def add_layers(
         self,

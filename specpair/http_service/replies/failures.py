@@ -11,7 +11,7 @@ from starlette.routing import Match
 from specpair.http_service.observability.request_context import HEADER, current
 from specpair.http_service.openapi.operation import ErrorForm
 from specpair.http_service.replies.error_reply import error_reply
-from specpair.protocol.errors import InternalError, MethodNotAllowed, NotFound, RequestError, SpecPairError
+from specpair.protocol.errors import InternalError, MethodNotAllowed, NotFound, NoWebSocket, RequestError, SpecPairError
 
 
 class Failures:
@@ -36,9 +36,16 @@ class Failures:
         return error_reply(error, form.body(error), form.status(error))
 
     async def refused(self, request: Request, error: Exception) -> Response:
-        """The reply to an unknown path or method."""
+        """The reply to an unknown path or method, and to a WebSocket."""
         assert isinstance(error, HTTPException)
         known: SpecPairError
+        if request.method == "GET" and "Sec-WebSocket-Key" in request.headers:
+            known = NoWebSocket(
+                f"{request.url.path} takes no WebSocket: POST the request, with stream true for events as they come"
+            )
+            reply = error_reply(known, self._form_of(_path(request)).body(known))
+            reply.headers.update({"Upgrade": "HTTP/1.1", "Connection": "Upgrade"})  # RFC 9110 wants them
+            return reply
         if error.status_code == 405:
             known = MethodNotAllowed(f"{request.method} is not possible on {request.url.path}")
         elif error.status_code == 404:

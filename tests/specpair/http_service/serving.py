@@ -8,15 +8,24 @@ from typing import Any
 
 import uvicorn
 
-from specpair.http_service.connections.guarded import Limits, guarded
+from specpair.http_service.connections.connection import Connection, Limits, answered
 
 
-def guarded_config(app: Any, parser: str, loop: str = "auto") -> uvicorn.Config:
-    """The configuration of a server whose connections have limits. `parser`, `loop`: uvicorn's names."""
-    config = uvicorn.Config(app, http=parser, loop=loop, lifespan="off", log_config=None)
-    config.load()
-    config.http_protocol_class = guarded(Limits(), config.http_protocol_class)
-    return config
+def limited(limits: Limits) -> type[Connection]:
+    """Connections with other limits."""
+    return type("Limited", (Connection,), {"limits": limits})
+
+
+def config_of(app: Any, loop: str = "auto", http: type[Connection] = Connection) -> uvicorn.Config:
+    """The configuration of a server for a bare ASGI application. `loop`: uvicorn's name."""
+
+    async def answering(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await app(scope, receive, send)
+        finally:
+            answered(scope)
+
+    return uvicorn.Config(answering, http=http, loop=loop, lifespan="off", log_config=None, timeout_graceful_shutdown=1)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import uvicorn
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
+from specpair.http_service.listening import configured
 from tests.verifier_server.conftest import LiveServer
 from tests.verifier_server.conftest import settings as settings_of
 
@@ -38,7 +39,7 @@ def target(seconds_per_pass: float = 0.0) -> ScriptedBackend:
 def served(app: Any) -> Iterator[str]:
     """The address of an application in a thread."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=5))
+    server = uvicorn.Server(configured(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

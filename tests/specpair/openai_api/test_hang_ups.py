@@ -17,7 +17,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
-from specpair.http_service.connections import half_closed
+from specpair.http_service.connections import connection
 from specpair.openai_api import generation
 from specpair.openai_api.messages.formats import ChatFormat
 from specpair.openai_api.messages.requests import ChatRequest
@@ -61,7 +61,7 @@ def _within(seconds: float, condition: Callable[[], bool]) -> bool:
 @pytest.mark.parametrize("kind", ["verifier", "drafter"])
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_hangs_up_ends_its_text(kind: str, stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(half_closed, "PROBES", (0.05, 0.05))  # instead of a second
+    monkeypatch.setattr(connection, "PROBES", (0.05, 0.05))  # instead of a second
     with slow(kind) as (url, live):
         with httpx.Client(trust_env=False, timeout=30) as http:
             if stream:

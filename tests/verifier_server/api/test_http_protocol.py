@@ -164,6 +164,19 @@ def test_omitted_seed_is_drawn_and_reported(server: LiveServer) -> None:
         assert server.post("/verify", body)["tokens"] == plain(SCRIPT, PROMPT_IDS, 2, Sampling(seed, 1.0))
 
 
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/realtime", "/verify"])
+def test_a_websocket_is_refused_as_such(server: LiveServer, path: str) -> None:
+    handshake = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Key": "eA==",
+        "Sec-WebSocket-Version": "13",
+    }
+    response = server.http.get(path, headers=handshake)
+    assert (response.status_code, response.json()["error"]["code"]) == (426, "no_websocket")
+    assert server.http.get("/health", headers=handshake).status_code == 200  # the offer is ignored
+
+
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_paths_work_with_and_without_trailing_slash(server: LiveServer, slash: str) -> None:
     session = server.post(f"/prefill{slash}", {"prompt": PROMPT})["session_id"]
@@ -172,7 +185,7 @@ def test_paths_work_with_and_without_trailing_slash(server: LiveServer, slash: s
     for path in ("/health", "/model", "/sessions"):
         assert server.http.get(path + slash).status_code == 200
     assert server.http.delete(f"/sessions/{session}{slash}").json() == {"session_id": session, "deleted": True}
-    for path, allowed in (("/verify", "POST"), ("/health", "GET")):
+    for path, allowed in (("/verify", "POST"), ("/health", "GET, HEAD")):
         response = server.http.patch(path + slash)
         assert (response.status_code, response.headers["allow"]) == (405, allowed)
 

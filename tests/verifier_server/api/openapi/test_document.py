@@ -41,9 +41,9 @@ def test_document_lists_exactly_the_routes() -> None:
         (method, route.path)
         for route in app.router.routes
         if isinstance(route, Route) and route.include_in_schema
-        for method in route.methods or ()
+        for method in (route.methods or set()) - {"HEAD"}  # which works where GET does
     }
-    assert served | {("POST", "/verify")} == {(operation.method, operation.path) for operation in OPERATIONS}
+    assert served == {(operation.method, operation.path) for operation in OPERATIONS}
     assert app.openapi() == document()
 
 

@@ -1,4 +1,4 @@
-"""Connections with limits, on each way to start a service: heads without end, and replies that nobody reads."""
+"""What a connection takes: heads without end, requests ahead of replies, offers of upgrades, replies nobody reads."""
 
 import asyncio
 import json
@@ -10,15 +10,11 @@ from itertools import chain, repeat
 from typing import Any
 
 import pytest
-import uvicorn
-from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from backends.scripted import ScriptedBackend
-from specpair.http_service.connections.guarded import GuardedConnection, Limits, guard_server, guarded
+from specpair.http_service.connections.connection import Limits
 from specpair.http_service.listening import configured
-from tests.specpair.http_service.serving import guarded_config, serving
+from tests.specpair.http_service.serving import config_of, limited, serving
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
 
@@ -28,14 +24,9 @@ LIMIT = Limits().head_bytes
 PATIENCE = 20.0  # seconds
 
 
-@pytest.fixture(
-    scope="module",
-    params=[lambda app: uvicorn.Config(app, log_config=None, access_log=False), configured],
-    ids=["plain uvicorn", "command"],
-)
-def address(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
-    app = create_app(Settings(backend="scripted"), ScriptedBackend())
-    with serving(request.param(app)) as found:
+@pytest.fixture(scope="module")
+def address() -> Iterator[tuple[str, int]]:
+    with serving(configured(create_app(Settings(backend="scripted"), ScriptedBackend()))) as found:
         yield found
 
 
@@ -125,14 +116,12 @@ def test_a_long_body_in_many_chunks_is_no_long_head(address: tuple[str, int]) ->
         assert connection.recv(65536).startswith(b"HTTP/1.1 422 ")
 
 
-@pytest.mark.parametrize(
-    "behind", [chain([b"GET / HTTP/1.1\r\n"], repeat(b"a:\r\n" * 256)), repeat(GET + b"\r\n")], ids=["head", "requests"]
-)
+@pytest.mark.parametrize("behind", [chain([b"GET / HTTP/1.1\r\n"], repeat(b"a:\r\n" * 256))], ids=["head"])
 def test_what_is_sent_ahead_of_a_reply_has_an_end(address: tuple[str, int], behind: Iterator[bytes]) -> None:
     first = b"POST /verify HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
     endless = b"".join(part for part, _ in zip(behind, range(512), strict=False))
     _, reply = sent_to(address, iter([first + endless, *[b"a" * 1024] * 512]))
-    assert reply.count(b"HTTP/1.1 ") <= Limits().ahead + 2  # the first, those ahead, and the refusal
+    assert reply.startswith(b"HTTP/1.1 422 ")
 
 
 BEGUN = threading.Event()  # the reply to a POST has begun, and ends when `GO` is set
@@ -153,12 +142,12 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": path})
 
 
-def replies(head: bytes, parser: str, until_begun: bytes = b"") -> list[tuple[int, bytes]]:
+def replies(head: bytes, until_begun: bytes = b"") -> list[tuple[int, bytes]]:
     """Status and body of each reply to what is sent at once; `until_begun`: before it, and its reply has begun."""
     for event in (BEGUN, GO):
         event.clear()
     came = b""
-    with serving(guarded_config(echo, parser)) as address, socket.create_connection(address, PATIENCE) as connection:
+    with serving(config_of(echo)) as address, socket.create_connection(address, PATIENCE) as connection:
         if until_begun:
             connection.sendall(until_begun)
             assert BEGUN.wait(PATIENCE)
@@ -182,39 +171,76 @@ DONE = [(200, b"first/posted"), (200, b"/other")]
 
 
 BAD = {
-    "no HTTP": ("httptools", b"garbage\r\n\r\n", 400),
-    "no HTTP, h11": ("h11", b"garbage\r\n\r\n", 400),
-    "length": ("httptools", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
-    "length, h11": ("h11", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
-    "large": ("httptools", b"GET / HTTP/1.1\r\nHost: x\r\na: " + b"b" * 2 * LIMIT + b"\r\n\r\n", 431),
+    "no HTTP": (b"garbage\r\n\r\n", 400),
+    "no HTTP, no end": (b"garbage", 400),
+    "bare line feeds": (b"GET / HTTP/1.1\nHost: x\n\n", 400),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+    "CONNECT": (b"CONNECT other:80 HTTP/1.1\r\nHost: other:80\r\n\r\n", 400),
+    "length": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+    "two lengths": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+    "chunks and length": (
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        400,
+    ),
+    "large": (b"GET / HTTP/1.1\r\nHost: x\r\na: " + b"b" * 2 * LIMIT + b"\r\n\r\n", 431),
 }
 
 
-@pytest.mark.parametrize(("parser", "behind", "status"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("behind", "status"), BAD.values(), ids=BAD)
 @pytest.mark.parametrize("begun", [True, False], ids=["while a reply is sent", "at once"])
-def test_a_bad_request_is_refused_behind_the_replies_before_it(
-    parser: str, behind: bytes, status: int, begun: bool
-) -> None:
+def test_a_bad_request_is_refused_behind_the_replies_before_it(behind: bytes, status: int, begun: bool) -> None:
     sent = OTHER + behind
-    *served, (refused, body) = replies(sent, parser, POST) if begun else replies(POST + sent, parser)
+    *served, (refused, body) = replies(sent, POST) if begun else replies(POST + sent)
     assert served == DONE
     assert refused == status and "message" in json.loads(body)["error"]
 
 
-def test_too_many_requests_ahead_are_refused_behind_the_replies_to_the_others() -> None:
-    most = Limits().ahead
-    *served, (status, body) = replies(POST + OTHER * (most + 5), "httptools")
-    assert served == [DONE[0]] + [DONE[1]] * most
-    assert status == 431 and f"more than {most} requests" in json.loads(body)["error"]["message"]
+LAST = OTHER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+CHUNKS = b"POST /posted HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 4096])
+def test_requests_ahead_of_replies_are_answered_in_order_however_they_are_cut(piece: int) -> None:
+    sent, came = (CHUNKS + OTHER * 3 + POST) * 3 + LAST, b""
+    GO.set()
+    with serving(config_of(echo)) as address, socket.create_connection(address, PATIENCE) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for at in range(0, len(sent), piece):
+            connection.sendall(sent[at : at + piece])
+        while part := connection.recv(65536):
+            came += part
+    bodies = [part.partition(b"\r\n\r\n")[2] for part in came.split(b"HTTP/1.1 200 OK")[1:]]
+    assert bodies == ([b"first/posted"] + [b"/other"] * 3 + [b"first/posted"]) * 3 + [b"/other"]
+
+
+OFFERS = {
+    "h2c": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAA\r\n",
+    "WebSocket": b"Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\nSec-WebSocket-Key: eA==\r\n",
+    "TLS, in odd cases": b"UPGRADE: TLS/1.0\r\nCONNECTION: uPGRADE\r\n",
+}
+
+
+@pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
+@pytest.mark.parametrize("request_of", [POST, CHUNKS, OTHER], ids=["length", "chunks", "no body"])
+@pytest.mark.parametrize("piece", [3, 4096])
+def test_an_offer_of_an_upgrade_is_ignored(offer: bytes, request_of: bytes, piece: int) -> None:
+    sent, came = request_of.replace(b"Host: x\r\n", b"Host: x\r\n" + offer) * 2 + LAST, b""
+    GO.set()
+    with serving(config_of(echo)) as address, socket.create_connection(address, PATIENCE) as connection:
+        for at in range(0, len(sent), piece):
+            connection.sendall(sent[at : at + piece])
+        while part := connection.recv(65536):
+            came += part
+    assert came.count(b"HTTP/1.1 200 OK") == 3 and came.endswith(b"/other")
 
 
 CUT = b"POST /cut HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def test_a_request_whose_body_cannot_be_read_gets_one_reply() -> None:
-    *served, (status, _) = replies(POST + CUT + b"x\r\n", "httptools")
+    *served, (status, _) = replies(POST + CUT + b"x\r\n")
     assert served == DONE[:1] and status == 400
-    assert replies(b"x\r\n", "httptools", CUT) == [(200, b"first")]  # which had begun
+    assert replies(b"x\r\n", CUT) == [(200, b"first")]  # which had begun
 
 
 def test_a_reply_that_nobody_reads_is_ended() -> None:
@@ -229,37 +255,36 @@ def test_a_reply_that_nobody_reads_is_ended() -> None:
                 await send({"type": "http.response.body", "body": b"a" * 65536, "more_body": True})
             ended.set()
 
-    http = guarded(Limits(stalled_seconds=0.05))
-    config = uvicorn.Config(endless, http=http, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-    with serving(config) as address, socket.create_connection(address, PATIENCE) as connection:
+    with (
+        serving(config_of(endless, http=limited(Limits(stalled_seconds=0.05)))) as address,
+        socket.create_connection(address, PATIENCE) as connection,
+    ):
         connection.sendall(GET + b"\r\n")
         assert ended.wait(PATIENCE)
 
 
-@pytest.mark.parametrize("base", [HttpToolsProtocol, H11Protocol])
-def test_plain_uvicorn_gets_limits_once(base: type) -> None:
-    class Lifespan:
-        config = uvicorn.Config(FastAPI(), http=base)
-
-        async def receive(self) -> None: ...
-
-    Lifespan.config.load()
-    guard_server(Lifespan().receive)
-    found = Lifespan.config.http_protocol_class
-    assert issubclass(found, GuardedConnection) and issubclass(found, base)
-    guard_server(Lifespan().receive)
-    assert Lifespan.config.http_protocol_class is found
+async def whole(scope: Any, receive: Any, send: Any) -> None:
+    """Replies with `whole`; to `/parts`, with two parts, the second of which comes once the first one is confirmed."""
+    assert scope["type"] == "http"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+    if scope["path"] == "/parts":
+        await send({"type": "http.response.body", "body": b"who", "more_body": True})
+        while (message := await receive()).get("body") != b"on":
+            assert message["type"] == "http.request"
+        await send({"type": "http.response.body", "body": b"le"})
+    else:
+        await send({"type": "http.response.body", "body": b"whole"})
 
 
-def test_other_servers_keep_their_own_limits() -> None:
-    async def receive() -> None: ...
-
-    class Other:
-        config = uvicorn.Config(FastAPI(), http=asyncio.Protocol)
-
-        async def receive(self) -> None: ...
-
-    guard_server(receive)
-    Other.config.load()
-    guard_server(Other().receive)
-    assert Other.config.http_protocol_class is asyncio.Protocol
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_a_response_comes_in_one_piece(loop: str) -> None:
+    with serving(config_of(whole, loop)) as address, socket.create_connection(address, 20.0) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(20):
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            reply = connection.recv(65536)
+            assert reply.startswith(b"HTTP/1.1 200 ") and reply.endswith(b"\r\n\r\nwhole")
+        connection.sendall(b"POST /parts HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
+        assert connection.recv(65536).endswith(b"\r\n\r\nwho")
+        connection.sendall(b"on")
+        assert connection.recv(65536) == b"le"

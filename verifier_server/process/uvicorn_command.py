@@ -1,0 +1,55 @@
+"""The command `uvicorn verifier_server.app:app`: gets the connections of `verifier`, and is refused several workers."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+
+import click
+import uvicorn
+
+from specpair.http_service.connections.connection import Connection
+from specpair.http_service.listening import KEEP_ALIVE, PATIENCE
+from specpair.http_service.shutdown import end_by_sigterm
+from verifier_server.settings import SettingsError
+
+# Options of uvicorn, by the variables that it reads. A flag of the command goes before a variable.
+OPTIONS = {
+    "UVICORN_HTTP": f"{Connection.__module__}:{Connection.__name__}",
+    "UVICORN_WS": "none",
+    "UVICORN_TIMEOUT_KEEP_ALIVE": str(KEEP_ALIVE),
+    "UVICORN_TIMEOUT_GRACEFUL_SHUTDOWN": str(PATIENCE),
+}
+
+
+def start_anew(
+    environment: MutableMapping[str, str] = os.environ,
+    execute: Callable[[str, list[str]], None] = os.execv,
+) -> None:
+    """Replace this process by the same command with `OPTIONS`, if it is uvicorn's command without them.
+
+    An application cannot choose the class of its server's connections, but uvicorn takes its options from variables
+    too. `execute` does not return.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None or context.command is not uvicorn.main:
+        return
+    missing = {name: value for name, value in OPTIONS.items() if name not in environment}
+    if missing:
+        environment.update(missing)
+        execute(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    end_by_sigterm()
+
+
+def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise SettingsError if more than one worker process is asked for."""
+    count = environment.get("UVICORN_WORKERS") or environment.get("WEB_CONCURRENCY", "1")
+    for at, argument in enumerate(arguments):
+        if argument in ("--workers", "-w") and at + 1 < len(arguments):
+            count = arguments[at + 1]
+        elif argument.startswith("--workers="):
+            count = argument.partition("=")[2]
+    if count.isdecimal() and int(count) > 1:
+        raise SettingsError(
+            f"--workers {count}: sessions and their KV caches live in one process, and a second one would not know "
+            "them. Run one verifier per model copy on its own port, and let a proxy route on the X-Session-Id header"
+        )
