@@ -10,11 +10,12 @@
 # make test-sglang  our side of SGLang's interface, on its source: SGLANG_SRC names it (CONTRIBUTING.md)
 # make test-vllm   the verifier over vLLM, in an environment of its own, .venv-vllm
 # make test-ray    replicas on Ray Serve, in an environment of its own, .venv-ray
+# make test-ranges   the services with the oldest and the newest versions that pyproject.toml allows, and with vLLM's
 # make test-deploy   what is deployed on Kubernetes, in an environment of its own, .venv-deploy (CONTRIBUTING.md)
 # make coverage     the branches of specpair/speculation that its tests take: at least 95 %
 # make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
-.PHONY: setup demo test test-slow test-torch test-mlx test-browser test-tnx test-vllm test-sglang test-ray test-deploy test-real lint coverage dist docs
+.PHONY: setup demo test test-slow test-torch test-mlx test-browser test-tnx test-vllm test-sglang test-ray test-deploy test-ranges test-real lint coverage dist docs
 
 # Tests start many processes and collect many files: to compile the modules anew in each takes a tenth of the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -92,6 +93,10 @@ coverage:
 		--ignore-glob "*/test_controller_*.py" --ignore-glob "*/test_top_logits_*.py" \
 		--ignore-glob "*_exact.py" --ignore-glob "*_statistics.py" \
 		--cov specpair/speculation --cov-branch --cov-report term:skip-covered --cov-fail-under 95
+
+test-ranges:
+	@scripts/setup requirements/dev.txt
+	@.venv/bin/python -m scripts.version_ranges
 
 lint:
 	@scripts/setup requirements/dev.txt

@@ -12,7 +12,7 @@ EXTRAS = {  # the modules that each extra brings; what all parts need is no extr
     "client": ("httpx", "httpcore", "httptools", "socksio", "prompt_toolkit", "jinja2", "yaml"),
     "server": (
         *("fastapi", "fastapi_offline", "starlette", "uvicorn", "httptools", "uvloop"),
-        *("prometheus_client", "jinja2"),
+        *("prometheus_client", "jinja2", "click"),
     ),
     "llama": ("llama_cpp", "gguf"),
     "torch": ("torch", "transformers", "tokenizers", "safetensors", "accelerate"),

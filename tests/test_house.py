@@ -107,6 +107,7 @@ HOOKS = {
     "_release",
 }  # what an engine fills in of `Backend`
 PRIVATE = re.compile(r"(\w+\.)*(?P<name>_[A-Za-z]\w*)")
+FRAMEWORKS = {"click", "fastapi", "httpcore", "httptools", "httpx", "huggingface_hub", "pydantic", "starlette", "uvicorn"}
 
 
 def modules(package: str) -> dict[str, Path]:
@@ -181,6 +182,20 @@ def test_rooms_import_only_what_lies_below(package: str) -> None:
         for target in imports(path)
         if target in ALL and (own := room(name, package)) in floor and (other := room(target, package)) in floor
         if floor[other] < floor[own]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_libraries_are_used_by_their_public_names(package: str) -> None:
+    """But for engines, whose versions are pinned: a new release of a web framework must not break the services."""
+    wrong = [
+        f"{name}:{node.lineno}"
+        for name, path in modules(package).items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.Attribute) and node.attr == "__self__")
+        or (isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in FRAMEWORKS)
+        and PRIVATE.fullmatch(f"{node.module}.{node.names[0].name}")
     ]
     assert not wrong, "\n".join(wrong)
 

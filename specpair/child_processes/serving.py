@@ -21,11 +21,9 @@ from typing import Any
 import uvicorn
 
 from specpair.child_processes.children import child, end
-from specpair.http_service.connections.connection import Connection
-from specpair.http_service.listening import KEEP_ALIVE, PATIENCE
 
 _PATIENCE = 60.0  # seconds until a server answers
-_GRACE = 5.0  # seconds for a process that is ending
+_KEEP_ALIVE, _GRACE = 75, 5  # seconds; the same as in the command `python -m verifier_server`
 _LAST_LINES = 30
 
 
@@ -111,10 +109,9 @@ def main() -> None:
     number, application = sys.argv[1:]
     name, factory = application.removesuffix("()"), application.endswith("()")
     how: dict[str, Any] = {
-        "http": Connection,
         "access_log": False,
-        "timeout_keep_alive": KEEP_ALIVE,
-        "timeout_graceful_shutdown": PATIENCE,
+        "timeout_keep_alive": _KEEP_ALIVE,
+        "timeout_graceful_shutdown": _GRACE,
     }
     server = uvicorn.Server(uvicorn.Config(name, factory=factory, **how))
     server.run(sockets=[socket.socket(fileno=int(number))])
