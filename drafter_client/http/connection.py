@@ -12,9 +12,9 @@ import socksio
 
 from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.http.addresses import parsed, with_scheme
-from drafter_client.http.transport.http11 import MOST_OF_A_HEAD, HeadTooLong
 from drafter_client.http.transport.traffic import Traffic
 from drafter_client.http.transport.verifier_transport import CONNECT_TIMEOUT, Body, VerifierTransport, shut_down
+from specpair.protocol.http_reply import MOST_OF_A_HEAD, HeadTooLong
 
 Headers = list[tuple[bytes, bytes]]
 P = ParamSpec("P")

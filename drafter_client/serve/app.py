@@ -159,6 +159,7 @@ def create_app(
                 status="ready",
                 overloaded=found.status == "overloaded",
                 model=pair.target.name,
+                target_identity=pair.target.identity,
                 generated_tokens=passed.accounts.generated_tokens,
             ), {}
         return HealthResponse(status=found.status, model=pair.target.name, reason=why(pair)), found.headers

@@ -1,12 +1,17 @@
 """Middleware: HEAD works where GET does, and has the same headers."""
 
+import asyncio
+from collections.abc import Iterator
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from specpair.http_service.replies.event_stream import unless_disconnected
 
 
 class HeadRequests:
     """Serves HEAD requests by another application, as GET requests whose reply is sent without its body.
 
-    Another application sees a client that is away, so that a stream without end ends at once.
+    Another application is cancelled once the head is sent, so that a stream without end ends at once.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -22,8 +27,9 @@ class HeadRequests:
                 await send(message)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-        await self._app({**scope, "method": "GET"}, _away, send_head)
+        body: Iterator[Message] = iter([{"type": "http.request", "body": b"", "more_body": False}])
 
+        async def receive_body() -> Message:
+            return next(body, None) or await asyncio.get_running_loop().create_future()
 
-async def _away() -> Message:
-    return {"type": "http.disconnect"}
+        await unless_disconnected(self._app({**scope, "method": "GET"}, receive_body, send_head), receive)

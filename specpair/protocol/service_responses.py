@@ -51,6 +51,9 @@ class HealthResponse(Response):
     ] = False
     model: Annotated[Name | None, Field(description="The served model, when ready.")] = None
     identity: Annotated[Identity | None, Field(description="As in `/model`, when ready.")] = None
+    target_identity: Annotated[
+        Identity | None, Field(description="Of a drafter: the identity of its verifier, when ready.")
+    ] = None
     sessions: Annotated[Count | None, Field(description="Sessions held, when ready.")] = None
     texts: Annotated[Count | None, Field(description="Texts under way that hold a KV slot, when ready.")] = None
     waiting: Annotated[Count | None, Field(description="Requests that wait for a forward pass, when ready.")] = None

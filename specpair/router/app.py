@@ -85,10 +85,10 @@ def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
     operation.add_to(app, operations.STATE, state)
     failures = Failures("router", form_of)
     failures.add_to(app)
-    app.add_middleware(HeadRequests)
     app.add_middleware(TrailingSlash)
     of_model = {"/health": endpoints.health_reply, "/nodes": endpoints.nodes_reply}
     app.add_middleware(Entrance, gate=gate, passing=passing, failures=failures, of_model=of_model)
+    app.add_middleware(HeadRequests)
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
     hosts = Hosts(read_hosts(settings.allowed_hosts), settings.key("allowed_hosts"))
     paths = [*operations.SERVICE.paths, *operations.PASSED]

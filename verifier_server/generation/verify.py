@@ -5,9 +5,10 @@ from contextlib import ExitStack
 
 from starlette.types import Receive
 
-from specpair.protocol import draft_parents, messages, sent_distributions
+from specpair.protocol import messages, sent_distributions
 from specpair.protocol.errors import InvalidRequest, SelfContinueRefused, SpecPairError
 from specpair.speculation.acceptance.draft_probs import Weights
+from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request, check_number
@@ -93,7 +94,7 @@ def _engine_request(engine: TokenEngine, request: messages.VerifyRequest, sessio
     position = session.cursor if request.position is None else request.position
     draft = Draft.chain(position, request.draft_tokens, _probs(engine, request, session))
     if request.draft_parents is not None:
-        draft = draft.with_parents(draft_parents.read(request.draft_parents, request.draft_tokens, session.strategy))
+        draft = draft.with_parents(_parents(request.draft_parents, request.draft_tokens, session.strategy))
     return Request(session, draft, policy=request.policy)
 
 
@@ -119,3 +120,37 @@ def _move_cursor(request: messages.VerifyRequest, session: Session, answer: Answ
     """If the request gave no position, move the cursor past the accepted draft tokens, or past one token."""
     if request.position is None:
         session.cursor = min(answer.position + max(answer.accepted, 1), answer.total_tokens)
+
+
+def _parents(sent: Sequence[int], drafts: Sequence[int], strategy: Strategy) -> Sequence[int]:
+    """The `draft_parents` of a verify request with these draft tokens: for each, how many before it its parent stands.
+
+    Raises InvalidRequest that names the item and what is wrong with it.
+    """
+    if len(sent) != len(drafts):
+        raise InvalidRequest(
+            f"draft_parents: there are {len(sent)} of them for {len(drafts)} draft_tokens: send one for each",
+            param="draft_parents",
+        )
+    first: dict[tuple[int, int], int] = {}  # by parent and id, the index of the draft token
+    for index, (token, back) in enumerate(zip(drafts, sent, strict=True)):
+        if not 1 <= back <= index + 1:
+            raise InvalidRequest(
+                f"draft_parents.{index}: {back} is not 1 to {index + 1}: {index} draft tokens stand before this one, "
+                f"and {index + 1} means that it follows the text",
+                param=f"draft_parents.{index}",
+            )
+        other = first.setdefault((index - back, token), index)
+        if other != index:
+            raise InvalidRequest(
+                f"draft_tokens.{index}: token {token} follows the same token as draft_tokens.{other}, which is equal: "
+                "send it once",
+                param=f"draft_tokens.{index}",
+            )
+    if not strategy.takes_trees and any(back != 1 for back in sent):
+        raise InvalidRequest(
+            f"draft_parents: the strategy {strategy} takes no trees: it accepts any draft token that is likely enough, "
+            "so the text would depend on which of several comes first: send a chain",
+            param="draft_parents",
+        )
+    return sent

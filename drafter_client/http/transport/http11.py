@@ -9,17 +9,11 @@ from contextlib import suppress
 from typing import Any
 
 import httpcore
-import httptools
 import httpx
 
+from specpair.protocol.http_reply import ReplyError, ReplyHead, ReplyParser
+
 _READ = 64 * 1024  # bytes, at most, of one read
-MOST_OF_A_HEAD = 100 * 1024  # bytes, also of trailers, and of what else is no body; httptools has no limit of its own
-_INFORMATIONAL = range(100, 200)
-_WITHOUT_BODY = (204, 304)
-
-
-class HeadTooLong(Exception):
-    """A response's head has more than `MOST_OF_A_HEAD` bytes; the cause of a RemoteProtocolError."""
 
 
 class Http11Connection:
@@ -40,25 +34,25 @@ class Http11Connection:
                 self._stream.write(_head(request), limits["write"])
                 for part in request.stream:  # type: ignore[union-attr]
                     self._stream.write(part, limits["write"])
-            reader.read_head()
+            head = reader.read_head()
         except BaseException:
-            reader.end()
+            reader.reply.end()
             self.close()
             raise
         return httpx.Response(
-            reader.status,
-            headers=reader.headers,
-            stream=_Content(reader.body(), lambda: self._over(reader)),
+            head.status,
+            headers=head.headers,
+            stream=_Content(reader.body(), lambda: self._over(reader.reply)),
             extensions={
-                "http_version": b"HTTP/" + reader.version.encode(),
-                "reason_phrase": reader.reason,
+                "http_version": b"HTTP/" + reader.reply.version.encode(),
+                "reason_phrase": reader.reply.reason,
                 "network_stream": self._stream,
             },
         )
 
-    def _over(self, reader: "_Reader") -> None:
-        reader.end()
-        if not reader.reusable:
+    def _over(self, reply: ReplyParser) -> None:
+        reply.end()
+        if not reply.reusable:
             self.close()
 
     def close(self) -> None:
@@ -74,103 +68,34 @@ class Http11Connection:
 
 
 class _Reader:
-    """Reads one response; the methods that begin with `on_` are called by the parser."""
+    """Reads one response."""
 
     def __init__(self, stream: httpcore.NetworkStream, limits: dict[str, Any]) -> None:
         """`limits`: the timeouts, in seconds; looked at before each read."""
-        self._stream, self._limits = stream, limits
-        self._parser: Any = httptools.HttpResponseParser(self)
-        self._has_head = self._complete = False
-        self._framed = False  # whether the head says where the body ends
-        self._keeps = False  # whether the server keeps the connection
-        self._extra = False  # whether bytes came behind the end
-        self._pieces: list[bytes] = []  # of the body, parsed and not given out yet
-        self._between = 0  # bytes since the last head or piece of a body
-        self.status, self.version, self.reason = 0, "", b""
-        self.headers: list[tuple[bytes, bytes]] = []
+        self._stream, self._limits, self.reply = stream, limits, ReplyParser()
 
-    @property
-    def reusable(self) -> bool:
-        """Whether the connection can carry another exchange."""
-        return self._complete and self._keeps and not self._extra
-
-    def read_head(self) -> None:
-        while not self._has_head:
-            data = self._read()
-            if not data:
-                raise httpcore.RemoteProtocolError("Server disconnected without sending a response.")
-            self._feed(data)
+    def read_head(self) -> ReplyHead:
+        while self.reply.head is None:
+            self._read()
+        return self.reply.head
 
     def body(self) -> Iterator[bytes]:
         while True:
-            yield from self._pieces
-            self._pieces.clear()
-            if self._complete:
+            if self.reply.held:
+                yield self.reply.take()
+            if self.reply.complete:
                 return
-            data = self._read()
-            if data:
-                self._feed(data)
-            elif self._framed:
-                raise httpcore.RemoteProtocolError("peer closed connection without sending complete message body")
-            else:
-                self._complete = True
+            self._read()
 
-    def end(self) -> None:
-        """Parse no more. The parser holds this object: a cycle would be left to the garbage collector."""
-        self._parser = None
-
-    def _read(self) -> bytes:
-        return self._stream.read(_READ, self._limits.get("read"))
-
-    def _feed(self, data: bytes) -> None:
-        self._between += len(data)
+    def _read(self) -> None:
+        data = self._stream.read(_READ, self._limits.get("read"))
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            raise httpcore.RemoteProtocolError("the server changes to another protocol") from None
-        except httptools.HttpParserError as error:
-            if not self._complete:
-                raise httpcore.RemoteProtocolError(str(error)) from None
-            self._extra = True
-        finally:
-            if self._complete:
-                self.end()
-        if self._between > MOST_OF_A_HEAD and not self._complete:
-            raise httpcore.RemoteProtocolError("the head is too long") from HeadTooLong()
-
-    def on_message_begin(self) -> None:
-        if self._complete:
-            self._extra = True
-
-    def on_status(self, part: bytes) -> None:
-        if not self._complete:
-            self.reason += part
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._has_head:  # else it is a trailer
-            self.headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        if self._complete:
-            return
-        self._between = 0
-        status = self._parser.get_status_code()
-        if status in _INFORMATIONAL:
-            self.headers, self.reason = [], b""
-            return
-        self.status, self.version, self._has_head = status, self._parser.get_http_version(), True
-        names = {name.lower() for name, _ in self.headers}
-        self._framed = status in _WITHOUT_BODY or not names.isdisjoint((b"content-length", b"transfer-encoding"))
-        self._keeps = self._framed and self._parser.should_keep_alive()
-
-    def on_body(self, part: bytes) -> None:
-        if not self._complete:
-            self._between = 0
-            self._pieces.append(part)
-
-    def on_message_complete(self) -> None:
-        if self._has_head:
-            self._complete = True
+            if data:
+                self.reply.feed(data)
+            else:
+                self.reply.end_of_input()
+        except ReplyError as error:
+            raise httpcore.RemoteProtocolError(str(error)) from error
 
 
 class _Content(httpx.SyncByteStream):

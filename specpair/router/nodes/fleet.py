@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable
 
 from specpair.protocol.errors import BadGateway, ModelLoading, ShuttingDown, SpecPairError, UnknownModel
-from specpair.protocol.identity import continues
 from specpair.protocol.service_responses import HealthResponse, ModelInfo
 from specpair.router.nodes.node import DRAFTER, VERIFIER, Node, NodeSpec, Status
 
@@ -20,7 +19,7 @@ class Fleet:
         """`clock`: in seconds."""
         self.clock = clock
         self._nodes: dict[str, Node] = {}
-        self._identities: dict[str, str] = {}  # of the texts of each model that verifiers serve
+        self._texts: dict[str, tuple[object, object]] = {}  # by model: what defines its texts
         self.on_join: Callable[[Node], object] = lambda node: None
         self.on_leave: Callable[[Node], object] = lambda node: None
 
@@ -83,6 +82,10 @@ class Fleet:
         """The models that nodes serve, those that are away included."""
         return [*dict.fromkeys(each.model for each in self.nodes if each.model and each.status != "refused")]
 
+    def has_model(self, name: str) -> bool:
+        """Whether a node serves a model of this name, or was given for it."""
+        return any(name in (each.model, each.spec.model) for each in self._nodes.values())
+
     def having(self, model: str | None, openai: bool) -> list[Node]:
         """The nodes that a request can go to, whether or not they take new texts.
 
@@ -143,15 +146,12 @@ class Fleet:
             return "it does not say what it serves: give its key with --node-key"
         if wanted is not None and node.model != wanted:
             return f"it serves {node.model}, and it was given for {wanted}"
-        if node.kind == DRAFTER:
-            return ""
-        identity = self._identities.get(node.model)
+        texts, mine = self._texts.get(node.model, ("", None)), node.defines_texts
         others = (each for each in self.nodes if each is not node and each.model == node.model and each.reachable)
-        other = next(
-            (each for each in others if identity and each.identity and continues(each.identity, identity)), None
-        )
-        if other is None or identity is None or continues(node.identity, identity):
-            self._identities[node.model] = node.identity
+        other = next((each for each in others if _alike(each.defines_texts, texts)), None)
+        if other is None or _alike(mine, texts):
+            known = ("", None) if other is None else texts
+            self._texts[node.model] = mine[0] or known[0], mine[1] or known[1]
             return ""
         return (
             f"it serves {node.model} with another vocabulary, other weights or another way to sample than {other.name}"
@@ -166,6 +166,11 @@ class Fleet:
             _log.warning("the node %s gets no texts (%s): %s", node.name, status, why)
         elif status != before[0] and {status, before[0]} != {"ready", "overloaded"}:
             _log.info("the node %s is %s%s", node.name, status, f": {node.model}" if status == "ready" else "")
+
+
+def _alike(one: tuple[object, object], other: tuple[object, object]) -> bool:
+    """Whether what is known of both is the same."""
+    return all(left == right for left, right in zip(one, other, strict=True) if left and right)
 
 
 _WORDS = {

@@ -68,6 +68,13 @@ class Node:
         return "" if self.health is None else self.health.identity or ""
 
     @property
+    def defines_texts(self) -> tuple[object, object]:
+        """What the nodes of one model have in common, each part as far as it is known: the first part of the identity,
+        a drafter's verifier's too, and the fingerprint of the vocabulary, which only a verifier's `/model` tells."""
+        identity = self.identity or (self.health and self.health.target_identity) or ""
+        return identity.partition("-")[0], self.info and self.info.vocabulary
+
+    @property
     def texts(self) -> int:
         """Texts under way: as it told, with those since then. A drafter does not tell: its requests for texts count."""
         told = 0 if self.health is None else self.health.texts or 0

@@ -4,7 +4,6 @@ import asyncio
 from contextlib import suppress
 from contextvars import Context
 from typing import NamedTuple
-from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -17,6 +16,7 @@ from specpair.router.upstream.pool import NodeAddress, Pool
 
 PATIENCE = 2.0  # seconds for a reply to a look, if nothing else comes from the node either
 _FIRST_LOOKS = 1.0  # seconds for which the start waits for the looks at the nodes of the list
+_MOST_OF_A_LOOK = 1024 * 1024  # bytes
 _LOST_AFTER = 3  # looks in a row that got no reply, after which requests are given up that no other node can take
 _ACCESS = {"unauthorized": "it does not take the router's key: give its key with --node-key"}
 _NO_ACCESS = "it has no key, and serves its own network only: give it a key, and the router the same with --node-key"
@@ -181,11 +181,6 @@ class Watch:
     async def _get(self, pool: Pool, target: bytes) -> tuple[int, bytes]:
         try:
             async with asyncio.timeout(PATIENCE), pool.exchange(b"GET", target, self._headers) as (head, connection):
-                return head.status, await connection.read_all()
+                return head.status, await connection.read_all(_MOST_OF_A_LOOK)
         except TimeoutError:
             raise NoReply(f"no reply within {PATIENCE:g} s") from None
-
-
-def model_path(model: str) -> str:
-    """What stands before the paths of requests for a model."""
-    return f"/models/{quote(model, safe='')}"

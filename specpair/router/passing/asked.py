@@ -1,13 +1,16 @@
 """What a request asks for, as far as the choice of a node depends on it: pure."""
 
+from collections.abc import Callable
 from hashlib import blake2b
+from itertools import islice
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
 from pydantic_core import from_json, to_json
 
-_MODELS = "/models/"  # before the path of a request for one of several models
+_MODELS = b"/models/"  # before the path of a request for one of several models
+_MOST_PARTS = 16  # of a model's name with slashes
 _BEGIN = ("/prefill", "/generate")  # of a verifier's paths: these begin a text
 _PROMPT = ("system", "instructions", "prompt", "prompt_ids", "messages", "input")  # where requests have their prompts
 _SHORTEST, _LONGEST = 256, 65_536  # bytes of a prompt's JSON that are a prefix
@@ -17,7 +20,8 @@ _IN_SESSION = ("/prefill", "/verify", "/generate")  # these may name the session
 class Asked(NamedTuple):
     """A request."""
 
-    path: str  # without the model, and without a slash at its end
+    path: str  # without the model, and without a slash at its end; decoded
+    target: bytes  # the same as the client has written it
     model: str | None  # that it names; None: none, so far
     session: str  # its id; empty: none, so far
     openai: bool  # whether it is for OpenAI's interface or Anthropic's
@@ -34,18 +38,35 @@ class Asked(NamedTuple):
         return not self.session and self.path in _IN_SESSION
 
 
-def asked(path: str, session: str) -> Asked:
-    """What a request asks for by its path and its header X-Session-Id (empty: there is none)."""
+def asked(target: bytes, session: str, is_model: Callable[[str], bool]) -> Asked:
+    """What a request asks for.
+
+    `target`: its path, as the client has written it.
+    `session`: its header X-Session-Id; empty: there is none.
+    `is_model`: whether a node has a model of this name.
+    """
     model = None
-    if path.startswith(_MODELS):
-        name, _, rest = path.removeprefix(_MODELS).partition("/")
-        model, path = unquote(name), f"/{rest}"
-    path = path.rstrip("/")
+    if target.startswith(_MODELS):
+        model, target = _without_model(target.removeprefix(_MODELS), is_model)
+    path = _decoded(target).rstrip("/")
     if path.startswith("/sessions/") and not session:
         session = path.split("/")[2]
     if path.startswith("/v1/models/"):
-        model = unquote(path.removeprefix("/v1/models/"))
-    return Asked(path, model, session, path.startswith("/v1/"))
+        model = path.removeprefix("/v1/models/")
+    return Asked(path, target, model, session, path.startswith("/v1/"))
+
+
+def _without_model(rest: bytes, is_model: Callable[[str], bool]) -> tuple[str, bytes]:
+    """A model's name, and the path behind it. A name may have slashes, written as such or as %2F: the longest name that
+    a node has is meant. If no node has any, the name ends before the first slash."""
+    cuts = [*islice((at for at, sign in enumerate(rest) if sign == ord("/")), _MOST_PARTS), len(rest)]
+    named = (cut for cut in reversed(cuts) if is_model(_decoded(rest[:cut])))
+    cut = next(named, cuts[0])
+    return _decoded(rest[:cut]), rest[cut:] or b"/"
+
+
+def _decoded(path: bytes) -> str:
+    return unquote(path.decode(errors="replace"))
 
 
 def _text(given: Any) -> str | None:

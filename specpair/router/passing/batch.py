@@ -97,7 +97,9 @@ async def _ask(forwarding: Forwarding, node: Node, items: list[_Item], headers: 
 def _results(node: Node, content: bytes, count: int) -> list[Any]:
     try:
         results = from_json(content)["results"]
-        if len(results) == count and all(isinstance(each, dict) for each in results):
+        if len(results) == count and all(
+            "error" not in each or isinstance(each["error"]["code"], str) for each in results
+        ):
             return list(results)
     except (ValueError, KeyError, TypeError):
         pass

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,7 +21,7 @@ from specpair.router.passing.passing import Passing
 from specpair.router.upstream.connection import NodeLost
 
 OWN = frozenset(
-    ("", "/health", "/live", "/ready", "/metrics", "/nodes", "/stats", "/docs", "/docs/", "/openapi.json")
+    ("", "/health", "/live", "/ready", "/metrics", "/nodes", "/stats", "/docs", "/openapi.json")
 )  # paths of the router itself; all others are passed on
 
 
@@ -43,9 +44,10 @@ class Entrance:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        what = asked(path, value_of(scope["headers"], SESSION))
-        if (what.path in OWN or path.startswith("/docs/")) and what.model is None:
+        written = scope.get("raw_path") or quote(scope["path"]).encode()
+        target = written.partition(b"?")[0].removeprefix(scope.get("root_path", "").encode())
+        what = asked(target, value_of(scope["headers"], SESSION), self._passing.forwarding.fleet.has_model)
+        if (what.path in OWN or what.path.startswith("/docs/")) and what.model is None:
             await self._app(scope, receive, send)
             return
         noted = NotedSend(send)
@@ -61,12 +63,13 @@ class Entrance:
                 raise
             if not noted.begun:
                 error = raised if isinstance(raised, SpecPairError) else _STOPPING
-                await (await self._failures.failed(Request(scope), error))(scope, receive, send)
+                at = Request({**scope, "path": what.path})
+                await (await self._failures.failed(at, error))(scope, receive, send)
 
     async def _serve(self, request: Request, send: Send, what: Asked, body: bytes) -> None:
         forwarding, method = self._passing.forwarding, request.method
         reply: Response
-        if method in ("GET", "HEAD") and what.path in self._of_model:
+        if method == "GET" and what.path in self._of_model:
             reply = self._of_model[what.path](request, what.model)
         elif method == "POST" and what.path == "/verify/batch":
             reply = await verify_batch(forwarding, request, what, body)

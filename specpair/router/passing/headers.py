@@ -4,10 +4,12 @@ from collections.abc import Iterable
 
 from specpair.http_service.observability.request_context import HEADER as REQUEST_ID
 from specpair.http_service.observability.request_context import current
+from specpair.protocol.http_reply import ReplyHead
 from specpair.router.upstream.connection import Headers
 
 SESSION = b"x-session-id"
 _FORWARDED_FOR = b"x-forwarded-for"
+_POLICY = b"content-security-policy"
 _OF_ONE_HOP = frozenset(  # RFC 9110, section 7.6.1; what the connections have of their own
     (b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade")
 )
@@ -15,7 +17,15 @@ _OF_ONE_HOP = frozenset(  # RFC 9110, section 7.6.1; what the connections have o
 # with its own name.
 _REPLACED = _OF_ONE_HOP | {b"host", b"content-length", b"expect", b"origin", REQUEST_ID, _FORWARDED_FOR}
 _KEYS = frozenset((b"authorization", b"x-api-key"))
-_OF_THIS_SERVICE = _OF_ONE_HOP | {b"date", b"server", REQUEST_ID}  # uvicorn and `ObservedRequests` set their own
+# The headers that services reply with. All else is dropped: cookies and what a browser does with all pages of an origin
+# (`Set-Cookie`, `Clear-Site-Data`, `Strict-Transport-Security`, `Alt-Svc`) are of the router.
+_FOR_CLIENTS = frozenset(
+    (
+        *(b"content-type", b"content-length", b"content-encoding", b"vary", b"cache-control", b"etag"),
+        *(b"retry-after", b"allow", b"accept-encoding", b"www-authenticate", SESSION, b"x-accel-buffering"),
+        *(_POLICY, b"referrer-policy"),
+    )
+)
 
 
 def to_node(headers: Headers, client: str | None, key: str | None) -> list[tuple[bytes, bytes]]:
@@ -38,10 +48,14 @@ def to_node(headers: Headers, client: str | None, key: str | None) -> list[tuple
     return kept
 
 
-def to_client(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The headers that the client gets."""
-    dropped = _without_hops(headers, _OF_THIS_SERVICE)
-    return [each for each in headers if each[0] not in dropped]
+def to_client(head: ReplyHead) -> list[tuple[bytes, bytes]]:
+    """The headers that the client gets. What is no page of a node, no browser shows as one."""
+    dropped = _without_hops(head.headers, frozenset((b"content-length",) if head.status == 204 else ()))
+    kept = [each for each in head.headers if each[0] in _FOR_CLIENTS and each[0] not in dropped]
+    kept.append((b"x-content-type-options", b"nosniff"))
+    if not any(name == _POLICY for name, _ in kept):
+        kept.append((_POLICY, b"default-src 'none'; frame-ancestors 'none'"))
+    return kept
 
 
 def value_of(headers: Headers, name: bytes) -> str:

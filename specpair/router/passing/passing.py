@@ -9,7 +9,7 @@ from math import inf
 from typing import NamedTuple
 
 from starlette.requests import Request
-from starlette.types import Scope, Send
+from starlette.types import Send
 
 from specpair.anthropic_api.errors import form_of
 from specpair.balancing.candidate import NewText
@@ -18,6 +18,7 @@ from specpair.balancing.rendezvous import ordered
 from specpair.http_service.draining import Draining
 from specpair.http_service.request_body import LONG, encoding_of, received_body, unpacked
 from specpair.protocol.errors import BadGateway, ImplicitSessionRefused, ShuttingDown, SpecPairError, from_body
+from specpair.protocol.http_reply import ReplyHead
 from specpair.router.nodes.fleet import Fleet
 from specpair.router.nodes.node import Node
 from specpair.router.nodes.sessions import SessionTable
@@ -25,7 +26,7 @@ from specpair.router.nodes.watch import Watch
 from specpair.router.passing.asked import Asked, look, prefixes
 from specpair.router.passing.headers import SESSION, to_node, value_of
 from specpair.router.passing.sending import Sending
-from specpair.router.upstream.connection import Connection, Headers, NodeLost, ReplyHead
+from specpair.router.upstream.connection import Connection, Headers, NodeLost
 
 _log = logging.getLogger("specpair.router")
 # By the code of a node's error: another node may serve the request. The nodes that have these errors do not know the
@@ -34,6 +35,7 @@ _NOT_THERE = ("unknown_session", "response_not_found")
 _AWAY = ("shutting_down", "model_loading", "model_failed", "verifier_away", "model_mismatch")
 _FULL = ("overloaded",)
 _READ_STATUSES = (404, 503)  # of the replies whose error is read
+_MOST_OF_AN_ERROR = 1024 * 1024  # bytes
 
 
 class Reply(NamedTuple):
@@ -136,6 +138,8 @@ class Forwarding:
         node.beginning += begins
         try:
             async with self._watch.pool(node).exchange(method, target, headers, body) as (head, connection):
+                if 300 <= head.status < 400 and head.status != 304:
+                    raise NodeLost(f"it redirects (HTTP {head.status}), as no node does")
                 node.answered(clock() - began)
                 yield head, connection
         except NodeLost as error:
@@ -168,8 +172,8 @@ class Forwarding:
             asked_after = self.fleet.clock() - came
             try:
                 async with self.exchange(node, method, target, headers, body, begins) as (head, connection):
-                    if head.status in _READ_STATUSES and method != b"HEAD":
-                        last = node, Reply(head, await connection.read_all())
+                    if head.status in _READ_STATUSES:
+                        last = node, Reply(head, await connection.read_all(_MOST_OF_AN_ERROR))
                         if self._another_may(what, node, last[1]):
                             continue
                         begun = True
@@ -228,7 +232,7 @@ class Passing:
             self.draining.check_new_text()
         what = await forwarding.known(request, what, body)
         query = scope["query_string"]
-        target = _quoted(scope, what) + (b"?" + query if query else b"")
+        target = what.target + (b"?" + query if query else b"")
         headers = to_node(scope["headers"], (scope.get("client") or (None,))[0], forwarding.node_key)
         self.in_flight += 1
         sending = Sending(send, form_of(what.path))
@@ -252,12 +256,3 @@ class Passing:
         if self.forwarding.stopping:
             return ShuttingDown("the router is being stopped: ask again when it is back")
         return BadGateway(f"the node that wrote this was lost ({lost}): ask again, /nodes shows how the nodes are")
-
-
-def _quoted(scope: Scope, what: Asked) -> bytes:
-    """The path as the client has written it, without what stands before it for the model."""
-    raw: bytes = scope.get("raw_path") or what.path.encode()
-    path = raw.partition(b"?")[0]
-    if path.startswith(b"/models/"):
-        path = b"/" + path.removeprefix(b"/models/").partition(b"/")[2]
-    return path

@@ -4,9 +4,10 @@ from starlette.types import Send
 
 from specpair.http_service.openapi.operation import ErrorForm
 from specpair.protocol.errors import SpecPairError
+from specpair.protocol.http_reply import ReplyHead
 from specpair.router.passing.headers import to_client, value_of
 from specpair.router.passing.whole_events import WholeEvents
-from specpair.router.upstream.connection import Connection, ReplyHead
+from specpair.router.upstream.connection import Connection
 
 
 class Sending:
@@ -44,7 +45,7 @@ class Sending:
         return True
 
     async def _begin(self, head: ReplyHead) -> None:
-        await self._send({"type": "http.response.start", "status": head.status, "headers": to_client(head.headers)})
+        await self._send({"type": "http.response.start", "status": head.status, "headers": to_client(head)})
 
 
 def _is_event_stream(head: ReplyHead) -> bool:

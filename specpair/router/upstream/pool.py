@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from specpair.router.upstream.connection import Connection, Headers, NodeLost, ReplyHead
+from specpair.protocol.http_reply import ReplyHead
+from specpair.router.upstream.connection import Connection, Headers, NodeLost
 
 _CONNECT = 2.0  # seconds to make a connection
 _IDLE = 60.0  # seconds that an idle connection is kept: services close theirs after 75
@@ -57,7 +58,7 @@ class Pool:
     async def exchange(
         self, method: bytes, target: bytes, headers: Headers, body: bytes = b""
     ) -> AsyncIterator[tuple[ReplyHead, Connection]]:
-        """A context with the head of the reply to a request, and the connection to read its body from.
+        """A context with the head of the reply to a request other than HEAD, and the connection to read its body from.
 
         `target`: path and query. `headers`: without Host and Content-Length.
 
@@ -70,7 +71,7 @@ class Pool:
             self._busy.add(connection)
             try:
                 try:
-                    head = await connection.send(request, bodiless=method == b"HEAD")
+                    head = await connection.send(request)
                 except NodeLost:
                     if used and not (connection.answered or connection.aborted):
                         continue

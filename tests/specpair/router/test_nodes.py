@@ -5,7 +5,9 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from pydantic import SecretStr
@@ -128,6 +130,28 @@ def test_a_node_with_another_vocabulary_or_model_is_not_taken(nodes: list[StubNo
         second.model, second.identity = "toy", "b-1"
         first.close()
         router.until_seen("away", "ready")  # an upgrade of all
+
+
+def test_nodes_are_compared_by_their_vocabulary_whatever_they_call_themselves() -> None:
+    found = Fleet(lambda: 0.0)
+    one, same, other, drafter, strange, silent = (found.join(NodeSpec(f"http://{number}")) for number in range(6))
+    told = model_info(name="toy")
+    changed = model_info(name="toy", vocabulary=replace(told.vocabulary, ordinary="0" * 12))
+    for node, health, info in (
+        (one, ready(), told),
+        (same, ready(identity="a-2"), told),
+        (other, ready(), changed),
+        (drafter, ready(identity=None, target_identity="a-7"), None),
+        (strange, ready(identity=None, target_identity="b-1"), None),
+        (silent, ready(identity=None), None),
+    ):
+        found.found(node, health, info)
+    assert [each.status for each in found.nodes] == ["ready", "ready", "refused", "ready", "refused", "ready"]
+    for node in (one, same, drafter, silent):
+        found.away(node, "nothing answers")
+    found.found(strange, strange.health or LOADING, None)
+    found.found(other, ready(identity="b-2"), changed)
+    assert (strange.status, other.status) == ("ready", "ready"), "they are of one model, and the others have left"
 
 
 def test_the_nodes_of_one_model_and_of_named_sessions(nodes: list[StubNode]) -> None:
@@ -376,12 +400,45 @@ def test_the_table_forgets_the_oldest_session() -> None:
     assert len(table) == 1
 
 
+MODELS = {"toy", "toy/", "acme/tiny", "acme/tiny/v2", "a b%2F", "模型"}
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "rest"),
+    [
+        ("/models/toy/v1/completions", "toy", "/v1/completions"),
+        ("/models/toy", "toy", "/"),
+        ("/models/acme/tiny/model", "acme/tiny", "/model"),
+        ("/models/acme%2Ftiny/model", "acme/tiny", "/model"),
+        ("/models/%61cme%2ftiny/model/", "acme/tiny", "/model/"),
+        ("/models/acme/tiny", "acme/tiny", "/"),
+        ("/models/acme/tiny/v2/sessions/a%2Fb/stream", "acme/tiny/v2", "/sessions/a%2Fb/stream"),
+        ("/models/acme/tiny%2Fv2/model", "acme/tiny/v2", "/model"),
+        ("/models/acme/tiny/v3/model", "acme/tiny", "/v3/model"),
+        ("/models/a%20b%252F/model", "a b%2F", "/model"),
+        ("/models/%E6%A8%A1%E5%9E%8B/model", "模型", "/model"),
+        ("/models/none/such/model", "none", "/such/model"),
+        ("/models/none%2Fsuch/model", "none/such", "/model"),
+        ("/models/" + "a/" * 9999 + "model", "a", "/" + "a/" * 9998 + "model"),
+        ("/models//model", "", "/model"),
+        ("/v1/models/acme/tiny/", "acme/tiny", "/v1/models/acme/tiny/"),
+        ("/v1/models/acme%2Ftiny", "acme/tiny", "/v1/models/acme%2Ftiny"),
+        ("/models/acme/tiny/v1/models/acme%2Ftiny", "acme/tiny", "/v1/models/acme%2Ftiny"),
+    ],
+)
+def test_a_path_names_a_model_with_or_without_slashes(path: str, model: str, rest: str) -> None:
+    what = asked(path.encode(), "", MODELS.__contains__)
+    assert (what.model, what.target) == (model, rest.encode())
+    assert what.path == unquote(rest).rstrip("/")
+
+
 def test_what_a_request_asks_for() -> None:
-    assert asked("/verify/", "s") == Asked("/verify", None, "s", openai=False)
-    assert asked("/sessions/abc/stream", "").session == "abc"
-    assert asked("/models/a%2Fb/v1/completions", "")[:2] == ("/v1/completions", "a/b")
-    assert asked("/v1/models/toy", "").model == "toy"
-    assert asked("/v1/completions", "").begins and asked("/prefill", "").begins and not asked("/verify", "s").begins
+    def of(path: str, session: str = "") -> Asked:
+        return asked(path.encode(), session, MODELS.__contains__)
+
+    assert of("/verify/", "s") == Asked("/verify", b"/verify/", None, "s", openai=False)
+    assert of("/sessions/abc/stream").session == "abc"
+    assert of("/v1/completions").begins and of("/prefill").begins and not of("/verify", "s").begins
     assert look(b'{"model": 5, "session_id": "x"}').session_id == "x"
     assert look(b"no json").model is None and look(b"[]").model is None
 
