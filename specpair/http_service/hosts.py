@@ -1,4 +1,4 @@
-"""Which names a service without a key answers to: those that no foreign page can have.
+"""The host that a request names, and which names a service without a key answers to: those that no page can have.
 
 A page at `http://evil.example:8000` may have its name resolved anew, to an address of this machine or of a private
 network (DNS rebinding). The browser then takes the service for the page's own server: the page sends requests and reads
@@ -9,14 +9,21 @@ machine are no names of such a page.
 import asyncio
 import re
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import Any
 
-from specpair.protocol.errors import ForeignHost
+from specpair.protocol.errors import ForeignHost, InvalidHead
 
 ANY = "*"
-_PATTERN = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
+_LABEL = "[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?"
+_NAME = rf"{_LABEL}(\.{_LABEL})*"
+_PATTERN = re.compile(rf"(\*\.)?{_NAME}")
+_HOST = re.compile(
+    rf"(\[(?P<address>[0-9a-f]*:[0-9a-f:.]*)(%25[a-z0-9._-]+)?\]|(?P<name>{_NAME})\.?)(:(?P<port>[0-9]{{0,5}}))?"
+)
+_LONGEST = 300  # characters of a header Host: a name has 253, at most
 _FROM_CONTAINERS = ("host.docker.internal", "gateway.docker.internal", "host.containers.internal")
 
 
@@ -49,20 +56,16 @@ class Hosts:
         self._suffixes = tuple(name[1:] for name in allowed if name.startswith("*."))
         self._looked_up: asyncio.Task[str] | None = None
 
-    async def check(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Raise ForeignHost for a request to a name that is not known.
-
-        `headers`: raw.
+    async def check(self, host: str) -> None:
+        """Raise ForeignHost for a request to a name that is not known. `host`: from `host_of`.
 
         A request without a Host is of a program: browsers always send it.
         """
-        for name, value in headers:
-            if name == b"host" and not await self._known(_host_of(value)):
-                shown = value.decode("latin-1")[:100]
-                raise ForeignHost(
-                    f"the request is for {shown!r}, which is no address and no known name of this machine, so a "
-                    f"foreign web page may have sent it: add the name to {self._setting}, or set a key"
-                )
+        if host and not await self._known(host):
+            raise ForeignHost(
+                f"the request is for {host[:100]!r}, which is no address and no known name of this machine, so a "
+                f"foreign web page may have sent it: add the name to {self._setting}, or set a key"
+            )
 
     async def _known(self, host: str) -> bool:
         if self._any or _no_page_has(host) or host in self._names or host.endswith(self._suffixes):
@@ -81,14 +84,39 @@ def _own_names() -> set[str]:
     return {name, short, f"{short}.local", *_FROM_CONTAINERS}
 
 
+def host_of(scope: Mapping[str, Any]) -> str:
+    """The host that a request or an upgrade names: in lower case, without its port and the dot at its end; empty: none,
+    which HTTP/1.0 allows. `scope`: of ASGI.
+
+    Raises InvalidHead for a head that can be read in two ways, by a proxy and by this service.
+    """
+    hosts, origins = [], 0
+    for name, value in scope["headers"]:
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"origin":
+            origins += 1
+    path = scope["path"]
+    if not (path.startswith("/") or (path == "*" and scope.get("method") == "OPTIONS")):
+        raise InvalidHead(f"the request is for {path[:100]!r}: write the path alone, which begins with /")
+    if origins > 1:
+        raise InvalidHead(f"the request has {origins} headers Origin: send one, or none")
+    if len(hosts) == 1:
+        return _host_in(hosts[0])
+    if hosts or scope["http_version"] != "1.0":
+        raise InvalidHead(f"the request has {len(hosts)} headers Host: send one")
+    return ""
+
+
 @lru_cache(maxsize=1024)
-def _host_of(header: bytes) -> str:
-    """The host in a header Host, in lower case, without the port and the dot at its end."""
-    host = header.decode("latin-1").strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    name, colon, port = host.rpartition(":")
-    return (name if colon and (port.isdigit() or not port) else host).removesuffix(".")
+def _host_in(header: bytes) -> str:
+    text = header.decode("latin-1").strip(" \t").lower()
+    found = _HOST.fullmatch(text) if len(text) <= _LONGEST else None
+    if found is None or int(found["port"] or 0) > 65535 or not (found["name"] or _no_page_has(found["address"])):
+        raise InvalidHead(
+            f"the header Host is {text[:100]!r}, which is no host: send a name or an address, with or without a port"
+        )
+    return found["name"] or found["address"]
 
 
 @lru_cache(maxsize=1024)

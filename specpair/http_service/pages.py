@@ -4,26 +4,29 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from specpair.http_service.hosts import Hosts
+from specpair.http_service.hosts import Hosts, host_of
 from specpair.http_service.keys.access import Access
 from specpair.http_service.origins import ANY, Origins
 from specpair.http_service.replies.error_reply import error_reply
-from specpair.protocol.errors import ForeignHost
+from specpair.protocol.errors import RequestError
 
 EXPOSED = ("X-Session-Id", "X-Request-Id", "Retry-After")  # headers that pages of allowed origins may read
 
 
 class KnownHosts:
-    """Middleware: without a key, refuses requests and upgrades to names that a foreign page may have."""
+    """Middleware: refuses requests and upgrades that do not name one host, and without a key those to names that a
+    foreign page may have."""
 
     def __init__(self, app: ASGIApp, access: Access, hosts: Hosts) -> None:
         self._app, self._access, self._hosts = app, access, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan" and not self._access.keyed:
+        if scope["type"] != "lifespan":
             try:
-                await self._hosts.check(scope["headers"])
-            except ForeignHost as error:
+                host = host_of(scope)
+                if not self._access.keyed:
+                    await self._hosts.check(host)
+            except RequestError as error:
                 if scope["type"] == "websocket":
                     await send({"type": "websocket.close"})  # before it was accepted: the server replies with 403
                 else:

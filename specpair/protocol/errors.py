@@ -2,9 +2,9 @@
 
 SpecPairError
 +-- RequestError                 the request is at fault
-|   +-- InvalidRequest, HeadTooLarge, BodyTooLarge, UnsupportedEncoding, RequestTimeout
+|   +-- InvalidRequest, BodyTooLarge, UnsupportedEncoding, RequestTimeout
 |   +-- NotFound, MethodNotAllowed, NoWebSocket
-|   +-- Unauthorized, Forbidden, ForeignHost, ForeignOrigin, RateLimited
+|   +-- InvalidHead, HeadTooLarge, Unauthorized, Forbidden, ForeignHost, ForeignOrigin, RateLimited
 |   +-- UnknownModel, UnknownResponse
 |   +-- EmptyPrompt, PromptTooLong, NoChatTemplate, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
@@ -55,6 +55,12 @@ class InvalidRequest(RequestError):
     """The request is not what the endpoint takes. `param` names the field."""
 
     code = "invalid_request"
+
+
+class InvalidHead(RequestError):
+    """The request's head does not name one host, names two origins, or its target is no path."""
+
+    code, status = "invalid_head", 400
 
 
 class HeadTooLarge(RequestError):

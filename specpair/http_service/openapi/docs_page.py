@@ -2,14 +2,15 @@
 
 import json
 from functools import cache
+from html import escape
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from fastapi import FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
 from starlette.responses import Response
 
+from specpair.http_service.replies.static_files import HEADERS, POLICY
 from specpair.protocol.errors import NotFound
 
 _ASSETS = {  # files of Swagger UI in the package fastapi-offline
@@ -17,11 +18,28 @@ _ASSETS = {  # files of Swagger UI in the package fastapi-offline
     "swagger-ui.css": "text/css",
     "favicon.png": "image/png",
 }
-# Makes the browser refuse every connection to another host. Swagger UI needs inline scripts, inline styles and images
-# as data URLs.
-_POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
-)
+# Relative addresses, so that the page works behind a proxy that adds a path prefix.
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="docs/favicon.png">
+<link rel="stylesheet" href="docs/swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+"""
+_START = """// Without validatorUrl, the page would send the document to a public validator.
+SwaggerUIBundle({url: "openapi.json", dom_id: "#swagger-ui", deepLinking: true, validatorUrl: null});
+"""
+_HEADERS = HEADERS | {"Content-Security-Policy": POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")}
+_KEPT = _HEADERS | {"Cache-Control": "max-age=86400"}  # seconds
 
 
 def add_to(app: FastAPI) -> None:
@@ -41,26 +59,18 @@ def add_to(app: FastAPI) -> None:
 
 async def page(request: Request) -> Response:
     """The page: Swagger UI with the OpenAPI document of the service."""
-    # Relative addresses, so that the page works behind a proxy that adds a path prefix.
-    html = get_swagger_ui_html(
-        openapi_url="openapi.json",
-        title=request.app.title,
-        swagger_js_url="docs/swagger-ui-bundle.js",
-        swagger_css_url="docs/swagger-ui.css",
-        swagger_favicon_url="docs/favicon.png",
-        swagger_ui_parameters={"validatorUrl": None},  # without this, the page sends the document to a public validator
-    )
-    html.headers["Content-Security-Policy"] = _POLICY
-    return html
+    title = escape(request.app.title)
+    return Response(_PAGE.format(title=title), media_type="text/html; charset=utf-8", headers=_HEADERS)
 
 
 async def asset(request: Request) -> Response:
     """One of the page's files. Raises NotFound."""
     name = request.path_params["name"]
+    if name == "start.js":
+        return Response(_START, media_type="text/javascript", headers=_HEADERS)
     if name not in _ASSETS:
         raise NotFound(f"there is nothing at {request.url.path}: see /docs for what there is")
-    headers = {"Cache-Control": "max-age=86400"}  # seconds
-    return Response(_folder().joinpath(name).read_bytes(), media_type=_ASSETS[name], headers=headers)
+    return Response(_folder().joinpath(name).read_bytes(), media_type=_ASSETS[name], headers=_KEPT)
 
 
 def _folder() -> Traversable:

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 Errors = tuple[type[SpecPairError], ...]
 ALWAYS: Errors = (
     *(errors.Unauthorized, errors.Forbidden, errors.ForeignHost, errors.ForeignOrigin, errors.HeadTooLarge),
-    errors.InternalError,
+    *(errors.InvalidHead, errors.InternalError),
 )  # errors of any request that needs a key
 BODY: Errors = (
     *(errors.BodyTooLarge, errors.UnsupportedEncoding, errors.InvalidRequest, errors.RequestTimeout),

@@ -27,7 +27,7 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-_HEADERS = {
+HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -51,7 +51,7 @@ class _File:
 
     def reply(self, request: Request) -> Response:
         """The file, or 304 if the browser has it."""
-        headers = _HEADERS | {"ETag": self.tag}
+        headers = HEADERS | {"ETag": self.tag}
         if self.tag in _listed(request, "if-none-match"):
             return Response(status_code=304, headers=headers)
         if "gzip" in _listed(request, "accept-encoding"):

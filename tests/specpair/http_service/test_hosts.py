@@ -1,12 +1,15 @@
-"""The names that a service without a key answers to, and which settings are refused."""
+"""The host that a request names, the names that a service without a key answers to, and which settings are refused."""
 
 import asyncio
 import socket
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from specpair.http_service.hosts import Hosts, read_hosts
-from specpair.protocol.errors import ForeignHost
+from specpair.http_service.hosts import Hosts, host_of, read_hosts
+from specpair.protocol.errors import ForeignHost, InvalidHead
 
 OWN = "bigbox"
 
@@ -17,9 +20,13 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getfqdn", lambda: "bigbox.home.example")
 
 
-def check(*hosts: str, allowed: str = "") -> None:
-    headers = [(b"host", host.encode("latin-1")) for host in hosts]
-    asyncio.run(Hosts(read_hosts(allowed), "VERIFIER_ALLOWED_HOSTS").check(headers))
+def named_by(*headers: tuple[str, str], **changed: Any) -> str:
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    return host_of({"type": "http", "method": "GET", "path": "/", "http_version": "1.1", "headers": raw, **changed})
+
+
+def check(host: str, allowed: str = "") -> None:
+    asyncio.run(Hosts(read_hosts(allowed), "VERIFIER_ALLOWED_HOSTS").check(named_by(("host", host))))
 
 
 @pytest.mark.parametrize(
@@ -43,30 +50,108 @@ def test_addresses_and_names_of_this_machine_are_served(host: str) -> None:
     check(host)
 
 
-def test_a_program_without_a_host_is_served() -> None:
-    check()
+def test_a_program_without_a_host_is_served_where_http_allows_it() -> None:
+    assert named_by(http_version="1.0") == ""
+    asyncio.run(Hosts().check(""))
+    with pytest.raises(InvalidHead, match="0 headers Host: send one"):
+        named_by()
 
 
-FOREIGN = [
-    *("evil.example:8000", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8000", "notlocalhost"),
-    *("bigbox.evil.example", "evil.bigbox", "evil.local:8000", "bigbox.home.example.evil", "x:y", "", ":8000"),
-    *("a@localhost", "localhost@evil.example", "[evil.example]:80", "2130706433x", "\xff"),
-]
-
-
-@pytest.mark.parametrize("host", FOREIGN)
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example:8000", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8000", "notlocalhost"),
+        *("bigbox.evil.example", "evil.bigbox", "evil.local:8000", "bigbox.home.example.evil", "2130706433", "1.2.3"),
+    ],
+)
 def test_other_names_are_refused_with_the_setting_to_change(host: str) -> None:
     with pytest.raises(ForeignHost, match=r"add the name to VERIFIER_ALLOWED_HOSTS, or set a key"):
         check(host)
-    with pytest.raises(ForeignHost):
-        check("localhost", host)
     check(host, allowed="*")
 
 
-def test_refusal_is_one_short_line_for_any_host() -> None:
-    with pytest.raises(ForeignHost) as refused:
-        check("\x1b[2J\n" + "x" * 5000)
-    assert refused.value.message.isprintable() and len(refused.value.message) < 400
+INVALID = [
+    *("", " ", ":8000", ".", "..", ".localhost", "a..localhost", "-.localhost", "localhost..", "evil#.localhost"),
+    *(
+        "evil/.localhost",
+        "evil?.localhost",
+        "evil\\.localhost",
+        "evil%00.localhost",
+        "evil .localhost",
+        "evil,localhost",
+    ),
+    *(
+        "[::1]evil",
+        "[::1].evil.example",
+        "evil[::1]",
+        "[::1",
+        "::1",
+        "[::1]]",
+        "[evil.example]:80",
+        "[127.0.0.1]",
+        "[]",
+    ),
+    *(
+        "[:::]",
+        "[::1%25]",
+        "[::1%eth0]",
+        "[fe80::1%25e/0]",
+        "localhost:x",
+        "localhost:-1",
+        "localhost:+1",
+        "localhost:1:2",
+    ),
+    *("localhost:65536", "localhost:99999", "localhost:000080", "localhost: 80", "localhost:8\xb2", "a@localhost"),
+    *(
+        "localhost@evil.example",
+        "u:p@localhost:80",
+        "http://localhost",
+        "localhost/",
+        "\xff",
+        "\x1b[2J",
+        "a\nb",
+        "x" * 5000,
+    ),
+]
+
+
+@pytest.mark.parametrize("host", INVALID)
+def test_what_is_no_host_is_refused_whatever_is_allowed(host: str) -> None:
+    with pytest.raises(InvalidHead, match="which is no host: send a name or an address") as refused:
+        check(host, allowed="*")
+    assert refused.value.message.isprintable() and len(refused.value.message) < 500
+
+
+@given(st.text(st.characters(max_codepoint=255), max_size=12))
+def test_what_comes_before_a_known_name_is_of_it_or_refused(before: str) -> None:
+    try:
+        host = named_by(("host", before + ".localhost"))
+    except InvalidHead:
+        return
+    assert host == f"{before.lstrip(chr(9) + chr(32))}.localhost".lower() and all(
+        each.isalnum() or each in "-_." for each in host
+    )
+
+
+@pytest.mark.parametrize(
+    ("headers", "changed", "words"),
+    [
+        ([("host", "localhost"), ("host", "localhost")], {}, "2 headers Host: send one"),
+        ([("host", "localhost"), ("host", "evil.example")], {"http_version": "1.0"}, "2 headers Host: send one"),
+        ([("host", "a"), ("origin", "http://a"), ("origin", "http://b")], {}, "2 headers Origin: send one, or none"),
+        ([("host", "a"), ("origin", "http://a"), ("origin", "")], {}, "2 headers Origin"),
+        ([("host", "a")], {"path": "http://evil.example/health"}, "the request is for 'http://evil.example/health'"),
+        ([("host", "a")], {"path": "*"}, "write the path alone"),
+        ([("host", "a")], {"path": ""}, "write the path alone"),
+    ],
+)
+def test_a_head_that_names_two_things_is_refused(headers: Any, changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidHead, match=words):
+        named_by(*headers, **changed)
+
+
+def test_options_of_the_whole_service_have_no_path() -> None:
+    assert named_by(("host", "a"), method="OPTIONS", path="*") == "a"
 
 
 def test_allowed_names_are_served() -> None:
@@ -89,9 +174,9 @@ def test_the_full_name_is_looked_up_once_and_only_for_unknown_names(monkeypatch:
 
     async def ask() -> None:
         hosts = Hosts()
-        await hosts.check([(b"host", b"bigbox:8000")])
+        await hosts.check("bigbox")
         assert not asked
-        checks = [hosts.check([(b"host", name)]) for name in (b"bigbox.home.example", b"a.example", b"b.example")]
+        checks = [hosts.check(name) for name in ("bigbox.home.example", "a.example", "b.example")]
         results = await asyncio.gather(*checks, return_exceptions=True)
         assert [type(each) for each in results] == [type(None), ForeignHost, ForeignHost]
 

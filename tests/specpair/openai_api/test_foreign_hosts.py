@@ -43,7 +43,23 @@ def test_a_foreign_name_gets_nothing(http: httpx.Client, method: str, path: str,
         response = http.request(method, path, headers=headers | host, json=body)
         error = response.json()["error"]
         assert (response.status_code, error["code"]) == (403, "foreign_host")
-        assert f"'{EVIL}'" in error["message"] and "allowed_hosts" in error["message"].lower()
+        assert "'evil.example'" in error["message"] and "allowed_hosts" in error["message"].lower()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("Host", "evil#.localhost")],
+        [("Host", "[::1]evil")],
+        [("Host", "a@localhost")],
+        [("Host", "localhost"), ("Origin", "http://localhost"), ("Origin", "http://evil.example")],
+    ],
+)
+def test_a_head_that_names_no_one_host_is_refused(http: httpx.Client, headers: list[tuple[str, str]]) -> None:
+    for method, path in (("GET", "/health"), ("HEAD", "/docs"), ("POST", "/v1/completions"), ("OPTIONS", "/no")):
+        response = http.request(method, path, headers=headers)
+        assert response.status_code == 400
+        assert method == "HEAD" or response.json()["error"]["code"] == "invalid_head"
 
 
 def test_own_names_are_served(http: httpx.Client) -> None:
