@@ -21,7 +21,7 @@ _LABEL = "[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?"
 _NAME = rf"{_LABEL}(\.{_LABEL})*"
 _PATTERN = re.compile(rf"(\*\.)?{_NAME}")
 _HOST = re.compile(
-    rf"(\[(?P<address>[0-9a-f]*:[0-9a-f:.]*)(%25[a-z0-9._-]+)?\]|(?P<name>{_NAME})\.?)(:(?P<port>[0-9]{{0,5}}))?"
+    rf"(\[(?P<address>[0-9a-f]*:[0-9a-f:.]*)(%[a-z0-9._-]+)?\]|(?P<name>{_NAME})\.?)(:(?P<port>[0-9]{{0,5}}))?"
 )
 _LONGEST = 300  # characters of a header Host: a name has 253, at most
 _FROM_CONTAINERS = ("host.docker.internal", "gateway.docker.internal", "host.containers.internal")

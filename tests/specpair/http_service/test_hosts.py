@@ -39,7 +39,7 @@ def check(host: str, allowed: str = "") -> None:
             "203.0.113.7",
             "[::1]:8000",
             "[::1]",
-            "[fe80::1%25eth0]:80",
+            *("[fe80::1%25eth0]:80", "[fe80::1%eth0]"),
         ),
         *("localhost", "localhost:8000", "LOCALHOST:8000", "app.localhost:3000", "localhost."),
         *("bigbox:8000", "BigBox", "bigbox.local:8000", "bigbox.local.", "bigbox.home.example:8000"),
@@ -93,8 +93,7 @@ INVALID = [
     ),
     *(
         "[:::]",
-        "[::1%25]",
-        "[::1%eth0]",
+        "[::1%]",
         "[fe80::1%25e/0]",
         "localhost:x",
         "localhost:-1",
