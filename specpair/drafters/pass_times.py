@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.timing_ids import timing_ids
+from specpair.speculation.policy.cost_by_width import LEAST
 
 READ_WIDTH = 32  # most tokens of the pass that shows how long reading takes
 _ROUNDS = 5  # passes of each kind
@@ -41,4 +42,4 @@ def pass_times(backend: Backend, clock: Callable[[], float]) -> PassTimes:
         token_times.append(clock() - reached)
         read_times.append((reached - started) / read)
         backend.release(0)
-    return PassTimes(min(token_times), min(read_times))
+    return PassTimes(max(LEAST, min(token_times)), min(read_times))

@@ -21,7 +21,7 @@ from specpair.protocol.response_fields import (
     TotalTokens,
 )
 from specpair.protocol.times import seconds
-from specpair.speculation.policy.estimates import widened
+from specpair.speculation.policy.cost_by_width import CostByWidth
 
 _WIDEST = 8192  # tokens of a pass that is told, at most
 ServiceStatus = Literal["loading", "ready", "overloaded", "draining", "failed", "verifier_away", "model_mismatch"]
@@ -146,14 +146,15 @@ class ModelInfo(Response):
     chat_template: Annotated[str | None, Field(description="The model's own Jinja template.")]
 
     @property
-    def pass_times(self) -> list[float]:
+    def pass_times(self) -> CostByWidth:
         """Seconds of a pass over 1, 2, … tokens."""
-        return [seconds(each) for each in self.pass_ms]
+        return CostByWidth.of([seconds(each) for each in self.pass_ms])
 
     @property
-    def shared_pass_times(self) -> list[float]:
-        """The same, followed by those of the wider passes, on lines between what was measured."""
-        return widened(self.pass_times, [(tokens, seconds(each)) for tokens, each in self.wide_pass_ms])
+    def shared_pass_times(self) -> CostByWidth:
+        """The same, with those of the wider passes."""
+        wide = [(tokens, seconds(each)) for tokens, each in self.wide_pass_ms]
+        return CostByWidth([*enumerate(self.pass_times, 1), *wide])
 
     @property
     def draft_pass_time(self) -> float | None:

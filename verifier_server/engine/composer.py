@@ -17,6 +17,7 @@ from specpair.engines.errors import BackendError
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.draft import NO_DRAFT, Draft, TreeLimits
+from specpair.speculation.policy.cost_by_width import CostByWidth
 from verifier_server.engine.arrivals import SILENCE
 from verifier_server.engine.draft_credit import price, worth_judging
 from verifier_server.engine.pass_time import PassTime
@@ -125,7 +126,7 @@ class Composer:
         `pass_times`: seconds of passes over 1, 2, … tokens; empty if unknown.
         """
         self._backend, self._slots, self._queue, self._price = backend, slots, queue, price(pass_times)
-        self._pass_times = pass_times
+        self._pass_times = CostByWidth.of(pass_times)
         self._pass_time = pass_time
         self._chunk, self._max_drafts = min(chunk, backend.max_batch_tokens), max_drafts
         self._left_out = 0  # passes in a row that fed none of the waiting prompts

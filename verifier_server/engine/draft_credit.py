@@ -14,6 +14,7 @@ from collections.abc import Hashable, Sequence
 from itertools import accumulate
 from operator import mul
 
+from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.policy.timing import NARROW
 
 INITIAL = 16.0  # credit of a new session: what the longest automatic draft costs
@@ -65,11 +66,11 @@ def price(pass_times: Sequence[float]) -> float:
     `pass_times`: seconds of passes over 1, 2, … tokens, measured while the machine was idle. Passes under load differ
     too little in width, and are disturbed too much by other work, to show what one more token adds.
     """
-    narrow = pass_times[:NARROW]
-    if len(narrow) < 2 or narrow[0] <= 0.0:
+    narrow = CostByWidth.of(pass_times)[:NARROW]
+    if len(narrow) < 2:
         return 1.0
     share = (narrow[-1] - narrow[0]) / (len(narrow) - 1) / narrow[0]
-    return min(max(share, 0.0) / FULL_PRICE_SHARE, 1.0)
+    return min(share / FULL_PRICE_SHARE, 1.0)
 
 
 def worth_judging(
@@ -80,7 +81,7 @@ def worth_judging(
     `chances`: for each draft the chance of each token that it is accepted if those before it are.
     `sessions`: how many share the pass, each of which gets a token in any case.
     `width`: tokens that the pass has in any case.
-    `pass_times`: seconds of passes over 1, 2, … tokens, two or more; wider ones cost more in proportion.
+    `pass_times`: seconds of passes over 1, 2, … tokens.
 
     A token is likelier to be accepted than those behind it, so those that are judged are the likeliest of all.
     """
@@ -89,13 +90,9 @@ def worth_judging(
         for draft, each in enumerate(chances)
         for depth, chance in enumerate(accumulate(each, mul))
     )
-    slope = (pass_times[-1] - pass_times[0]) / (len(pass_times) - 1)
-
-    def seconds(tokens: int) -> float:
-        return pass_times[min(tokens, len(pass_times)) - 1] + slope * max(0, tokens - len(pass_times))
-
+    cost = CostByWidth.of(pass_times)
     brought = accumulate((-chance for chance, _, _ in ranked), initial=float(sessions))
-    rates = [each / seconds(width + more) for more, each in enumerate(brought)]
+    rates = [each / cost.at(width + more) for more, each in enumerate(brought)]
     judged = [0] * len(chances)
     for _, _, draft in ranked[: rates.index(max(rates))]:
         judged[draft] += 1

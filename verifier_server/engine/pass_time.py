@@ -6,12 +6,13 @@ They measure for themselves how long their own verify requests take.
 
 from bisect import bisect
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import chain
 from statistics import median
 
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.timing_ids import timing_ids
-from specpair.speculation.policy.estimates import Line, widened
+from specpair.speculation.policy.cost_by_width import CostByWidth
+from specpair.speculation.policy.estimates import Line
 from specpair.speculation.policy.timing import NARROW
 
 _TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17)  # numbers of tokens whose passes are timed
@@ -24,15 +25,14 @@ _TIME_LIMIT = 4.0  # seconds after which no further pass is timed, once two widt
 _OUTLIER = 3.0  # multiple of the expected time: in a longer pass something else ran (another process, a compilation)
 
 
-def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
+def pass_cost(backend: Backend, clock: Callable[[], float]) -> CostByWidth:
     """Seconds of passes over 1, 2, … `NARROW` tokens, measured in slot 0, which is released afterwards.
 
     The passes are those of verifying: behind a first token, since an engine may have other passes for a prompt, and
     each takes back all but one of the last one's tokens. The minimum of several passes per width counts, since the
     first one may also prepare what later ones use. Where an engine reads tokens again (`Backend.reread`), what that
-    takes in the median is added to the passes of more than one token: they are why. Widths that were not timed are
-    interpolated. Takes four seconds at most, or three passes of a very slow engine. The result is empty for an engine
-    that takes only one token per pass.
+    takes in the median is added to the passes of more than one token: they are why. Takes four seconds at most, or
+    three passes of a very slow engine. The result is empty for an engine that takes only one token per pass.
     """
     token, ids = backend.vocabulary.begin or 0, timing_ids(backend.vocabulary.size, NARROW)
     widths = _possible(_TRIED, backend)
@@ -62,7 +62,7 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
     return interpolate(sorted((width, took + more * (width > 1)) for width, took in least.items()))
 
 
-def shared_pass_cost(backend: Backend, clock: Callable[[], float], pass_times: Sequence[float]) -> list[float]:
+def shared_pass_cost(backend: Backend, clock: Callable[[], float], pass_times: Sequence[float]) -> CostByWidth:
     """`pass_times`, which `pass_cost` found, followed by those of the wider passes that sessions share.
 
     These are measured as the narrow ones, each twice, up to the widest that the engine takes and for which half a
@@ -70,7 +70,7 @@ def shared_pass_cost(backend: Backend, clock: Callable[[], float], pass_times: S
     """
     widths = _possible(WIDER, backend)
     if not widths or not pass_times:
-        return [*pass_times]
+        return CostByWidth.of(pass_times)
     ids, spent, points = timing_ids(backend.vocabulary.size, max(widths)), 0.0, list[tuple[int, float]]()
     narrower, last = len(pass_times), pass_times[-1]
     backend.extend([Entry(0, 0, [backend.vocabulary.begin or 0], 1)])
@@ -84,17 +84,17 @@ def shared_pass_cost(backend: Backend, clock: Callable[[], float], pass_times: S
             batch = [Entry(0, 1, ids[:width], width - NARROW)]
             backend.extend_top_logits(batch, [TopLogitsSpec(1, 1.0, backend.vocabulary.size)])
             took.append(clock() - began)
-        spent, narrower, last = spent + sum(took), width, max(last, min(took))
+        spent, narrower, last = spent + sum(took), width, min(took)
         points.append((width, last))
     backend.release(0)
-    return widened(pass_times, points)
+    return CostByWidth([*enumerate(pass_times, 1), *points])
 
 
 def prefill_chunk(pass_times: Sequence[float]) -> int:
     """How many tokens of prompts a pass should have while other sessions are active: as many as make a pass of one
     token half as long again, but `_CHUNK` at least. `pass_times`: seconds of passes over 1, 2, … tokens."""
-    rising = [*accumulate(pass_times, max)]
-    return max(_CHUNK, bisect(rising, _LONGER * rising[0]) if rising else 0)
+    cost = CostByWidth.of(pass_times)
+    return max(_CHUNK, bisect(cost, _LONGER * cost.at(1)))
 
 
 def _possible(widths: Sequence[int], backend: Backend) -> list[int]:
@@ -105,16 +105,13 @@ def _possible(widths: Sequence[int], backend: Backend) -> list[int]:
     return [width for width in widths if width <= most]
 
 
-def interpolate(points: list[tuple[int, float]]) -> list[float]:
-    """Seconds for 1, 2, … `NARROW` tokens. `points`: the measured (tokens, seconds)."""
-    if len(points) < 2:
-        return []
-    segments = list(pairwise(points))
-    curve = []
-    for width in range(1, NARROW + 1):
-        (left, low), (right, high) = next((segment for segment in segments if width <= segment[1][0]), segments[-1])
-        curve.append(max(0.0, low + (high - low) * (width - left) / (right - left)))
-    return curve
+def interpolate(points: Sequence[tuple[int, float]]) -> CostByWidth:
+    """Seconds for 1, 2, … `NARROW` tokens; empty if fewer than two widths were measured.
+
+    `points`: the measured (tokens, seconds).
+    """
+    cost = CostByWidth(points)
+    return CostByWidth.of([cost.at(width) for width in range(1, NARROW + 1)] if len(points) > 1 else [])
 
 
 class PassTime:
@@ -126,7 +123,7 @@ class PassTime:
     def __init__(self, pass_times: Sequence[float] = ()) -> None:
         """`pass_times`: seconds of passes over 1, 2, … tokens, from `pass_cost`; it learns from the narrow ones."""
         self._line = Line(0.98, 0.0)
-        for tokens, seconds in enumerate(pass_times[:NARROW], 1):
+        for tokens, seconds in enumerate(CostByWidth.of(pass_times)[:NARROW], 1):
             self.learn(tokens, seconds)
 
     def at(self, tokens: int) -> float:

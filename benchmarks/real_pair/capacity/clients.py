@@ -20,7 +20,7 @@ from simulator.virtual.world import World, or_raise
 from specpair.drafters.run.events import Committed
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.lookups import Lookups
-from specpair.speculation.policy.estimates import widened
+from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.text_options import TextSpec
@@ -43,7 +43,8 @@ class Room:
         self.backend, self._names = RecordedTarget(len(crowd.clients), BATCH_TOKENS), count(FIRST)
         self.held = ExitStack()  # what the texts hold that are under way at the end
         target = setting.target.cost
-        self.pass_times = widened(setting.pass_times, [(width, target.seconds([(width, 0)])) for width in WIDER])
+        wide = [(width, target.seconds([(width, 0)])) for width in WIDER]
+        self.pass_times = CostByWidth([*enumerate(setting.pass_times, 1), *wide])
 
         def pass_time(plan: BatchPlan) -> float:
             verifies = sum(part.run is not None for part in plan.parts)

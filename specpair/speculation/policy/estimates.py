@@ -1,7 +1,8 @@
 """Running estimates of times: a fading mean, a cost curve, and a fading least-squares line."""
 
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
+
+from specpair.speculation.policy.cost_by_width import CostByWidth
 
 _SPIKE = 3.0  # a time beyond this multiple of the expected one counts as that multiple
 
@@ -40,12 +41,13 @@ class Curve:
 
     def __init__(self, pass_times: Sequence[float] = ()) -> None:
         """`pass_times[k]`: reported seconds of a pass that judges k draft tokens."""
-        # A pass over n tokens costs no less than a narrower one, and no more than n passes over one.
-        rising = [min(each, (k + 1) * pass_times[0]) for k, each in enumerate(accumulate(pass_times, max))]
+        # A pass over n tokens costs no more than n passes over one.
+        rising = list(CostByWidth.of(pass_times))
+        rising = [min(each, (k + 1) * rising[0]) for k, each in enumerate(rising)]
         per_draft = (rising[-1] - rising[0]) / (len(rising) - 1) if len(rising) > 1 else 0.0
         # For each number of draft tokens its x on the line: what they cost, in draft tokens of average cost.
         self._places = [(each - rising[0]) / per_draft for each in rising] if per_draft else []
-        self._line = Line(0.98, per_draft / rising[0] if len(rising) > 1 and rising[0] else None)
+        self._line = Line(0.98, per_draft / rising[0] if len(rising) > 1 else None)
         self._means: dict[int, Mean] = {}
 
     def at(self, count: int) -> float:
@@ -67,18 +69,6 @@ class Curve:
 
     def _place(self, count: int) -> float:
         return self._places[count] if count < len(self._places) else float(count)
-
-
-def widened(pass_times: Sequence[float], wider: Iterable[tuple[int, float]]) -> list[float]:
-    """Seconds of passes over 1, 2, … tokens: `pass_times`, then on lines up to and between those of wider passes.
-
-    `wider`: tokens and seconds of each, ascending.
-    """
-    times = [*pass_times]
-    for tokens, seconds in wider if times else ():
-        narrow, last = len(times), times[-1]
-        times += [last + (seconds - last) * more / (tokens - narrow) for more in range(1, tokens - narrow + 1)]
-    return times
 
 
 class Line:

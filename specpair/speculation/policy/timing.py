@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Sequence
 from copy import deepcopy
-from itertools import accumulate
 
+from specpair.speculation.policy.cost_by_width import LEAST, CostByWidth
 from specpair.speculation.policy.estimates import Curve, Mean
 
 _LINK_WINDOW = 24  # latest exchanges that the round trip is estimated from
@@ -13,7 +13,7 @@ _ASSUMED_WIDER = 0.5  # share of a draft step's time that another branch adds, u
 _WIDER_KNOWN = 2.0  # weight of the measurements from which on that share is known: the first may have one-time work
 _SHARED = 1.5  # mean sessions in a pass from which a draft token is priced by its cost to all of them
 NARROW = 17  # tokens of a pass of one text, at most: the pending one and the longest automatic draft
-_LEAST = 1e-6  # seconds; least estimate of a draft step or a verifier pass
+_LISTED = (*range(1, NARROW + 1), 33, 65, 97)  # tokens of a pass, from whose times those of all others follow
 _EARLY, _SPREADS = 0.002, 2.0  # the margin: seconds, plus mean errors of the estimate of a verifier pass
 
 
@@ -24,10 +24,10 @@ class LatencyModel:
         """`pass_times`: seconds of a verifier pass over 1, 2, … tokens, as the verifier reports them, those that many
         sessions share included.
         """
-        self._verify, self._reported = Curve(pass_times[:NARROW]), Curve(pass_times[:NARROW])
-        self._rising = tuple(accumulate(pass_times, max))  # a pass takes no less than a narrower one
-        if pass_times:  # used until a pass was measured
-            self._reported.learn(0, pass_times[0])
+        self._told = self._present = CostByWidth.of(pass_times)
+        self._verify, self._reported = Curve(self._told[:NARROW]), Curve(self._told[:NARROW])
+        if self._told:  # used until a pass was measured
+            self._reported.learn(0, self._told[0])
         self._measured, self._wider_before = False, 0.0
         self._error = Mean(0.9)
         self._passes: list[float] = []  # cache by number of draft tokens, until the next pass
@@ -73,7 +73,7 @@ class LatencyModel:
     def draft(self, branches: int = 1) -> float:
         """Seconds of one draft step that reads one token for each of `branches` branches."""
         wider = self._wider.value if self._wider.weight else _ASSUMED_WIDER * self._draft.value
-        return max(_LEAST, self._draft.value + (branches - 1) * wider)
+        return max(LEAST, self._draft.value + (branches - 1) * wider)
 
     @property
     def wider(self) -> float:
@@ -81,7 +81,7 @@ class LatencyModel:
         measured; 0.0 if none were."""
         if self._wider.weight < _WIDER_KNOWN:
             return self._wider_before
-        return self._wider.value / max(_LEAST, self._draft.value)
+        return self._wider.value / max(LEAST, self._draft.value)
 
     def reading(self, tokens: int) -> float:
         """Seconds that a draft step takes longer because it reads so many tokens beyond one for each branch."""
@@ -89,9 +89,11 @@ class LatencyModel:
 
     def verify(self, drafts: int) -> float:
         """Seconds of a verifier pass that judges `drafts` draft tokens."""
-        while drafts >= len(self._passes):
+        if not self._passes:
             curve = self._verify if self._measured else self._reported
-            self._passes.append(max(_LEAST, curve.at(len(self._passes))))
+            self._present = CostByWidth((width, curve.at(width - 1)) for width in _LISTED)
+        while drafts >= len(self._passes):
+            self._passes.append(self._present.at(len(self._passes) + 1))
         return self._passes[drafts]
 
     @property
@@ -124,21 +126,8 @@ class LatencyModel:
         # From the reported times, because the passes measured here include the other sessions' draft tokens.
         sessions, usual = self._sessions.value, self._judged.value
         width = self._width.value or sessions * (1.0 + usual)
-        more = self._reported_at(width + sessions * (drafts - usual)) - self._reported_at(width)
+        more = self._told.at(width + sessions * (drafts - usual)) - self._told.at(width)
         return max(0.1 * self.verify(0), self.verify(round(usual)) + more)
-
-    def _reported_at(self, tokens: float) -> float:
-        """Reported seconds of a pass over so many tokens: on a line between whole numbers, and beyond those reported
-        on one through the wider half of these."""
-        times = self._rising
-        widest = len(times)
-        if widest < 2:
-            return 0.0
-        if tokens >= widest:
-            half = widest // 2
-            return times[-1] + (tokens - widest) * (times[-1] - times[half - 1]) / (widest - half)
-        below = max(1, int(tokens))
-        return times[below - 1] + max(0.0, tokens - below) * (times[below] - times[below - 1])
 
     def drafted(self, branches: int, seconds: float) -> None:
         """Take in a draft step that read one token for each of `branches` branches."""

@@ -331,6 +331,15 @@ def test_a_text_that_exceeds_its_bounds_is_given_up(mechanisms: Mechanisms, toke
         _generate(_response(tokens), mechanisms, max_tokens=6)
 
 
+def test_times_of_passes_that_make_no_sense_are_mended() -> None:
+    """Such as an engine that tells 0, or was disturbed while it was timed."""
+    told = model_info(pass_ms=[0.0, 500.0, 300.0], wide_pass_ms=[(64, 1e9), (32, 0.0), (3, 900.0)])
+    assert list(told.pass_times) == pytest.approx([0.4, 0.4, 0.4])
+    times = told.shared_pass_times
+    assert len(times) == 64 and list(times) == sorted(times) and times[0] > 0.0
+    assert not model_info(pass_ms=[0.0, 0.0]).pass_times
+
+
 def test_without_max_tokens_the_context_is_the_bound() -> None:
     with pytest.raises(BadReply, match="/verify: the text has 1025 tokens, at most 1024 were asked for"):
         _generate(_response([5]), LOCKSTEP)

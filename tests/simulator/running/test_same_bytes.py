@@ -24,12 +24,12 @@ from tests.simulator.fleet.fleets import DEVICE, TWO, run
 # simulator may change them: then put in those that this test prints. Another machine must not.
 DIGESTS = {
     "target": "436e2baf8bec0b6b",
-    "fused": "b6d14da95e260e10",
-    "lockstep": "e42a189bb99dbf94",
-    "remote": "8a48908974a8637c",
+    "fused": "ccf6bc1f8ac3312e",
+    "lockstep": "2a254f2d082cef01",
+    "remote": "a920b5674816d28f",
     "auto": "72322e6ef76055a5",
-    "trees": "37922b8173124621",
-    "by table": "bdb4ce1b08e5fa73",
+    "trees": "5604ea00248e8c44",
+    "by table": "f098b37602e57318",
 }
 
 

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
@@ -16,9 +16,11 @@ from simulator.known_outputs.neighbour import rate
 from simulator.paced.engine import DRAFTER_8, TARGET_25
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft, DraftToken
+from specpair.speculation.policy.cost_by_width import CostByWidth
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, fed, opened
 from verifier_server.engine.draft_credit import INITIAL, MAXIMUM, PER_ACCEPTED, DraftCredit, price, worth_judging
+from verifier_server.engine.pass_time import interpolate
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
@@ -192,14 +194,11 @@ times = st.lists(st.floats(0.001, 1.0), min_size=2, max_size=8).map(sorted)
 def test_a_shared_pass_judges_what_brings_the_most_tokens_per_second(
     chances: list[list[float]], others: int, pass_times: list[float]
 ) -> None:
-    sessions = len(chances) + others
-    slope = (pass_times[-1] - pass_times[0]) / (len(pass_times) - 1)
+    sessions, cost = len(chances) + others, CostByWidth.of(pass_times)
 
     def rate(judged: Sequence[int]) -> float:
-        tokens = sessions + sum(judged)
-        beyond = max(0, tokens - len(pass_times))
         brought = sum(prod(each[:k]) for each, most in zip(chances, judged, strict=True) for k in range(1, most + 1))
-        return (sessions + brought) / (pass_times[tokens - 1 - beyond] + slope * beyond)
+        return (sessions + brought) / cost.at(sessions + sum(judged))
 
     chosen = worth_judging(chances, sessions, sessions, pass_times)
     best = max(rate(each) for each in product(*(range(len(each) + 1) for each in chances)))
@@ -223,3 +222,35 @@ def test_draft_tokens_that_do_not_pay_are_left_out_of_a_shared_pass(
     assert [answer.tokens for answer in answers] == [
         plain(SCRIPT, prompt, 2 + most)[1:] for prompt, most in zip(prompts, judged, strict=True)
     ]
+
+
+@given(
+    points=st.lists(st.tuples(st.integers(1, 64), st.floats(1e-9, 1e3) | st.just(0.0)), max_size=12),
+    chances=st.lists(st.lists(st.floats(0.0, 1.0), max_size=8), min_size=1, max_size=6),
+    width=st.integers(1, 5000),
+)
+@example(points=[(1, 0.150), (2, 0.219), (4, 0.357), (8, 0.814), (9, 0.592)], chances=[[0.9] * 8] * 6, width=2000)
+def test_whatever_was_measured_a_shared_pass_judges_what_makes_it_no_slower(
+    points: list[tuple[int, float]], chances: list[list[float]], width: int
+) -> None:
+    times = interpolate(points)
+    judged = worth_judging(chances, len(chances), width, times)
+    assert all(count <= len(each) for count, each in zip(judged, chances, strict=True))
+    brought = sum(prod(each[:depth]) for each, count in zip(chances, judged, strict=True) for depth in range(count + 1))
+    wide, plain = times.at(width + sum(judged)), times.at(width)
+    assert brought / wide >= len(chances) / plain * (1 - 1e-9)
+    assert 0.0 <= price(times) <= 1.0
+
+
+def test_a_noisy_start_and_many_texts_end_no_engine() -> None:
+    """The times of the start made passes of more than twenty tokens cost nothing, and then less than nothing."""
+    noisy = interpolate([(1, 0.150), (2, 0.219), (4, 0.357), (8, 0.814), (9, 0.592)])
+    world, answers = World(ScriptedBackend(SCRIPT, slots=8), pass_times=noisy), list[Answer]()
+    prompts = [[256, number] for number in range(8)]
+    sessions = [opened(world, prompt) for prompt in prompts]
+    for prompt, session in zip(prompts, sessions, strict=True):
+        drafted = tuple(DraftToken(token, chance=0.9) for token in plain(SCRIPT, prompt, 9)[1:])
+        request = Request(session, Draft(3, drafted), lambda answer: answers.append(answer))  # type: ignore[arg-type]
+        world.scheduler.submit(request, world.now)
+    world.run(world.now + 1.0)
+    assert len(answers) == len(sessions) and all(answer.tokens for answer in answers)

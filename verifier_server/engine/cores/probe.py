@@ -5,6 +5,7 @@ from itertools import chain
 
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.timing_ids import timing_ids
+from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.cores.core import Core, Output
 from verifier_server.engine.cores.wish import Wish
@@ -45,7 +46,7 @@ class Probe:
                 "judge drafts as it was asked to"
             )
 
-    async def pass_times(self) -> list[float]:
+    async def pass_times(self) -> CostByWidth:
         """The least seconds of steps over 1, 2, … tokens of a text."""
         widths = tuple(width for width in _WIDTHS if width <= self._info.max_drafts + 1)
         return interpolate(await self._times(widths))

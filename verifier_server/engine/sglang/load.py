@@ -15,6 +15,7 @@ from specpair.engines.vocabulary import Vocabulary
 from specpair.extras import installing
 from specpair.options.option import options_of
 from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.sampling.processors import MinP, Processors
 from verifier_server.engine.cores.core import CoreAway
 from verifier_server.engine.cores.engine import CoreEngine
@@ -73,7 +74,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress = lambda _share
 class _Checked(NamedTuple):
     info: EngineInfo
     templates: Mapping[str, str]
-    pass_times: list[float]
+    pass_times: CostByWidth
     core: "SglangCore"
 
 

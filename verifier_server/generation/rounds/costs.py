@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.policy.estimates import Curve
 from specpair.speculation.policy.timing import NARROW
 
 _DISTURBED = 1.5  # multiple of the expected time from which a draft pass counts as disturbed, and as no longer
-_LISTED = 33  # widths of the target's passes whose times are listed; wider ones cost more in proportion
+_LISTED = (*range(1, 34), 64, 128, 256, 512, 1024)  # widths of the target's passes whose costs are listed
 
 
 class PassCosts:
@@ -19,7 +20,7 @@ class PassCosts:
         self._target, self._step_time = Curve(pass_times[:NARROW]), step_time
         if pass_times:
             self._target.learn(0, pass_times[0])
-        self._times: list[float] | None = None
+        self._times: CostByWidth | None = None
         self.forget_draft()
 
     def forget_draft(self) -> None:
@@ -29,15 +30,15 @@ class PassCosts:
             self._draft.learn(0, self._step_time)
 
     @property
-    def target_times(self) -> list[float]:
-        """Of the target's passes over 1, 2, … tokens."""
+    def target_times(self) -> CostByWidth:
+        """Of the target's passes over 1, 2, … tokens; empty while they are unknown."""
         if self._times is None:
-            self._times = [self._target.at(width) for width in range(_LISTED)]
+            self._times = CostByWidth((width, self._target.at(width - 1)) for width in _LISTED)
         return self._times
 
     def target(self, tokens: int) -> float:
         """Of a pass of the target."""
-        return self.target_times[tokens - 1] if tokens <= _LISTED else self._target.at(tokens - 1)
+        return self.target_times.at(tokens)
 
     def draft(self, tokens: int) -> float:
         """Of a pass of the draft model."""

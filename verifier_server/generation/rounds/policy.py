@@ -13,6 +13,7 @@ in debt, nothing is drafted for some time, and for twice as long each time that 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from specpair.speculation.policy.cost_by_width import LEAST
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.policy.estimates import Mean
 from verifier_server.engine.draft_credit import worth_judging
@@ -45,9 +46,9 @@ class RoundPolicy:
         """Tokens per second of these texts in the best rounds of which draft and pass take turns, or in rounds like the
         last ones if that is more."""
         costs, count = self.costs, len(texts)
-        plain = costs.target(count)
-        if not plain:
+        if not costs.target_times:
             return 0.0
+        plain = costs.target(count)
         typical, chance, brought, drafting = sum(each.text.typical for each in texts) / count, 1.0, 1.0, 0.0
         best = max(1.0, self._gain.value) / plain
         for depth in range(1, MAX_AUTO + 1):
@@ -60,7 +61,7 @@ class RoundPolicy:
     def judged(self, texts: Sequence[RoundText]) -> list[int]:
         """How many draft tokens of each text the target should judge."""
         made = [[after / before for before, after in pairwise(each.chances[: len(each.path) + 1])] for each in texts]
-        if not self.costs.target(1):
+        if not self.costs.target_times:
             return [len(each) for each in made]
         return worth_judging(made, len(texts), len(texts), self.costs.target_times)
 
@@ -125,7 +126,7 @@ class RoundPolicy:
         gains, unread = [0.0] * (AHEAD + 1), 0
         for count, each in enumerate(ranked, 1):
             made, unread = len(each.path), unread + each.unread
-            entry = (costs.draft(unread) - costs.draft(count)) / _HORIZON
+            entry = max(0.0, costs.draft(unread) - costs.draft(count)) / _HORIZON
             for more in range(1, AHEAD + 1):
                 gains[more] += sum(each.chances[made + 1 : made + 1 + more])
                 seconds = max(0.0, more * costs.draft(count) - left) + entry
@@ -137,12 +138,12 @@ class RoundPolicy:
     def over(self, texts: int, tokens: int, seconds: float, drafted: bool) -> None:
         """Take in a round of `texts` texts that brought `tokens` tokens, from the end of the one before to its own."""
         self._tried += 1
-        plain = self.costs.target(texts)
-        if self._resting or not plain or seconds <= 0.0:
+        if self._resting or not self.costs.target_times or seconds <= 0.0:
             self._resting = max(0, self._resting - 1)
             return
+        plain = self.costs.target(texts)
         alone = tokens / texts
-        self._gain.learn(alone * plain / seconds)
+        self._gain.learn(alone * plain / max(LEAST, seconds))
         self._undrafted = 0 if drafted else self._undrafted + 1
         if self._undrafted == _UNDRAFTED:
             self.costs.forget_draft()

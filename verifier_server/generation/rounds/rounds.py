@@ -154,7 +154,7 @@ class Rounds:
 
     def _look(self, texts: Sequence[RoundText]) -> None:
         target = self._costs.target(len(texts))
-        worth = self._costs.draft(len(texts)) / target if target else 0.0
+        worth = self._costs.draft(len(texts)) / target if self._costs.target_times else 0.0
         for each in texts:
             each.look(worth)
 

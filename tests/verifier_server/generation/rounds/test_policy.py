@@ -1,6 +1,8 @@
 """Which draft passes pay, for all texts of a round together."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
@@ -76,3 +78,31 @@ def test_after_rounds_that_lost_nothing_is_drafted_for_longer_and_longer() -> No
     for _ in range(20):
         lasting.over(1, 3, 2.0 * STEP, drafted=True)
     assert rests() == 32, "what was gained counts"
+
+
+SECONDS = st.floats(0.0, 1e3) | st.sampled_from([float("nan"), float("inf"), -1.0, 1e-300])
+
+
+@given(
+    times=st.lists(SECONDS, max_size=17),
+    step=st.floats(0.0, 1e3),
+    ran=st.lists(st.tuples(st.integers(1, 3000), st.floats(0.0, 1e3)), max_size=8),
+    unread=st.integers(1, 5000),
+    overlaps=st.booleans(),
+)
+def test_rounds_are_planned_by_any_times_that_were_measured(
+    times: list[float], step: float, ran: list[tuple[int, float]], unread: int, overlaps: bool
+) -> None:
+    costs, given_texts = PassCosts(times, step), texts(0.9, 0.1, 0.5)
+    planned = RoundPolicy(costs, overlaps)
+    for width, seconds in ran:
+        costs.target_ran(width, seconds)
+        costs.draft_ran(width, seconds)
+        planned.over(3, 4, seconds, drafted=True)
+    found = [costs.target(width) for width in (1, 2, 8, 33, 34, 64, 2000, 10**5)]
+    assert found == sorted(found) and found[0] > 0.0
+    judged = planned.judged(given_texts)
+    assert judged == [0, 0, 0], "nothing is drafted yet"
+    assert set(planned.before(given_texts, judged)) <= set(given_texts)
+    assert set(planned.beside(given_texts, unread, found[0])) <= set(given_texts)
+    assert 0.0 <= planned.rate(given_texts) < float("inf")
