@@ -5,9 +5,11 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -20,6 +22,7 @@ from specpair.http_service.head_requests import HeadRequests
 from specpair.http_service.hosts import Hosts, read_hosts
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.health import StateEndpoints
+from specpair.http_service.observability.supervisor import Supervisor
 from specpair.http_service.origins import Origins, read_origins
 from specpair.http_service.replies.static_files import StaticFiles
 from specpair.http_service.shutdown import stop_signals
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     app: FastAPI
 
 _log = logging.getLogger("specpair.verifier")
+ENDS_WITHIN = 10.0  # seconds; open requests have less to finish
 SWITCH_INTERVAL = 0.0005  # seconds; with Python's default of 5 ms a busy engine thread delays replies by that much
 
 
@@ -56,9 +60,10 @@ def create_app(
 
     `backend`: a target model that is loaded already; None: the settings' model is loaded in the background.
     `draft`: the same for the draft model of server-side drafting.
-    `clock`: the scheduler's, in seconds. If the model cannot be loaded, `on_failure` is called from the loader's thread
-        and should tell the process to stop; `after_failure` is called at the end of the application's shutdown. If it
-        is loaded, `on_success` is called from that thread.
+    `clock`: the scheduler's, in seconds. If the model cannot be loaded, or the engine dies later, `on_failure` is
+        called from the thread of the loader or the engine and should tell the process to stop; `after_failure` is
+        called at the end of the application's shutdown. If it is loaded, `on_success` is called from the loader's
+        thread.
 
     Raises SettingsError for a file of keys that cannot be read, and a router without what it wants to know.
     """
@@ -70,11 +75,12 @@ def create_app(
         if (warning := service.gate.access.warning()) is not None:
             _log.warning("%s", warning)
         service.engine_client.attach(asyncio.get_running_loop())
-        service.loader.start(on_failure, on_success)
+        service.loader.start(on_failure, loaded)
+        supervisor.start()
         if registration is not None:
             registration.start()
         draining = service.draining if settings.drain_seconds else None
-        with stop_signals(asyncio.get_running_loop(), service.begin_stop, draining) as received:
+        with stop_signals(asyncio.get_running_loop(), stop, draining) as received:
             try:
                 yield
             finally:
@@ -86,11 +92,23 @@ def create_app(
                     _log.warning("told to stop while the model loads: the verifier stops without waiting for the load")
                     received.end_process()
                 service.stop()
-            if service.loader.failure is not None and after_failure is not None:  # the loader has logged the failure
+                supervisor.end()
+            if service.failure is not None and after_failure is not None:  # it has been logged
                 after_failure()
+
+    def loaded() -> None:
+        if not service.loader.stopping:
+            supervisor.tell("READY=1", "STATUS=the model is loaded")
+        if on_success is not None:
+            on_success()
+
+    def stop() -> None:
+        supervisor.tell("STOPPING=1")
+        service.begin_stop()
 
     registration = registration_of(settings, settings.key)
     service = Service(settings, backend, clock, draft)
+    supervisor = Supervisor(service.works)
     gate = service.gate
     app = App(document.TITLE, lifespan, lambda: document.document(gate.access.keyed))
     app.state.service = service
@@ -110,8 +128,13 @@ def create_app(
     return app
 
 
-def _stop_process() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
+def stop_process(status: int) -> None:
+    """Tell the process to stop, as Ctrl-C does: texts know that they have failed. After `ENDS_WITHIN` seconds it ends
+    with `status` in any case, as what has failed may also keep the model from being freed."""
+    late = threading.Timer(ENDS_WITHIN, os._exit, [status])
+    late.daemon = True
+    late.start()
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def _end_process() -> None:
@@ -134,7 +157,10 @@ def _from_command_line() -> FastAPI:
         settings = from_environment()
         logs.configure(settings.log_format)
         return create_app(
-            settings, on_failure=_stop_process, on_success=keep_loaded_objects, after_failure=_end_process
+            settings,
+            on_failure=partial(stop_process, STARTUP_FAILURE),
+            on_success=keep_loaded_objects,
+            after_failure=_end_process,
         )
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)

@@ -20,6 +20,7 @@ from specpair.fairness import retry_after
 from specpair.grammar.of_text import prepare_grammars
 from specpair.protocol.errors import ModelFailed, ModelLoading
 from specpair.protocol.terminal_text import one_line, several_lines
+from specpair.speculation.policy.cost_by_width import CostByWidth
 from verifier_server.chat_template import choose_chat_template
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.observer import EngineObserver
@@ -49,7 +50,7 @@ class Models:
 
     engine: TokenEngine  # runs the target model
     own_name: str  # of the target, which `Settings.alias` may call otherwise
-    pass_times: list[float]  # seconds of the target's passes over 1, 2, … tokens
+    pass_times: CostByWidth  # of the target
     drafting: Drafting | None  # None: nothing drafts here
     predicting: ServerDrafting  # for texts with a prediction: `drafting`, or by lookup alone without a draft model
 
@@ -90,7 +91,8 @@ class Loader:
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
 
     def start(self, on_failure: Callable[[], None] | None = None, on_success: Callable[[], None] | None = None) -> None:
-        """Begin to load. How that ends decides which of the two is called, from the loader's thread."""
+        """Begin to load. How that ends decides which of the two is called, from the loader's thread; `on_failure` also
+        if the engine dies later, from the engine's."""
         self._on_failure, self._on_success = on_failure, on_success
         self._thread.start()
 
@@ -124,10 +126,9 @@ class Loader:
 
     def _run(self) -> None:
         try:
-            models = self._load()
+            self.models = self._load()
             if self._on_success is not None:
                 self._on_success()
-            self.models = models
             if not self.stopping:
                 _log.info("ready: the model is loaded, and texts can be asked for")
             return
@@ -140,6 +141,9 @@ class Loader:
             _log.exception("loading the model failed")
             self.failure = f"{type(error).__name__}: {error}"
         _log.error("the model could not be loaded: %s", several_lines(self.failure))
+        self._failed()
+
+    def _failed(self) -> None:
         if self._on_failure is not None:
             self._on_failure()
 
@@ -176,7 +180,7 @@ class Loader:
                 self._draft,
             )
             lookup = draft or lookup_alone(settings, info, time.perf_counter)
-            pass_times = list(target.pass_times)
+            pass_times = CostByWidth.of(target.pass_times)
             corpus = _corpus(settings, info)
             if corpus is not None:
                 on_failure.callback(corpus.close)
@@ -189,7 +193,8 @@ class Loader:
                     counted(draft.slots, "text"),
                     1e3 * draft.step_time,
                 )
-            engine = target.serve(Serving(info, self._clock, deliver, self._observer(info.model_name)))
+            observer = self._observer(info.model_name)
+            engine = target.serve(Serving(info, self._clock, deliver, observer, self._failed))
             on_failure.pop_all()
             drafting: Drafting | None = None if draft is None else predicting
             if info.proposer is not None:
@@ -241,7 +246,7 @@ def with_logits(backend: Backend, settings: Settings) -> LoadedEngine:
             one_scope=settings.share_prefixes,
             observer=serving.observer,
         )
-        engine = Engine(scheduler, serving.clock, serving.deliver)
+        engine = Engine(scheduler, serving.clock, serving.deliver, serving.on_failure)
         engine.start()
         return engine
 

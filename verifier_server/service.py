@@ -129,6 +129,18 @@ class Service:
         """The running engine. Raises ModelLoading or ModelFailed while there is none."""
         return self.loader.loaded().engine
 
+    @property
+    def failure(self) -> str | None:
+        """Why no text can be asked for any more, whatever is waited for: the load failed, or the engine died."""
+        models = self.loader.models
+        return self.loader.failure or (None if models is None else models.engine.failure)
+
+    def works(self, seconds: float) -> bool:
+        """Whether the engine has made progress within so many seconds, if it has work. A load may take its time."""
+        models = self.loader.models
+        since = None if models is None else models.engine.busy_since
+        return since is None or time.monotonic() - since <= seconds
+
     def condition(self) -> Condition:
         """Whether the verifier takes new texts, and why not."""
         return self._condition()[0]
@@ -137,7 +149,7 @@ class Service:
         """The condition, and the reason of a failure or of a wait."""
         models = self.loader.models
         changed = None if models is None else self.loader.files.change()
-        failure = self.loader.failure or (None if models is None else models.engine.failure)
+        failure = self.failure
         if failure is None and changed is not None and changed.lost:
             failure = changed.reason
         if failure is not None:

@@ -66,10 +66,10 @@ class Connection(Protocol):
 def check_health(client: Connection, *, started: bool = True) -> Health:
     """Ask for the verifier's health once, and return it. A connection that fails counts as not ready.
 
-    `started`: whether the model was seen. If it was not, and a router's nodes serve only others, its error is raised:
-        else its node may be restarting.
+    `started`: whether the model was seen. If it was not, a failed load is an error, and if a router's nodes serve only
+        others, its error is raised: else the verifier, or the node, may be restarting.
 
-    Raises an error for what waiting does not mend: a failed load, and a refusal.
+    Raises an error for what waiting does not mend.
     """
     try:
         response = client.exchange_once("GET", "/health")
@@ -80,6 +80,8 @@ def check_health(client: Connection, *, started: bool = True) -> Health:
         load = Load() if told is None else Load(told.texts or 0, told.waiting or 0, told.overloaded)
         return Health(True, identity=(told and told.identity) or "", load=load)
     if told is not None and told.status == "failed":
+        if started:  # its process ends, and may be started anew
+            return Health(False, f"it has failed: {one_line(told.reason or '')}")
         raise DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
     if told is not None and told.status == "loading":
         return Health(False, "loading its model", told.progress)
@@ -116,7 +118,7 @@ def wait_until_ready(
         if response.status_code == 200:
             return
         if told is not None and told.status == "failed":
-            raise DrafterError(f"the verifier at {client.url} could not load its model: {told.reason}")
+            raise DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
         if told is not None and told.status == "draining":
             raise ShuttingDown(f"the verifier at {client.url} is being stopped, and takes no new texts")
         if told is not None and told.status == "verifier_away":

@@ -31,6 +31,7 @@ from specpair.http_service.keys.access import DRAFTER
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.observability.health import Condition, StateEndpoints
 from specpair.http_service.observability.metrics import ServiceMetrics
+from specpair.http_service.observability.supervisor import Supervisor
 from specpair.http_service.openapi import operation
 from specpair.http_service.origins import Origins
 from specpair.http_service.replies.failures import Failures
@@ -98,6 +99,8 @@ def create_app(
         with stop_signals(asyncio.get_running_loop(), stop, draining if draining.seconds else None) as received:
             watch = VerifierWatch(pair.look, look_every)
             watch.start()
+            supervisor.start()
+            supervisor.tell("READY=1")
             if registration is not None:
                 registration.start()
             try:
@@ -112,8 +115,10 @@ def create_app(
                 await asyncio.to_thread(pair.close)
                 source.close()
                 endpoints.close()
+                supervisor.end()
 
     def stop() -> None:
+        supervisor.tell("STOPPING=1")
         happens.close()
         network.close()
         pair.wait_no_more()
@@ -164,7 +169,7 @@ def create_app(
             ), {}
         return HealthResponse(status=found.status, model=pair.target.name, reason=why(pair)), found.headers
 
-    happens = feed or Feed()
+    happens, supervisor = feed or Feed(), Supervisor()
     network = NetworkFeed(pair, own, token_price, network_every)
     draining = Draining(drain, lambda: inf if endpoints.places.taken + endpoints.places.waiting else 0.0)
     source = PairSource(pair, options, texts, queue, MOST_BYTES, draining, passed)

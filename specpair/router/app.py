@@ -16,6 +16,7 @@ from specpair.http_service.keys.access import ROUTER
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.observability.metrics import RequestMetrics
+from specpair.http_service.observability.supervisor import Supervisor
 from specpair.http_service.openapi import operation
 from specpair.http_service.origins import Origins, read_origins
 from specpair.http_service.replies.failures import Failures
@@ -48,6 +49,8 @@ def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
         for spec in nodes:
             fleet.join(spec)
         await watch.start()
+        supervisor.start()
+        supervisor.tell("READY=1")
         waiting = passing.draining if settings.drain else None
         with stop_signals(asyncio.get_running_loop(), stop, waiting) as received:
             try:
@@ -55,14 +58,16 @@ def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
             finally:
                 received.app_ending = True
                 await watch.stop()
+                supervisor.end()
 
     def stop() -> None:
         """End the requests under way."""
+        supervisor.tell("STOPPING=1")
         forwarding.stopping = True
         watch.abort("the router is being stopped")
 
     gate = Gate.of(settings.api_key, settings.keys_file, settings.insecure, ROUTER, settings.key("keys_file"))
-    fleet = Fleet()
+    fleet, supervisor = Fleet(), Supervisor()
     metrics = RequestMetrics(lambda: ",".join(fleet.models))
     watch = Watch(fleet, settings.looking_key, settings.look_every)
     forwarding = Forwarding(

@@ -80,3 +80,12 @@ def test_a_unit_is_exposed_as_little_as_it_can_be(name: str, installed: Path) ->
     told = analyze(installed, "security", "--offline=true", threshold, f"specpair-{name}.service")
     [level] = re.findall(rf"Overall exposure level for specpair-{name}.service: ([\d.]+)", told)
     assert float(level) <= MOST_EXPOSED
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_starts_anew_what_died_or_hangs(name: str) -> None:
+    settings = unit(name)
+    assert (settings["Type"], settings["NotifyAccess"], settings["Restart"]) == ("notify", "main", "on-failure")
+    assert settings["WatchdogSec"].endswith("min")
+    waits = name != "router"  # for a model
+    assert (settings.get("TimeoutStartSec") == "infinity") is waits

@@ -34,7 +34,8 @@ class LiveServer:
         clock: Callable[[], float] = time.perf_counter,
         draft: Backend | None = None,
     ) -> None:
-        self.app = create_app(settings, backend, clock=clock, draft=draft)
+        self.failed = threading.Event()  # whether the process would end, as no text can be written any more
+        self.app = create_app(settings, backend, self.failed.set, clock=clock, draft=draft)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self.url = f"http://127.0.0.1:{self.address[1]}"

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
-from specpair.engines.errors import BackendError, EngineLost
+from specpair.engines.errors import BackendError, EngineLost, first_line
 from specpair.protocol.errors import EngineError, ShuttingDown, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.terminal_text import one_line
 from verifier_server.engine.observer import EngineState
 from verifier_server.engine.port import EngineInfo
 from verifier_server.engine.requests import Request
@@ -17,7 +18,14 @@ from verifier_server.engine.scheduler import Inconsistent, Scheduler
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.engine")
+_MOST_WHY = 200  # characters of the error that an engine dies of, which texts are told
 SHUTTING_DOWN = "the verifier is shutting down: ask again when it is back"
+
+
+def died_of(error: Exception) -> str:
+    """The failure of an engine that `error`, which no engine raises on purpose, has ended."""
+    why = one_line(f"{type(error).__name__}: {first_line(error)}"[:_MOST_WHY])
+    return f"the engine died: {why}: see the verifier's log, and restart it"
 
 
 class Engine:
@@ -28,13 +36,16 @@ class Engine:
         scheduler: Scheduler,
         clock: Callable[[], float] = time.perf_counter,
         deliver: Callable[[], None] = lambda: None,
+        on_failure: Callable[[], object] = lambda: None,
     ) -> None:
-        """`clock`: in seconds. `deliver` is called from the engine's thread after answers were given, once per pass."""
+        """`clock`: in seconds. `deliver` is called from the engine's thread after answers were given, once per pass;
+        `on_failure` at its end, if that is none that it was told of."""
         self.backend = scheduler.backend
         self.info = EngineInfo.of(scheduler.backend, scheduler.max_drafts)
         self.failure: str | None = None  # why no more passes will run; None while they do
         self.away: str | None = None  # the model is in this process
-        self._scheduler, self._clock, self._deliver = scheduler, clock, deliver
+        self.busy_since: float | None = None
+        self._scheduler, self._clock, self._deliver, self._on_failure = scheduler, clock, deliver, on_failure
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()  # calls to make between passes, in order
         self._stopping = False  # whether no pass will run after the present one
         self._adding = threading.Lock()  # held to add a call, and to change `_stopping`
@@ -130,7 +141,7 @@ class Engine:
         except BackendError as error:
             self._scheduler.failed(plan, error)
             if isinstance(error, EngineLost):
-                self.failure = str(error)
+                self.failure = f"the engine died: {error}"
         else:
             self._scheduler.conclude(plan, rows, began, self._clock())
         self._deliver()
@@ -148,25 +159,36 @@ class Engine:
             self._inbox.get_nowait()()
 
     def _take_in(self, requests: Sequence[Request], now: float) -> None:
-        for request in requests:
+        for at, request in enumerate(requests):
             try:
                 self._scheduler.submit(request, now)
             except SpecPairError as error:
                 request.done(error)
+            except Exception as error:
+                for unanswered in requests[at:]:
+                    unanswered.done(EngineError(died_of(error)))
+                raise
 
     def _run(self) -> None:
         try:
-            while not self._stopping:
+            while not self._stopping and self.failure is None:
+                self.busy_since = time.monotonic()
                 if not self.step():
+                    self.busy_since = None
                     self._sleep()
-        except Exception:
-            _log.exception("the engine thread died")
-            self.failure = "the engine thread died: see the verifier's log, and restart it"
+        except Exception as error:
+            _log.exception("the engine died")
+            self.failure = died_of(error)
+        self.busy_since = None
         with self._adding:
             self._stopping = True
-        self._make_calls()
-        self._scheduler.abandon(self._end())
-        self._deliver()
+        try:
+            self._make_calls()
+            self._scheduler.abandon(self._end())
+            self._deliver()
+        finally:  # what has ended the thread may also have left requests that cannot be answered
+            if self.failure is not None:
+                self._on_failure()
 
     def _sleep(self) -> None:
         """Wait for a call in the inbox and make it, but no longer than until the scheduler wants to plan again."""

@@ -55,6 +55,7 @@ class TokenEngine(Protocol):
 
     failure: str | None  # why no more tokens will be committed; None while they are
     away: str | None  # what has to come back by itself before tokens are committed; None: nothing
+    busy_since: float | None  # `time.monotonic` at the last progress with work that is not over; None: there is none
 
     @property
     def info(self) -> EngineInfo: ...
@@ -99,6 +100,7 @@ class Serving(NamedTuple):
     clock: Callable[[], float]
     deliver: Callable[[], None]  # called from the engine's thread after answers were given
     observer: EngineObserver
+    on_failure: Callable[[], object] = lambda: None  # called when no more tokens will be committed, and texts know it
 
 
 @dataclass

@@ -59,7 +59,7 @@ say "mistakes in /etc/specpair"
 mistake() { # NAME LINE
     cp "$root/etc/specpair/$1.env" "$root/tmp/$1.env"
     echo "$2" >>"$root/etc/specpair/$1.env"
-    in_it systemctl start "specpair-$1"
+    in_it systemctl start "specpair-$1" 2>/dev/null || true # it says that it is ready, or fails
     until [ "$(result "$1" ActiveState)" = failed ]; do sleep 0.2; done
     echo "$2: $(result "$1" Result), status $(result "$1" ExecMainStatus), starts anew: $(result "$1" NRestarts)"
     in_it journalctl --unit "specpair-$1" --no-pager --output cat | grep -F "${2%%=*}" | tail -1
@@ -77,7 +77,7 @@ in_it systemctl start specpair-verifier
 ready $verifier_url/ready
 before=$(result verifier MainPID)
 in_it apt-get -qq install --reinstall /srv/package.deb >/dev/null
-[ "$before" != "$(result verifier MainPID)" ] && echo "restarted"
+while [ "$before" = "$(result verifier MainPID)" ]; do sleep 0.2; done && echo "restarted"
 ready $verifier_url/ready
 in_it apt-get -qq purge specpair | tail -1
 echo "units left: $(in_it systemctl list-unit-files --no-legend 'specpair*' | wc -l)"

@@ -262,7 +262,7 @@ def test_a_verifier_that_failed_to_load_is_reported_with_its_reason(drafter: Com
         ran = drafter(*_flags(verifier))
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == (
-        f"drafter: the verifier at {verifier.url} could not load its model: "
+        f"drafter: the verifier at {verifier.url} has failed: "
         "the scripted backend takes a number as its model, got 'x'\n"
     )
 

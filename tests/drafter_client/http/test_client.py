@@ -84,7 +84,7 @@ def test_wait_until_ready_ends_when_patience_is_over() -> None:
 
 def test_a_failed_load_is_reported_with_its_reason() -> None:
     client, _, _ = _client(_loading(0.2), reply(503, {"status": "failed", "reason": "no such file: x.gguf"}))
-    with pytest.raises(DrafterError, match=r"could not load its model: no such file: x\.gguf"):
+    with pytest.raises(DrafterError, match=r"has failed: no such file: x\.gguf"):
         client.wait_until_ready()
 
 

@@ -235,6 +235,7 @@ def _loading(progress: float) -> httpx.Response:
         (_loading(0.25), Health(False, "loading its model", 0.25)),
         (reply(503, ModelLoading("the model is loading (3 %)").body()), Health(False, "the model is loading (3 %)")),
         (reply(503, ShuttingDown("ends").body()), Health(False, "ends")),
+        (reply(503, {"status": "failed", "reason": "it\ndied"}), Health(False, "it has failed: it\\ndied")),
         (httpx.Response(200, content=b"<html>"), Health(False, "nothing answers")),
         (reply(503, {"status": "verifier_away", "reason": "no node\nis"}), Health(False, "no node\\nis")),
         (reply(502, None), Health(False, "a proxy answers HTTP 502 in place of the verifier")),
@@ -249,15 +250,17 @@ def test_health_of_each_response(answer: Any, health: Health) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "words"),
+    ("answer", "started", "error", "words"),
     [
-        (reply(503, {"status": "failed", "reason": "no such file"}), DrafterError, "http://v has failed: no such file"),
-        (reply(401, {"error": {"code": "unauthorized", "message": "no"}}), BadKey, "wants its key"),
+        (reply(503, {"status": "failed", "reason": "no file"}), False, DrafterError, "http://v has failed: no file"),
+        (reply(401, {"error": {"code": "unauthorized", "message": "no"}}), True, BadKey, "wants its key"),
     ],
 )
-def test_health_raises_what_waiting_does_not_mend(answer: Any, error: type[Exception], words: str) -> None:
+def test_health_raises_what_waiting_does_not_mend(
+    answer: Any, started: bool, error: type[Exception], words: str
+) -> None:
     with pytest.raises(error, match=words):
-        VerifierClient("http://v", transport=Canned(answer)).health()
+        VerifierClient("http://v", transport=Canned(answer)).health(started=started)
 
 
 def _asking(*answers: Any, patience: float = 300.0) -> tuple[VerifierClient, Canned]:

@@ -201,7 +201,8 @@ def test_health_reports_a_dead_engine(serve: Serve) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (500, "engine_error")
     health = live.http.get("/health")
     assert (health.status_code, health.json()["status"]) == (503, "failed")
-    assert "restart it" in health.json()["reason"]
+    assert health.json()["reason"] == "the engine died: RuntimeError: a bug: see the verifier's log, and restart it"
+    assert live.failed.wait(10)
     response = live.http.post("/prefill", json={"prompt": "x"})
     assert (response.status_code, response.json()["error"]["code"]) == (500, "engine_error")
 

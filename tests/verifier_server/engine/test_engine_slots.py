@@ -279,11 +279,11 @@ def test_a_bug_in_the_engine_fails_present_and_later_requests(caplog: pytest.Log
     asked.request.done = announce
     bench.engine.start()
     assert failed.wait(10)
-    with pytest.raises(EngineError, match="the engine thread died: see the verifier's log"):
+    with pytest.raises(EngineError, match="the engine died: RuntimeError: a bug: see the verifier's log"):
         _ = asked.answer
     assert bench.engine.failure is not None
     assert "a bug" in caplog.text
-    with pytest.raises(EngineError, match="the engine thread died"):
+    with pytest.raises(EngineError, match="the engine died"):
         bench.verify(bench.open(PROMPTS[1]), 4)
     bench.engine.stop()
 
@@ -294,4 +294,20 @@ def test_a_lost_engine_keeps_the_reason_as_its_failure() -> None:
     bench.run(asked)
     with pytest.raises(EngineError, match="a device went away: restart"):
         _ = asked.answer
-    assert bench.engine.failure == "a device went away: restart", "the reason in /health"
+    assert bench.engine.failure == "the engine died: a device went away: restart", "the reason in /health"
+
+
+@pytest.mark.parametrize("fault", [EngineLost("a device went away"), RuntimeError("a bug")], ids=["lost", "bug"])
+def test_the_end_of_an_engine_is_told_when_no_request_waits_any_more(fault: Exception) -> None:
+    bench, told, over = Bench(backend=Faulty(fault, passes=[1])), list[bool](), threading.Event()
+
+    def failed() -> None:
+        told.append(all(each.results for each in asked))
+        over.set()
+
+    bench.engine = Engine(bench.scheduler, on_failure=failed)
+    asked = [bench.ask(bench.open(prompt), 4) for prompt in PROMPTS]
+    bench.engine.start()
+    assert over.wait(10) and told == [True]
+    bench.engine.stop()
+    assert told == [True]

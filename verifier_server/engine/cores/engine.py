@@ -6,7 +6,9 @@ and drafts are judged in its steps. Nothing here runs a model: all work is in on
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+import time
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -22,7 +24,7 @@ from verifier_server.engine.arrivals import SILENCE
 from verifier_server.engine.cores.core import Core, CoreAway, CoreLost, Output
 from verifier_server.engine.cores.loop_thread import LoopThread
 from verifier_server.engine.cores.wish import Wish
-from verifier_server.engine.engine import SHUTTING_DOWN
+from verifier_server.engine.engine import SHUTTING_DOWN, died_of
 from verifier_server.engine.observer import EngineState
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.port import AWAY_WAIT, Serving
@@ -63,8 +65,10 @@ class CoreEngine:
         self.info = info = serving.info
         self.failure: str | None = None
         self.away: str | None = None
+        self.busy_since: float | None = None
         self.core, self._loop, self._one_scope = core, loop, one_scope
         self._clock, self._deliver, self._observer = serving.clock, serving.deliver, serving.observer
+        self._on_failure = serving.on_failure
         self._pass_time = PassTime(pass_times)
         self._queue = Queue(info.max_drafts, max_queue)
         self._texts: dict[Session, _Text] = {}
@@ -109,6 +113,7 @@ class CoreEngine:
 
     def submit(self, *requests: Request) -> None:
         now = self._clock()
+        self.busy_since = self.busy_since or time.monotonic()
         self._call(partial(self._take_in, requests, now))
 
     def forget(self, session: Session) -> None:
@@ -159,7 +164,22 @@ class CoreEngine:
 
     def _call(self, call: Callable[[], object]) -> None:
         """Have the loop's thread make `call`, in the order of the calls."""
-        self._loop.loop.call_soon_threadsafe(call)
+        self._loop.loop.call_soon_threadsafe(self._make, call)
+
+    def _make(self, call: Callable[[], object]) -> None:
+        with self._fatal():
+            call()
+
+    @contextmanager
+    def _fatal(self) -> Iterator[None]:
+        """What the block raises ends the engine."""
+        try:
+            yield
+        except CoreLost as error:
+            self._fail(str(error))
+        except Exception as error:
+            _log.exception("the engine died")
+            self._fail(died_of(error))
 
     def _take_in(self, requests: Sequence[Request], now: float) -> None:
         for request in requests:
@@ -169,6 +189,12 @@ class CoreEngine:
                 self._admit(request, now)
             except SpecPairError as error:
                 request.done(error)
+            except Exception as error:
+                request.done(EngineError(died_of(error)))
+                _log.exception("the engine died")
+                self._fail(died_of(error))
+        if not self._queue.size:
+            self.busy_since = None
         self._deliver()
 
     def _admit(self, request: Request, now: float) -> None:
@@ -195,7 +221,11 @@ class CoreEngine:
             self._outgoing.put_nowait(partial(self.core.wish, text.name, wish))
         if text.timer is not None:
             text.timer.cancel()
-        text.timer = None if again is None else self._loop.loop.call_later(again, self._think_over, sequence)
+        text.timer = (
+            None
+            if again is None
+            else self._loop.loop.call_later(again, self._make, partial(self._think_over, sequence))
+        )
 
     def _think_over(self, sequence: SequenceState) -> None:
         if sequence.session in self._texts:
@@ -259,26 +289,25 @@ class CoreEngine:
                     self._take(self._queue[session], output, now)
             self._count(outputs)
             self._deliver()
+            self.busy_since = time.monotonic() if self._queue.size else None
 
     async def _send(self) -> None:
         while True:
             await (await self._outgoing.get())()
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `work` until it is cancelled; what it raises ends the engine."""
-        try:
+        """Run `work` until it is cancelled."""
+        with self._fatal():
             await work()
-        except CoreLost as error:
-            self._fail(str(error))
-        except Exception:
-            _log.exception("the engine thread died")
-            self._fail("the engine thread died: see the verifier's log, and restart it")
 
     def _fail(self, reason: str) -> None:
         if self.failure is None and not self._stopping:
             self.failure = reason
             _log.error("%s", reason)
-            self._abandon()
+            try:
+                self._abandon()
+            finally:
+                self._on_failure()
 
     def _await_core(self, reason: str) -> None:
         """Fail all waiting requests until the core is back. It has forgotten the texts; their sessions stay."""
@@ -295,6 +324,7 @@ class CoreEngine:
             if error is not None:
                 self._queue.fail(sequence, list(sequence.requests), error)
             sequence.session.notify()
+        self.busy_since = None
         self._deliver()
 
     def _take(self, sequence: SequenceState, output: Output, now: float) -> None:

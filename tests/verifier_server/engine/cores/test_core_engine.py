@@ -13,7 +13,7 @@ from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.cores.live import START, TEXT, InProcess, Live, in_process, over_sglang
 from tests.verifier_server.support import LENGTH, PROMPT_IDS, drafting_client, read_events, tokens_of, until
-from verifier_server.engine.sequence_state import LEAD
+from verifier_server.engine.sequence_state import LEAD, SequenceState
 
 
 @pytest.fixture
@@ -207,9 +207,28 @@ def test_lost_core_is_a_typed_error_and_bad_health(in_this_process: Live) -> Non
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(live.http.post, "/verify", json={"position": START + 1, "draft_tokens": []})
         until(lambda: bool(live.service.engine.state.running))
+        assert live.service.works(60.0) and not live.service.works(0.0), "a request waits"
         watched.do(watched.core.die)
         watched.do(watched.core.gate.set)
         assert (waiting.result().status_code, waiting.result().json()["error"]["code"]) == (500, "engine_error")
     assert live.http.get("/health").json()["status"] == "failed"
     error = live.http.post("/prefill", json={"prompt_ids": PROMPT_IDS})
     assert error.json()["error"]["message"] == "the core has ended: restart it"
+    assert live.failed.wait(10) and live.service.works(0.0)
+
+
+def test_engine_without_work_has_not_hung(in_this_process: Live) -> None:
+    live = in_this_process
+    live.post("/prefill", {"prompt_ids": PROMPT_IDS})
+    until(lambda: live.service.works(0.0))
+
+
+def test_bug_in_the_engine_ends_it(in_this_process: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(_: object, unread: int) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(SequenceState, "may_continue", bug)
+    for _ in range(2):
+        error = in_this_process.http.post("/prefill", json={"prompt_ids": PROMPT_IDS, "self_continue": True})
+        assert error.json()["error"]["message"].startswith("the engine died: RuntimeError: a bug")
+    assert in_this_process.failed.wait(10)
