@@ -13,7 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.verifier_server.processes import COMMANDS, ENDLESS, MODULE, UVICORN, ready
+from drafter_client import Lookup, Mode, Options, Outage, Pair, Tokens
+from tests.verifier_server.conftest import SCRIPT
+from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.processes import COMMANDS, ENDLESS, MODULE, UVICORN, ready, serving
 
 _FAULTY = """
 import os, signal, sys, threading
@@ -60,6 +63,23 @@ def test_a_dead_engine_ends_the_process_after_texts_were_told(name: str, status:
         assert process.stderr is not None
         log = process.stderr.read()
         assert "the engine died" in log and "could not be loaded" not in log
+
+
+def test_a_text_goes_on_at_the_verifier_that_a_supervisor_starts_anew() -> None:
+    options, tokens, outages = Options(max_tokens=200, mode=Mode.REMOTE, lockstep=True), list[int](), list[Outage]()
+    with (
+        ExitStack() as started_anew,
+        ready(faulty("python -m"), **ENDLESS) as (process, http),
+        Pair(str(http.base_url), Lookup(), on_outage=outages.append) as pair,
+    ):
+        for event in pair.generate([256, 1, 2], options):
+            tokens += [token.id for token in event.tokens] if isinstance(event, Tokens) else []
+            if process.poll() is None and tokens:
+                process.send_signal(signal.SIGUSR1)
+                http.post("/prefill", json=BODY)  # a pass in which it dies
+                assert process.wait(20) == 1
+                started_anew.enter_context(serving([*MODULE, "--port", str(http.base_url.port)], **ENDLESS))
+    assert tokens == plain(SCRIPT, [256, 1, 2], 200) and outages
 
 
 @contextmanager

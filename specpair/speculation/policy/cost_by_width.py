@@ -9,14 +9,27 @@ from typing import overload
 LEAST, MOST = 1e-6, 1e4  # seconds that a measured pass counts for, at least and at most
 
 
+def rising(values: Iterable[float]) -> list[float]:
+    """The values next to these that never fall, by least squares: where some fall, they get their mean (isotonic
+    regression, by pooling adjacent violators)."""
+    pools: list[tuple[float, int]] = []  # a mean, and how many values have it
+    for value in values:
+        mean, count = value, 1
+        while pools and pools[-1][0] > mean:
+            before, more = pools.pop()
+            mean, count = (mean * count + before * more) / (count + more), count + more
+        pools.append((mean, count))
+    return [mean for mean, count in pools for _ in range(count)]
+
+
 class CostByWidth(Sequence[float]):
     """Seconds of a pass by its width, the number of its tokens. As a sequence: of 1, 2, … tokens to the widest
     measured.
 
     A wider pass does more. Where it was measured to be faster than a narrower one, the machine did something else
-    during the narrower one, or a clock was too coarse: such widths get their mean (isotonic regression, by pooling
-    adjacent violators). Widths between those measured lie on lines, narrower ones cost as much as the narrowest. Beyond
-    the widest the cost rises at the steepest measured rate; of a single width, in proportion.
+    during the narrower one, or a clock was too coarse: such widths get their mean (`rising`). Widths between those
+    measured lie on lines, narrower ones cost as much as the narrowest. Beyond the widest the cost rises at the steepest
+    measured rate; of a single width, in proportion.
     """
 
     def __init__(self, points: Iterable[tuple[int, float]]) -> None:
@@ -26,16 +39,8 @@ class CostByWidth(Sequence[float]):
         for width, seconds in points:
             if width > 0 and 0.0 < seconds and isfinite(seconds):
                 least[width] = min(max(seconds, LEAST), MOST, least.get(width, MOST))
-        self._widths, self._seconds = sorted(least), list[float]()
-        pools: list[tuple[float, int]] = []  # seconds, and how many widths have them
-        for width in self._widths:
-            mean, count = least[width], 1
-            while pools and pools[-1][0] > mean:
-                before, more = pools.pop()
-                mean, count = (mean * count + before * more) / (count + more), count + more
-            pools.append((mean, count))
-        for mean, count in pools:
-            self._seconds += [mean] * count
+        self._widths = sorted(least)
+        self._seconds = rising([least[width] for width in self._widths])
         known = list(zip(self._widths, self._seconds, strict=True))
         rates = [(high - low) / (right - left) for (left, low), (right, high) in pairwise(known)]
         self._steepest = max(rates or [seconds / width for width, seconds in known], default=0.0)

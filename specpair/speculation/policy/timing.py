@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from copy import deepcopy
 
-from specpair.speculation.policy.cost_by_width import LEAST, CostByWidth
+from specpair.speculation.policy.cost_by_width import LEAST, CostByWidth, rising
 from specpair.speculation.policy.estimates import Curve, Mean
 
 _LINK_WINDOW = 24  # latest exchanges that the round trip is estimated from
@@ -13,7 +13,6 @@ _ASSUMED_WIDER = 0.5  # share of a draft step's time that another branch adds, u
 _WIDER_KNOWN = 2.0  # weight of the measurements from which on that share is known: the first may have one-time work
 _SHARED = 1.5  # mean sessions in a pass from which a draft token is priced by its cost to all of them
 NARROW = 17  # tokens of a pass of one text, at most: the pending one and the longest automatic draft
-_LISTED = (*range(1, NARROW + 1), 33, 65, 97)  # tokens of a pass, from whose times those of all others follow
 _EARLY, _SPREADS = 0.002, 2.0  # the margin: seconds, plus mean errors of the estimate of a verifier pass
 
 
@@ -24,7 +23,7 @@ class LatencyModel:
         """`pass_times`: seconds of a verifier pass over 1, 2, … tokens, as the verifier reports them, those that many
         sessions share included.
         """
-        self._told = self._present = CostByWidth.of(pass_times)
+        self._told = CostByWidth.of(pass_times)
         self._verify, self._reported = Curve(self._told[:NARROW]), Curve(self._told[:NARROW])
         if self._told:  # used until a pass was measured
             self._reported.learn(0, self._told[0])
@@ -89,11 +88,12 @@ class LatencyModel:
 
     def verify(self, drafts: int) -> float:
         """Seconds of a verifier pass that judges `drafts` draft tokens."""
-        if not self._passes:
+        if drafts >= len(self._passes):
             curve = self._verify if self._measured else self._reported
-            self._present = CostByWidth((width, curve.at(width - 1)) for width in _LISTED)
-        while drafts >= len(self._passes):
-            self._passes.append(self._present.at(len(self._passes) + 1))
+            if not self._passes:  # a wider pass never counts as faster, however noisy what was measured
+                self._passes = rising(max(LEAST, curve.at(each)) for each in range(NARROW))
+            while drafts >= len(self._passes):
+                self._passes.append(max(self._passes[-1], curve.at(len(self._passes))))
         return self._passes[drafts]
 
     @property

@@ -26,9 +26,9 @@ DIGESTS = {
     "target": "436e2baf8bec0b6b",
     "fused": "ccf6bc1f8ac3312e",
     "lockstep": "2a254f2d082cef01",
-    "remote": "a920b5674816d28f",
+    "remote": "419685d504324a6a",
     "auto": "72322e6ef76055a5",
-    "trees": "5604ea00248e8c44",
+    "trees": "41a90e94ec74f37c",
     "by table": "f098b37602e57318",
 }
 
