@@ -165,8 +165,8 @@ class AsyncGeneration:
     """A `Generation` whose events are awaited, by one task at a time.
 
     The text ends early when the generation is closed, when its `async with` block is left, when the task that awaits an
-    event is cancelled, or when nothing refers to the generation any more. Ending it waits for the request that is under
-    way, but not for a lost verifier.
+    event is cancelled, or when nothing refers to the generation any more. Ending it aborts the request that is under
+    way, and waits for a draft step.
     """
 
     def __init__(self, work: "_Work", threads: ThreadPoolExecutor) -> None:

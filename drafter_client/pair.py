@@ -134,8 +134,8 @@ class Pair:
         self._clock = clock
         self._observer, self._on_prompt = observer, on_prompt
         self._generations: WeakSet[Generation] = WeakSet()
-        self._writing: dict[str, VerifierClient] = {}  # by session id, of the texts under way
-        self._closed = False
+        self._writing: dict[int, tuple[TextSession, VerifierClient]] = {}  # the texts under way, by their `id`
+        self._closed = self._ending = False
         self._renderer = Renderer()  # of chat templates
         self._outages = Outages(patience, on_outage, start_patience=start_patience)
         self._earlier = EarlierTexts(clock)
@@ -186,11 +186,12 @@ class Pair:
     def close(self) -> None:
         """End all generations, close the connections and free the draft model, even if one of these fails.
 
-        Waits for other threads that are reading an event, but not for a lost verifier. Must not be called while the
-        calling thread itself is reading an event, for example by a drafter.
+        The requests of other threads that are reading an event are aborted; their draft steps are waited for. Must not
+        be called while the calling thread itself is reading an event, for example by a drafter.
         """
         self._closed = True
         self.wait_no_more()
+        self.end_texts()
         with ExitStack() as stack:
             stack.callback(self._open.close)
             for generation in list(self._generations):
@@ -200,6 +201,12 @@ class Pair:
         """Have every text end that waits for a lost verifier, now or later. May be called from any thread; returns at
         once."""
         self._outages.stop.set()
+
+    def end_texts(self) -> None:
+        """Have every text end, now and later, and abort its request. May be called from any thread; returns at once."""
+        self._ending = True
+        for text, _ in self._writing.copy().values():
+            text.stop.set()
 
     @property
     def round_trip_ms(self) -> float:
@@ -239,7 +246,7 @@ class Pair:
     @property
     def texts_under_way(self) -> list[TextUnderWay]:
         """The texts that are being generated. May be asked for in any thread."""
-        return [TextUnderWay(session_id, client.address) for session_id, client in self._writing.copy().items()]
+        return [TextUnderWay(text.session_id, client.address) for text, client in self._writing.copy().values()]
 
     def connection_to(self, address: Address) -> VerifierClient:
         """A client for one of `verifiers` with a connection of its own, which stays there and waits for nothing. It is
@@ -388,8 +395,10 @@ class Pair:
             if drafter is not None and paired.drafting.warm:
                 text.read = paired.drafting.warm[place.number].begun
             place.client.move_to(paired.address)
-            self._writing[text.session_id] = place.client
-            stack.callback(self._writing.pop, text.session_id)
+            self._writing[id(text)] = text, place.client
+            if self._ending:
+                text.stop.set()
+            stack.callback(self._writing.pop, id(text))
             yield from TextRun(
                 place.client,
                 drafter,

@@ -113,9 +113,10 @@ class TextRun:
         while changes < _MOST_CHANGES:
             attempt = partial(self._attempt, client, options)
             try:
-                yield from resuming(
-                    attempt, self.text, lambda: self._bounds, self.tell, client, self.outages, self.clock
-                )
+                with client.aborted_by(self.text.stop):
+                    yield from resuming(
+                        attempt, self.text, lambda: self._bounds, self.tell, client, self.outages, self.clock
+                    )
                 return
             except OtherModel:  # the others were waited for
                 raise

@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable
 from functools import lru_cache, partial
 
-from starlette.types import Receive
-
 from backends.machine import machine_id
 from specpair.engines.backend import Backend
 from specpair.engines.vocabulary import Part, Vocabulary
@@ -264,11 +262,11 @@ class Service:
         return await with_ids(info, request)
 
     async def prefill(
-        self, request: messages.PrefillRequest, session_id: str | None, caller: Caller, receive: Receive
+        self, request: messages.PrefillRequest, session_id: str | None, caller: Caller
     ) -> tuple[Session, Answer]:
         """Open a session, or continue one, and generate the first token after the committed ones unless it exists.
 
-        Stops waiting when `receive` says that the client has disconnected; the session stays if it has a token.
+        If the wait is cancelled, the session stays if it has a token.
         """
         engine, backend = self.engine, self.engine.info
         request = request.model_copy(update={"session_id": None})
@@ -279,7 +277,7 @@ class Service:
         position = session.prompt_len + len(request.committed_ids)
         with self.sessions.in_use(session):
             first = Request(session, Draft(position), policy=request.policy)
-            answer = await self.engine_client.answer(engine, first, receive)
+            answer = await self.engine_client.answer(engine, first)
             self.accounting.answered(session, answer)
             return session, answer
 

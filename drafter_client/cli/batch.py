@@ -155,12 +155,10 @@ def write(pair: Pair, prompt: Prompt, progress: WritingProgress, stop: threading
     try:
         ids = prompt_ids(pair, prompt.said, prompt.chat, prompt.system)
         with pair.generate(ids, prompt.options) as generation:
-            for event in generation:
+            while not stop.is_set() and (event := next(generation, None)) is not None:
                 if isinstance(event, Finished):
                     return finished(prompt, models, event.stats.report(event.text))
                 progress.wrote(len(event.tokens))
-                if stop.is_set():
-                    break
         return None
     except (SpecPairError, DrafterError, BackendError) as error:
         if not _is_of_this_prompt(error):
@@ -196,6 +194,7 @@ def _interrupts(stop: threading.Event, pair: Pair, progress: WritingProgress) ->
         interrupted.set()
         stop.set()
         pair.wait_no_more()
+        pair.end_texts()
         with suppress(OSError):  # not `print`, which the signal may have interrupted
             os.write(2, f"{progress.row_of_its_own()}{ENDING}\n".encode())
 

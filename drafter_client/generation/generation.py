@@ -145,7 +145,7 @@ class Generation:
     def close(self) -> None:
         """End the text: nothing more is drafted or requested, and the verifier releases the session.
 
-        Waits for another thread that is reading an event, but not for a lost verifier.
+        The request of another thread that is reading an event is aborted; a draft step under way there is waited for.
         """
         self._closing = True
         self.wait_no_more()
@@ -153,8 +153,7 @@ class Generation:
             self._events.close()
 
     def wait_no_more(self) -> None:
-        """End the text if it waits for a lost verifier, now or later. May be called from any thread; returns at
-        once."""
+        """End the text, and abort the request that is under way. May be called from any thread; returns at once."""
         self._stop.set()
 
     def read(self) -> Finished:

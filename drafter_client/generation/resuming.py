@@ -33,7 +33,7 @@ def resuming(
     `tell`: takes the events of the waiting.
     `client`: a connection to the verifier, which moves to others; further ones for health checks are made from it.
     `outages`: does the waiting.
-    `clock`: returns seconds. If `text.stop` ends the waiting, the run ends without a finish reason.
+    `clock`: returns seconds. If `text.stop` ends the waiting or aborts `client`, the run ends without a finish reason.
 
     Raises the error of an attempt if that is no outage, or if the outage lasts longer than the patience. All committed
     tokens that the drafter knows have been yielded by then.
@@ -73,6 +73,8 @@ def resuming(
             text.check_complete(bounds())
             if text.finish_reason is not None:  # only the end of the response was lost
                 tell(Ended(text.finish_reason), clock())
+                return
+            if text.stop.is_set(above=False):  # by which `client` was aborted; the session is released
                 return
             if may_be_idle_close(failure, outage is None and not (got_tokens or reconnected)):
                 reconnected = True

@@ -5,9 +5,10 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from drafter_client.errors import StrategyRefused
+from drafter_client.errors import ConnectionLost, StrategyRefused
 from drafter_client.generation.events import Began, Committed, Ended, Listener, Opened, PromptCached, PromptRead
 from drafter_client.generation.lane import RemoteLane
 from drafter_client.generation.text_session import TextSession
@@ -141,12 +142,14 @@ def speculate(
         if opened.tokens:
             yield first
         failure: Exception | None = None
-        while text.finish_reason is None and failure is None:
-            try:
-                reactor.turn()
-            except Exception as error:
-                failure = error
-            yield from text.news()
+        ended_early = partial(prepared.executor.fail, ConnectionLost("no more of the text is wanted"))
+        with text.stop.breaking(ended_early, above=False):
+            while text.finish_reason is None and failure is None:
+                try:
+                    reactor.turn()
+                except Exception as error:
+                    failure = error
+                yield from text.news()
         if failure is not None and text.finish_reason is None:
             raise failure
         yield from text.news()

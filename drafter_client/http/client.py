@@ -6,7 +6,7 @@ A request that may be repeated is repeated by the rules in `retries`.
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
 from httpx import BaseTransport, Response
@@ -29,6 +29,7 @@ from drafter_client.http.responses import (
     read_prefill,
     read_verify,
 )
+from drafter_client.http.stop import Stop
 from specpair.protocol.errors import (
     BadGateway,
     NotFound,
@@ -152,12 +153,15 @@ class VerifierClient:
     def move_to(self, address: Address) -> None:
         """Have the verifier at `address` answer the next requests."""
         if address != self.address:
-            self.connection.close()
-            self.address = address
-            self.connection = HttpConnection(address.url, self._transport, at=address.at)
-            self.url = self.connection.url
+            self._connect_to(address)
             if self._aborted.is_set():
                 self.connection.abort()
+
+    def _connect_to(self, address: Address) -> None:
+        self.connection.close()
+        self.address = address
+        self.connection = HttpConnection(address.url, self._transport, at=address.at)
+        self.url = self.connection.url
 
     def moved_after(self, error: Exception) -> bool:
         """After a request has failed with `error`: whether the client has moved to another verifier that is ready."""
@@ -171,6 +175,17 @@ class VerifierClient:
         """Make the exchange under way fail, and every later one. May be called from any thread."""
         self._aborted.set()
         self.connection.abort()
+
+    @contextmanager
+    def aborted_by(self, stop: Stop) -> Iterator[None]:
+        """Within the block, setting `stop` itself calls `abort`. Behind the block, the client can be used again."""
+        try:
+            with stop.breaking(self.abort, above=False):
+                yield
+        finally:
+            if self._aborted.is_set():
+                self._aborted.clear()
+                self._connect_to(self.address)
 
     def wait_until_ready(
         self, patience: float = retries.LOADING_PATIENCE, on_wait: Callable[[float | None], None] | None = None

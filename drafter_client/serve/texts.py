@@ -253,10 +253,13 @@ class _PairEvents:
     def _generate(self) -> None:
         """Generate the text. Runs in a thread of its own."""
         try:
+            if self._closed:
+                return
+            generation = self._begin()  # without the lock, for which the event loop would wait: it may ask the verifier
             with self._lock:
+                self._generation = generation
                 if self._closed:
                     return
-                self._generation = generation = self._begin()
             for event in generation:
                 if isinstance(event, Tokens):
                     self._tell(_piece(event))

@@ -158,6 +158,9 @@ class VirtualDrafter:
     def traffic(self) -> tuple[int, int]:
         return 0, 0
 
+    def fail(self, error: Exception) -> None:
+        raise NotImplementedError("in virtual time, nobody leaves")
+
     def close(self) -> None:
         pass
 

@@ -41,7 +41,7 @@ class MessageEndpoints:
         def writer(choices: Choices) -> MessageWriter:
             return MessageWriter(choices, uuid.uuid4().hex, message.max_tokens)
 
-        return await answer(request, bool(message.stream), make, writer, asked.names)
+        return await answer(bool(message.stream), make, writer, asked.names)
 
     async def count_tokens(self, request: Request) -> Response:
         """How many tokens the prompt of a conversation has."""

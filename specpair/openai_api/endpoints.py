@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specpair.http_service.keys.access import Caller
-from specpair.http_service.replies.event_stream import EventStream, unless_disconnected
+from specpair.http_service.replies.event_stream import EventStream
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.answers.answer import PLAIN, AnswerForm
 from specpair.openai_api.answers.forced import kept_to, of_tools
@@ -87,14 +87,14 @@ class Endpoints:
             form = CompletionFormat(target.vocabulary, message, prefixes)
             return await self._texts(message, target, form, [prompt.ids for prompt in prompts], caller, began)
 
-        return await self._reply(request, bool(message.stream), texts)
+        return await self._reply(bool(message.stream), texts)
 
     async def chat(self, request: Request) -> Response:
         """Answer a conversation: JSON, or server-sent events with `stream`."""
         began, caller = time.monotonic(), self._source.admit(request)
         message = await self._read(ChatRequest, request)
         streamed = bool(message.stream)
-        return await self._reply(request, streamed, partial(self.answers, message, caller, began, streamed))
+        return await self._reply(streamed, partial(self.answers, message, caller, began, streamed))
 
     async def answers(
         self, message: ChatRequest, caller: Caller, began: float, streamed: bool, opening: str = ""
@@ -122,12 +122,9 @@ class Endpoints:
         except InvalidRequest as error:
             raise of_tools(error, message.document) if "grammar" in keeps else error from None
 
-    async def _reply(self, request: Request, stream: bool, texts: MakeTexts) -> Response:
+    async def _reply(self, stream: bool, texts: MakeTexts) -> Response:
         run = await texts()
-        if stream:
-            return EventStream(run.events(texts))
-        reply = await unless_disconnected(run.whole(texts), request.receive)
-        return Response(status_code=499) if reply is None else JsonReply(reply.json_bytes())
+        return EventStream(run.events(texts)) if stream else JsonReply((await run.whole(texts)).json_bytes())
 
     async def _read(self, schema: type[R], request: Request) -> R:
         """The request in the body.

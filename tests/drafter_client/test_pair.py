@@ -53,8 +53,9 @@ from drafter_client.trace.writer import TraceFolder
 from specpair.drafters.lookup import NAME
 from specpair.protocol.errors import NoChatTemplate, PromptTooLong
 from specpair.speculation.policy.schedule import Mechanisms
-from tests.drafter_client.support import Scenario, Verifier, plain, serving
+from tests.drafter_client.support import Held, Scenario, Verifier, plain, serving
 from tests.paths import ROOT
+from tests.waiting import until
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
@@ -253,6 +254,28 @@ def test_closing_the_pair_ends_its_texts(verifier: Verifier) -> None:
     assert verifier.sessions == 0 and list(text) == [] and text.stats.finish_reason is None
     with pytest.raises(RuntimeError, match="this pair is closed"):
         pair.generate(PROMPT)
+
+
+@pytest.mark.parametrize("after", [0, 40], ids=["in the prefill", "in a round"])
+@pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET, Mode.AUTO])
+@pytest.mark.parametrize("end", ["the text", "the pair", "all texts"])
+def test_ending_a_text_in_another_thread_waits_for_no_pass(mode: Mode, after: int, end: str) -> None:
+    target = Held(Script(seed=1))
+    options = replace(LONG, mode=mode, lockstep=end == "all texts" and mode is Mode.REMOTE)
+    with serving(target) as verifier, ThreadPoolExecutor(1) as pool, Pair(verifier.url, TOY) as pair:
+        reached = threading.Event()
+        target.go(len(PROMPT) + after)
+        target.beyond(len(PROMPT) + after, reached.set)
+        text = pair.generate(PROMPT, options)
+        reading = pool.submit(list, text)
+        assert reached.wait(20)
+        {"the text": text.close, "the pair": pair.close, "all texts": pair.end_texts}[end]()
+        assert not any(isinstance(event, Finished) for event in reading.result(20)), "while the pass goes on"
+        until(lambda: verifier.sessions == 0, "the session was not released")
+        target.go()
+        if end == "the text":
+            again = pair.generate(PROMPT, replace(LONG, mode=mode)).read()
+            assert again.token_ids == _expected(LONG), "the place is free, and its connection works"
 
 
 def test_closing_the_pair_waits_for_a_step_in_another_thread(verifier: Verifier) -> None:

@@ -34,7 +34,7 @@ async def prefill(request: Request) -> Response:
     service, caller = admitted(request)
     message = await service.prepared(await read(request, messages.PrefillRequest), caller)
     session_id = _session_id(request, message.session_id)
-    session, answer = await service.prefill(message, session_id, caller, request.receive)
+    session, answer = await service.prefill(message, session_id, caller)
     opened = responses.PrefillResponse(
         session_id=session.id,
         prompt_len=session.prompt_len,
@@ -68,7 +68,7 @@ async def verify(request: Request) -> Response:
         session = service.latest(caller)
     else:
         session = service.session(session_id, caller)
-    answer = await service.verifying.one(service.engine, message, session, request.receive)
+    answer = await service.verifying.one(service.engine, message, session)
     return _json(_verified(answer), session)
 
 
@@ -77,7 +77,7 @@ async def verify_batch(request: Request) -> Response:
     service, caller = admitted(request)
     batch = await read(request, messages.BatchRequest)
     items = [_item(batch, number) for number in range(len(batch.items))]
-    results = await service.verifying.each(service.engine, items, caller.owner, request.receive)
+    results = await service.verifying.each(service.engine, items, caller.owner)
     replies = [_verified(each) if isinstance(each, Answer) else responses.ErrorResponse.of(each) for each in results]
     return _json(responses.BatchResponse(results=replies))
 
@@ -90,7 +90,7 @@ async def generate(request: Request) -> Response:
     if message.stream:
         answers = service.texts.each(text, HEARTBEAT)
         return EventStream(text_events(text, answers, service.identity), {SESSION_HEADER: text.session.id})
-    return _json(summary(text, await service.texts.last(text, request.receive)), text.session)
+    return _json(summary(text, await service.texts.last(text)), text.session)
 
 
 async def stream_session(request: Request) -> Response:

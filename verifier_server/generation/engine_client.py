@@ -2,18 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
-
-from starlette.types import Receive
 
 from specpair.protocol.errors import InvalidRequest, SpecPairError
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
-
-PATIENCE = 0.25  # seconds; nearly all answers come sooner, and watching a connection costs more than answering
 
 T = TypeVar("T")
 
@@ -52,60 +47,29 @@ class EngineClient:
 
         return future, lambda result: self.put(partial(settle, result))
 
-    async def results(
-        self, engine: TokenEngine, requests: Sequence[Request], receive: Receive
-    ) -> list[Answer | SpecPairError]:
+    async def results(self, engine: TokenEngine, requests: Sequence[Request]) -> list[Answer | SpecPairError]:
         """Hand requests to the engine together, so that they can share a pass. Returns the result of each.
 
-        All are dropped once `receive` says that their client disconnected.
+        All are dropped if the wait is cancelled.
         """
         futures = []
         for request in requests:
             future, request.done = self.future()
             futures.append(future)
-
-        def drop() -> None:
+        engine.submit(*requests)
+        try:
+            return [await future for future in futures]
+        except asyncio.CancelledError:
             for request in requests:
                 request.cancelled = True
-                request.done(disconnected())
+            raise
 
-        engine.submit(*requests)
-        with self.watched(receive, drop):
-            return [await future for future in futures]
-
-    async def answer(self, engine: TokenEngine, request: Request, receive: Receive) -> Answer:
+    async def answer(self, engine: TokenEngine, request: Request) -> Answer:
         """The answer to one request, as in `results`. Raises the error that the engine answers with."""
-        (result,) = await self.results(engine, (request,), receive)
+        (result,) = await self.results(engine, (request,))
         if isinstance(result, SpecPairError):
             raise result
         return result
-
-    @contextmanager
-    def watched(self, receive: Receive, on_disconnect: Callable[[], None]) -> Iterator[None]:
-        """While the block runs, call `on_disconnect` and `deliver` once `receive` says that the client disconnected.
-
-        The request's body must have been read before. The connection is watched only after `PATIENCE`.
-        """
-        loop = asyncio.get_running_loop()
-        task: asyncio.Task[None] | None = None
-
-        async def listen() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            on_disconnect()
-            self.deliver()
-
-        def watch() -> None:
-            nonlocal task
-            task = loop.create_task(listen())
-
-        timer = loop.call_later(PATIENCE, watch)
-        try:
-            yield
-        finally:
-            timer.cancel()
-            if task is not None:
-                task.cancel()
 
     def _make(self) -> None:
         # Calls added meanwhile get a turn of their own, so that the loop can do other work in between.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from weakref import WeakValueDictionary, finalize
 
-from starlette.types import Receive
-
 from specpair.http_service.keys.access import Caller
 from specpair.protocol.errors import FusedUnavailable, InvalidRequest, SessionConflict, SpecPairError
 from specpair.protocol.messages import GenerateRequest
@@ -17,7 +15,7 @@ from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.drafting import DraftCounts, Drafting
-from verifier_server.generation.engine_client import EngineClient, disconnected
+from verifier_server.generation.engine_client import EngineClient
 from verifier_server.generation.prompts import make_session, prediction_of
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
@@ -116,8 +114,8 @@ class Generator:
             if text.end is not None:
                 text.end(text.failure)
 
-    async def last(self, text: GenerationTask, receive: Receive) -> Answer:
-        """Generate `text`; returns the last answer. Cancelled once `receive` says that the client disconnected."""
+    async def last(self, text: GenerationTask) -> Answer:
+        """Generate `text`; returns the last answer. The text ends when the wait is cancelled."""
         future: asyncio.Future[Answer | SpecPairError]
         future, settle = self._client.future()
 
@@ -126,7 +124,7 @@ class Generator:
                 settle(result)
 
         try:
-            with self._client.watched(receive, lambda: settle(disconnected())), self._generating(text, on_answer):
+            with self._generating(text, on_answer):
                 result = await future
         finally:
             self.forget(text.session)  # even if unfinished: without a reply the client does not know the id

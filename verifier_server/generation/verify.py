@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from starlette.types import Receive
-
 from specpair.protocol import messages, sent_distributions
 from specpair.protocol.errors import InvalidRequest, SelfContinueRefused, SpecPairError
 from specpair.speculation.acceptance.draft_probs import Weights
@@ -22,21 +20,19 @@ from verifier_server.sessions import Session
 class Verifying:
     """Has the engine judge drafts. Used in the event loop.
 
-    Requests are dropped once `receive` says that their client disconnected; the session stays.
+    Requests whose wait is cancelled are dropped; the session stays.
     """
 
     def __init__(self, client: EngineClient, sessions: SessionTable, accounting: Accounting) -> None:
         self._client, self._sessions, self._accounting = client, sessions, accounting
 
-    async def one(
-        self, engine: TokenEngine, request: messages.VerifyRequest, session: Session, receive: Receive
-    ) -> Answer:
+    async def one(self, engine: TokenEngine, request: messages.VerifyRequest, session: Session) -> Answer:
         """Judge a draft. If the request has no position, the session's cursor is used and moved on.
 
         Raises TokenOutOfRange, TooManyDrafts, InvalidRequest, SelfContinueRefused, and the errors of the engine.
         """
         with self._sessions.in_use(session):
-            answer = await self._client.answer(engine, _engine_request(engine, request, session), receive)
+            answer = await self._client.answer(engine, _engine_request(engine, request, session))
         self._accounting.answered(session, answer)
         _move_cursor(request, session, answer)
         return answer
@@ -46,7 +42,6 @@ class Verifying:
         engine: TokenEngine,
         requests: Sequence[messages.VerifyRequest | SpecPairError],
         owner: str,
-        receive: Receive,
     ) -> list[Answer | SpecPairError]:
         """Judge the drafts of several requests that name their sessions, all of one owner; they share passes.
 
@@ -55,7 +50,7 @@ class Verifying:
         with ExitStack() as in_use:
             prepared = [self._prepare(engine, request, owner, in_use) for request in requests]
             valid = [each for each in prepared if isinstance(each, Request)]
-            answers = iter(await self._client.results(engine, valid, receive))
+            answers = iter(await self._client.results(engine, valid))
         results = [next(answers) if isinstance(each, Request) else each for each in prepared]
         for request, each, result in zip(requests, prepared, results, strict=True):
             if isinstance(request, messages.VerifyRequest) and isinstance(each, Request) and isinstance(result, Answer):

@@ -53,6 +53,9 @@ class Executor(Protocol):
     def traffic(self) -> tuple[int, int]:
         """Return the bytes sent and received so far over lanes other than the caller's."""
 
+    def fail(self, error: Exception) -> None:
+        """Have the caller's thread raise `error`, after `open`. May be called from any thread."""
+
     def close(self) -> None:
         """Abort all actions under way."""
 
@@ -92,6 +95,9 @@ class SerialExecutor:
 
     def traffic(self) -> tuple[int, int]:
         return 0, 0
+
+    def fail(self, error: Exception) -> None:
+        self._events.append(Failed(error))
 
     def close(self) -> None:
         self._react = _nothing  # see `ThreadedExecutor.close`; no action outlives its call
@@ -179,6 +185,9 @@ class ThreadedExecutor:
     def traffic(self) -> tuple[int, int]:
         counts = [lane.traffic() for lane in self._lanes]
         return sum(sent for sent, _ in counts), sum(received for _, received in counts)
+
+    def fail(self, error: Exception) -> None:
+        self._report(Failed(error))
 
     def close(self) -> None:
         self._closed = True

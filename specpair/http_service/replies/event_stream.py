@@ -1,15 +1,13 @@
 """Server-sent events as a reply, which ends as soon as its reader hangs up."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from types import MappingProxyType
-from typing import TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-T = TypeVar("T")
+from specpair.http_service.replies.hang_up import HangUp
 
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
 HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive; clients wait for 10
@@ -34,27 +32,11 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._held:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await unless_disconnected(self._send(send), receive)
+            async with HangUp(receive):
+                await self._send(send)
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._events) as events:  # type: ignore[type-var]  # it is a generator
             async for event in events:
                 await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def unless_disconnected(work: Awaitable[T], receive: Receive) -> T | None:
-    """The result of `work`; None if the client hung up before, and then `work` is cancelled. Its errors are raised."""
-    working, listening = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(receive))
-    try:
-        await asyncio.wait((working, listening), return_when=asyncio.FIRST_COMPLETED)
-        return await working if working.done() else None
-    finally:
-        for task in (working, listening):
-            task.cancel()
-        await asyncio.gather(working, listening, return_exceptions=True)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

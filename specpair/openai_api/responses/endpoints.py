@@ -44,7 +44,7 @@ class ResponseEndpoints:
         chat, names = conversation(asked, previous)
         make = partial(self._chats.answers, chat, caller, began, bool(asked.request.stream))
         writer = partial(self._writer, asked, previous, caller)
-        return await answer(request, bool(asked.request.stream), make, writer, names)
+        return await answer(bool(asked.request.stream), make, writer, names)
 
     async def retrieve_response(self, request: Request) -> Response:
         """A response that is kept. They are kept for an hour, the last hundred of each key."""

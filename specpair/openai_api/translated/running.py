@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from specpair.http_service.replies.event_bytes import event_bytes
-from specpair.http_service.replies.event_stream import EventStream, unless_disconnected
+from specpair.http_service.replies.event_stream import EventStream
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.generation import Choices, MakeTexts, anew
 from specpair.openai_api.messages.replies import Reply
@@ -52,7 +51,7 @@ class Writer(Protocol):
 NewWriter = Callable[[Choices], Writer]
 
 
-async def answer(request: Request, stream: bool, make: MakeTexts, new: NewWriter, names: Names) -> Response:
+async def answer(stream: bool, make: MakeTexts, new: NewWriter, names: Names) -> Response:
     """The reply to a request: JSON, or server-sent events with `stream`.
 
     `names`: of the chat's parameters in the request, for errors.
@@ -63,10 +62,9 @@ async def answer(request: Request, stream: bool, make: MakeTexts, new: NewWriter
         if stream:
             choices = await make()
             return EventStream(_events(choices, make, new(choices), names))
-        reply = await unless_disconnected(_with_target(make, new), request.receive)
+        return JsonReply((await _with_target(make, new)).json_bytes())
     except SpecPairError as error:
         raise renamed(error, names) from None
-    return Response(status_code=499) if reply is None else JsonReply(reply.json_bytes())
 
 
 async def _with_target(make: MakeTexts, new: NewWriter) -> Reply:

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.replies.event_stream import unless_disconnected
 from specpair.http_service.replies.failures import Failures
+from specpair.http_service.replies.hang_up import HangUp
 from specpair.http_service.replies.noted_send import NotedSend
 from specpair.protocol.errors import ShuttingDown, SpecPairError
 from specpair.router.passing.asked import Asked, asked
@@ -55,7 +55,8 @@ class Entrance:
             request = Request(scope, receive)
             self._gate.admit(request)
             body = await self._passing.forwarding.body_of(request)
-            await unless_disconnected(self._serve(request, noted, what, body), receive)
+            async with HangUp(receive):
+                await self._serve(request, noted, what, body)
         except NodeLost:
             pass  # in the middle of a reply: the server closes the connection, since the reply is not complete
         except (SpecPairError, asyncio.CancelledError) as raised:

@@ -25,6 +25,7 @@ from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.paths import ROOT
 from tests.terminal.screen import Screen
+from tests.waiting import until
 
 PROMPTS = [f"def f{at}(x{'y' * (at % 3)}):" for at in range(7)]
 NGRAM = ["--backend", "ngram"]
@@ -361,6 +362,7 @@ def test_after_an_interrupt_the_same_command_continues(
                 assert verifier.sessions >= (1 if way is NGRAM else 0)
                 os.kill(os.getpid(), signal.SIGINT)
                 assert stop.wait(20)
+                assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL, "a second one ends the process at once"
 
         return write(pair, prompt, Interrupting() if prompt.index == 2 else progress, stop)  # type: ignore[arg-type]
 
@@ -417,14 +419,14 @@ class Waiting(ScriptedBackend):
 
 
 def _started(verifier: Verifier, prompts: Path, *more: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "drafter_client", *_flags(verifier, prompts, *NGRAM, "--json", *more)]
+    command = [sys.executable, "-m", "drafter_client", *_flags(verifier, prompts, *(more or NGRAM), "--json")]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
 def test_sigint_ends_the_program_in_order(prompts: Path) -> None:
     with serving(ScriptedBackend(Script(seed=1, seconds_per_pass=0.01))) as verifier:
-        process = _started(verifier, prompts, "--concurrency", "2")
+        process = _started(verifier, prompts, *NGRAM, "--concurrency", "2")
         assert process.stdout is not None
         first = process.stdout.readline()  # a result: others are under way
         process.send_signal(signal.SIGINT)
@@ -456,22 +458,21 @@ def test_ctrl_c_in_a_terminal_leaves_no_progress_bar(prompts: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
-def test_a_second_sigint_ends_the_program_at_once(prompts: Path) -> None:
+@pytest.mark.parametrize("way", [NGRAM, TARGET], ids=["ngram", "target"])
+def test_sigint_waits_for_no_pass(prompts: Path, way: list[str]) -> None:
     waiting = Waiting()
     with serving(waiting) as verifier:
         waiting.may_answer.clear()
         waiting.asked.clear()
-        process = _started(verifier, prompts)
+        process = _started(verifier, prompts, *way, "--concurrency", "2")
         try:
-            assert waiting.asked.wait(60) and process.stderr is not None
+            assert waiting.asked.wait(60)
             process.send_signal(signal.SIGINT)
-            note = process.stderr.readline()
-            assert note == b"drafter: ending what is under way; Ctrl-C again does not wait for it\n"
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) == -signal.SIGINT
+            _, complaints = process.communicate(timeout=60)
+            assert process.returncode == 130 and b"Traceback" not in complaints, complaints
+            until(lambda: verifier.sessions == 0, "the verifier keeps a session")
         finally:
             waiting.may_answer.set()
-            process.communicate()
 
 
 def test_on_a_terminal_a_rule_names_the_prompt_of_each_text(

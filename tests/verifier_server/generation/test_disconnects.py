@@ -1,6 +1,5 @@
 """Clients that disconnect while they wait: their requests are dropped, their sessions stay unchanged."""
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,22 +8,22 @@ import pytest
 from tests.verifier_server.conftest import SCRIPT, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import Gated, leave_behind, until
-from verifier_server.generation import engine_client
-from verifier_server.generation.engine_client import EngineClient
 
 PROMPT_IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT_IDS, 10)
 
 
-@pytest.mark.parametrize("path", ["/verify", "/prefill"])
+@pytest.mark.parametrize("path", ["/verify", "/verify/batch", "/prefill"])
 def test_requests_of_disconnected_clients_are_dropped_and_can_be_sent_again(serve: Serve, path: str) -> None:
     backend = Gated()
     live = serve(backend)
     sessions = live.service.sessions
     prefill = {"session_id": "s", "prompt_ids": PROMPT_IDS}
-    if path == "/verify":
+    verify = {"session_id": "s", "position": 4, "draft_tokens": TEXT[1:3]}
+    bodies: dict[str, dict[str, Any]] = {"/prefill": prefill, "/verify": verify, "/verify/batch": {"items": [verify]}}
+    body = bodies[path]
+    if path != "/prefill":
         live.post("/prefill", prefill)
-    body = prefill if path == "/prefill" else {"session_id": "s", "position": 4, "draft_tokens": TEXT[1:3]}
     passes = backend.passes
     backend.close_gate()
     with ThreadPoolExecutor(1) as thread:
@@ -40,6 +39,7 @@ def test_requests_of_disconnected_clients_are_dropped_and_can_be_sent_again(serv
     live.service.engine.check_integrity()
     assert backend.passes == passes + 1, "the other session's, and none for the disconnected client"
     reply = live.post(path, body)
+    reply = reply["results"][0] if path == "/verify/batch" else reply
     assert reply["tokens"] == (TEXT[:1] if path == "/prefill" else TEXT[1:4])
 
 
@@ -67,43 +67,3 @@ def test_requests_beyond_max_queue_are_refused_with_retry_after(serve: Serve) ->
         assert response.json()["error"]["code"] == "overloaded"
     for name in ("a", "b", "c"):
         assert live.post("/prefill", {"session_id": name, "prompt_ids": PROMPT_IDS})["tokens"] == TEXT[:1]
-
-
-class Connection:
-    """A connection that is closed when the test says so."""
-
-    def __init__(self) -> None:
-        self.closed = asyncio.Event()
-        self.listened = asyncio.Event()
-        self.cancelled = False
-
-    async def receive(self) -> dict[str, Any]:
-        self.listened.set()
-        try:
-            await self.closed.wait()
-        except asyncio.CancelledError:
-            self.cancelled = True
-            raise
-        return {"type": "http.disconnect"}
-
-
-def test_connections_are_watched_only_if_the_answer_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_client, "PATIENCE", 0.001)
-
-    async def scenario() -> None:
-        fast, slow, patient = Connection(), Connection(), Connection()
-        watched = EngineClient().watched
-        disconnected: list[str] = []
-        with watched(slow.receive, lambda: disconnected.append("slow")):
-            with watched(fast.receive, lambda: disconnected.append("fast")):
-                pass
-            await asyncio.wait_for(slow.listened.wait(), 20)
-            assert disconnected == []
-            slow.closed.set()
-            with watched(patient.receive, lambda: disconnected.append("patient")):
-                await asyncio.wait_for(patient.listened.wait(), 20)
-                assert disconnected == ["slow"]
-        await asyncio.sleep(0)
-        assert (fast.listened.is_set(), patient.cancelled, disconnected) == (False, True, ["slow"])
-
-    asyncio.run(scenario())

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from starlette.requests import Request
 
 from specpair.anthropic_api.writer import MessageWriter
 from specpair.openai_api.messages.replies import ChatChunk, ChatChunkChoice, ChatDelta, Reply
@@ -66,8 +65,7 @@ def _sent(api: str, runs: Sequence[Chats], *, stream: bool) -> str:
         sent.append(message.get("body", b""))
 
     async def run() -> None:
-        request = Request({"type": "http"}, _never)
-        reply = await answer(request, stream, make, lambda chats: _writer(api, chats), {"messages": "input"})
+        reply = await answer(stream, make, lambda chats: _writer(api, chats), {"messages": "input"})
         await reply({"type": "http"}, _never, send)
 
     asyncio.run(run())
