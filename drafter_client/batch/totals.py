@@ -31,10 +31,11 @@ def show_totals(prompts: int, found: Sequence[Result], new: Sequence[Result], se
     lines = [result.line for result in texts]
     total = {name: sum(line[name] for line in lines) for name in COUNTS}
     here = sum(result.line["generated_tokens"] for result in written)
+    away = {result.index: float(result.line.get("outage_ms", 0.0)) for result in texts}
     rates = {
-        label(result.index, result.line["id"]): 1e3 * result.line["generated_tokens"] / result.line["total_ms"]
+        label(result.index, result.line["id"]): 1e3 * result.line["generated_tokens"] / worked
         for result in texts
-        if result.line["total_ms"] > 0
+        if (worked := result.line["total_ms"] - away[result.index]) > 0
     }
     ttft = _quantile((line["ttft_ms"] for line in lines), 0.5)
     acceptance_rate = total["accepted"] / total["drafted"] if total["drafted"] else None
@@ -63,6 +64,8 @@ def show_totals(prompts: int, found: Sequence[Result], new: Sequence[Result], se
             text = choose(rates, key=rates.__getitem__)
             speeds.add_row(name, Text(f"{_rate(rates[text])}, {text}"))
     speeds.add_row("time", f"{seconds:.1f} s")
+    if waited := sum(away.values()):
+        speeds.add_row("outages", f"{1e-3 * waited:.1f} s of waiting, no part of the speed of a text")
     resumed = [label(result.index, result.line["id"]) for result in texts if result.line.get("resumed")]
     if resumed:
         speeds.add_row("resumed", Text(f"{_listed(resumed)}, after the verifier went away"))

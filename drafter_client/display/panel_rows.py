@@ -3,7 +3,7 @@
 from drafter_client.display.values import ms, share, size, ttft, unit
 from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.statistics import SOLO, Stats
-from drafter_client.metrics.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
+from drafter_client.metrics.waits import NETWORK, OTHER, OUTAGE, PREFILL, QUEUE, VERIFY, fitted
 from drafter_client.options import Mode
 from specpair.counted import counted
 from specpair.protocol.terminal_text import one_line
@@ -120,7 +120,7 @@ def _of_the_model(stats: Stats) -> list[LabelledValue]:
 
 def _per_token(stats: Stats) -> float | None:
     """TPOT, average seconds of a token after the first; None for a text of fewer than two tokens."""
-    return (stats.total_time - stats.ttft) / (stats.generated_tokens - 1) if stats.generated_tokens > 1 else None
+    return (stats.working_time - stats.ttft) / (stats.generated_tokens - 1) if stats.generated_tokens > 1 else None
 
 
 def lines(stats: Stats) -> list[LabelledValue]:
@@ -140,6 +140,8 @@ def lines(stats: Stats) -> list[LabelledValue]:
         rows += [("modes", ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)), ("why", stats.why)]
     if stats.verifiers:
         rows.append(("verifier", one_line(", then ".join(stats.verifiers))))
+    if stats.outages:
+        rows.append(("outages", f"{stats.outages}, {stats.outage_time:.1f} s of waiting, no part of the speed"))
     if stats.resumed:
         rows.append(("resumed", f"at token {_resumed_at(stats)}, after the verifier went away"))
     return rows
@@ -171,9 +173,11 @@ def bars(stats: Stats) -> list[Bar]:
     waits = stats.waits()
     shown = {part: part for part in waits}
     if stats.mode == Mode.TARGET:
-        shown = {VERIFY: "forward", QUEUE: QUEUE, NETWORK: NETWORK, OTHER: OTHER}
+        shown = {VERIFY: "forward", QUEUE: QUEUE, NETWORK: NETWORK, OTHER: OTHER, OUTAGE: OUTAGE}
     elif stats.mode == Mode.FUSED:
         del shown[PREFILL]  # the verifier reports it as part of verify
+    if not stats.outages:
+        del shown[OUTAGE]
     waits[OTHER] += sum(value for part, value in waits.items() if part not in shown)
     return [(name, waits[part]) for part, name in shown.items()]
 
@@ -213,9 +217,12 @@ def headline(stats: Stats) -> list[str]:
 
 def resumed(stats: Stats) -> list[str]:
     """The note on outages that goes with the main metrics; the full panel has a row for them."""
-    if not stats.resumed:
-        return []
-    return [f"the verifier went away, and the text was taken up again at token {_resumed_at(stats)}"]
+    found = []
+    if stats.resumed:
+        found.append(f"the verifier went away, and the text was taken up again at token {_resumed_at(stats)}")
+    if stats.outages:
+        found.append(f"waited {stats.outage_time:.1f} s for the verifier, in {counted(stats.outages, 'outage')}")
+    return found
 
 
 def notes(stats: Stats) -> list[str]:

@@ -65,6 +65,10 @@ class StatsCounter:
                     stats.verifiers.append(address)
             case events.ModelTaken(model, context):
                 stats.model, stats.context = model, context
+            case events.Waited(seconds, first):
+                stats.outages += first
+                stats.outage_time += seconds
+                self._last += seconds
             case events.Resumed(generated):
                 stats.resumed.append(generated)
             case events.DraftingFailed(reason):
@@ -107,7 +111,7 @@ class StatsCounter:
         stats, count = self._stats, len(event.tokens)
         stats.prompt_progress = None
         if count and not stats.token_ids:
-            stats.ttft = now - stats.began
+            stats.ttft = now - stats.began - stats.outage_time
             if stats.mode == SOLO:
                 stats.times.prefill = stats.ttft
         if count and stats.mode in _TIMED_MODES:

@@ -86,6 +86,14 @@ class Served(RunEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class Waited(RunEvent):
+    """A wait for a verifier that was away is over, after `seconds`. `first`: whether it is the first of its outage."""
+
+    seconds: float
+    first: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Resumed(RunEvent):
     """The first tokens after an outage came, `generated` tokens after the prompt."""
 

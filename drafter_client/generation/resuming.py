@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 
 from drafter_client.errors import DrafterError
-from drafter_client.generation.events import Committed, Ended, Listener, Resumed
+from drafter_client.generation.events import Committed, Ended, Listener, Resumed, Waited
 from drafter_client.generation.text_session import TextSession, new_session_id
 from drafter_client.http.addresses import Address
 from drafter_client.http.client import VerifierClient
@@ -89,12 +89,14 @@ def resuming(
             if failure is None or client.moved_after(failure):
                 moved = True
                 continue
+            first, lost_at = outage is None, clock()
             outage = outage or outages.begin(text.stop, failure, begun=bool(text.tokens))
             try:
                 with closing(client.another()) as health_client, text.stop.breaking(health_client.abort):
                     ready = outage.until_ready(failure, health_client.look)
                     client.move_to(health_client.address)
             finally:  # a wait that ends with an error counts, too
+                tell(Waited(clock() - lost_at, first), clock())
                 tell(Ended(None), clock())
             if not ready:
                 return

@@ -6,7 +6,18 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from drafter_client.metrics.pace import Pace
-from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, fitted, partition
+from drafter_client.metrics.waits import (
+    DRAFTING,
+    NETWORK,
+    OTHER,
+    OUTAGE,
+    PREFILL,
+    QUEUE,
+    VERIFY,
+    Span,
+    fitted,
+    partition,
+)
 from specpair.corpus.state import CorpusState
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import STOP_STRING
@@ -89,8 +100,10 @@ class Stats(RoundCounts):
     schedules: Counter[Schedule] = field(default_factory=Counter)  # committed tokens by schedule
     # Seconds of each token since the one before; empty in modes remote, auto.
     token_times: list[float] = field(default_factory=list)
-    ttft: float = 0.0  # seconds to the first token
+    ttft: float = 0.0  # seconds to the first token, without those of `outage_time` before it
     total_time: float = 0.0  # seconds
+    outages: int = 0  # how often the text waited for a verifier that was away
+    outage_time: float = 0.0  # seconds of these waits
     # Seconds of the last draft steps on this machine, enough for a median.
     draft_steps: deque[float] = field(default_factory=lambda: deque(maxlen=_STEPS))
     times: WaitTimes = field(default_factory=WaitTimes)
@@ -146,8 +159,13 @@ class Stats(RoundCounts):
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Generated tokens divided by the time of the whole run, prefill included; None before a time was measured."""
-        return self.generated_tokens / self.total_time if self.total_time > 0 else None
+        """Generated tokens divided by `working_time`, prefill included; None before a time was measured."""
+        return self.generated_tokens / self.working_time if self.working_time > 0 else None
+
+    @property
+    def working_time(self) -> float:
+        """Seconds of the whole run, but for the outages."""
+        return self.total_time - self.outage_time
 
     @property
     def ttft_ms(self) -> float:
@@ -183,6 +201,12 @@ class Stats(RoundCounts):
             return fitted(
                 {part: sum(each[part] for each in self.stretches) for part in self.stretches[0]}, self.total_time
             )
+        parts = self._measured()
+        away = min(self.outage_time, parts[OTHER])
+        return parts | {OTHER: parts[OTHER] - away, OUTAGE: away}
+
+    def _measured(self) -> dict[str, float]:
+        """The parts, with the outages in OTHER."""
         if self.spans:
             return partition(self.spans, self.began, self.began + self.total_time)
         times = self.times
@@ -190,7 +214,7 @@ class Stats(RoundCounts):
         measured[DRAFTING] = times.drafting
         if self.mode in ("target", "fused") and self.finish_reason is None:
             # The verifier reports its times at the end of a text that it generates. This one was left before its end.
-            measured[VERIFY] += max(0.0, self.total_time - sum(measured.values()))
+            measured[VERIFY] += max(0.0, self.working_time - sum(measured.values()))
         return fitted(measured, self.total_time)
 
     def report(self, text: str) -> dict[str, Any]:
@@ -229,6 +253,8 @@ class Stats(RoundCounts):
             "tokens_per_second": _rounded(self.tokens_per_second, 2),
             "ttft_ms": _rounded(self.ttft_ms if self.token_ids else None, 2),
             "total_ms": round(self.total_ms, 2),
+            "outages": self.outages,
+            "outage_ms": round(1e3 * self.outage_time, 2),
             "itl_ms": _all_ms(asdict(pace)) if pace is not None else None,
             "token_ms": [round(each, 2) for each in self.token_ms] or None,
             "times_ms": _all_ms(asdict(self.times)),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from math import floor
 
 PREFILL, VERIFY, QUEUE, NETWORK, DRAFTING, OTHER = "prefill", "verify", "queue", "network", "drafting", "other"
+OUTAGE = "outage"  # of OTHER, what was spent waiting for a verifier that was away
 PARTS = (PREFILL, VERIFY, QUEUE, NETWORK, DRAFTING)
 
 Span = tuple[str, float, float]  # one of PARTS, its begin and its end, seconds

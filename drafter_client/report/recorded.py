@@ -38,6 +38,8 @@ class _Metrics(BaseModel):
     turns: list[Turn] = []
     why: str = ""
     resumed: list[_Count] = []
+    outages: _Count = 0
+    outage_ms: _Number = 0.0
     verifiers: list[str] | None = None
     draft_failure: str | None = None
 
@@ -90,6 +92,8 @@ def statistics(run: RunTrace) -> Stats:
         token_times=[each / 1e3 for each in more.token_ms or ()],
         ttft=_number(record, "ttft_ms") / 1e3,
         total_time=_number(record, "total_ms") / 1e3,
+        outages=more.outages,
+        outage_time=more.outage_ms / 1e3,
         times=WaitTimes(**{name: more.times_ms.get(name, 0.0) / 1e3 for name in WaitTimes.__slots__}),
         spans=list(_spans(run)),
         finish_reason=record["finish_reason"] if isinstance(record["finish_reason"], str) else None,

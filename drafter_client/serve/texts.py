@@ -227,7 +227,7 @@ class _PairEvents:
         LogLine(
             stats.prompt_tokens,
             stats.generated_tokens,
-            stats.total_time,
+            stats.working_time,
             stats.drafted,
             stats.accepted,
             stats.mode,

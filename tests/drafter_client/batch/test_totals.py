@@ -79,6 +79,12 @@ def test_texts_that_resumed_after_an_outage_are_named_in_the_order_of_the_file()
     assert f"resumed {', '.join(f'prompt {n}' for n in range(1, 11))} and 2 more, after the verifier went away" in many
 
 
+def test_outages_are_told_apart_from_the_speed_of_the_texts() -> None:
+    shown = _rows(_shown(2, [], [_text(0, 10, 2100.0, outage_ms=2000.0), _text(1, 10, 100.0)], 2.1))
+    assert "finished 2 a text, median 100.00 tokens/s" in shown
+    assert "outages 2.0 s of waiting, no part of the speed of a text" in shown
+
+
 def test_without_drafts_there_is_no_acceptance() -> None:
     shown = _rows(_shown(1, [], [_text(0, 10, 100.0, draft_model="", rounds=0, drafted=0, accepted=0)], 0.2))
     assert shown[0].strip("╭─╮ ") == "big-7b"

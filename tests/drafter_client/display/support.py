@@ -28,6 +28,8 @@ def everything(mode: str = "remote") -> Stats:
         why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
         verifiers=[] if mode == "solo" else ["http://127.0.0.1:8001", "http://127.0.0.1:8002"],
         resumed=[] if mode == "solo" else [9, 78],
+        outages=0 if mode == "solo" else 2,
+        outage_time=0.0 if mode == "solo" else 1.25,
         token_sources=[*Counter(dict(zip(TokenSource, (30, 32, 8, 22, 8), strict=True))).elements()],
         sampling={
             **{"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},

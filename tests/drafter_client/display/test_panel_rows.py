@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.display.panel_rows import headline
+from drafter_client.display.panel_rows import bars, columns, headline, lines, resumed
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Answered, Began, Committed, Sent
 from drafter_client.http.client import VerifierClient
@@ -216,6 +216,18 @@ def test_there_is_no_speed_up_where_an_outage_took_time() -> None:
     assert stats.speed_up is not None
     stats.baseline = Baseline.of(Stats(token_ids=[1] * 100, total_time=9.0, resumed=[7]), None)
     assert (stats.baseline.tokens_per_second, stats.speed_up) == (None, None)
+
+
+def test_an_outage_has_a_row_and_a_bar_and_is_no_part_of_the_speed() -> None:
+    stats = Stats(mode="target", token_ids=[1] * 5, ttft=1.0, total_time=8.0, outages=1, outage_time=3.0)
+    rows, report = dict([*columns(stats)[0], *columns(stats)[1], *lines(stats)]), stats.report("")
+    assert (rows["speed"], rows["TPOT"]) == ("1.00 tokens/s", "1000.00 ms")
+    assert rows["outages"] == "1, 3.0 s of waiting, no part of the speed"
+    assert dict(bars(stats))["outage"] == 3.0
+    assert (report["tokens_per_second"], report["outages"], report["outage_ms"]) == (1.0, 1, 3000.0)
+    assert resumed(stats) == ["waited 3.0 s for the verifier, in 1 outage"], "before its first token"
+    stats.outages, stats.outage_time = 0, 0.0
+    assert not {"outage", "outages"} & {**dict(lines(stats)), **dict(bars(stats))}.keys() and resumed(stats) == []
 
 
 def test_an_error_is_not_shown_as_an_interrupt() -> None:

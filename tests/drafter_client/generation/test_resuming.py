@@ -10,7 +10,7 @@ import pytest
 
 from drafter_client.errors import BadReply, ConnectionLost, VerifierUnreachable
 from drafter_client.generation.counting import StatsCounter
-from drafter_client.generation.events import Began, Committed, Ended
+from drafter_client.generation.events import Began, Committed, Ended, ModeChosen
 from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.addresses import Address
@@ -19,6 +19,7 @@ from drafter_client.http.health import Health
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats
+from drafter_client.options import Mode
 from specpair.protocol.errors import (
     EngineError,
     InternalError,
@@ -119,6 +120,23 @@ def test_text_resumes_after_the_known_tokens(error: Exception) -> None:
     assert _tokens(world.run()) == [*range(10, 20)] == world.stats.token_ids
     assert world.known == [[], [10, 11, 12, 13], [*range(10, 17)]]
     assert world.stats.resumed == [4, 7] and world.stats.total_ms == 15000.0, "with the health checks"
+    assert (world.stats.outages, world.stats.outage_time) == (2, 5.0), "one second each"
+    assert (world.stats.tokens_per_second, world.stats.ttft) == (1.0, 1.0), "the outages are no part of the speed"
+
+
+@pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET, Mode.AUTO])
+def test_an_outage_is_no_part_of_ttft_and_latencies_and_has_its_own_share(mode: Mode) -> None:
+    away = [Health(False, "nothing answers"), Health(True)]
+    world = World((0, LOST), (0, LOST), (4, LOST), (6, None), health=away)
+    world.stats.mode = mode
+    if mode is Mode.AUTO:
+        world.tell(ModeChosen(Mode.TARGET), 0.0)
+    assert _tokens(world.run()) == [*range(10, 20)]
+    stats = world.stats
+    assert (stats.ttft, stats.outages, stats.working_time) == (1.0, 2, 10.0)
+    waits = stats.waits()
+    assert waits["outage"] == stats.outage_time == stats.total_time - 10.0 and sum(waits.values()) == stats.total_time
+    assert stats.token_times == ([1.0] * 10 if mode is Mode.TARGET else [])
 
 
 def test_a_wait_that_fails_counts_in_the_total_time() -> None:
@@ -126,6 +144,7 @@ def test_a_wait_that_fails_counts_in_the_total_time() -> None:
     with pytest.raises(ConnectionLost):
         _tokens(world.run(patience=20.0))
     assert world.stats.total_ms >= 20_000.0 and len(world.stats.token_ids) == 4
+    assert world.stats.working_time == 4.0 and world.stats.outages == 1
 
 
 def test_attempts_without_tokens_count_as_one_resumption() -> None:
