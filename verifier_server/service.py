@@ -92,7 +92,7 @@ class Service:
                 EngineMetrics(self.metrics, self._ended, model_name), self.busy, self.feed
             ),
         )
-        gauges = VerifierGauges(self._model_name, self.condition, self.sessions, self._engine_state)
+        gauges = VerifierGauges(self.metrics.model_name, self.condition, self.sessions, self._engine_state)
         self.metrics.registry.register(gauges)
         self.verifying = Verifying(self.engine_client, self.sessions, self.accounting)
         self.texts = Generator(self.engine_client, self.sessions, self.accounting)

@@ -1,7 +1,6 @@
 """The program `drafter`: chooses the command, and turns errors into messages and exit statuses."""
 
 import io
-import os
 import signal
 import sys
 import threading
@@ -53,13 +52,6 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ndrafter: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of the output has left, as in `drafter … | head`
-        _give_up_output()
-        return 1
-    except OSError as error:  # all other failures have errors of our own
-        _give_up_output()
-        print(f"drafter: the output cannot be written: {error.strerror}", file=sys.stderr)
-        return 1
 
 
 def _run(arguments: list[str]) -> int:
@@ -121,8 +113,3 @@ def _ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _give_up_output() -> None:
-    """Discard the buffer of standard output. Else the interpreter would write it at its end, and fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

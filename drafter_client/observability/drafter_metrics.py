@@ -42,6 +42,7 @@ class DrafterMetrics:
 
     def outage(self, outage: Outage) -> None:
         """Note how long an outage has lasted: what `Pair` calls `on_outage` with."""
+        self._outage.clear()  # the model may have another name since
         self._outage.labels(self._metrics.model_name()).set(0.0 if outage.over else outage.seconds)
 
     def chose(self, mode: str) -> None:

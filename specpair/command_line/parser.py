@@ -95,6 +95,10 @@ class Parser(argparse.ArgumentParser):
             self._refuse_word(words[0], given)
         return argparse.Namespace(**{name: value for name, value in vars(options).items() if value is not _ABSENT})
 
+    def print_help(self, file: Any = None) -> None:
+        """Print the help. Raises OSError, which argparse's own drops."""
+        print(self.format_help(), end="", file=file)
+
     def actions(self) -> list[argparse.Action]:
         """All flags, in the order of the help."""
         return [action for group in self._action_groups for action in group._group_actions]

@@ -1,33 +1,84 @@
-"""Starts a program so that Ctrl-C during its imports ends it at once and silently, and a missing package in one line.
+"""Starts a program so that Ctrl-C during its imports ends it at once and silently, and a missing package or an output
+that cannot be written in one line.
 
 Python's own handler would raise KeyboardInterrupt within an import and print a traceback. Therefore each entry module
 is small: it imports this module first, which then imports the program itself.
 """
 
+import errno
 import gc
+import os
 import signal
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 
 from specpair.extras import MissingExtra, extras_named
 
+READER_LEFT = 141  # exit status when the reader of the output has left (`| head`): as of a program that SIGPIPE ends
+_UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 _default_action = False  # whether `die_by_interrupts` gave SIGINT the system's default action
 
 
 def run(program: str, name: str) -> int:
-    """Import the module `program` and call its `main`. Returns the exit status: 1 if a package of an extra is missing.
+    """Import the module `program` and call its `main`. Returns the exit status: 1 if a package of an extra is missing,
+    or the output cannot be written; `READER_LEFT`.
 
     `name`: the program's, to stand before the error; also that of its extra, if it has one. `main` has to call
     `catch_interrupts` once it is ready for KeyboardInterrupt.
     """
     die_by_interrupts()
+    open_streams()
+
+    def work() -> int:
+        try:
+            with extras_named(first=name):
+                status: int = import_module(program).main()
+        except MissingExtra as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return 1
+        return status
+
+    return _written(name, work)
+
+
+def _written(name: str, work: Callable[[], int]) -> int:
+    """Do `work`, and write all of its output. Returns the exit status of `work`, or that of a lost output."""
     try:
-        with extras_named(first=name):
-            status: int = import_module(program).main()
-    except MissingExtra as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return 1
-    return status
+        try:
+            status = work()
+        except SystemExit as ended:
+            if isinstance(ended.__context__, BrokenPipeError):  # of rich
+                raise ended.__context__ from None
+            if ended.code is not None and not isinstance(ended.code, int):
+                raise
+            status = ended.code or 0
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        return status
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        with suppress(OSError):
+            if error.errno != errno.EPIPE:
+                print(f"{name}: the output cannot be written: {error.strerror}", file=sys.stderr)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:  # else the interpreter would write the buffer at its end, and fail
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return READER_LEFT if error.errno == errno.EPIPE else 1
+
+
+def open_streams() -> None:
+    """Make sure that the file descriptors 0, 1 and 2 are open: else the next file would get one of them, and be taken
+    for a terminal, or be printed to. What is printed to one that was closed is dropped."""
+    while (lowest := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(lowest)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115  # it stays open
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def die_by_interrupts() -> None:

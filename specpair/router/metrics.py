@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from specpair.http_service.observability.metrics import PREFIX, RequestMetrics
+from specpair.http_service.observability.metrics import PREFIX, RequestMetrics, label
 from specpair.quantile import quantile
 from specpair.router.nodes.node import Node
 from specpair.router.passing.passing import Forwarding
@@ -22,7 +22,7 @@ class DispatchTimes:
         )
 
     def count(self, node: Node, seconds: float) -> None:
-        self._times.labels(node.model).observe(seconds)
+        self._times.labels(label(node.model)).observe(seconds)
 
 
 class NodeCollector(Collector):
@@ -55,7 +55,7 @@ class NodeCollector(Collector):
             labels=(*labels, "quantile"),
         )
         for node in self._forwarding.fleet.nodes:
-            named = (node.model, node.name)
+            named = (label(node.model), node.name)
             ready.add_metric(named, node.status == "ready")
             texts.add_metric(named, node.texts)
             waiting.add_metric(named, node.waiting)

@@ -31,7 +31,7 @@ from verifier_server.flags import Command, flags_parser, read_flags
 from verifier_server.options import OPTIONS, TOKEN_ENGINES
 from verifier_server.selftest.environment import environment
 from verifier_server.selftest.model_checks import check_model, has_model
-from verifier_server.selftest.printed import Copied, open_streams
+from verifier_server.selftest.printed import Copied
 from verifier_server.selftest.report import Report, ReportLost
 from verifier_server.selftest.secrets import hider, names_secret
 from verifier_server.selftest.tiny_checks import check_tiny
@@ -68,7 +68,6 @@ def parser(options: Mapping[str, Option]) -> Parser:
 def run(arguments: Sequence[str]) -> int:
     """Run the command. Returns the exit status: 1 if a check failed, 2 for bad settings or a report that cannot be
     written."""
-    open_streams()
     logs.configure("text")  # until the settings are read
     try:
         settings, _, options = read_flags(parser(OPTIONS), arguments)

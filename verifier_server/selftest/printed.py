@@ -72,14 +72,6 @@ class Copied:
         os.close(self._pipe)
 
 
-def open_streams() -> None:
-    """Make sure that the file descriptors 0, 1 and 2 are open: else the next file would get one of them, and be taken
-    for a terminal."""
-    while (lowest := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(lowest)
-
-
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

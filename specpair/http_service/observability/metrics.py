@@ -11,6 +11,11 @@ SECONDS = (
 )  # upper bounds of the buckets of every time
 
 
+def label(value: str) -> str:
+    """The value of a label; "-" for an empty one, which to Prometheus is as if the label were missing."""
+    return value or "-"
+
+
 class RequestMetrics:
     """The metrics of the requests to one application, in a registry of its own. Thread-safe.
 
@@ -19,11 +24,11 @@ class RequestMetrics:
     """
 
     def __init__(self, model_name: Callable[[], str], *, by_key: bool = False) -> None:
-        """`model_name`: the served model; "" while there is none.
+        """`model_name`: the served model; "" while there is none. The label is "-" then.
         `by_key`: whether to count each key apart.
         """
         self.registry = CollectorRegistry()
-        self.model_name = model_name
+        self.model_name = lambda: label(model_name())
         self._by_key = by_key
         self._requests: dict[tuple[str, ...], Counter] = {}
         self._durations: dict[tuple[str, ...], Histogram] = {}
@@ -57,8 +62,8 @@ class RequestMetrics:
         return self.histogram(name, meaning, SECONDS, *labels)
 
     def values(self, key: str) -> tuple[str, ...]:
-        """The values of the labels `key_label`. `key`: the name of the caller's key."""
-        return (key,) if self._by_key else ()
+        """The values of the labels `key_label`. `key`: the name of the caller's key; "" for none."""
+        return (label(key),) if self._by_key else ()
 
     def request(self, route: str, status: int, seconds: float, key: str) -> None:
         """Count a request. `route`: its path, with the names of parameters in place of their values."""

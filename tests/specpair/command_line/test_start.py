@@ -1,5 +1,6 @@
 """Ctrl-C during the imports of a command ends it at once, by the signal, without output."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -36,6 +38,15 @@ def _installed(name: str) -> list[str]:
     return ["-c", f"import sys; from {module} import {function}; sys.exit({function}())"]
 
 
+# Each writes to standard output, by another way.
+WRITING = [
+    ["-m", "drafter_client", "--help"],
+    ["-m", "drafter_client", "--version"],
+    ["-m", "verifier_server", "completion", "zsh"],
+    ["-m", "specpair", "--help"],
+    ["-m", "specpair", "router", "--print-config"],
+]
+REFUSED = [["-m", "drafter_client", "--nope"], ["-m", "verifier_server", "--nope"], ["-m", "specpair", "nope"]]
 DRAFTER = ("numpy", "drafter_client.cli.commands")
 VERIFIER = ("pydantic", "verifier_server.service")
 DEMO = ("specpair.child_processes.children", "numpy")
@@ -95,3 +106,44 @@ def test_every_public_name_of_drafter_client_can_be_imported() -> None:
         assert getattr(drafter_client, name) is not None
     with pytest.raises(AttributeError, match="module 'drafter_client' has no attribute 'Nothing'"):
         drafter_client.Nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk to write to")
+@pytest.mark.parametrize("command", WRITING, ids=[" ".join(each[1:3]) for each in WRITING])
+def test_an_output_that_cannot_be_written_ends_in_one_line(command: list[str]) -> None:
+    """Whether it is a full disk, a pipe whose reader has left, or a stream that is closed."""
+    name = {"drafter_client": "drafter", "verifier_server": "verifier"}.get(command[1], command[1])
+    with open("/dev/full", "wb") as full:
+        ran = _ran(command, stdout=full)
+        assert ran.returncode == 1
+        assert ran.stderr.decode().splitlines()[-1].endswith("the output cannot be written: No space left on device")
+        assert len(ran.stderr.splitlines()) == 1 and ran.stderr.startswith(name.encode()), ran.stderr
+        assert _ran(command, stdout=full, stderr=full).returncode == 1
+    ended, left = os.pipe()
+    os.close(ended)
+    with os.fdopen(left, "wb") as pipe:
+        ran = _ran(command, stdout=pipe)
+        assert (ran.returncode, ran.stderr) == (start.READER_LEFT, b"")
+        assert _ran(command, stdout=pipe, stderr=pipe).returncode == start.READER_LEFT
+    ran = subprocess.run(["sh", "-c", 'exec "$0" "$@" >&-', sys.executable, *command], cwd=ROOT, capture_output=True)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("command", REFUSED, ids=[" ".join(each) for each in REFUSED])
+def test_errors_that_cannot_be_written_keep_their_status(command: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        ran = _ran(command, stderr=full)
+    assert (ran.returncode, ran.stdout) == (2, b"")
+
+
+def _ran(command: list[str], **streams: Any) -> "subprocess.CompletedProcess[bytes]":
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+    return subprocess.run([sys.executable, *command], cwd=ROOT, stdin=subprocess.DEVNULL, timeout=60, **given)
+
+
+def test_an_error_of_another_file_is_not_taken_for_the_output(tmp_path: Path) -> None:
+    def work() -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "trace"))
+
+    with pytest.raises(OSError, match="trace"):
+        start._written("tool", work)

@@ -491,3 +491,10 @@ def test_metrics_of_the_nodes(router: Router) -> None:
 def router() -> Iterator[Router]:
     with fleet(1) as made:
         yield made
+
+
+def test_metrics_of_a_node_that_was_never_there_have_no_empty_label() -> None:
+    with routing(specs=[NodeSpec("http://127.0.0.1:9")], wait=False) as router:
+        router.http.get("/health")
+        shown = router.http.get("/metrics").text
+    assert 'specpair_router_node_ready{model_name="-"' in shown and '=""' not in shown

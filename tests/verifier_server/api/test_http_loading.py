@@ -58,6 +58,8 @@ def test_requests_are_refused_while_the_model_loads(serve: Serve, slow: SlowLoad
     live = serve(wait=False)
     assert slow.halfway.wait(20)
     health = live.http.get("/health")
+    assert 'specpair_status{model_name="-",status="loading"} 1.0' in (shown := live.http.get("/metrics").text)
+    assert '=""' not in shown
     assert (health.status_code, health.json()) == (503, {"status": "loading", "progress": 0.432})
     for response in assert_all_refused(live, "model_loading"):
         assert response.headers["retry-after"] == "1", "the load began less than a second ago"

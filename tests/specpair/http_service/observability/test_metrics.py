@@ -69,11 +69,13 @@ def test_a_text_has_a_first_token_gaps_and_an_end() -> None:
 
 def test_a_model_that_is_loaded_later_gets_series_of_its_own() -> None:
     names = [""]
-    metrics = ServiceMetrics(lambda: names[0])
+    metrics = ServiceMetrics(lambda: names[0], by_key=True)
     metrics.request("/health", 503, 0.1, "")
+    metrics.text().tokens(1)
+    assert '=""' not in generate_latest(metrics.registry).decode(), "to Prometheus, an empty label is a missing one"
     names[0] = "m"
     metrics.request("/health", 200, 0.1, "")
-    assert value(metrics, "http_requests_total", route="/health", status="200") == 1
+    assert value(metrics, "http_requests_total", route="/health", status="200", key="-") == 1
     assert value(metrics, "http_request_duration_seconds_count", route="/health") == 1
 
 

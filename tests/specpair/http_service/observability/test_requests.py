@@ -119,7 +119,7 @@ def test_request_is_logged_with_its_ids_and_without_its_query(caplog: pytest.Log
 def test_request_that_fails_counts_as_500(caplog: pytest.LogCaptureFixture) -> None:
     reply, metrics, log = exchange("GET", "/fails", caplog)
     assert reply.status_code == 500
-    labels = {"model_name": "m", "route": OTHER, "status": "500", "key": ""}
+    labels = {"model_name": "m", "route": OTHER, "status": "500", "key": "-"}
     assert metrics.registry.get_sample_value("specpair_http_requests_total", labels) == 1
     assert [record["status"] for record in log if record["logger"] == "specpair.access"] == [500]
 
