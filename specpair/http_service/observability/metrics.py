@@ -28,7 +28,7 @@ class RequestMetrics:
         `by_key`: whether to count each key apart.
         """
         self.registry = CollectorRegistry()
-        self.model_name = lambda: label(model_name())
+        self._model_name = model_name
         self._by_key = by_key
         self._requests: dict[tuple[str, ...], Counter] = {}
         self._durations: dict[tuple[str, ...], Histogram] = {}
@@ -37,6 +37,10 @@ class RequestMetrics:
         self.http_duration = self.seconds(
             "http_request_duration_seconds", "Time of a request to its last byte.", "route"
         )
+
+    def model_name(self) -> str:
+        """The value of the label `model_name` now."""
+        return label(self._model_name())
 
     @property
     def key_label(self) -> tuple[str, ...]:

@@ -135,13 +135,16 @@ def test_errors_that_cannot_be_written_keep_their_status(command: list[str]) -> 
 
 
 def _ran(command: list[str], **streams: Any) -> "subprocess.CompletedProcess[bytes]":
-    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
-    return subprocess.run([sys.executable, *command], cwd=ROOT, stdin=subprocess.DEVNULL, timeout=60, **given)
+    given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+    ran: subprocess.CompletedProcess[bytes]
+    ran = subprocess.run([sys.executable, *command], cwd=ROOT, stdin=subprocess.DEVNULL, timeout=60, **given)
+    return ran
 
 
-def test_an_error_of_another_file_is_not_taken_for_the_output(tmp_path: Path) -> None:
-    def work() -> int:
-        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "trace"))
-
-    with pytest.raises(OSError, match="trace"):
-        start._written("tool", work)
+@pytest.mark.usefixtures("handler")
+def test_an_error_of_another_file_is_not_taken_for_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "failing_program.py").write_text(f"def main():\n    raise OSError({errno.ENOSPC}, 'full', 'a trace')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(OSError, match="a trace"):
+        start.run("failing_program", "tool")
+    start.catch_interrupts()
