@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from backends.machine import machine_id
 from specpair.engines.backend import Backend
 from specpair.engines.vocabulary import Part, Vocabulary
+from specpair.grammar.turns import GrammarCompiler
 from specpair.http_service.draining import Draining
 from specpair.http_service.keys.access import ANYONE, VERIFIER, Caller
 from specpair.http_service.keys.gate import Gate
@@ -24,6 +25,7 @@ from specpair.protocol.times import milliseconds
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.timing import NARROW
 from specpair.speculation.sampling import gumbel
+from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.observer import EngineObservers, EngineState
 from verifier_server.engine.pass_time import WIDER
 from verifier_server.engine.port import AWAY_WAIT, TokenEngine
@@ -31,7 +33,6 @@ from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient
 from verifier_server.generation.generator import GenerationTask, Generator
-from verifier_server.generation.grammar_compiler import GrammarCompiler
 from verifier_server.generation.prompts import P, aside, encode_parts, encode_text, make_session, with_ids
 from verifier_server.generation.verify import Verifying, implicit
 from verifier_server.loading import Loader
@@ -110,6 +111,7 @@ class Service:
             asyncio.get_running_loop().call_later(GRACE, self._shut_down)
 
     def _shut_down(self) -> None:
+        self._grammars.stop()
         if self.loader.models is not None:
             self.loader.models.engine.shut_down()
 
@@ -257,9 +259,13 @@ class Service:
 
         Raises PromptTooLong and InvalidRequest.
         """
-        info = self.engine.info
-        await self._grammars.compile(request.spec, info.vocabulary, caller.client)
-        return await with_ids(info, request)
+        request = await with_ids(self.engine.info, request)
+        await self.compile_grammar(request.spec, caller)  # last: a grammar is not kept for long
+        return request
+
+    async def compile_grammar(self, spec: TextSpec, caller: Caller) -> None:
+        """Compile the grammar of a text, if it has one. Raises InvalidRequest and Overloaded."""
+        await self._grammars.compile(spec, self.engine.info.vocabulary, caller.client)
 
     async def prefill(
         self, request: messages.PrefillRequest, session_id: str | None, caller: Caller

@@ -121,6 +121,7 @@ def create_app(
         supervisor.tell("STOPPING=1")
         happens.close()
         network.close()
+        source.stop()
         pair.wait_no_more()
 
     def state() -> PairState:

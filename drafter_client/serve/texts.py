@@ -32,6 +32,7 @@ from drafter_client.serve.modes import drafted
 from drafter_client.serve.usage_counter import UsageCounter
 from specpair.engines.errors import BackendError
 from specpair.engines.vocabulary import Part, Vocabulary
+from specpair.grammar.turns import GrammarCompiler
 from specpair.http_service.draining import Draining
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Gate
@@ -54,6 +55,7 @@ from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import STOP_STRING
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.round_counts import RoundCounts
+from specpair.speculation.text_options import TextSpec
 
 _log = logging.getLogger("specpair.drafter")
 RETRY_AFTER = 5  # seconds until a verifier that is away may be back
@@ -83,7 +85,12 @@ class PairSource:
         self._pair, self._options = pair, options
         self._draining, self._gate = draining, gate
         self._bodies = RequestBodies(max_body_bytes, _BODY_SECONDS, lambda: pair.target.context_length)
+        self._grammars = GrammarCompiler()
         self._threads = ThreadPoolExecutor(texts, thread_name_prefix="text")
+
+    def stop(self) -> None:
+        """Compile no grammar any more, so that no request waits for one."""
+        self._grammars.stop()
 
     def close(self) -> None:
         """Wait for the threads. Close the pair before, so that its texts end."""
@@ -124,6 +131,9 @@ class PairSource:
         check_size("text", len(text.encode()), target)
         begin, control = request.add_begin, request.parse_control
         return await self.encoding(lambda vocabulary: vocabulary.encode(text, add_begin=begin, parse_control=control))
+
+    async def compile_grammar(self, spec: TextSpec, caller: Caller) -> None:
+        await self._grammars.compile(spec, self.target().vocabulary, caller.client)
 
     async def open(self, text: TextRequest, caller: Caller) -> "_PairEvents":
         self._draining.check_new_text()

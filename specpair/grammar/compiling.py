@@ -1,40 +1,68 @@
 """Compiles grammars for a vocabulary, and keeps the last ones."""
 
 import json
+import time
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
 from specpair.engines.vocabulary import Vocabulary
-from specpair.grammar.keywords import place_of, short, widest
+from specpair.grammar.keywords import largest_multiple, place_of, short, widest
 from specpair.grammar.state import GrammarState
-from specpair.grammar.tokenizer import tokenizer_of
+from specpair.grammar.tokenizer import TokenTable, tokenizer_of
+from specpair.grammar.trial import DEADLINE, TooCostly, Trials
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import ONE_LINE, GrammarText
 
 _KEPT, _KEPT_CHARACTERS = 64, 1_000_000  # grammars, and characters of all their texts: each takes some 50 bytes
+_KEPT_MEMORY = 256 * 2**20  # bytes of all of them, as tried
+_REFUSED, _REFUSED_SECONDS = 1024, 600.0  # grammars whose refusal is remembered, and for how long
 # Less than llguidance allows by default: a mask may take some 7 ms of the pass that a text shares with others.
-_LIMITS = LLParserLimits(step_lexer_fuel=100_000, step_max_items=20_000, max_grammar_size=50_000, verbose_errors=False)
+_LIMITS: dict[str, Any] = {
+    "step_lexer_fuel": 100_000,
+    "step_max_items": 20_000,
+    "max_grammar_size": 50_000,
+    "verbose_errors": False,
+}
 _MOST_PROPERTIES = 1000  # of an object: the time to compile grows with their square
+_MOST_MULTIPLE = 100_000  # of `multipleOf`, without its decimal point: time and memory grow with it
+
+
+class _Kept(NamedTuple):
+    matcher: LLMatcher
+    memory: int  # bytes
 
 
 class Grammars:
-    """The grammars of one vocabulary. Thread-safe."""
+    """The grammars of one vocabulary. Thread-safe.
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
-        self._lock = Lock()  # guards the next two
+    A child process tries each new grammar first, so that none takes long here, or much memory.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, *, tries: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`tries`: whether grammars are tried; not if another process has tried them.
+        `clock`: in seconds.
+        """
+        self._vocabulary, self._clock = vocabulary, clock
+        self._lock = Lock()  # guards the next three
         self._tokenizer: LLTokenizer | None = None
-        self._compiled: OrderedDict[GrammarText, LLMatcher] = OrderedDict()  # the least recently used first
+        self._compiled: OrderedDict[GrammarText, _Kept] = OrderedDict()  # the least recently used first
+        self._refused: OrderedDict[bytes, tuple[float, InvalidRequest]] = OrderedDict()  # until when; the oldest first
+        self._trials = Trials(lambda: TokenTable.of(vocabulary), _LIMITS) if tries else None
 
     def __call__(self, grammar: GrammarText) -> GrammarState:
         """A new state at the beginning of the grammar, a `MakeGrammar`.
 
-        Raises InvalidRequest for a grammar that is wrong, or cannot be followed. It takes microseconds for one that was
-        compiled lately, else milliseconds, and up to seconds for a large one.
+        Raises InvalidRequest for a grammar that is wrong, cannot be followed or takes too much. It takes microseconds
+        for one that was compiled lately, else milliseconds, and up to seconds for a large one.
         """
         vocabulary = self._vocabulary
         after = vocabulary.token_of(grammar.after) if grammar.after else None
@@ -42,11 +70,17 @@ class Grammars:
             raise InvalidRequest(
                 f"grammar_after: {grammar.after!r} is not one token of this model", param="grammar_after"
             )
-        matcher = self._matcher(grammar._replace(after=""))
+        matcher = self._matcher(grammar)
         end = min(vocabulary.ends) if vocabulary.end is None else vocabulary.end
-        canonical = vocabulary.encodes_here
         return GrammarState(
-            matcher, vocabulary.size, vocabulary.ends, end, canonical=canonical, after=after, name=grammar.kind
+            matcher,
+            vocabulary.size,
+            vocabulary.ends,
+            end,
+            canonical=vocabulary.encodes_here,
+            after=after,
+            name=grammar.kind,
+            on_error=partial(self._forget, grammar),
         )
 
     def prepare(self) -> None:
@@ -54,21 +88,86 @@ class Grammars:
         second for 150,000 ids. A vocabulary without an end token is left alone."""
         self._vocabulary.token_of("")  # which takes a while, too, the first time
         if self._vocabulary.ends:
+            if self._trials is not None:
+                self._trials.prepare()
             self._made_tokenizer()
 
+    def compile(self, grammar: GrammarText, seconds: float = DEADLINE) -> bool:
+        """Compile a grammar, unless it was compiled lately. Returns false if there is no answer within `seconds`, fewer
+        than `DEADLINE`. Raises InvalidRequest."""
+        if self.known(grammar):
+            return True
+        try:
+            made, memory = self._made(grammar, seconds)
+        except TooCostly as error:
+            if error.late and seconds < DEADLINE:
+                return False
+            raise self._refuse(grammar, _wrong(grammar, f"{error}: make it simpler, or its numbers smaller")) from None
+        except InvalidRequest as error:
+            raise self._refuse(grammar, error) from None
+        with self._lock:
+            kept = self._compiled
+            kept[_key(grammar)] = _Kept(made, memory)
+            while len(kept) > 1 and (
+                len(kept) > _KEPT
+                or sum(len(each.text) for each in kept) > _KEPT_CHARACTERS
+                or sum(each.memory for each in kept.values()) > _KEPT_MEMORY
+            ):
+                kept.popitem(last=False)
+        return True
+
+    def known(self, grammar: GrammarText) -> bool:
+        """Whether a grammar is compiled: it is kept for some time now. Raises InvalidRequest for one refused lately."""
+        with self._lock:
+            until, error = self._refused.get(_digest(grammar), (0.0, None))
+            if error is not None and self._clock() < until:
+                raise InvalidRequest(error.message, **error.details)
+            if found := _key(grammar) in self._compiled:
+                self._compiled.move_to_end(_key(grammar))
+            return found
+
+    def kill(self) -> None:
+        """Kill the children, at once: what they try is refused."""
+        if self._trials is not None:
+            self._trials.kill()
+
     def _matcher(self, grammar: GrammarText) -> LLMatcher:
+        while True:
+            with self._lock:
+                if (found := self._compiled.get(_key(grammar))) is not None:
+                    self._compiled.move_to_end(_key(grammar))
+                    return found.matcher.deep_copy()
+            self.compile(grammar)
+
+    def _made(self, grammar: GrammarText, seconds: float) -> tuple[LLMatcher, int]:
+        """The matcher of a grammar, and the bytes that it holds. Raises InvalidRequest and TooCostly."""
+        source, tokenizer, memory = _source(grammar), self._made_tokenizer(), 0
+        if self._trials is not None:
+            wrong, memory = self._trials.attempt(source, seconds)
+            if wrong:
+                raise _wrong(grammar, wrong)
+        matcher = LLMatcher(tokenizer, source, log_level=0, limits=LLParserLimits(**_LIMITS))
+        tried = matcher.deep_copy()
+        if not tried.is_error():
+            tried.compute_bitmask()  # some faults come to light with the first mask
+        if tried.is_error():
+            raise _wrong(grammar, tried.get_error())
+        return matcher, memory
+
+    def _refuse(self, grammar: GrammarText, error: InvalidRequest) -> InvalidRequest:
+        """Remember a refusal."""
         with self._lock:
-            found = self._compiled.get(grammar)
-            if found is not None:
-                self._compiled.move_to_end(grammar)
-                return found.deep_copy()
-        made = _compiled(grammar, self._made_tokenizer())
-        copy = made.deep_copy()
+            self._refused[_digest(grammar)] = self._clock() + _REFUSED_SECONDS, error
+            self._refused.move_to_end(_digest(grammar))
+            if len(self._refused) > _REFUSED:
+                self._refused.popitem(last=False)
+        return error
+
+    def _forget(self, grammar: GrammarText) -> None:
+        """Drop a grammar that could not be followed any further: all its texts share what llguidance has derived of it,
+        and so the fault."""
         with self._lock:
-            self._compiled[grammar] = made
-            while len(self._compiled) > _KEPT or sum(len(each.text) for each in self._compiled) > _KEPT_CHARACTERS:
-                self._compiled.popitem(last=False)
-        return copy
+            self._compiled.pop(_key(grammar), None)
 
     def _made_tokenizer(self) -> LLTokenizer:
         with self._lock:
@@ -79,33 +178,44 @@ class Grammars:
             return self._tokenizer
 
 
-def grammars_of(vocabulary: Vocabulary) -> Grammars:
-    """The grammars of a vocabulary, which live as long as it does: they encode texts with its model. Thread-safe."""
-    found: Grammars = vocabulary.derived.setdefault("grammars", Grammars(vocabulary))
+def _key(grammar: GrammarText) -> GrammarText:
+    return grammar._replace(after="")
+
+
+def _digest(grammar: GrammarText) -> bytes:
+    return sha256(f"{grammar.kind} {grammar.text}".encode(errors="surrogatepass")).digest()
+
+
+def grammars_of(vocabulary: Vocabulary, *, tries: bool = True) -> Grammars:
+    """The grammars of a vocabulary, which live as long as it does: they encode texts with its model. Thread-safe.
+
+    `tries`: see `Grammars`, for the first call.
+    """
+    found: Grammars | None = vocabulary.derived.get("grammars")
+    if found is None:
+        found = vocabulary.derived.setdefault("grammars", Grammars(vocabulary, tries=tries))
     return found
 
 
-def _compiled(grammar: GrammarText, tokenizer: LLTokenizer) -> LLMatcher:
-    kind, text, _ = grammar
+def _source(grammar: GrammarText) -> str:
     try:
-        source = _SOURCES[kind](text)
+        source: str = _SOURCES[grammar.kind](grammar.text)
     except RecursionError:
         raise _wrong(grammar, "it is nested too deeply") from None
     except Exception as error:  # of llguidance's own types, which are not public
         raise _wrong(grammar, str(error)) from None
-    matcher = LLMatcher(tokenizer, source, log_level=0, limits=_LIMITS)
-    tried = matcher.deep_copy()
-    if not tried.is_error():
-        tried.compute_bitmask()  # some faults come to light with the first mask
-    if tried.is_error():
-        raise _wrong(grammar, tried.get_error())
-    return matcher
+    return source
 
 
 def _schema(text: str) -> str:
     schema = json.loads(text)
     if (most := widest(schema)) > _MOST_PROPERTIES:
         raise ValueError(f"an object has {most} properties, at most {_MOST_PROPERTIES} are taken")
+    if (largest := largest_multiple(schema)) > _MOST_MULTIPLE:
+        raise ValueError(
+            f"multipleOf comes to {largest} with what allOf adds to it, at most {_MOST_MULTIPLE} is taken "
+            "(without the decimal point: 0.25 counts as 25)"
+        )
     return LLMatcher.grammar_from_json_schema("{}" if schema is True else text, defaults=ONE_LINE)
 
 

@@ -1,14 +1,19 @@
-"""Reads complaints of llguidance, and a JSON Schema: the keyword that one names, the object with most properties."""
+"""Reads complaints of llguidance, and a JSON Schema: the keyword that one names, and what takes long to compile."""
 
 import json
 import re
 from collections.abc import Iterator
+from fractions import Fraction
+from math import gcd, inf, lcm
 from typing import Any
 
 _UNKNOWN = re.compile(r'Unimplemented keys: \["(?P<key>[^"]+)"')
 _FORMAT = re.compile(r"Unknown format: (?P<value>.+)")
 _EXCERPT = re.compile(r"\s*\d+ \| |<non-verbose/>")
 _LONGEST = 300  # characters
+_DATA = frozenset({"const", "enum", "default", "examples"})  # keywords whose values are no schemas
+_LARGE = 10**12  # a multiple that need not be known exactly
+_MOST_STEPS = 100_000  # through `allOf` and `$ref`, in which multiples are looked for
 
 
 def place_of(schema: str, complaint: str) -> str | None:
@@ -42,6 +47,65 @@ def widest(node: Any) -> int:
     inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     properties = node.get("properties") if isinstance(node, dict) else None
     return max([len(properties) if isinstance(properties, dict) else 0, *map(widest, inner)])
+
+
+def largest_multiple(schema: Any) -> int:
+    """The largest number, its decimal point left away, of which the numbers at a place have to be multiples: the least
+    common multiple of each `multipleOf` there, in `allOf` and behind `$ref`. 1 without any."""
+    largest, steps = 1, 0
+    for node in _subschemas(schema):
+        common, todo, seen = Fraction(0), [node], set[int]()
+        while todo and steps < _MOST_STEPS:
+            each = todo.pop()
+            if not isinstance(each, dict) or id(each) in seen:
+                continue
+            seen.add(id(each))
+            steps += 1
+            common = _common(common, each.get("multipleOf"))
+            all_of = each.get("allOf")
+            todo += all_of if isinstance(all_of, list) else []
+            todo.append(_referred(schema, each.get("$ref")))
+        largest = max(largest, _digits(common))
+    return largest
+
+
+def _subschemas(node: Any) -> Iterator[dict[str, Any]]:
+    """Those with a keyword that matters for `largest_multiple`."""
+    if isinstance(node, list):
+        for each in node:
+            yield from _subschemas(each)
+    elif isinstance(node, dict):
+        if not node.keys().isdisjoint({"multipleOf", "allOf"}):
+            yield node
+        for name, each in node.items():
+            if name not in _DATA:
+                yield from _subschemas(each)
+
+
+def _common(first: Fraction, given: Any) -> Fraction:
+    """The least common multiple of a number (0: none) and the value of `multipleOf`."""
+    if type(given) not in (int, float) or not 0 < given < inf or first >= _LARGE:
+        return first
+    second = Fraction(str(given))
+    if not first:
+        return second
+    return Fraction(lcm(first.numerator, second.numerator), gcd(first.denominator, second.denominator))
+
+
+def _digits(number: Fraction) -> int:
+    while number.denominator > 1 and number < _LARGE:
+        number *= 10
+    return int(number)
+
+
+def _referred(schema: Any, reference: Any) -> Any:
+    """What a `$ref` within a schema refers to; None: nothing that is found."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
+    node = schema
+    for part in reference[1:].split("/")[1:]:
+        node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
+    return node
 
 
 def short(complaint: str) -> str:

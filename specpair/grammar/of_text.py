@@ -2,25 +2,31 @@
 it takes a tenth of a second."""
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.sampling.grammar import GrammarOptions
-from specpair.speculation.sampling.processor_options import MakeGrammar
 from specpair.speculation.sampling.row_changes import ProcessorChain, following
 from specpair.speculation.sampling.sampling import Sampling
 
+if TYPE_CHECKING:
+    from specpair.grammar.compiling import Grammars
 
-def prepare_grammars(vocabulary: Vocabulary) -> None:
+
+def prepare_grammars(vocabulary: Vocabulary, *, tries: bool = True) -> None:
     """Read the vocabulary for grammars, if llguidance is installed: half a second for 150,000 ids, in which no other
-    thread runs. Otherwise that comes with the first grammar."""
+    thread runs. Otherwise that comes with the first grammar.
+
+    `tries`: whether a child process tries each grammar; not if another process has tried them.
+    """
     if find_spec("llguidance") is None:
         return
     from specpair.grammar.compiling import grammars_of
 
-    grammars_of(vocabulary).prepare()
+    grammars_of(vocabulary, tries=tries).prepare()
 
 
-def grammars_for(options: GrammarOptions, vocabulary: Vocabulary) -> MakeGrammar | None:
+def grammars_for(options: GrammarOptions, vocabulary: Vocabulary) -> "Grammars | None":
     """The grammars of a vocabulary, if these options ask for one; else None."""
     if options.grammar_text is None:
         return None

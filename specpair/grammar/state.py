@@ -1,6 +1,6 @@
 """Where a text stands in its grammar: the processor that masks what the grammar forbids next."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from math import inf
 from typing import ClassVar
 
@@ -39,6 +39,7 @@ class GrammarState(LogitProcessor):
         canonical: bool = True,
         after: int | None = None,
         name: str = "grammar",
+        on_error: Callable[[], None] = lambda: None,
     ) -> None:
         """`matcher`: new, and used by nothing else.
         `size`: ids of the vocabulary.
@@ -48,8 +49,9 @@ class GrammarState(LogitProcessor):
             known than which tokens fit.
         `after`: the token behind which the grammar begins; None: it begins with the output.
         `name`: the option that gives the grammar, for errors.
+        `on_error`: called when the grammar cannot be followed any further.
         """
-        self._name = name
+        self._name, self._on_error = name, on_error
         self._matcher, self._size, self._ends, self._end = matcher, size, frozenset(ends), end
         self._canonical = canonical
         self._after, self._before = after, 0  # tokens before the grammar begins
@@ -136,6 +138,7 @@ class GrammarState(LogitProcessor):
         else:
             fill_next_token_bitmask(self._matcher, self._mask)
         if self._matcher.is_error():
+            self._on_error()
             why = f"it cannot be followed any further: {short(self._matcher.get_error())}"
             raise InvalidRequest(f"{self._name}: {why}", param=self._name)
         self._fresh = True

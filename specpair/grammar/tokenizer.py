@@ -1,14 +1,55 @@
 """A vocabulary as llguidance needs it: the bytes of each token, and how bytes that a grammar forces become tokens."""
 
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
 from llguidance import LLTokenizer, TokenizerWrapper
 
 from specpair.engines.vocabulary import Kind, Vocabulary
 
 
+class TokenTable(NamedTuple):
+    """The tokens of a vocabulary. Unused ones are empty."""
+
+    tokens: list[bytes]
+    control: list[int]
+    begin: int | None
+    ends: list[int]
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> Self:
+        kinds = vocabulary.kinds
+        return cls(
+            [b"" if kind == Kind.UNUSED else piece for piece, kind in zip(vocabulary.pieces, kinds, strict=True)],
+            [token for token, kind in enumerate(kinds) if kind == Kind.CONTROL],
+            vocabulary.begin,
+            sorted(vocabulary.ends),
+        )
+
+    @property
+    def json(self) -> list[Any]:
+        return [[token.decode("latin-1") for token in self.tokens], *self[1:]]
+
+    @classmethod
+    def of_json(cls, given: list[Any]) -> Self:
+        tokens, *others = given
+        return cls([token.encode("latin-1") for token in tokens], *others)
+
+
 def tokenizer_of(vocabulary: Vocabulary) -> LLTokenizer:
     """The tokenizer of a vocabulary. It takes half a second for 150,000 ids, in which no other thread runs."""
-    ends, tokens = sorted(vocabulary.ends), _Tokens(vocabulary)
-    made = LLTokenizer(TokenizerWrapper(tokens), n_vocab=vocabulary.size, eos_token=ends)
+    return tokenizer_of_table(
+        TokenTable.of(vocabulary), vocabulary.encode_after_token if vocabulary.encodes_here else None
+    )
+
+
+def tokenizer_of_table(table: TokenTable, encode: Callable[[str], list[int]] | None = None) -> LLTokenizer:
+    """The tokenizer of these tokens.
+
+    `encode`: the ids of a text in the middle of another one; None: the bytes of a text become the longest tokens.
+    """
+    tokens = _Tokens(table, encode)
+    made = LLTokenizer(TokenizerWrapper(tokens), n_vocab=len(table.tokens), eos_token=table.ends)
     tokens.made = made
     return made
 
@@ -16,19 +57,15 @@ def tokenizer_of(vocabulary: Vocabulary) -> LLTokenizer:
 class _Tokens:
     """What `TokenizerWrapper` asks of a tokenizer."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        kinds = vocabulary.kinds
-        self.tokens = [
-            b"" if kind == Kind.UNUSED else piece for piece, kind in zip(vocabulary.pieces, kinds, strict=True)
-        ]
-        self.special_token_ids = [token for token, kind in enumerate(kinds) if kind == Kind.CONTROL]
-        self.eos_token_id, self.bos_token_id = min(vocabulary.ends), vocabulary.begin
+    def __init__(self, table: TokenTable, encode: Callable[[str], list[int]] | None) -> None:
+        self.tokens, self.special_token_ids, self.bos_token_id, ends = table
+        self.eos_token_id = ends[0]
         self.made: LLTokenizer | None = None
-        self._vocabulary = vocabulary
+        self._encode = encode
 
     def __call__(self, text: bytes | str) -> list[int]:
         """The tokens of a text in the middle of another one. Raises UnicodeDecodeError for bytes that are no text."""
         plain = text.decode() if isinstance(text, bytes) else text
-        if self._vocabulary.encodes_here:
-            return self._vocabulary.encode_after_token(plain)
+        if self._encode is not None:
+            return self._encode(plain)
         return [] if self.made is None else self.made.greedy_tokenize(plain)

@@ -207,6 +207,8 @@ class Endpoints:
         return Choices(order, texts, began, int(time.time()))
 
     async def _open(self, wanted: Sequence[TextRequest], caller: Caller) -> list[QueuedEvents]:
+        self.places.check()
+        await self._source.compile_grammar(wanted[0].spec, caller)  # of all of them
         places = self.places.enter(len(wanted), caller.client)
         texts: list[QueuedEvents] = []
         try:

@@ -122,6 +122,9 @@ class TextSource(Protocol):
     async def tokenize(self, request: TokenizeRequest) -> list[int]:
         """The token ids of a text or of parts, which may be longer than the context, within reason."""
 
+    async def compile_grammar(self, spec: TextSpec, caller: Caller) -> None:
+        """Compile the grammar of a text, if it has one, before the text takes a place. Raises what is wrong with it."""
+
     async def open(self, text: TextRequest, caller: Caller) -> Events:
         """A text that has not begun. Raises what is wrong with the request.
 

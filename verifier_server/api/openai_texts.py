@@ -14,6 +14,7 @@ from specpair.protocol.messages import GenerateRequest, TokenizeRequest
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from specpair.speculation.acceptance.token_source import ELSEWHERE, TokenSource
+from specpair.speculation.text_options import TextSpec
 from verifier_server.api.routes import admitted
 from verifier_server.generation.generator import Answers, GenerationTask
 from verifier_server.service import Service
@@ -46,6 +47,9 @@ class VerifierSource:
 
     async def tokenize(self, request: TokenizeRequest) -> list[int]:
         return await self._service.tokenize(request)
+
+    async def compile_grammar(self, spec: TextSpec, caller: Caller) -> None:
+        await self._service.compile_grammar(spec, caller)
 
     async def open(self, text: TextRequest, caller: Caller) -> "_SessionEvents":
         mode = _mode(text, self._service.loader.loaded().drafting is not None)

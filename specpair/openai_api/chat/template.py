@@ -1,15 +1,10 @@
 """Render untrusted chat templates within limits of time, memory and size."""
 
 import json
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+from specpair.child_processes.worker import Unanswered, Worker
 from specpair.openai_api.chat.forms import Forms, Message
 from specpair.protocol.errors import InvalidRequest, NoChatTemplate
 from specpair.protocol.terminal_text import one_line
@@ -17,21 +12,19 @@ from specpair.protocol.terminal_text import one_line
 MOST_TEMPLATE = 2**20  # characters; common templates have a few thousand
 MOST_AROUND = 2**20  # characters that the result may have, beside four for each character of the variables
 DEADLINE = 10.0  # seconds, including about 0.2 for the start of the child process
-_CHILD = Path(__file__).with_name("template_child.py")
+_CHILD = "specpair.openai_api.chat.template_child"
 
 
 class Renderer:
     """Renders templates in a child process, which is kept for the next one. Thread-safe. Close it at the end."""
 
     def __init__(self) -> None:
-        self._child: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()
+        self._child = Worker(_CHILD)
         self._forms: dict[str, Forms] = {}  # of templates
 
     def close(self) -> None:
         """End the child process. A later `render` starts another one."""
-        with self._lock:
-            self._end()
+        self._child.kill()
 
     def render(self, template: str, variables: dict[str, Any]) -> str:
         """Return a Jinja template rendered with `variables`. The child process is killed after `DEADLINE`.
@@ -69,60 +62,14 @@ class Renderer:
         if len(template) > MOST_TEMPLATE:
             raise _failed(f"it has {len(template)} characters, at most {MOST_TEMPLATE} are taken")
         most = MOST_AROUND + 4 * len(json.dumps(variables))
-        request = json.dumps({"template": template, "variables": variables, "most": most})
-        with self._lock:
-            answer = self._answer(request.encode() + b"\n")
+        request = {"template": template, "variables": variables, "most": most}
+        try:
+            answer = self._child.ask(request, DEADLINE)
+        except Unanswered as error:
+            raise _failed(str(error)) from None
         if "exceeded" in answer:
             raise _failed(answer["exceeded"])
         return answer
-
-    def _answer(self, request: bytes) -> dict[str, str]:
-        if self._child is None:
-            command = [sys.executable, "-P", str(_CHILD)]  # -P: modules in this folder must not shadow others
-            pipe = subprocess.PIPE
-            # A process group of its own: Ctrl-C in the terminal is meant for this process.
-            self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, process_group=0)
-        child, late = self._child, threading.Event()
-        assert child.stdin is not None and child.stdout is not None
-
-        def kill() -> None:
-            late.set()
-            child.kill()
-
-        timer = threading.Timer(DEADLINE, kill)
-        timer.daemon = True
-        timer.start()
-        try:
-            child.stdin.write(request)
-            child.stdin.flush()
-            line = child.stdout.readline()
-            answer: dict[str, str] = json.loads(line)
-        except (OSError, ValueError):  # the child has ended
-            status = self._end()
-            raise _failed(f"it takes longer than {DEADLINE:g} s" if late.is_set() else _ending(status)) from None
-        except BaseException:  # Ctrl-C: the answer would be taken for the next one's
-            child.kill()
-            self._end()
-            raise
-        finally:
-            timer.cancel()
-        return answer
-
-    def _end(self) -> int:
-        """End the child process, if there is one; return its exit status."""
-        child, self._child = self._child, None
-        if child is None:
-            return 0
-        assert child.stdin is not None and child.stdout is not None
-        with suppress(BrokenPipeError):  # it has ended already, with a request unread
-            child.stdin.close()  # the child's loop over its lines ends
-        try:
-            return child.wait(DEADLINE)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            return child.wait()
-        finally:
-            child.stdout.close()
 
 
 def _text(answer: dict[str, str]) -> str:
@@ -131,9 +78,3 @@ def _text(answer: dict[str, str]) -> str:
 
 def _failed(why: str) -> NoChatTemplate:
     return NoChatTemplate(f"the target's chat template cannot be rendered: {why}")
-
-
-def _ending(status: int) -> str:
-    if status < 0:
-        return f"the process that renders it was ended by {signal.Signals(-status).name}"
-    return f"the process that renders it ended with status {status}"

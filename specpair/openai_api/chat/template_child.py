@@ -1,16 +1,14 @@
 """A program that renders chat templates, one after the other. Only a separate process can be ended for sure.
 
-Each line of standard input is a JSON object: `template`, `variables`, and `most`, the maximum length of the result in
-characters. It is answered with one line on standard output, a JSON object with `text`; with `refused`, the template's
-own reason to take no such messages; with `exceeded`, a limit of size or memory; or with `error`. The program runs by
-its path and imports nothing of this package.
+Each request (see `specpair.child_processes.answering`) has `template`, `variables`, and `most`, the maximum length of
+the result in characters. The answer has `text`; or `refused`, the template's own reason to take no such messages; or
+`exceeded`, a limit of size or memory; or `error`.
 
 Templates find what they find in transformers: its functions, its filter `tojson`, its tag `generation`, and variables
 that are None unless they are given.
 """
 
 import json
-import sys
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -21,7 +19,8 @@ from jinja2.nodes import Node, Scope
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-_MEMORY = 2**30  # bytes of address space, where the system can limit it
+from specpair.child_processes.answering import serve
+
 _DEFAULTS = {"tools": None, "documents": None}
 
 
@@ -70,8 +69,8 @@ def _environment() -> ImmutableSandboxedEnvironment:
 _ENVIRONMENT = _environment()
 
 
-def rendered(template: str, variables: dict[str, object], most: int) -> dict[str, str]:
-    """Render the template; return the object for standard output. `most`: characters that the text may have."""
+def rendered(template: str, variables: dict[str, object], most: int) -> dict[str, Any]:
+    """Render the template; return the answer. `most`: characters that the text may have."""
     given = {name: value for name, value in variables.items() if name not in _ENVIRONMENT.globals}
     parts: list[str] = []
     length = 0
@@ -95,17 +94,5 @@ def _compiled(template: str) -> Template:
     return _ENVIRONMENT.from_string(template)
 
 
-def _limit_memory() -> None:
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    except (ImportError, OSError, ValueError):  # not possible on this system: the parent's deadline remains
-        pass
-
-
 if __name__ == "__main__":
-    _limit_memory()
-    for line in sys.stdin:
-        request = json.loads(line)
-        print(json.dumps(rendered(request["template"], request["variables"], request["most"])), flush=True)
+    serve(lambda request: rendered(**request))

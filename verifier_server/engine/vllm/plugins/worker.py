@@ -42,7 +42,7 @@ class JudgingWorker:
     def specpair_judge(self, folder: str, vocabulary_size: int) -> None:
         """Judge by our strategies from now on. `folder`: of the model, whose vocabulary grammars need."""
         runner, vocabulary = self.model_runner, read_vocabulary(Path(folder), vocabulary_size)
-        prepare_grammars(vocabulary)
+        prepare_grammars(vocabulary, tries=False)  # the verifier has tried them
         judging = Judging(runner, vocabulary)
         runner.sampler.forward = partial(judging.sampled, runner.sampler.forward)
         if hasattr(runner, "rejection_sampler"):  # the last stage of a pipeline has it

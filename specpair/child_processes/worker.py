@@ -1,0 +1,137 @@
+"""A child process that answers requests, one after the other: for work that may never end or take all memory, which
+only the end of a process ends for sure.
+
+The child is a module that calls `specpair.child_processes.answering.serve`. It ends with this process.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from weakref import finalize
+
+from specpair.child_processes.answering import MEMORY, OUT_OF_MEMORY
+
+_ROOT = Path(__file__).resolve().parents[2]
+_START = 60.0  # seconds in which a child has to be ready
+
+
+class Unanswered(Exception):
+    """The child was killed since it took too long (`late`), or it ended."""
+
+    def __init__(self, reason: str, *, late: bool = False) -> None:
+        super().__init__(reason)
+        self.late = late
+
+
+class Worker:
+    """A child process, which is started for the first request and after each one that it did not answer.
+
+    Thread-safe: one request at a time.
+    """
+
+    def __init__(self, module: str, greeting: Callable[[], object] | None = None) -> None:
+        """`module`: the child's program.
+        `greeting`: makes the first request to each child, whose answer says that the child is ready.
+        """
+        self._module, self._greeting = module, greeting
+        self._lock = threading.Lock()  # held during a request
+        self._child: subprocess.Popen[bytes] | None = None
+        self._killed: Callable[[], object] | None = None  # ends the child at the latest with this process
+
+    def start(self) -> None:
+        """Start the child, if there is none, and wait until it is ready. Raises Unanswered."""
+        with self._lock:
+            self._running()
+
+    def ask(self, request: object, seconds: float) -> dict[str, Any]:
+        """The child's answer. The child is killed after `seconds`, which count once it is ready. Raises Unanswered."""
+        with self._lock:
+            self._running()
+            return self._exchange(request, seconds)
+
+    def end(self) -> None:
+        """End the child, once it has answered. A later request starts another one."""
+        with self._lock:
+            self._end()
+
+    def kill(self) -> None:
+        """Kill the child, at once: a request under way stays unanswered. A later one starts another child."""
+        child = self._child
+        if child is not None:
+            child.kill()
+
+    def _running(self) -> None:
+        if self._child is not None and self._child.poll() is None:
+            return
+        self._end()
+        pipe = subprocess.PIPE
+        # A process group of its own: Ctrl-C in the terminal is meant for this process.
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", self._module],
+            cwd=_ROOT,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
+        self._killed = finalize(self, _kill, self._child)
+        if self._greeting is not None:
+            self._exchange(self._greeting(), _START)
+
+    def _exchange(self, request: object, seconds: float) -> dict[str, Any]:
+        child, late = self._child, threading.Event()
+        assert child is not None and child.stdin is not None and child.stdout is not None
+
+        def kill() -> None:
+            late.set()
+            child.kill()
+
+        timer = threading.Timer(seconds, kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            child.stdin.write(json.dumps(request).encode() + b"\n")
+            child.stdin.flush()
+            answer: dict[str, Any] = json.loads(child.stdout.readline())
+        except (OSError, ValueError):  # the child has ended
+            status = self._end()
+            if late.is_set():
+                raise Unanswered(f"it takes longer than {seconds:g} s", late=True) from None
+            raise Unanswered(_ending(status)) from None
+        except BaseException:  # Ctrl-C: the answer would be taken for the next one's
+            self._end()
+            raise
+        finally:
+            timer.cancel()
+        return answer
+
+    def _end(self) -> int:
+        """End the child, if there is one; return its exit status."""
+        child, self._child = self._child, None
+        if child is None or self._killed is None:
+            return 0
+        self._killed()
+        return child.returncode
+
+
+def _kill(child: "subprocess.Popen[bytes]") -> None:
+    assert child.stdin is not None and child.stdout is not None
+    child.kill()  # unless it has ended
+    with suppress(BrokenPipeError):  # it ended with a request unread
+        child.stdin.close()
+    child.stdout.close()
+    child.wait()
+
+
+def _ending(status: int) -> str:
+    if status in (OUT_OF_MEMORY, -signal.SIGABRT):
+        return f"it takes more than {MEMORY // 2**20} MB of memory"
+    if status < 0:
+        return f"its process was ended by {signal.Signals(-status).name}"
+    return f"its process ended with status {status}"
