@@ -1,1 +1,3 @@
-"""Programs and servers as child processes that end with their parent: for the demo, measurements and tests."""
+"""Child processes that end with their parent: programs and servers for the demo, measurements and tests, and workers
+that do what might never end.
+"""

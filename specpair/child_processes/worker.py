@@ -35,9 +35,9 @@ class Worker:
     Thread-safe: one request at a time.
     """
 
-    def __init__(self, module: str, greeting: Callable[[], object] | None = None) -> None:
+    def __init__(self, module: str, greeting: Callable[[], bytes] | None = None) -> None:
         """`module`: the child's program.
-        `greeting`: makes the first request to each child, whose answer says that the child is ready.
+        `greeting`: the first request to each child, as `written`. Its answer says that the child is ready.
         """
         self._module, self._greeting = module, greeting
         self._lock = threading.Lock()  # held during a request
@@ -53,7 +53,7 @@ class Worker:
         """The child's answer. The child is killed after `seconds`, which count once it is ready. Raises Unanswered."""
         with self._lock:
             self._running()
-            return self._exchange(request, seconds)
+            return self._exchange(written(request), seconds)
 
     def end(self) -> None:
         """End the child, once it has answered. A later request starts another one."""
@@ -84,7 +84,7 @@ class Worker:
         if self._greeting is not None:
             self._exchange(self._greeting(), _START)
 
-    def _exchange(self, request: object, seconds: float) -> dict[str, Any]:
+    def _exchange(self, request: bytes, seconds: float) -> dict[str, Any]:
         child, late = self._child, threading.Event()
         assert child is not None and child.stdin is not None and child.stdout is not None
 
@@ -96,7 +96,7 @@ class Worker:
         timer.daemon = True
         timer.start()
         try:
-            child.stdin.write(json.dumps(request).encode() + b"\n")
+            child.stdin.write(request)
             child.stdin.flush()
             answer: dict[str, Any] = json.loads(child.stdout.readline())
         except (OSError, ValueError):  # the child has ended
@@ -118,6 +118,11 @@ class Worker:
             return 0
         self._killed()
         return child.returncode
+
+
+def written(request: object) -> bytes:
+    """A request as a child reads it."""
+    return json.dumps(request).encode() + b"\n"
 
 
 def _kill(child: "subprocess.Popen[bytes]") -> None:

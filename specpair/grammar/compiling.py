@@ -21,7 +21,7 @@ from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import ONE_LINE, GrammarText
 
 _KEPT, _KEPT_CHARACTERS = 64, 1_000_000  # grammars, and characters of all their texts: each takes some 50 bytes
-_KEPT_MEMORY = 256 * 2**20  # bytes of all of them, as tried
+_KEPT_MEMORY = 48 * 2**20  # bytes of all of them, as tried
 _REFUSED, _REFUSED_SECONDS = 1024, 600.0  # grammars whose refusal is remembered, and for how long
 # Less than llguidance allows by default: a mask may take some 7 ms of the pass that a text shares with others.
 _LIMITS: dict[str, Any] = {

@@ -60,13 +60,17 @@ class GrammarState(LogitProcessor):
         self._words = self._mask[0]  # a bit for each id: 1 if it is allowed
         self._beyond = 0  # tokens since, and with, the first one that the grammar cannot take in
         self._fresh = False  # whether the mask is of this place
+        self._failed = False  # whether the grammar has become too complex to take in a token
 
     def push(self, token: int) -> None:
         if self._waits:
             self._before += 1
             self._waits = token != self._after
-        elif self._beyond or token in self._ends or not self._matcher.try_consume_tokens([token]):
+        elif self._beyond or token in self._ends:
             self._beyond += 1
+        elif not self._matcher.try_consume_tokens([token]):
+            self._beyond += 1
+            self._failed = self._matcher.is_error()
         else:
             self._inside += 1
             self._fresh = False
@@ -121,7 +125,7 @@ class GrammarState(LogitProcessor):
     @property
     def _free(self) -> bool:
         """Whether any token may come."""
-        return self._waits or self._beyond > 0
+        return self._waits or (self._beyond > 0 and not self._failed)
 
     def _ids_in(self, words: NDArray[np.intp]) -> NDArray[np.intp]:
         """The allowed ids whose bits are in these words, in ascending order."""
@@ -130,7 +134,7 @@ class GrammarState(LogitProcessor):
         return words[found] * _WORD + at
 
     def _fill(self) -> None:
-        if self._fresh:
+        if self._fresh and not self._failed:
             return
         if self._matcher.is_stopped() and not self._matcher.is_error():
             self._words.fill(0)

@@ -3,29 +3,27 @@
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from queue import LifoQueue
 from typing import Any
 
-from specpair.child_processes.worker import Unanswered, Worker
+from specpair.child_processes.worker import Unanswered, Worker, written
 from specpair.grammar.tokenizer import TokenTable
 
 DEADLINE = 10.0  # seconds
 AT_A_TIME = 2  # grammars
 _SLOWEST = 0.25  # seconds of processor time for a mask, in which no text gets a token
-_MOST_KEPT = 64 * 2**20  # bytes that a grammar may hold
+_MOST_KEPT = 48 * 2**20  # bytes that a grammar may hold
+_GROWN = 4 * 2**20  # bytes that a grammar may take from a child that tries others
 _CHILD = "specpair.grammar.trial_child"
 
 
 class TooCostly(Exception):
-    """A grammar takes too much.
+    """A grammar takes too much. `late`: it had no answer in time."""
 
-    `late`: it had no answer in time.
-    `perhaps`: earlier grammars of the child may have taken the memory.
-    """
-
-    def __init__(self, reason: str, *, late: bool = False, perhaps: bool = False) -> None:
+    def __init__(self, reason: str, *, late: bool = False) -> None:
         super().__init__(reason)
-        self.late, self.perhaps = late, perhaps
+        self.late = late
 
 
 class Trials:
@@ -34,8 +32,9 @@ class Trials:
     def __init__(self, table: Callable[[], TokenTable], limits: dict[str, Any]) -> None:
         """`limits`: of llguidance."""
 
-        def greeting() -> object:
-            return {"vocabulary": table().json, "limits": limits}
+        @cache
+        def greeting() -> bytes:
+            return written({"vocabulary": table().json, "limits": limits})
 
         self._workers = [Worker(_CHILD, greeting) for _ in range(AT_A_TIME)]
         self._idle = LifoQueue[Worker]()  # the one that was used last comes first
@@ -59,13 +58,7 @@ class Trials:
         """
         worker = self._idle.get()
         try:
-            try:
-                return _checked(worker, source, seconds)
-            except TooCostly as error:
-                worker.end()
-                if not error.perhaps:
-                    raise
-                return _checked(worker, source, seconds)
+            return _checked(worker, source, seconds)
         finally:
             self._idle.put(worker)
 
@@ -82,11 +75,11 @@ def _checked(worker: Worker, source: str, seconds: float) -> tuple[str, int]:
         raise TooCostly(f"to compile it: {error}", late=error.late) from None
     if "wrong" in answer:
         return answer["wrong"], 0
-    if answer["memory"] > _MOST_KEPT:
-        held, most = answer["memory"] >> 20, _MOST_KEPT >> 20
-        raise TooCostly(
-            f"it takes {held} MB of memory, at most {most} MB are given", perhaps=answer["grown"] <= _MOST_KEPT
-        )
+    grown = answer["grown"]
+    if grown > _GROWN or answer["memory"] > _MOST_KEPT:  # so that what the next one takes is seen
+        worker.end()
+    if grown > _MOST_KEPT:
+        raise TooCostly(f"it takes {grown >> 20} MB of memory, at most {_MOST_KEPT >> 20} MB are given")
     if answer["slowest"] > _SLOWEST:
         raise TooCostly(f"the mask of a token takes {answer['slowest']:.2f} s, at most {_SLOWEST:g} s are given")
-    return "", answer["memory"]
+    return "", grown

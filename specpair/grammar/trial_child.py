@@ -5,6 +5,9 @@ what llguidance says of a grammar that it does not take; else the seconds of its
 process has taken since it was ready, `memory`, and for this grammar, `grown`.
 """
 
+import os
+from contextlib import suppress
+from pathlib import Path
 from random import Random
 from time import thread_time
 from typing import Any
@@ -14,8 +17,9 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from specpair.child_processes.answering import most_memory, serve
 from specpair.grammar.tokenizer import TokenTable, tokenizer_of_table
 
-_STEPS = 8  # tokens of a text, which are drawn from the masks
-_SLOW = 1.0  # seconds of a mask behind which no other is tried
+_NICE = 5  # texts come first
+_STEPS, _SECONDS = 64, 0.1  # tokens of a text, seconds of processor time
+_USUAL = LLMatcher.grammar_from_json_schema({"type": "object", "properties": {"a": {}}})
 
 
 class _Trials:
@@ -28,38 +32,61 @@ class _Trials:
         if self._tokenizer is None:
             self._tokenizer = tokenizer_of_table(TokenTable.of_json(request["vocabulary"]))
             self._limits = LLParserLimits(**request["limits"])
+            _Text(self._tokenizer, _USUAL, self._limits).write()  # what any grammar takes counts for none
             self._ready = _memory()
             return {}
         before = _memory()
-        matcher = LLMatcher(self._tokenizer, request["source"], log_level=0, limits=self._limits)
-        slowest, random = 0.0, Random(1)
+        text = _Text(self._tokenizer, request["source"], self._limits)
+        text.write()
+        if text.wrong:
+            return {"wrong": text.wrong}
+        return {"slowest": text.slowest, "memory": text.memory - self._ready, "grown": text.memory - before}
+
+
+class _Text:
+    """A text of a grammar, whose tokens are drawn from the masks."""
+
+    def __init__(self, tokenizer: LLTokenizer, source: str, limits: LLParserLimits) -> None:
+        self._matcher, self._random = LLMatcher(tokenizer, source, log_level=0, limits=limits), Random(1)
+        self.slowest = 0.0  # seconds of a mask
+        self.memory = _memory()  # the most that the process has had
+        self.wrong = ""  # what is wrong with the grammar
+
+    def write(self) -> None:
+        """Write `_STEPS` tokens, fewer if that takes longer than `_SECONDS`."""
+        matcher, began = self._matcher, thread_time()
         for step in range(_STEPS):
-            began = thread_time()
+            before = thread_time()
             mask = b"" if matcher.is_error() else matcher.compute_bitmask()
-            slowest = max(slowest, thread_time() - began)
-            if slowest > _SLOW:
-                break
-            if step == 0 and matcher.is_error():  # some faults come to light with the first mask
-                return {"wrong": matcher.get_error()}
-            token = _drawn(mask, random)
-            if token is None or matcher.is_error() or matcher.is_stopped() or not matcher.consume_token(token):
-                break
-        memory = _memory()
-        return {"slowest": slowest, "memory": memory - self._ready, "grown": memory - before}
+            self.slowest, self.memory = max(self.slowest, thread_time() - before), max(self.memory, _memory())
+            if matcher.is_error():  # a later fault is one of this text
+                self.wrong = "" if step else matcher.get_error()
+                return
+            token = _drawn(mask, self._random)
+            if token is None or thread_time() - began > _SECONDS or not matcher.consume_token(token):
+                return
 
 
 def _drawn(mask: bytes, random: Random) -> int | None:
-    """One of the tokens in a mask."""
-    at = random.choice([at for at, bits in enumerate(mask) if bits] or [None])
-    return None if at is None else 8 * at + random.choice([bit for bit in range(8) if mask[at] >> bit & 1])
+    """One of the tokens in a mask: the first one behind a random place."""
+    place = random.randrange(len(mask) or 1)
+    found = (mask[place:] + mask[:place]).lstrip(b"\0")
+    if not found:
+        return None
+    bits = found[0]
+    return 8 * ((place - len(found)) % len(mask)) + random.choice([bit for bit in range(8) if bits >> bit & 1])
 
 
 def _memory() -> int:
-    try:
-        return most_memory()
-    except ImportError:  # not known on this system: the deadline remains
-        return 0
+    """Bytes of memory that the process has; 0 where the system does not tell: the deadline remains."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    with suppress(ImportError):
+        return most_memory()  # the most that it has had, which is as good for what grows
+    return 0
 
 
 if __name__ == "__main__":
+    with suppress(AttributeError, OSError):
+        os.nice(_NICE)
     serve(_Trials().answer)

@@ -32,7 +32,7 @@ def _application(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> st
     return "served:app"
 
 
-def _gone(pid: int) -> bool:
+def gone(pid: int) -> bool:
     """Whether a process that is not this one's child ends within seconds."""
     give_up = time.monotonic() + 20.0
     while time.monotonic() < give_up:
@@ -108,7 +108,7 @@ with child("-c", {busy!r}) as process:
         pid = int(started.stdout.readline())
         started.send_signal(number)
         started.wait(30)
-    assert _gone(pid)
+    assert gone(pid)
 
 
 @needs_proc
@@ -123,14 +123,14 @@ with child("-x", *{show!r}, stdout=subprocess.PIPE) as process:
     {rest}
 """
 
-    assert _gone(int(output("-c", started("pass"))))
+    assert gone(int(output("-c", started("pass"))))
     with subprocess.Popen(
         [sys.executable, "-c", started("process.wait()")], cwd=ROOT, stdout=subprocess.PIPE
     ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.kill()
-    assert _gone(pid)
+    assert gone(pid)
 
 
 @needs_proc
@@ -149,7 +149,7 @@ if __name__ == "__main__":
         assert started.stdout is not None
         pid = int(started.stdout.readline())
         started.kill()
-    assert _gone(pid)
+    assert gone(pid)
 
 
 def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 import gc
 import json
+import re
 from weakref import ref
 
+import numpy as np
 import pytest
 from llguidance import LLTokenizer
 
@@ -13,6 +15,7 @@ from specpair.grammar import compiling
 from specpair.grammar.compiling import Grammars, grammars_of
 from specpair.grammar.of_text import prepare_grammars
 from specpair.grammar.tokenizer import tokenizer_of as made
+from specpair.grammar.trial import TooCostly
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import GrammarText
 
@@ -31,6 +34,7 @@ GRAMMARS = Grammars(ByteVocabulary())
         ({"type": "string", "pattern": "(?=a)b"}, "json_schema: "),
         (False, "json_schema: "),
         ({"anyOf": [{"properties": {f"p{number}": {} for number in range(1001)}}]}, "json_schema: an object has 1001"),
+        ({"type": "integer", "multipleOf": 9999991}, "json_schema: multipleOf comes to 9999991 with what allOf adds"),
     ],
 )
 def test_a_schema_that_cannot_be_kept_to_is_refused_with_the_place(schema: object, message: str) -> None:
@@ -124,3 +128,106 @@ def test_where_texts_are_encoded_elsewhere_only_the_bytes_count() -> None:
     for token in b"abc":
         made.push(token)
     assert made.only() == 257
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FakeTrials:
+    """Grammars whose source is in `costly` take too much, others the bytes in `memory`."""
+
+    def __init__(self, *_: object) -> None:
+        self.asked = list[str]()
+        self.costly = dict[str, TooCostly]()
+        self.memory = 0
+
+    def attempt(self, source: str, seconds: float) -> tuple[str, int]:
+        self.asked.append(source)
+        if source in self.costly:
+            raise self.costly[source]
+        return "", self.memory
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch) -> FakeTrials:
+    made = FakeTrials()
+    monkeypatch.setattr(compiling, "Trials", lambda *_: made)
+    return made
+
+
+def _regex(text: str) -> GrammarText:
+    return GrammarText("regex", text)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (TooCostly("to compile it: it takes longer than 10 s", late=True), "takes longer than 10 s: make it simpler"),
+        (TooCostly("it takes 99 MB"), "regex: it takes 99 MB: make it simpler, or its numbers smaller"),
+        (None, "regex: unclosed group"),
+    ],
+)
+def test_refusals_are_remembered_for_ten_minutes(trials: FakeTrials, error: TooCostly | None, message: str) -> None:
+    clock, asked = Clock(), _regex("a" if error else "(")
+    grammars = Grammars(ByteVocabulary(), clock=clock)
+    if error:
+        trials.costly[compiling._source(asked)] = error
+    for tried, clock.now in ((1, 0.0), (1, 599.0), (2, 601.0)):
+        with pytest.raises(InvalidRequest, match=re.escape(message)) as caught:
+            grammars(asked)
+        assert caught.value.details == {"param": "regex"}
+        assert len(trials.asked) == tried
+
+
+def test_refusals_are_remembered_of_the_last_grammars_only(trials: FakeTrials, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "_REFUSED", 3)
+    grammars = Grammars(ByteVocabulary())
+    for text in ("(", "((", "(((", "((((", "((((", "("):
+        with pytest.raises(InvalidRequest):
+            grammars(_regex(text))
+    assert len(trials.asked) == 5
+
+
+def test_a_grammar_without_an_answer_in_less_than_all_its_time_is_not_refused(trials: FakeTrials) -> None:
+    grammars, asked = Grammars(ByteVocabulary()), _regex("a")
+    trials.costly[compiling._source(asked)] = TooCostly("late", late=True)
+    assert not grammars.compile(asked, 1.0)
+    trials.costly.clear()
+    assert grammars.compile(asked) and grammars.known(asked)
+    assert grammars.compile(asked, 1.0) and len(trials.asked) == 2
+
+
+def test_grammars_are_kept_by_the_memory_that_they_take(trials: FakeTrials, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "_KEPT_MEMORY", 100)
+    grammars = Grammars(ByteVocabulary())
+    for text, trials.memory in (("a", 50), ("b", 50), ("a", 0), ("c", 50), ("d", 1000)):
+        grammars(_regex(text))
+        assert grammars.known(_regex(text))
+        if text == "c":
+            assert grammars.known(_regex("a")) and not grammars.known(_regex("b"))
+    assert not grammars.known(_regex("c"))
+
+
+def test_a_grammar_that_a_text_could_not_follow_is_compiled_anew(trials: FakeTrials) -> None:
+    """All texts of a compiled grammar share its fault."""
+    grammars, asked = Grammars(ByteVocabulary()), _regex("[ab]{3}(c{1000}){1000}")
+    state = grammars(asked)
+    for token in b"aba":
+        state.push(token)
+        state.process(np.zeros(258, np.float32))
+    state.push(ord("c"))  # which would be allowed, but to take it in takes too much
+    with pytest.raises(InvalidRequest, match="regex: it cannot be followed any further: lexer error"):
+        state.process(np.zeros(258, np.float32))
+    assert not grammars.known(asked)
+    assert grammars(asked).allows(ord("a"))
+
+
+def test_a_grammar_that_another_process_has_tried_is_not_tried(trials: FakeTrials) -> None:
+    vocabulary = ByteVocabulary()
+    prepare_grammars(vocabulary, tries=False)
+    grammars_of(vocabulary)(_regex("a"))
+    assert not trials.asked

@@ -1,0 +1,22 @@
+"""A child process for the tests of `Worker`."""
+
+import os
+import time
+from typing import Any
+
+from specpair.child_processes.answering import serve
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    match request:
+        case {"hang": _}:
+            time.sleep(60)
+        case {"exit": status}:
+            os._exit(status)
+        case {"bytes": count}:
+            return {"bytes": len(bytearray(count))}
+    return {**request, "pid": os.getpid()}
+
+
+if __name__ == "__main__":
+    serve(answer)
