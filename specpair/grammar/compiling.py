@@ -1,11 +1,14 @@
 """Compiles grammars for a vocabulary, and keeps the last ones."""
 
 import json
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from json import JSONDecoder
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -31,6 +34,7 @@ _LIMITS: dict[str, Any] = {
     "verbose_errors": False,
 }
 _MOST_PROPERTIES = 1000  # of an object: the time to compile grows with their square
+_SCHEMA_IN_LARK = re.compile(r"%json\s*(?=\{)")
 _MOST_MULTIPLE = 100_000  # of `multipleOf`, without its decimal point: time and memory grow with it
 
 
@@ -211,12 +215,27 @@ def _schema(text: str) -> str:
     schema = json.loads(text)
     if (most := widest(schema)) > _MOST_PROPERTIES:
         raise ValueError(f"an object has {most} properties, at most {_MOST_PROPERTIES} are taken")
+    _check_multiples(schema)
+    return LLMatcher.grammar_from_json_schema("{}" if schema is True else text, defaults=ONE_LINE)
+
+
+def _lark(text: str) -> str:
+    for found in _SCHEMA_IN_LARK.finditer(text):
+        with suppress(ValueError):  # llguidance says what is wrong with it
+            _check_multiples(JSONDecoder().raw_decode(text, found.end())[0])
+    return LLMatcher.grammar_from_lark(any_to_lark(text))
+
+
+def _check_multiples(schema: Any) -> None:
     if (largest := largest_multiple(schema)) > _MOST_MULTIPLE:
-        raise ValueError(
+        raise _TooLarge(
             f"multipleOf comes to {largest} with what allOf adds to it, at most {_MOST_MULTIPLE} is taken "
             "(without the decimal point: 0.25 counts as 25)"
         )
-    return LLMatcher.grammar_from_json_schema("{}" if schema is True else text, defaults=ONE_LINE)
+
+
+class _TooLarge(Exception):
+    """A number in a schema is too large."""
 
 
 def _choices(text: str) -> str:
@@ -228,7 +247,7 @@ _SOURCES: dict[str, Any] = {
     "json_schema": _schema,
     "regex": LLMatcher.grammar_from_regex,
     "choice": _choices,
-    "grammar": lambda text: LLMatcher.grammar_from_lark(any_to_lark(text)),
+    "grammar": _lark,
 }
 
 

@@ -13,7 +13,7 @@ _EXCERPT = re.compile(r"\s*\d+ \| |<non-verbose/>")
 _LONGEST = 300  # characters
 _DATA = frozenset({"const", "enum", "default", "examples"})  # keywords whose values are no schemas
 _LARGE = 10**12  # a multiple that need not be known exactly
-_MOST_STEPS = 100_000  # through `allOf` and `$ref`, in which multiples are looked for
+_MOST_STEPS = 20_000  # subschemas in which multiples are looked for
 
 
 def place_of(schema: str, complaint: str) -> str | None:
@@ -51,22 +51,37 @@ def widest(node: Any) -> int:
 
 def largest_multiple(schema: Any) -> int:
     """The largest number, its decimal point left away, of which the numbers at a place have to be multiples: the least
-    common multiple of each `multipleOf` there, in `allOf` and behind `$ref`. 1 without any."""
-    largest, steps = 1, 0
-    for node in _subschemas(schema):
-        common, todo, seen = Fraction(0), [node], set[int]()
-        while todo and steps < _MOST_STEPS:
+    common multiple of each `multipleOf` there, in `allOf`, behind `$ref`, and of one choice of each `anyOf` and
+    `oneOf`. 0 without any."""
+    multiples = _Multiples(schema)
+    return max((_digits(multiples.of(node, Fraction(0))) for node in _subschemas(schema)), default=0)
+
+
+class _Multiples:
+    def __init__(self, schema: Any) -> None:
+        self._schema, self._steps = schema, 0
+
+    def of(self, node: Any, common: Fraction, *, chosen: bool = False) -> Fraction:
+        """The least common multiple of `common` (0: none) and those at a place. `chosen`: without further choices."""
+        todo, seen, choices = [node], set[int](), list[list[Any]]()
+        while todo and self._steps < _MOST_STEPS:
             each = todo.pop()
             if not isinstance(each, dict) or id(each) in seen:
                 continue
             seen.add(id(each))
-            steps += 1
+            self._steps += 1
             common = _common(common, each.get("multipleOf"))
-            all_of = each.get("allOf")
-            todo += all_of if isinstance(all_of, list) else []
-            todo.append(_referred(schema, each.get("$ref")))
-        largest = max(largest, _digits(common))
-    return largest
+            todo += _list(each, "allOf")
+            todo.append(_referred(self._schema, each.get("$ref")))
+            choices += [_list(each, "anyOf"), _list(each, "oneOf")]
+        for some in () if chosen else choices:
+            common = max((self.of(one, common, chosen=True) for one in some), key=_digits, default=common)
+        return common
+
+
+def _list(node: dict[str, Any], key: str) -> list[Any]:
+    found = node.get(key)
+    return found if isinstance(found, list) else []
 
 
 def _subschemas(node: Any) -> Iterator[dict[str, Any]]:
@@ -75,7 +90,7 @@ def _subschemas(node: Any) -> Iterator[dict[str, Any]]:
         for each in node:
             yield from _subschemas(each)
     elif isinstance(node, dict):
-        if not node.keys().isdisjoint({"multipleOf", "allOf"}):
+        if not node.keys().isdisjoint(("multipleOf", "allOf", "anyOf", "oneOf")):
             yield node
         for name, each in node.items():
             if name not in _DATA:

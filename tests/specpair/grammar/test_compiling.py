@@ -54,6 +54,7 @@ def test_a_schema_that_cannot_be_kept_to_is_refused_with_the_place(schema: objec
         ("grammar", 'root ::= "a" b'),
         ("grammar", ""),
         ("grammar", 'start: %json {"not": {}}'),
+        ("grammar", 'start: "a" %json {"items": {"multipleOf": 9999991}} %json {}'),
     ],
 )
 def test_a_text_that_is_no_grammar_is_refused(kind: str, text: str) -> None:

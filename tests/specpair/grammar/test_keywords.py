@@ -14,8 +14,8 @@ DEFS = {"$defs": {"a": {"allOf": [{"multipleOf": 11}]}, "b/c": {"multipleOf": 13
 @pytest.mark.parametrize(
     ("schema", "largest"),
     [
-        (True, 1),
-        ({}, 1),
+        (True, 0),
+        ({}, 0),
         ({"multipleOf": 9999991}, 9999991),
         ({"multipleOf": 0.25}, 25),
         ({"multipleOf": 1e-7}, 1),
@@ -23,11 +23,14 @@ DEFS = {"$defs": {"a": {"allOf": [{"multipleOf": 11}]}, "b/c": {"multipleOf": 13
         ({"allOf": [{"multipleOf": 4}, {"allOf": [{"multipleOf": 6}]}], "multipleOf": 5}, 60),
         ({"allOf": [{"multipleOf": 0.4}, {"multipleOf": 0.6}]}, 12),  # 1.2
         ({"anyOf": [{"multipleOf": 997}, {"multipleOf": 991}]}, 997),  # one or the other
+        ({"multipleOf": 5, "oneOf": [{"multipleOf": 7}, {"allOf": [{"multipleOf": 9}]}]}, 45),
+        ({"allOf": [{"anyOf": [{"multipleOf": 4}, {}]}, {"anyOf": [{"multipleOf": 3}, {"multipleOf": 2}]}]}, 12),
+        ({"anyOf": [{"$ref": "#"}, {"multipleOf": 3}]}, 3),
         (DEFS | {"multipleOf": 3, "allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b~1c"}]}, 429),
         ({"allOf": [{"$ref": "#"}, {"multipleOf": 12}]}, 12),
         ({"$ref": "https://example.com/a.json", "multipleOf": 5, "allOf": 3}, 5),
-        ({"enum": [{"multipleOf": 10**9}], "properties": {"multipleOf": {"type": "string"}}}, 1),
-        ({"anyOf": [{"multipleOf": -3}, {"multipleOf": 0}, {"multipleOf": True}, {"multipleOf": "7"}]}, 1),
+        ({"enum": [{"multipleOf": 10**9}], "properties": {"multipleOf": {"type": "string"}}}, 0),
+        ({"anyOf": [{"multipleOf": -3}, {"multipleOf": 0}, {"multipleOf": True}, {"multipleOf": "7"}]}, 0),
     ],
 )
 def test_the_largest_multiple(schema: Any, largest: int) -> None:

@@ -72,3 +72,26 @@ def test_each_of_several_texts_keeps_to_it(client: openai.OpenAI) -> None:
         assert re.fullmatch("[0-9]{2}", choice.text)
         assert choice.logprobs is not None and choice.logprobs.token_logprobs is not None
         assert None not in choice.logprobs.token_logprobs
+
+
+LARGE = {"type": "integer", "multipleOf": 9999991}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": LARGE}}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"json_schema": LARGE}, "json_schema: multipleOf comes to 9999991"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": LARGE}}},
+            "json_schema: multipleOf comes to 9999991",
+        ),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tools: .* multipleOf comes to 9999991"),
+    ],
+)
+def test_what_takes_too_much_is_refused_at_both_ends(
+    client: openai.OpenAI, given: dict[str, Any], message: str
+) -> None:
+    for stream in (False, True):
+        with pytest.raises(openai.BadRequestError, match=message):
+            client.chat.completions.create(model="", messages=MESSAGES, stream=stream, extra_body=given)
