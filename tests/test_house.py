@@ -24,11 +24,11 @@ BELOW: dict[str, set[str]] = {
 # The same for the packages in specpair/. All may import `options`, and the modules of specpair's own level but `core`.
 SHARED = {
     "anthropic_api": {"openai_api", "http_service", "engines", "protocol", "speculation"},
-    "openai_api": {"http_service", "engines", "grammar", "protocol", "speculation"},
+    "openai_api": {"http_service", "engines", "grammar", "protocol", "speculation", "child_processes"},
     "http_service": {"protocol", "command_line"},
     "drafters": {"engines", "grammar", "protocol", "speculation"},
     "corpus": {"child_processes", "drafters", "engines", "speculation"},
-    "grammar": {"engines", "protocol", "speculation"},
+    "grammar": {"engines", "protocol", "speculation", "child_processes"},
     "engines": {"protocol", "speculation"},
     "model_commands": {"hub", "command_line", "engines", "openai_api", "protocol"},
     "hub": set(),

@@ -24,10 +24,10 @@ from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import ONE_LINE, GrammarText
 
 _KEPT, _KEPT_CHARACTERS = 64, 1_000_000  # grammars, and characters of all their texts: each takes some 50 bytes
-_KEPT_MEMORY = 48 * 2**20  # bytes of all of them, as tried
-_REFUSED, _REFUSED_SECONDS = 1024, 600.0  # grammars whose refusal is remembered, and for how long
+KEPT_MEMORY = 48 * 2**20  # bytes of all of them, as tried
+REFUSED, REFUSED_SECONDS = 1024, 600.0  # grammars whose refusal is remembered, and for how long
 # Less than llguidance allows by default: a mask may take some 7 ms of the pass that a text shares with others.
-_LIMITS: dict[str, Any] = {
+LIMITS: dict[str, Any] = {
     "step_lexer_fuel": 100_000,
     "step_max_items": 20_000,
     "max_grammar_size": 50_000,
@@ -60,7 +60,7 @@ class Grammars:
         self._tokenizer: LLTokenizer | None = None
         self._compiled: OrderedDict[GrammarText, _Kept] = OrderedDict()  # the least recently used first
         self._refused: OrderedDict[bytes, tuple[float, InvalidRequest]] = OrderedDict()  # until when; the oldest first
-        self._trials = Trials(lambda: TokenTable.of(vocabulary), _LIMITS) if tries else None
+        self._trials = Trials(lambda: TokenTable.of(vocabulary), LIMITS) if tries else None
 
     def __call__(self, grammar: GrammarText) -> GrammarState:
         """A new state at the beginning of the grammar, a `MakeGrammar`.
@@ -115,7 +115,7 @@ class Grammars:
             while len(kept) > 1 and (
                 len(kept) > _KEPT
                 or sum(len(each.text) for each in kept) > _KEPT_CHARACTERS
-                or sum(each.memory for each in kept.values()) > _KEPT_MEMORY
+                or sum(each.memory for each in kept.values()) > KEPT_MEMORY
             ):
                 kept.popitem(last=False)
         return True
@@ -150,7 +150,7 @@ class Grammars:
             wrong, memory = self._trials.attempt(source, seconds)
             if wrong:
                 raise _wrong(grammar, wrong)
-        matcher = LLMatcher(tokenizer, source, log_level=0, limits=LLParserLimits(**_LIMITS))
+        matcher = LLMatcher(tokenizer, source, log_level=0, limits=LLParserLimits(**LIMITS))
         tried = matcher.deep_copy()
         if not tried.is_error():
             tried.compute_bitmask()  # some faults come to light with the first mask
@@ -161,9 +161,9 @@ class Grammars:
     def _refuse(self, grammar: GrammarText, error: InvalidRequest) -> InvalidRequest:
         """Remember a refusal."""
         with self._lock:
-            self._refused[_digest(grammar)] = self._clock() + _REFUSED_SECONDS, error
+            self._refused[_digest(grammar)] = self._clock() + REFUSED_SECONDS, error
             self._refused.move_to_end(_digest(grammar))
-            if len(self._refused) > _REFUSED:
+            if len(self._refused) > REFUSED:
                 self._refused.popitem(last=False)
         return error
 

@@ -13,6 +13,7 @@ import pytest
 from specpair.child_processes.children import child, output
 from specpair.child_processes.serving import NotUp, serve
 from tests.paths import ROOT
+from tests.specpair.child_processes.left_behind import gone, needs_proc
 
 UP = """
 import logging
@@ -30,23 +31,6 @@ def _application(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> st
     (folder / "served.py").write_text(code, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(folder))
     return "served:app"
-
-
-def gone(pid: int) -> bool:
-    """Whether a process that is not this one's child ends within seconds."""
-    give_up = time.monotonic() + 20.0
-    while time.monotonic() < give_up:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state == "Z":  # its new parent has not reaped it yet
-            return True
-        time.sleep(0.01)
-    return False
-
-
-needs_proc = pytest.mark.skipif(not Path("/proc/self").exists(), reason="/proc says who lives")
 
 
 @pytest.mark.parametrize("colours", [{"FORCE_COLOR": "1", "TERM": "xterm-256color"}, {"NO_COLOR": "1"}])

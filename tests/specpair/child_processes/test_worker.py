@@ -10,7 +10,7 @@ import pytest
 from specpair.child_processes.answering import MEMORY, OUT_OF_MEMORY
 from specpair.child_processes.worker import Unanswered, Worker, written
 from tests.paths import ROOT
-from tests.specpair.child_processes.test_children import gone, needs_proc
+from tests.specpair.child_processes.left_behind import gone, needs_proc
 
 CHILD = "tests.specpair.child_processes.answers"
 HANGS = f"""

@@ -139,17 +139,17 @@ class Clock:
 
 
 class FakeTrials:
-    """Grammars whose source is in `costly` take too much, others the bytes in `memory`."""
+    """Grammars take too much if there is a `costly`, else the bytes in `memory`."""
 
     def __init__(self, *_: object) -> None:
         self.asked = list[str]()
-        self.costly = dict[str, TooCostly]()
+        self.costly: TooCostly | None = None
         self.memory = 0
 
     def attempt(self, source: str, seconds: float) -> tuple[str, int]:
         self.asked.append(source)
-        if source in self.costly:
-            raise self.costly[source]
+        if self.costly is not None:
+            raise self.costly
         return "", self.memory
 
 
@@ -175,8 +175,7 @@ def _regex(text: str) -> GrammarText:
 def test_refusals_are_remembered_for_ten_minutes(trials: FakeTrials, error: TooCostly | None, message: str) -> None:
     clock, asked = Clock(), _regex("a" if error else "(")
     grammars = Grammars(ByteVocabulary(), clock=clock)
-    if error:
-        trials.costly[compiling._source(asked)] = error
+    trials.costly = error
     for tried, clock.now in ((1, 0.0), (1, 599.0), (2, 601.0)):
         with pytest.raises(InvalidRequest, match=re.escape(message)) as caught:
             grammars(asked)
@@ -185,7 +184,7 @@ def test_refusals_are_remembered_for_ten_minutes(trials: FakeTrials, error: TooC
 
 
 def test_refusals_are_remembered_of_the_last_grammars_only(trials: FakeTrials, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "_REFUSED", 3)
+    monkeypatch.setattr(compiling, "REFUSED", 3)
     grammars = Grammars(ByteVocabulary())
     for text in ("(", "((", "(((", "((((", "((((", "("):
         with pytest.raises(InvalidRequest):
@@ -195,15 +194,15 @@ def test_refusals_are_remembered_of_the_last_grammars_only(trials: FakeTrials, m
 
 def test_a_grammar_without_an_answer_in_less_than_all_its_time_is_not_refused(trials: FakeTrials) -> None:
     grammars, asked = Grammars(ByteVocabulary()), _regex("a")
-    trials.costly[compiling._source(asked)] = TooCostly("late", late=True)
+    trials.costly = TooCostly("late", late=True)
     assert not grammars.compile(asked, 1.0)
-    trials.costly.clear()
+    trials.costly = None
     assert grammars.compile(asked) and grammars.known(asked)
     assert grammars.compile(asked, 1.0) and len(trials.asked) == 2
 
 
 def test_grammars_are_kept_by_the_memory_that_they_take(trials: FakeTrials, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "_KEPT_MEMORY", 100)
+    monkeypatch.setattr(compiling, "KEPT_MEMORY", 100)
     grammars = Grammars(ByteVocabulary())
     for text, trials.memory in (("a", 50), ("b", 50), ("a", 0), ("c", 50), ("d", 1000)):
         grammars(_regex(text))

@@ -1,5 +1,7 @@
 """Grammars are tried in a child process, which bounds what they take."""
 
+from typing import Any
+
 import pytest
 from llguidance import LLMatcher
 
@@ -9,8 +11,8 @@ from specpair.grammar.tokenizer import TokenTable
 from specpair.grammar.trial import TooCostly, Trials
 
 HOSTILE = 'start: %json {"type": "integer", "multipleOf": 9999991}'
-PRODUCT = [{"anyOf": [{"properties": {f"{name}{at}": {}}} for name in "ab"]} for at in range(20)]
-TRIALS = Trials(lambda: TokenTable.of(ByteVocabulary()), compiling._LIMITS)
+PRODUCT: list[Any] = [{"anyOf": [{"properties": {f"{name}{at}": {}}} for name in "ab"]} for at in range(20)]
+TRIALS = Trials(lambda: TokenTable.of(ByteVocabulary()), compiling.LIMITS)
 
 
 @pytest.mark.parametrize(
