@@ -72,7 +72,7 @@ def _checked(worker: Worker, source: str, seconds: float) -> tuple[str, int]:
     try:
         answer = worker.ask({"source": source}, seconds)
     except Unanswered as error:
-        raise TooCostly(f"to compile it: {error}", late=error.late) from None
+        raise TooCostly(f"it cannot be compiled: {error}", late=error.late) from None
     if "wrong" in answer:
         return answer["wrong"], 0
     grown = answer["grown"]

@@ -33,7 +33,7 @@ def test_a_usual_grammar_is_told_of(source: str, wrong: str) -> None:
 @pytest.mark.parametrize(
     ("source", "seconds", "reason", "late"),
     [
-        (LLMatcher.grammar_from_lark(HOSTILE), 0.5, "to compile it: it takes longer than 0.5 s", True),
+        (LLMatcher.grammar_from_lark(HOSTILE), 0.5, "it cannot be compiled: it takes longer than 0.5 s", True),
         (
             LLMatcher.grammar_from_regex("(a{1000}){1000}"),
             60,
