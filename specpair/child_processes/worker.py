@@ -42,7 +42,7 @@ class Worker:
         self._module, self._greeting = module, greeting
         self._lock = threading.Lock()  # held during a request
         self._child: subprocess.Popen[bytes] | None = None
-        self._killed: Callable[[], object] | None = None  # ends the child at the latest with this process
+        self._killed: finalize[..., Worker] | None = None  # ends the child with this object
 
     def start(self) -> None:
         """Start the child, if there is none, and wait until it is ready. Raises Unanswered."""
@@ -81,6 +81,7 @@ class Worker:
             process_group=0,
         )
         self._killed = finalize(self, _kill, self._child)
+        self._killed.atexit = False  # a thread may be reading then; the child ends by itself
         if self._greeting is not None:
             self._exchange(self._greeting(), _START)
 
