@@ -7,21 +7,29 @@ that a file can be trusted without the hub; and blobs/HASH.part, a file that is 
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from specpair.hub.errors import HubError
+from specpair.hub.errors import BadName, HubError
+from specpair.hub.names import parse_name
 from specpair.shared_files import lock, replacing
 
 _PREFIX = "models--"
 _HEXADECIMAL = re.compile(r"[0-9a-f]{8,64}")
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_UNKNOWN = "0" * 40  # in place of the hash of a content that the cache has under its name alone
+_OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")  # by terminals
+_LONGEST_PATH, _LONGEST_PART = 1024, 255  # bytes of a file's path, and of each of its parts
+_LARGEST = 1 << 50  # bytes of a file
+_TOLD = 200  # letters of a wrong value that an error shows
+_log = logging.getLogger("specpair.hub")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +41,12 @@ class HubFile:
     blob: str
 
     def __post_init__(self) -> None:
-        """Raises HubError where the hub, or who wrote into the cache, names a place outside of the cache."""
-        parts = self.path.split("/")
-        if "\\" in self.path or not all(parts) or {".", ".."} & set(parts) or not _BLOB.fullmatch(self.blob):
-            raise HubError(f"a listing names the file {self.path!r} with the hash {self.blob!r}: it is no listing")
+        """Raises HubError where the hub, or who wrote into the cache, names a place outside of the cache, has letters
+        in a name that terminals obey, or describes no file at all."""
+        named, hashed = _is_path(self.path), isinstance(self.blob, str) and _BLOB.fullmatch(self.blob)
+        if not (named and hashed and type(self.size) is int and 0 <= self.size <= _LARGEST):
+            path, size, blob = (repr(each)[:_TOLD] for each in (self.path, self.size, self.blob))
+            raise HubError(f"a listing names the file {path} of {size} bytes with the hash {blob}: it is no listing")
 
     def hashing(self) -> Any:
         """What computes `blob` of its content: the SHA-256 of a large file, git's hash of a small one."""
@@ -97,8 +107,10 @@ class RepositoryCache:
             return True
         if _size(self.blob(file)) != file.size:
             return False
-        self.name(listing, file)
-        return True
+        with suppress(OSError):  # a cache that cannot be written
+            self.name(listing, file)
+            return True
+        return False
 
     def name(self, listing: Listing, file: HubFile) -> None:
         """Give a content that is here its name."""
@@ -106,31 +118,48 @@ class RepositoryCache:
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
             path.unlink()
-        with suppress(FileExistsError):  # another process was faster
+        try:
             path.symlink_to(os.path.relpath(self.blob(file), path.parent))
+        except FileExistsError:  # another process was faster
+            pass
+        except OSError:  # no links here: Windows without developer mode, exFAT, some network shares
+            os.replace(self.blob(file), path)
 
     def known(self) -> Listing | None:
         """The newest listing that was kept, or else the files that other tools have fetched; None: there are none."""
         try:
-            commit = (self.folder / "refs" / "main").read_text(encoding="ascii").strip()
+            commit = (self.folder / "refs" / "main").read_text(encoding="ascii", errors="replace").strip()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        try:
-            kept = json.loads((self.folder / "specpair" / f"{commit}.json").read_bytes())
-            return Listing(self._repository, commit, tuple(HubFile(*each) for each in kept))
-        except (FileNotFoundError, ValueError, TypeError):  # none was kept, or it is damaged
-            snapshot = self.folder / "snapshots" / commit
-            here = sorted(path for path in snapshot.rglob("*") if path.is_file())
-            files = [(str(path.relative_to(snapshot).as_posix()), path) for path in here]
-            found = (HubFile(name, path.stat().st_size, path.resolve().name) for name, path in files if _named(path))
-            return Listing(self._repository, commit, tuple(found), complete=False)
+        except OSError as error:
+            _log.warning("%s is left out: the cache cannot be read: %s", self._repository, error)
+            return None
+        if not _HEXADECIMAL.fullmatch(commit):
+            return None
+        return self._kept(self.folder / "specpair" / f"{commit}.json") or self._found(commit)
 
     def listings(self) -> Iterator[Listing]:
         """The listings that were kept, those of models that were begun included; damaged records are left out."""
-        for path in sorted((self.folder / "specpair").glob("*.json")):
-            with suppress(ValueError, TypeError, HubError):
-                kept = json.loads(path.read_bytes())
-                yield Listing(self._repository, path.stem, tuple(HubFile(*each) for each in kept))
+        yield from filter(None, map(self._kept, sorted((self.folder / "specpair").glob("*.json"))))
+
+    def _kept(self, record: Path) -> Listing | None:
+        """A listing that was kept; None: it was not, or cannot be read, or is damaged."""
+        with suppress(OSError, ValueError, TypeError, RecursionError, HubError):
+            kept = json.loads(record.read_bytes())
+            return Listing(self._repository, record.stem, tuple(HubFile(*each) for each in kept))
+        return None
+
+    def _found(self, commit: str) -> Listing:
+        """The files of a commit that have a name here, as links to their contents or, where there are no links, as
+        the contents themselves."""
+        snapshot, files = self.folder / "snapshots" / commit, []
+        for path in sorted(snapshot.rglob("*")):
+            with suppress(OSError, HubError):
+                if path.is_file():
+                    blob = path.resolve().name
+                    known = blob if _BLOB.fullmatch(blob) else _UNKNOWN
+                    files.append(HubFile(path.relative_to(snapshot).as_posix(), path.stat().st_size, known))
+        return Listing(self._repository, commit, tuple(files), complete=False)
 
     def begin(self, listing: Listing) -> None:
         """Keep a listing, by which what is begun has a name."""
@@ -169,14 +198,21 @@ class RepositoryCache:
         self._locks.mkdir(parents=True, exist_ok=True)
         self.blob(file).parent.mkdir(parents=True, exist_ok=True)
         with open(self._locks / f"{file.blob}.lock", "ab") as held:
-            lock(held.fileno(), wait=True)
+            with suppress(OSError):  # a file system without locks: two processes would write the same bytes
+                lock(held.fileno(), wait=True)
             yield
 
 
 def repositories_in(cache: Path) -> list[str]:
-    """The names of the repositories that a cache has a folder of."""
-    found = (each.name.removeprefix(_PREFIX) for each in cache.glob(f"{_PREFIX}*--*") if each.is_dir())
-    return sorted(name.replace("--", "/", 1) for name in found)
+    """The names of the repositories that a cache has a folder of. Raises OSError if it cannot be read."""
+    found = []
+    with suppress(FileNotFoundError):
+        for each in cache.iterdir():
+            with suppress(BadName):  # else it is a data set's, or another program's
+                name = parse_name(each.name.removeprefix(_PREFIX).replace("--", "/", 1))
+                if each.name.startswith(_PREFIX) and each.is_dir():
+                    found.append(str(name))
+    return sorted(found)
 
 
 def _write(path: Path, content: str) -> None:
@@ -188,10 +224,14 @@ def _write(path: Path, content: str) -> None:
 def _size(path: Path) -> int | None:
     try:
         return path.stat().st_size
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return None
 
 
-def _named(path: Path) -> bool:
-    """Whether a file in a snapshot links to a content."""
-    return bool(_BLOB.fullmatch(path.resolve().name))
+def _is_path(path: object) -> bool:
+    """Whether it names a file below a folder, on every system."""
+    if not isinstance(path, str) or _OBEYED.search(path) or "\\" in path or PureWindowsPath(path).drive:
+        return False
+    if len(path.encode()) > _LONGEST_PATH:
+        return False
+    return all(part.strip(".") and len(part.encode()) <= _LONGEST_PART for part in path.split("/"))

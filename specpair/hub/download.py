@@ -1,8 +1,10 @@
 """Fetches a model by name into the shared cache: goes on after an interruption, and keeps only what is whole."""
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,13 +12,14 @@ from typing import Any, BinaryIO
 
 from specpair.hub.cache import HubFile, Listing, RepositoryCache
 from specpair.hub.choice import USUAL, choose, choose_folder, models_among
-from specpair.hub.errors import Damaged, HubError, NoMatch, Offline, Unreachable
+from specpair.hub.errors import Damaged, HubError, NoMatch, RateLimited, Unreachable
 from specpair.hub.fitting import check_disk
 from specpair.hub.names import ModelName
-from specpair.hub.repository import PAUSES, Hub
+from specpair.hub.repository import Hub
 
 _log = logging.getLogger("specpair.hub")
 _PIECE = 1 << 20  # bytes read at a time
+_UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}  # errors where a cache is another user's, or read-only
 Progress = Callable[[int, int], None]  # is told the bytes that are here and those of the whole model
 Check = Callable[[Listing, list[HubFile]], None]  # is told the files of a model before the first is fetched, may raise
 
@@ -68,23 +71,37 @@ def fetch_model(
             return found
         try:
             listing = hub.listing(name.repository)
-        except Unreachable:
-            known = cached.known()
-            found = None if known is None else _here(name, cached, known, folder)
-            if found is None:
-                raise
-            _log.warning("the hub cannot be asked for %s: %s is in the cache, and used", name, found.name)
-            return found
+        except (Unreachable, RateLimited) as error:
+            return _without(f"the hub cannot be asked for {name}", error, name, cached, folder)
         files = chosen(name, listing, folder)
         missing = [file for file in files if not cached.has(listing, file)]
         if missing:
             check_disk(missing, listing, cached)
             check(listing, files)
-            cached.begin(listing)
+            try:
+                cached.begin(listing)
+            except OSError as error:
+                if error.errno not in _UNWRITABLE:
+                    raise
+                return _without(f"{name} cannot be fetched into the cache ({error})", error, name, cached, folder)
         _fetch(files, missing, listing, cached, hub, progress)
     except OSError as error:
-        raise HubError(f"{name}: the cache cannot be used: {error}") from error
+        raise HubError(
+            f"{name}: the cache cannot be used: {error}; set HF_HUB_CACHE to a folder that you can write to"
+        ) from error
     return _path(files, listing, cached)
+
+
+def _without(
+    reason: str, error: HubError | OSError, name: ModelName, cached: RepositoryCache, folder: bool | None
+) -> Path:
+    """What the cache has of a model, where nothing can be fetched. Raises `error` if that is nothing."""
+    known = cached.known()
+    found = None if known is None else _here(name, cached, known, folder)
+    if found is None:
+        raise error
+    _log.warning("%s: %s is in the cache, and used", reason, found.name)
+    return found
 
 
 def chosen(name: ModelName, listing: Listing, folder: bool | None) -> list[HubFile]:
@@ -123,7 +140,8 @@ def _fetch(
                 _File(file, listing, cached, hub, partial(_of_all, progress, done, total)).fetch()
         done += file.size
     progress(total, total)
-    cached.keep(listing)  # here, so that what an update replaces can be used until it is whole
+    with suppress(OSError):  # another user's cache, or a full disk: the hub is asked again the next time
+        cached.keep(listing)  # here, so that what an update replaces can be used until it is whole
 
 
 def _of_all(progress: Progress, before: int, total: int, done: int) -> None:
@@ -176,7 +194,7 @@ class _File:
             hashed = self.file.hashing()
             while piece := grown.read(_PIECE):
                 hashed.update(piece)
-            pauses = iter(PAUSES)
+            patience = self.hub.patience()
             while (begin := grown.tell()) < self.file.size:
                 try:
                     with self.hub.ranges(self.listing, self.file, begin, self.file.size) as (at, pieces):
@@ -187,15 +205,10 @@ class _File:
                         self._append(grown, hashed, pieces)
                         if grown.tell() <= begin:
                             raise Unreachable(f"{self._what}: the hub ends before the file does")
-                except Offline:
-                    raise
-                except Unreachable:
+                except (Unreachable, RateLimited) as error:
                     if grown.tell() > begin:
-                        pauses = iter(PAUSES)
-                    seconds = next(pauses, None)
-                    if seconds is None:
-                        raise
-                    self.hub.wait(seconds)
+                        patience = self.hub.patience()
+                    patience.after(error)
             os.fsync(grown.fileno())
         found: str = hashed.hexdigest()
         return found

@@ -1,9 +1,19 @@
-"""Asks the hub: lists the files of a repository, and reads any range of one. Every refusal is an error of its own."""
+"""Asks the hub: lists the files of a repository, and reads any range of one. Every refusal is an error of its own.
 
+What a hub answers is bounded: how large, how many pages, how many redirects, and where they may lead.
+"""
+
+import json
+import logging
+import math
+import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
@@ -13,8 +23,35 @@ from specpair.hub.cache import HubFile, Listing, RepositoryCache, repositories_i
 from specpair.hub.errors import AccessDenied, HubError, NotFound, Offline, RateLimited, Unreachable
 
 TIMEOUT = 30.0  # seconds in which the hub must answer, and go on answering
+LONGEST = 120.0  # seconds for a page of a listing
 PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before a request that failed for want of a connection is tried again
+PATIENCE = 60.0  # seconds, at most, that a request waits for a hub that has had too many
+MOST_REDIRECTS = 5  # of one request
+MOST_PAGES, MOST_FILES = 500, 100_000  # of a listing
+MOST_BYTES = 32 << 20  # of a page of a listing
+_log = logging.getLogger("specpair.hub")
 _Result = TypeVar("_Result")
+
+
+class Patience:
+    """The pauses before a request is tried again, for as long as nothing comes of it."""
+
+    def __init__(self, wait: Callable[[float], None]) -> None:
+        """`wait`: waits some seconds."""
+        self._wait, self._pauses, self._left = wait, iter(PAUSES), PATIENCE
+
+    def after(self, error: HubError) -> None:
+        """Wait before the next request. Raises `error` where another one would be in vain, or too late."""
+        pause = next(self._pauses, None)
+        if pause is None or isinstance(error, Offline):
+            raise error
+        if isinstance(error, RateLimited):
+            if error.seconds is None or error.seconds > self._left:
+                raise error
+            pause = max(pause, error.seconds)
+            self._left -= pause
+            _log.warning("the hub has had too many requests from here: the next one is in %g seconds", pause)
+        self._wait(pause)
 
 
 class Hub:
@@ -43,7 +80,11 @@ class Hub:
         self.endpoint = (endpoint or constants.ENDPOINT).rstrip("/")
         self._cache = Path(cache or constants.HF_HUB_CACHE)
         self._token = token
-        self.wait = wait
+        self._wait = wait
+
+    def patience(self) -> Patience:
+        """The pauses of a new request."""
+        return Patience(self._wait)
 
     def cached(self, repository: str) -> RepositoryCache:
         """The repository's folder in the cache."""
@@ -60,14 +101,21 @@ class Hub:
         try:
             listing = Listing(repository, self._json(f"{api}/revision/main", repository)[0]["sha"], ())
             tree, query = f"{api}/tree/{listing.commit}", "recursive=true&expand=false"
-            while query:
+            for pages in count():
+                if not query:
+                    break
+                if pages == MOST_PAGES or len(files) > MOST_FILES:
+                    raise HubError(
+                        f"{repository}: {self.endpoint} lists {len(files)} files on {pages} pages, and more: it is no "
+                        "repository of a model"
+                    )
                 page, following = self._json(f"{tree}?{query}", repository)
                 for each in page:
                     if each["type"] == "file":
                         large = each.get("lfs")
                         files.append(HubFile(each["path"], each["size"], large["oid"] if large else each["oid"]))
                 query = urlsplit(following).query  # not the address: behind a mirror, it is that of the hub
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise HubError(f"{self.endpoint} answers otherwise than a model hub does ({error!r})") from error
         return replace(listing, files=tuple(files))
 
@@ -102,23 +150,32 @@ class Hub:
 
         def answered() -> tuple[Any, str]:
             with self._response(url, repository, {}) as response:
-                response.read()
+                body = self._body(response, repository)
                 try:
-                    return response.json(), response.links.get("next", {}).get("url", "")
-                except ValueError as error:
+                    return json.loads(body), response.links.get("next", {}).get("url", "")
+                except (ValueError, RecursionError) as error:
                     raise HubError(f"{self.endpoint} answers without JSON: is it a model hub? ({error})") from None
 
         return self._tried(answered)
 
+    def _body(self, response: Any, what: str) -> bytes:
+        """All of an answer, as it was sent: what would grow when it is unpacked is not."""
+        held, end = bytearray(), time.monotonic() + LONGEST
+        for piece in response.iter_raw():
+            held += piece
+            if len(held) > MOST_BYTES:
+                raise HubError(f"{what}: {self.endpoint} answers with more than {MOST_BYTES >> 20} MiB: no hub does")
+            if time.monotonic() > end:
+                raise Unreachable(f"{what}: {self.endpoint} takes longer than {LONGEST:g} s for an answer")
+        return bytes(held)
+
     def _tried(self, ask: Callable[[], _Result]) -> _Result:
-        for seconds in PAUSES:
+        patience = self.patience()
+        while True:
             try:
                 return ask()
-            except Offline:
-                raise
-            except Unreachable:
-                self.wait(seconds)
-        return ask()
+            except (Unreachable, RateLimited) as error:
+                patience.after(error)
 
     @contextmanager
     def _response(self, url: str, what: str, headers: dict[str, str]) -> Iterator[Any]:
@@ -131,16 +188,30 @@ class Hub:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         session = self._utils.get_session()
+        request = session.build_request("GET", url, headers=headers, timeout=TIMEOUT)
         try:
-            with session.stream("GET", url, headers=headers, timeout=TIMEOUT, follow_redirects=True) as response:
-                if response.status_code >= 400:
-                    raise self._refusal(response, what)
-                yield response
+            for _ in range(1 + MOST_REDIRECTS):
+                with closing(session.send(request, stream=True, follow_redirects=False)) as response:
+                    if response.status_code >= 400:
+                        raise self._refusal(response, what)
+                    if response.next_request is None:
+                        yield response
+                        return
+                    request = response.next_request  # without the token, if it leads to another host
+                    self._check_redirect(request.url, what)
+            raise HubError(f"{what}: {self.endpoint} redirects more than {MOST_REDIRECTS} times: is it a model hub?")
         except self._offline_error as error:
             raise Offline(f"{what}: {error}") from None
         except self._failed as error:
             reason = str(error) or type(error).__name__
             raise Unreachable(f"{what}: {self.endpoint} does not answer, or was cut off ({reason})") from error
+
+    def _check_redirect(self, url: Any, what: str) -> None:
+        """Raises HubError if a redirect gives encryption up, or leads from a public hub into the network here."""
+        own = urlsplit(self.endpoint)
+        plain = url.scheme != "https" and own.scheme == "https"
+        if plain or url.scheme not in ("http", "https") or (_is_near(url.host) and not _is_near(own.hostname or "")):
+            raise HubError(f"{what}: {self.endpoint} redirects to {url.scheme}://{url.host}, where no file is fetched")
 
     def _refusal(self, response: Any, what: str) -> HubError:
         status, code = response.status_code, response.headers.get("X-Error-Code")
@@ -172,7 +243,19 @@ class Hub:
     def _pause(self, response: Any) -> int | None:
         """The seconds to wait that a refusal states."""
         stated = response.headers.get("Retry-After", "").strip()
-        if stated.isdigit():
-            return int(stated)
-        limit = self._utils.parse_ratelimit_headers(response.headers)
-        return None if limit is None else int(limit.reset_in_seconds)
+        with suppress(ValueError, OverflowError):
+            if stated.isdecimal():
+                return int(stated)
+            return max(0, math.ceil(parsedate_to_datetime(stated).timestamp() - time.time()))
+        with suppress(ValueError):
+            limit = self._utils.parse_ratelimit_headers(response.headers)
+            return None if limit is None else int(limit.reset_in_seconds)
+        return None
+
+
+def _is_near(host: str) -> bool:
+    """Whether a host is this machine, or one of a private network; not, if nobody here knows its name."""
+    with suppress(OSError, UnicodeError):
+        found = {str(each[4][0]) for each in socket.getaddrinfo(host, None)}
+        return not all(ip_address(address).is_global for address in found)
+    return False

@@ -36,5 +36,5 @@ def read_tensors(read: Callable[[int, int], bytes], name: str) -> list[StoredTen
             StoredTensor(each, at["dtype"], math.prod(at["shape"]), at["data_offsets"][1] - at["data_offsets"][0])
             for each, at in listed.items()
         ]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise BadHead(f"{name} is no file of safetensors that can be read: {error!r}") from None

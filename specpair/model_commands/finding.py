@@ -20,6 +20,7 @@ from specpair.model_commands.folder_model import FolderModel
 from specpair.model_commands.gguf_model import GgufModel, Part
 
 _WEIGHTS = ".safetensors"
+_LARGEST = 256 << 20  # bytes of a file beside the weights
 
 
 class Cached(NamedTuple):
@@ -131,6 +132,8 @@ def on_hub(name: ModelName, hub: Hub, listing: Listing, files: Sequence[HubFile]
             if file.path.endswith(_WEIGHTS):
                 tensors += read_tensors(partial(hub.read, listing, file), file.path)
                 continue
+            if file.size > _LARGEST:
+                raise BadHead(f"{file.path} of {name} has {file.size} bytes, which is too much for what it is to hold")
             path = Path(folder, file.path)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(hub.read(listing, file, 0, file.size))

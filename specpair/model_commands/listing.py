@@ -28,7 +28,7 @@ def listed(cached: Cached, served: Running | None) -> dict[str, Any]:
         told = {"architecture": model.architecture, "layers": model.kind, "ids": model.ids}
         drafts = None if served is None else _pairs(cached, model, served)
         return known | {"quantization": model.quantization, **told, "drafts": drafts}
-    except BadHead:
+    except (BadHead, OSError):
         return known | dict.fromkeys(("quantization", "architecture", "layers", "ids", "drafts"))
 
 
@@ -42,7 +42,11 @@ def kind_told(listed: dict[str, Any]) -> str:
     """What kind of model it is, or what is wrong with it."""
     if "whole_bytes" in listed:
         return f"begun, of {sized(listed['whole_bytes'])}: pull goes on with it"
-    return "damaged" if listed["architecture"] is None else f"{listed['architecture']}, {listed['layers']}"
+    return (
+        "damaged, or another user's"
+        if listed["architecture"] is None
+        else f"{listed['architecture']}, {listed['layers']}"
+    )
 
 
 def ids_told(count: int | None) -> str:
@@ -65,6 +69,6 @@ def known_of(cached: Cached, target: Described | None, served: Running | None) -
         if target is None:
             return "the same vocabulary" if served and _pairs(cached, model, served) else None
         verdict = judge(model, target)
-    except BadHead:
+    except (BadHead, OSError):
         return None
     return f"reads {verdict.share:.2f} of the target's bytes" if verdict.pairs and verdict.share < 1 else None

@@ -42,6 +42,7 @@ class HubStandIn(ThreadingHTTPServer):
         self.damage = 0  # how many of the next large files have a wrong byte
         self.wrong: set[str] = set()  # the paths of files that always have one
         self.refusals: list[tuple[int, dict[str, str]]] = []  # statuses and headers of the next answers
+        self.answers: list[tuple[int, dict[str, str], bytes]] = []  # the same with bodies
         self.gated: set[str] = set()
         self.ranges = True  # whether it sends ranges
         self.holds: int | None = None  # after how many bytes of a large file it sends no more, until `go_on`
@@ -70,6 +71,9 @@ class _Handler(BaseHTTPRequestHandler):
         if hub.refusals:
             status, headers = hub.refusals.pop(0)
             return self._answer(status, b"", headers)
+        if hub.answers:
+            status, headers, body = hub.answers.pop(0)
+            return self._answer(status, body, headers)
         words = unquote(url.path).strip("/").split("/")
         if words[0] == "large":
             return self._content("/".join(words[1:3]), "/".join(words[3:]))

@@ -55,7 +55,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelLoadError(f"{path} is no readable JSON: {error}") from None
     if not isinstance(content, dict):
         raise ModelLoadError(f"{path} holds no JSON object")
