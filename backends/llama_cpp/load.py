@@ -9,7 +9,7 @@ from backends.llama_cpp.backend import LlamaBackend
 from backends.llama_cpp.devices import on_gpus
 from backends.llama_cpp.devices import room as room
 from backends.llama_cpp.requantised import requantised
-from backends.llama_cpp.vocabulary import check_gguf
+from backends.llama_cpp.vocabulary import find_gguf
 from specpair.engines.backend import Progress
 from specpair.engines.load_options import COMPILATION, STORED, LoadOptions
 
@@ -26,7 +26,7 @@ def load(
         # Weights in K-quants then have one kernel for all widths on CPUs, so passes can be wider (`widths.py`). The
         # library reads this when its first pass runs, so it is for the whole process.
         os.environ.setdefault("GGML_CPU_TILED_MM", "0")
-    path = check_gguf(options.model)  # before the self-check, which can take seconds
+    path = find_gguf(options.model)  # before the self-check, which can take seconds
     repacked = selfcheck.extra_buffers() and not options.deterministic
     if options.weights != STORED and repacked and not on_gpus(options):
         options = replace(options, model=requantised(path, progress))

@@ -25,6 +25,7 @@ from backends.llama_cpp.selfcheck import module_command, no_core_file, run_child
 from backends.machine import cache_folder
 from specpair.engines.backend import Progress
 from specpair.hub.errors import BadHead
+from specpair.hub.gguf_check import check_model
 from specpair.hub.gguf_head import GgufHead, TensorInfo, read_head
 from specpair.shared_files import lock, replacing
 
@@ -50,7 +51,9 @@ def requantised(path: Path, progress: Progress | None = None, folder: Path | Non
     try:
         # A step reads no more than the file, so most that would be too small need not be looked into.
         return path if path.stat().st_size < LEAST_BYTES else _copy_of(path, folder, progress)
-    except (OSError, BadHead) as error:
+    except BadHead:  # the loader says what is wrong
+        return path
+    except OSError as error:
         _warn(path, error)
         return path
 
@@ -85,7 +88,8 @@ def _make(path: Path, copy: Path, progress: Progress | None) -> str:
     head = read_head(path)
     if (head.get("split.count") or 1) > 1:
         return "the model has several files"
-    stored, fast, whole = _bytes(head, path.stat().st_size)
+    check_model(str(path), [head])
+    stored, fast, whole = _bytes(head)
     if stored < LEAST_BYTES or fast > MOST_SHARE * stored:
         return f"a step would read {fast} bytes in place of {stored}"
     free = shutil.disk_usage(copy.parent).free
@@ -114,12 +118,12 @@ def _warn(path: Path, reason: object) -> None:
     _log.warning("%s is computed as it is stored: no copy in Q4_0 could be made: %s", path.name, reason)
 
 
-def _bytes(head: GgufHead, size: int) -> tuple[int, int, int]:
-    """The bytes that a step reads of a file of `size` bytes, those it would read in Q4_0, and those of the whole copy.
+def _bytes(head: GgufHead) -> tuple[int, int, int]:
+    """The bytes that a step reads of a file, those it would read in Q4_0, and those of the whole copy.
 
     A step reads one row of the embedding, unless that is the output as well.
     """
-    stored = head.tensor_bytes(size)
+    stored = head.tensor_bytes()
     fast = {each.name: _in_q4_0(each, stored[each.name]) for each in head.tensors}
     apart = _EMBEDDING if _OUTPUT in stored and _EMBEDDING in stored else None
     read = [name for name in stored if name != apart]

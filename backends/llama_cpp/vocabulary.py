@@ -9,6 +9,10 @@ from backends.llama_cpp.library import lib, take_warnings
 from backends.llama_cpp.metadata import chat_templates, check_generates
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.vocabulary import Kind, Vocabulary
+from specpair.hub.errors import BadHead
+from specpair.hub.gguf_check import check_model, read_parts
+
+_IN_FLOATS = ("norm.weight", ".bias", ".ssm_a", ".ssm_d")  # ends of names of tensors that are added or multiplied by
 
 
 class LlamaVocabulary(Vocabulary):
@@ -17,7 +21,7 @@ class LlamaVocabulary(Vocabulary):
     def __init__(self, model: Any) -> None:
         self._vocab = lib.llama_model_get_vocab(model)
         size = lib.llama_vocab_n_tokens(self._vocab)
-        if size <= 0:
+        if size <= 0 or lib.llama_vocab_type(self._vocab) == lib.LLAMA_VOCAB_TYPE_NONE:
             raise ModelLoadError("the model carries no vocabulary: choose a GGUF with its tokenizer inside")
         super().__init__(
             pieces=[self._piece(token) for token in range(size)],
@@ -71,6 +75,24 @@ def read_gguf_vocabulary(path: Path) -> tuple[LlamaVocabulary, dict[str, str]]:
 
 
 def check_gguf(path: Path | None) -> Path:
+    """Return `path` if it is a GGUF file that llama.cpp can be given. Raises ModelLoadError."""
+    found = find_gguf(path)
+    try:
+        heads = read_parts(found)
+        check_model(str(found), heads)
+    except (BadHead, OSError) as error:
+        raise ModelLoadError(str(error)) from None
+    if not lib.llama_supports_gpu_offload():
+        for tensor in (tensor for head in heads for tensor in head.tensors):
+            if tensor.name.endswith(_IN_FLOATS) and tensor.type_name != "F32":
+                raise ModelLoadError(
+                    f"{path} has the tensor {tensor.name!r:.99} in {tensor.type_name}, and llama.cpp takes it in F32 "
+                    "alone on CPUs: fetch another file"
+                )
+    return found
+
+
+def find_gguf(path: Path | None) -> Path:
     """Return `path` if it is a GGUF file. Raises ModelLoadError, since the library's own errors say little."""
     if path is None:
         raise ModelLoadError("the llama_cpp backend needs a model: the path of a GGUF file")
@@ -78,7 +100,11 @@ def check_gguf(path: Path | None) -> Path:
         raise ModelLoadError(f"{path} is a folder, and llama.cpp reads a GGUF file: the torch backend reads folders")
     if not os.path.isfile(path):
         raise ModelLoadError(f"no such model file: {path}")
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise ModelLoadError(f"{path} is not a GGUF file: it does not begin with the letters GGUF")
+    try:
+        with path.open("rb") as file:
+            begin = file.read(4)
+    except OSError as error:
+        raise ModelLoadError(f"{path} cannot be read: {error.strerror}") from None
+    if begin != b"GGUF":
+        raise ModelLoadError(f"{path} is not a GGUF file: it does not begin with the letters GGUF")
     return path

@@ -72,6 +72,9 @@ def source_of(path: Path | None) -> dict[str, Any]:
                     f"a GGUF file is read with {name}, too, which is not installed: {installing('llama')}; "
                     "a folder of safetensors does without it"
                 )
+        from backends.llama_cpp.vocabulary import check_gguf  # here, since folders do not need llama.cpp
+
+        check_gguf(path)
         return {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
     return {"pretrained_model_name_or_path": check_folder(path, "torch", reads=_READS)}
 

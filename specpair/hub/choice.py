@@ -72,16 +72,20 @@ def _found(tag: str, firsts: Sequence[str]) -> str | None:
 
 def with_its_parts(path: str, paths: Sequence[str]) -> list[str]:
     """The file `path`, with the other parts of a split one. Raises NoMatch if one is missing."""
-    split = _SPLIT.fullmatch(path)
-    if split is None:
-        return [path]
-    there = set(paths)
-    ending = path[len(split["stem"]) + len("-00001") :]
-    parts = [f"{split['stem']}-{number:05}{ending}" for number in range(1, int(split["count"]) + 1)]
-    missing = [part for part in parts if part not in there]
+    parts, there = parts_of(path), set(paths)
+    missing = [part for part in parts if part not in there] if len(parts) > 1 else []
     if missing:
         raise NoMatch(f"{path} is split, and the repository lacks {', '.join(missing)}: choose another tag", ())
     return parts
+
+
+def parts_of(path: str) -> list[str]:
+    """The names of all files of the model of which `path` names one: of a split one the parts, the first one first."""
+    split = _SPLIT.fullmatch(path)
+    if split is None:
+        return [path]
+    ending = path[len(split["stem"]) + len("-00001") :]
+    return [f"{split['stem']}-{number:05}{ending}" for number in range(1, int(split["count"]) + 1)]
 
 
 def tag_of(path: str) -> str:

@@ -8,16 +8,17 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO, NamedTuple
 
 from specpair.hub.cache import HubFile, Listing, RepositoryCache
-from specpair.hub.choice import choose_folder, models_among, tag_of, with_its_parts
+from specpair.hub.choice import choose_folder, models_among, parts_of, tag_of, with_its_parts
 from specpair.hub.download import chosen, find_model
 from specpair.hub.errors import BadHead, BadName, NoMatch, NotFound
-from specpair.hub.gguf_head import fetch_head, read_head
+from specpair.hub.gguf_check import check_model, read_parts
+from specpair.hub.gguf_head import fetch_head
 from specpair.hub.names import ModelName, parse_name
 from specpair.hub.repository import Hub
 from specpair.hub.safetensors_head import read_tensors
 from specpair.model_commands.described import Described
 from specpair.model_commands.folder_model import FolderModel
-from specpair.model_commands.gguf_model import GgufModel, Part
+from specpair.model_commands.gguf_model import GgufModel
 
 _WEIGHTS = ".safetensors"
 _LARGEST = 256 << 20  # bytes of a file beside the weights
@@ -42,7 +43,7 @@ class Cached(NamedTuple):
 
     def described(self) -> Described:
         """Raises BadHead."""
-        return _of_folder(str(self.name), self.path) if self.is_folder else _of_files(str(self.name), self.paths)
+        return _of_folder(str(self.name), self.path) if self.is_folder else _of_file(str(self.name), self.path)
 
 
 class Begun(NamedTuple):
@@ -125,7 +126,9 @@ def described(text: str, hub: Hub) -> Described:
 def on_hub(name: ModelName, hub: Hub, listing: Listing, files: Sequence[HubFile]) -> Described:
     """A model whose files are on the hub, by the heads of its weights. Raises HubError."""
     if files[0].path != "config.json":
-        return GgufModel(str(name), [Part(fetch_head(hub, listing, file), file.size) for file in files])
+        heads = [fetch_head(hub, listing, file) for file in files]
+        check_model(files[0].path, heads)
+        return GgufModel(str(name), heads)
     tensors = []
     with TemporaryDirectory(prefix="specpair-") as folder:
         for file in files:
@@ -144,12 +147,13 @@ def _at(path: Path, name: str) -> Described:
     """The model in a folder, or in a file with the other parts of a split one."""
     if path.is_dir():
         return _of_folder(name, path)
-    parts = with_its_parts(path.name, sorted(each.name for each in path.parent.glob("*.gguf")))
-    return _of_files(name, [path.parent / part for part in parts])
+    return _of_file(name, path.with_name(parts_of(path.name)[0]))
 
 
-def _of_files(name: str, paths: Sequence[Path]) -> Described:
-    return GgufModel(name, [Part(read_head(path), path.stat().st_size) for path in paths])
+def _of_file(name: str, path: Path) -> Described:
+    heads = read_parts(path)
+    check_model(str(path), heads)
+    return GgufModel(name, heads)
 
 
 def _of_folder(name: str, folder: Path) -> Described:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any
 
 from specpair.engines.backend import DEFAULT_TEMPLATE
 from specpair.engines.files import token_names
@@ -18,9 +18,6 @@ _QUANTIZATIONS |= {11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "
 _QUANTIZATIONS |= {18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S"}
 _QUANTIZATIONS |= {25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M"}
 _QUANTIZATIONS |= {32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4_MOE"}
-# Numbers of ggml's types of tensors.
-_TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K"}
-_TYPES |= {13: "Q5_K", 14: "Q6_K", 20: "IQ4_NL", 23: "IQ4_XS", 30: "BF16", 39: "MXFP4"}
 _TEMPLATE = "tokenizer.chat_template"
 _STATES = ("ssm.conv_kernel", "shortconv.l_cache", "wkv.head_size")  # what a layer with a recurrent state states
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = range(1, 7)  # types of tokens in GGUF files
@@ -31,35 +28,28 @@ _BEGINNING = {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtra
 _AS_READ = "surrogateescape"  # how a head's texts were decoded
 
 
-class Part(NamedTuple):
-    """A file of a model. `size`: bytes of all of it."""
-
-    head: GgufHead
-    size: int
-
-
 class GgufModel(Described):
-    """A model by the heads of its files, of which the first one has what is told of all."""
+    """A model by the heads of its files, which were checked. The first one has what is told of all."""
 
-    def __init__(self, name: str, parts: Sequence[Part]) -> None:
-        self.name, self._parts = name, parts
-        self.head = parts[0].head
-        self.weight_bytes = sum(part.size - part.head.size for part in parts)
+    def __init__(self, name: str, heads: Sequence[GgufHead]) -> None:
+        self.name, self._heads = name, heads
+        self.head = heads[0]
+        self.weight_bytes = sum(head.file_size - head.size for head in heads)
         self.quantization = _QUANTIZATIONS.get(self.head.get("general.file_type")) or self._most
         self.architecture = str(self.head.get("general.architecture") or "unknown")
 
     @property
     def _most(self) -> str:
         """The type that most numbers have, for files that state none."""
-        counts: dict[int, int] = {}
-        for part in self._parts:
-            for tensor in part.head.tensors:
-                counts[tensor.kind] = counts.get(tensor.kind, 0) + math.prod(tensor.shape)
-        return _TYPES.get(max(counts, key=lambda kind: counts[kind], default=-1), "?")
+        counts: dict[str, int] = {}
+        for head in self._heads:
+            for tensor in head.tensors:
+                counts[tensor.type_name] = counts.get(tensor.type_name, 0) + math.prod(tensor.shape)
+        return max(counts, key=lambda name: counts[name], default="?")
 
     @property
     def parameters(self) -> int:
-        return sum(math.prod(tensor.shape) for part in self._parts for tensor in part.head.tensors)
+        return sum(math.prod(tensor.shape) for head in self._heads for tensor in head.tensors)
 
     @property
     def bytes_a_token(self) -> int:
@@ -67,8 +57,8 @@ class GgufModel(Described):
         if experts is None:
             return self.weight_bytes
         of_experts = 0
-        for head, size in self._parts:
-            of_experts += sum(count for name, count in head.tensor_bytes(size).items() if "_exps." in name)
+        for head in self._heads:
+            of_experts += sum(count for name, count in head.tensor_bytes().items() if "_exps." in name)
         used, count = experts
         return self.weight_bytes - of_experts * (count - used) // count
 
@@ -78,8 +68,7 @@ class GgufModel(Described):
 
     @property
     def kv_numbers(self) -> int:
-        layers, heads = int(self.head.stated("block_count") or 0), self.head.stated("attention.head_count")
-        most = max(heads) if isinstance(heads, list) and heads else heads if isinstance(heads, int) else 0
+        layers, most = int(self.head.stated("block_count") or 0), _greatest(self.head.stated("attention.head_count"))
         usual = int(self.head.stated("embedding_length") or 0) // max(1, most)
         width = sum(int(self.head.stated(f"attention.{part}_length") or usual) for part in ("key", "value"))
         cached = self.head.stated("attention.head_count_kv")
@@ -90,12 +79,12 @@ class GgufModel(Described):
 
     @cached_property
     def layers(self) -> Layers:
-        used, count = (int(self.head.stated(f"expert_{which}") or 0) for which in ("used_count", "count"))
+        used, count = (_greatest(self.head.stated(f"expert_{which}")) for which in ("used_count", "count"))
         return Layers(
             recurrent=any(self.head.stated(key) for key in _STATES),
             attends=bool(self.kv_numbers),
             experts=(used, count) if used and count else None,
-            window=int(self.head.stated("attention.sliding_window") or 0) or None,
+            window=_greatest(self.head.stated("attention.sliding_window")) or None,
         )
 
     @cached_property
@@ -147,7 +136,12 @@ class GgufModel(Described):
 
     def _id(self, name: str, usual: int | None = None) -> int | None:
         stated = self.head.get(f"tokenizer.ggml.{name}_token_id")
-        return usual if stated is None else int(stated)
+        return stated if isinstance(stated, int) and 0 <= stated < self.ids else usual
+
+
+def _greatest(stated: Any) -> int:
+    """A number that a file states, or the greatest of those that it states by layer; 0: it states none."""
+    return int(max(stated, default=0) if isinstance(stated, list) else stated or 0)
 
 
 def _kind_of(text: str, kind: Kind) -> Kind:

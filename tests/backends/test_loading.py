@@ -104,7 +104,8 @@ def test_truncated_file_is_refused(tmp_path: Path, share: float) -> None:
     whole = DEFAULT_TARGET.read_bytes()
     path = tmp_path / "model.gguf"
     path.write_bytes(whole[: max(4, int(len(whole) * share))])
-    assert refusal(LoadOptions(path)).startswith(f"llama.cpp could not load {path}: ")
+    told = refusal(LoadOptions(path))
+    assert told.startswith(f"{path} is ") and "incomplete: fetch it again (" in told and "\n" not in told
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ is read from the descriptor and not from its name.
 """
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from specpair.hub.choice import parts_of
+
 CHECK_EVERY = 1.0  # seconds between two checks
-_SPLIT = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf")  # the name of a part of a split GGUF
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,7 @@ class MappedFiles:
 
 def parts(path: Path) -> list[Path]:
     """All files of the model at `path`: the parts of a split GGUF are mapped together."""
-    split = _SPLIT.fullmatch(path.name)
-    if split is None:
-        return [path]
-    stem, count = split[1], int(split[2])
-    return [path.with_name(f"{stem}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
+    return [path.with_name(name) for name in parts_of(path.name)]
 
 
 def _compare(path: Path, descriptor: int, before: os.stat_result) -> FileChange | None:

@@ -10,10 +10,9 @@ from gguf import GGUFWriter, TokenType
 from backends.llama_cpp.vocabulary import LlamaVocabulary, read_gguf_vocabulary
 from backends.scripted import ByteVocabulary
 from backends.trial.tiny_llama import tiny_tokenizer
-from specpair.engines.vocabulary import Kind, cannot_draft
-from specpair.engines.vocabulary import Part as PromptPart
+from specpair.engines.vocabulary import Kind, Part, cannot_draft
 from specpair.hub.gguf_head import read_head
-from specpair.model_commands.gguf_model import GgufModel, Part
+from specpair.model_commands.gguf_model import GgufModel
 
 TINY = tiny_tokenizer()["model"]
 NAMES: list[str] = ["<|im_start|>", "<|im_end|>", *list(TINY["vocab"])[2:]]
@@ -42,7 +41,7 @@ def _read(folder: Path, *added: Token, name: str = "model", **stated: Any) -> Ll
     writer.write_tensors_to_file()
     writer.close()
     read = read_gguf_vocabulary(path)[0]
-    listed = GgufModel(name, [Part(read_head(path), path.stat().st_size)]).vocabulary
+    listed = GgufModel(name, [read_head(path)]).vocabulary
     assert listed is not None and (listed.pieces, listed.kinds) == (read.pieces, read.kinds)
     assert (listed.begin, listed.end, listed.ends) == (read.begin, read.end, read.ends)
     assert listed.ordinary == read.fingerprint.ordinary
@@ -76,7 +75,7 @@ def test_no_begin_token_is_put_before_a_text(tmp_path: Path, stated: dict[str, A
 @pytest.mark.parametrize("template", ["<|im_start|>if", "if"])
 def test_a_begin_token_comes_once_also_where_a_template_writes_it(tmp_path: Path, template: str) -> None:
     read = _read(tmp_path, bos_token_id=START, add_bos_token=True)
-    assert read.encode_parts([PromptPart(template, True)]) == [START, NAMES.index("if")]
+    assert read.encode_parts([Part(template, True)]) == [START, NAMES.index("if")]
 
 
 def test_pieces_that_are_no_utf_8_have_their_bytes(tmp_path: Path) -> None:

@@ -122,7 +122,8 @@ def _small() -> bytes:
     entry = struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, 5) + b"llama"
     strings = struct.pack("<Q", 1) + b"s" + struct.pack("<IIQ", 9, 8, 2) + 2 * (struct.pack("<Q", 3) + b"abc")
     tensor = struct.pack("<Q", 1) + b"t" + struct.pack("<IQQIQ", 2, 4, 2, 0, 0)
-    return b"GGUF" + struct.pack("<IQQ", 3, 1, 2) + entry + strings + tensor
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 2) + entry + strings + tensor
+    return head + bytes(-len(head) % 32 + 32)
 
 
 def test_a_head_is_read_in_full(tmp_path: Path) -> None:
@@ -150,11 +151,15 @@ def test_a_damaged_head_is_read_or_told(tmp_path: Path, changes: list[tuple[int,
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "does not begin with the letters GGUF|cut short"),
+        (b"", "damaged or incomplete: fetch it again"),
         (b"PK\3\4" + bytes(20), "does not begin with the letters GGUF"),
         (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "other byte order"),
         (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "its version is 1, not 2 or 3"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "its head needs more"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 2**64 - 1, 0), "its head needs more"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + 2 * struct.pack("<Q1sIB", 1, b"k", 0, 7) + bytes(9), "'k' twice"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 17) + bytes(13 << 17), "65536 at most are read"),
+        (_small()[:-32] + bytes(1), "incomplete: fetch it again"),
     ],
 )
 def test_what_is_no_head_is_told(tmp_path: Path, content: bytes, message: str) -> None:

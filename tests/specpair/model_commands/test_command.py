@@ -154,7 +154,7 @@ def test_errors_of_the_hub_and_of_files_end_with_one_line(run: Run, tmp_path: Pa
         (("pull", "u/none"), "no model u/none"),
         (("pull", "one"), "is not the name of a model"),
         (("show", "missing.gguf"), "missing.gguf: no such file"),
-        (("show", str(broken)), "no GGUF file that can be read"),
+        (("show", str(broken)), "broken.gguf is damaged or incomplete: fetch it again"),
     ):
         status, _, err = run(*arguments)
         assert status == 1 and words in err and err.count("\n") == 1

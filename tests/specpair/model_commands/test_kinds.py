@@ -8,7 +8,7 @@ from backends.llama_cpp.backend import LlamaBackend
 from backends.trial.tiny_architectures import ARCHITECTURES, RECURRENT, write_tiny_architecture
 from specpair.engines.load_options import LoadOptions
 from specpair.hub.gguf_head import read_head
-from specpair.model_commands.gguf_model import GgufModel, Part
+from specpair.model_commands.gguf_model import GgufModel
 from specpair.model_commands.showing import rows
 
 KINDS = {
@@ -41,7 +41,7 @@ def _cache(path: Path, context: int) -> int:
 def test_kind_and_cache_of_each_architecture(name: str, tmp_path: Path) -> None:
     path = tmp_path / f"{name}.gguf"
     write_tiny_architecture(name, path)
-    model = GgufModel(name, [Part(read_head(path), path.stat().st_size)])
+    model = GgufModel(name, [read_head(path)])
     assert model.kind == KINDS[name] and model.quantization == "F32"
     token_bytes = (_cache(path, 96) - _cache(path, 32)) / 64  # without the states, whose size no text changes
     assert 2 * model.kv_numbers <= token_bytes <= 2 * model.kv_numbers + 24  # states have each token's position, too
