@@ -4,6 +4,7 @@ llama.cpp refuses much by itself, but ends the process over some values, and rea
 """
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,11 @@ _BY_LAYER = {
     "attention.sliding_window": (0, 2**32 - 1),
     "feed_forward_length": (0, _MOST),
 }
+_KINDS = {"general.file_type": int, "tokenizer.ggml.model": str, "tokenizer.ggml.pre": str}
 _SCALINGS = ("none", "linear", "yarn", "longrope")  # of positions
 _ALIGNMENT = 32  # bytes, of a multiple of which llama.cpp needs the places of tensors
 _EMBEDDING, _STATES_OUT = "token_embd.weight", ".ssm_out.weight"
+_HEADED = re.compile(r"blk\.(\d{1,5})\.attn_([qk])\.weight")  # the rows of which are those of heads
 _INTEGERS = range(24, 29)  # ggml's types that hold no weights
 _WHOLE_NUMBERS, _FLOATS = (4, 5), (6,)  # types of arrays in GGUF
 
@@ -124,6 +127,10 @@ class _Check:
             number = entry.value
             if key.endswith("epsilon") and not (isinstance(number, float) and 0 <= number < math.inf):
                 yield f"its {key} is {number!r:.99}, and must be a number from 0"
+        for key, kind in _KINDS.items():
+            value = self._head.get(key)
+            if value is not None and type(value) is not kind:
+                yield f"its {key} is {value!r:.99}, which is not of the type that it must have"
         scaling = self._stated("rope.scaling.type")
         if scaling is not None and scaling not in _SCALINGS:
             yield self._told("rope.scaling.type", f"must be one of {', '.join(_SCALINGS)}")
@@ -149,6 +156,12 @@ class _Check:
             # Whole numbers are in a table of which experts take a token, and nowhere else.
             if tensor.kind in _INTEGERS and len(tensor.shape) > 1 and "tid2eid" not in tensor.name:
                 yield f"its tensor {tensor.name!r:.99} is of the type {tensor.type_name}, which holds no weights"
+            if (found := _HEADED.fullmatch(tensor.name)) is not None:
+                key = "attention.head_count" if found[2] == "q" else "attention.head_count_kv"
+                heads = self._stated(key)
+                heads = heads[int(found[1]) % len(heads)] if isinstance(heads, list) and heads else heads
+                if heads and tensor.shape and tensor.shape[-1] % heads:
+                    yield self._told(key, f"its tensor {tensor.name!r} is {tensor.shape}")
             inner = self._stated("ssm.inner_size")
             if inner is not None and tensor.name.endswith(_STATES_OUT) and tensor.shape[:1] != (inner,):
                 yield self._told("ssm.inner_size", f"its tensor {tensor.name!r:.99} is {tensor.shape}")

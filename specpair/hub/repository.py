@@ -207,10 +207,11 @@ class Hub:
             raise Unreachable(f"{what}: {self.endpoint} does not answer, or was cut off ({reason})") from error
 
     def _check_redirect(self, url: Any, what: str) -> None:
-        """Raises HubError if a redirect gives encryption up, or leads from a public hub into the network here."""
+        """Raises HubError if a redirect gives encryption up, or leads nearer to this machine than the hub is."""
         own = urlsplit(self.endpoint)
         plain = url.scheme != "https" and own.scheme == "https"
-        if plain or url.scheme not in ("http", "https") or (_is_near(url.host) and not _is_near(own.hostname or "")):
+        near = _nearness(url.host, socket.AI_NUMERICHOST)  # a proxy may know names that nobody here does
+        if plain or url.scheme not in ("http", "https") or (near and near > _nearness(own.hostname or "")):
             raise HubError(f"{what}: {self.endpoint} redirects to {url.scheme}://{url.host}, where no file is fetched")
 
     def _refusal(self, response: Any, what: str) -> HubError:
@@ -253,9 +254,15 @@ class Hub:
         return None
 
 
-def _is_near(host: str) -> bool:
-    """Whether a host is this machine, or one of a private network; not, if nobody here knows its name."""
+def _nearness(host: str, flags: int = 0) -> int:
+    """How near a host is: 2, if it is link-local, as the services are by which clouds hand out keys; 1, if it is this
+    machine or one of a private network; 0, if it is any other, or nobody here knows its name.
+
+    `flags`: of `socket.getaddrinfo`.
+    """
+    if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
+        return 1
     with suppress(OSError, UnicodeError):
-        found = {str(each[4][0]) for each in socket.getaddrinfo(host, None)}
-        return not all(ip_address(address).is_global for address in found)
-    return False
+        found = [ip_address(each[4][0]) for each in socket.getaddrinfo(host, None, flags=flags)]
+        return max(2 if each.is_link_local else int(not each.is_global) for each in found)
+    return 0

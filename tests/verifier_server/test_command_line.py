@@ -64,7 +64,7 @@ def test_model_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
         done = run([*command, "--port", "0"], VERIFIER_MODEL=str(path))
         assert done.returncode == status, "a status that supervisors see as a failure"
         [last] = [line for line in done.stderr.splitlines() if "could not be loaded" in line]
-        assert last.startswith(f"ERROR:    the model could not be loaded: llama.cpp could not load {path}")
+        assert last.startswith(f"ERROR:    the model could not be loaded: {path} is no GGUF file that can")
         assert [line for line in done.stderr.splitlines() if "INFO" not in line][-1] == last
         assert "Traceback" not in done.stderr
 

@@ -58,6 +58,8 @@ STATED = [
     ("llama.embedding_length", U32, 2**31 - 1, "its tensor 'token_embd.weight' is (64, 264)"),
     ("llama.embedding_length", U32, 1, "its tensor 'token_embd.weight' is (64, 264)"),
     ("llama.attention.head_count", U32, 2**32 - 1, "must be a whole number from 0"),
+    ("llama.attention.head_count", U32, 3, "its tensor 'blk.0.attn_q.weight' is (64, 64)"),
+    ("llama.attention.head_count_kv", (I32,), [1, 2**31 - 1], "its tensor 'blk.1.attn_k.weight' is (64, 32)"),
     ("llama.attention.head_count_kv", (I32,), [1], "there are 2 blocks"),
     ("llama.attention.head_count", (I32,), [2, -1], "must be a whole number from 0"),
     ("llama.attention.key_length", U32, 2**31, "must be a whole number from 0"),
@@ -81,6 +83,7 @@ STATED = [
     ("tokenizer.ggml.scores", (F32,), [0.0], "scores has 1 items for 264 tokens"),
     ("tokenizer.ggml.merges", (U32,), [0], "is no array of the type"),
     ("tokenizer.ggml.model", STR, "llama", "has none for the byte 0, which a text may have"),
+    ("tokenizer.ggml.pre", (U32,), [1], "is not of the type that it must have"),
     ("split.count", GGUFValueType.UINT16, 3, "name the first, whose name ends with -00001-of-00003.gguf"),
 ]
 

@@ -132,6 +132,7 @@ _PAGE = (200, {"Link": '<http://elsewhere.invalid/tree?cursor=1>; rel="next"'}, 
     ("answers", "message"),
     [
         ([(302, {"Location": "/a"}, b"")] * (MOST_REDIRECTS + 1), f"redirects more than {MOST_REDIRECTS} times"),
+        ([(302, {"Location": "http://169.254.169.254/a"}, b"")], "redirects to http://169.254.169.254, where no file"),
         ([(302, {"Location": "ftp://127.0.0.1/a"}, b"")], "redirects to ftp://127.0.0.1, where no file is fetched"),
         ([(200, {}, b"[" * (MOST_BYTES + 1))], "answers with more than 32 MiB"),
         ([(200, {}, b"[" * 100_000)], "answers without JSON"),

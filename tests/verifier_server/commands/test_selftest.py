@@ -167,7 +167,8 @@ def test_model_that_cannot_be_loaded_is_a_failure(tmp_path: Path, run: Run) -> N
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"GGUF and nothing else")
     status, printed, _ = run(["--model", str(bad), "--report", "r.txt"], tmp_path, NO_TINY_MODEL)
-    assert status == 1 and "llama.cpp could not load" in printed
+    assert status == 1 and "load: ModelLoadError: " in printed
+    assert "is no GGUF file that can be read: its version is " in (tmp_path / "r.txt").read_text()
     assert verdicts((tmp_path / "r.txt").read_text())["FAILED"] == ["load"]
 
 
