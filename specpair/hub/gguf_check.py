@@ -37,7 +37,7 @@ _BY_LAYER = {
     "expert_used_count": (0, 512),
     "attention.head_count": (0, _MOST),
     "attention.head_count_kv": (0, _MOST),
-    "attention.sliding_window": (0, 2**32 - 1),
+    "attention.sliding_window": (0, 2**24),
     "feed_forward_length": (0, _MOST),
 }
 _KINDS = {"general.file_type": int, "tokenizer.ggml.model": str, "tokenizer.ggml.pre": str}

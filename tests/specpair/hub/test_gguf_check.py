@@ -58,6 +58,7 @@ STATED = [
     ("llama.embedding_length", U32, 2**31 - 1, "its tensor 'token_embd.weight' is (64, 264)"),
     ("llama.embedding_length", U32, 1, "its tensor 'token_embd.weight' is (64, 264)"),
     ("llama.attention.head_count", U32, 2**32 - 1, "must be a whole number from 0"),
+    ("llama.attention.sliding_window", U32, 2**31 - 1, "must be a whole number from 0 to 16777216"),
     ("llama.attention.head_count", U32, 3, "its tensor 'blk.0.attn_q.weight' is (64, 64)"),
     ("llama.attention.head_count_kv", (I32,), [1, 2**31 - 1], "its tensor 'blk.1.attn_k.weight' is (64, 32)"),
     ("llama.attention.head_count_kv", (I32,), [1], "there are 2 blocks"),
