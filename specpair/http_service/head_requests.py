@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from specpair.http_service.replies.event_stream import unless_disconnected
+from specpair.http_service.replies.hang_up import HangUp
 
 
 class HeadRequests:
     """Serves HEAD requests by another application, as GET requests whose reply is sent without its body.
 
-    Another application is cancelled once the head is sent, so that a stream without end ends at once.
+    Once the head is sent, another application sees a client that has left, so that a stream without end ends.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -22,14 +22,20 @@ class HeadRequests:
             await self._app(scope, receive, send)
             return
 
+        sent = asyncio.Event()
+        body: Iterator[Message] = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
         async def send_head(message: Message) -> None:
             if message["type"] == "http.response.start":
                 await send(message)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-        body: Iterator[Message] = iter([{"type": "http.request", "body": b"", "more_body": False}])
+                sent.set()
 
         async def receive_body() -> Message:
-            return next(body, None) or await asyncio.get_running_loop().create_future()
+            if (message := next(body, None)) is not None:
+                return message
+            await sent.wait()
+            return {"type": "http.disconnect"}
 
-        await unless_disconnected(self._app({**scope, "method": "GET"}, receive_body, send_head), receive)
+        async with HangUp(receive):
+            await self._app({**scope, "method": "GET"}, receive_body, send_head)
