@@ -125,6 +125,7 @@ def create_app(
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
     hosts = Hosts(read_hosts(settings.allowed_hosts), settings.key("allowed_hosts"))
     app.add_layers(gate, origins, hosts, service.metrics, [*document.SERVICE.paths, *page.paths], settings.access_log)
+    app.serve_directly(operations.VERIFY, entrance.FAILURES)
     return app
 
 

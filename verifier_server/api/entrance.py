@@ -13,13 +13,13 @@ from specpair.http_service.replies.noted_send import NotedSend
 from specpair.http_service.trailing_slash import without_slash
 from specpair.protocol.errors import ShuttingDown
 
-_FAILURES = Failures("verifier", form_of)
+FAILURES = Failures("verifier", form_of)
 
 
 def add_to(app: FastAPI, stopping: Callable[[], bool]) -> None:
     """Register the middleware and the replies to errors. `stopping`: whether the process is shutting down."""
     app.add_middleware(Entrance, stopping=stopping)
-    _FAILURES.add_to(app)
+    FAILURES.add_to(app)
 
 
 class Entrance:
@@ -41,7 +41,7 @@ class Entrance:
                 raise
             if not noted.begun:
                 error = ShuttingDown("the verifier is shutting down: ask again when it is back")
-                reply = await _FAILURES.failed(Request(scope), error)
+                reply = await FAILURES.failed(Request(scope), error)
                 reply.headers["Connection"] = "close"
                 await reply(scope, receive, send)
 

@@ -40,6 +40,20 @@ _NEWS = (
     ("error", responses.ErrorResponse),
 )  # events of a session's stream
 
+VERIFY = Operation(
+    "POST",
+    "/verify",
+    routes.verify,
+    "speculation",
+    responses.VerifyResponse,
+    (
+        *(*_ALWAYS, *BODY, *_MODEL, *_ENGINE, errors.SessionMismatch, errors.UnknownSession),
+        *(errors.TokenOutOfRange, errors.TooManyDrafts, errors.OverlapRefused, errors.PositionInsidePrompt),
+        *(errors.PositionBeyondCommitted, errors.ImplicitSessionRefused, errors.SelfContinueRefused),
+    ),
+    request=messages.VerifyRequest,
+    parameters=("X-Session-Id",),
+)
 _OWN = (
     Operation(
         "POST",
@@ -56,20 +70,7 @@ _OWN = (
         events=(("open", responses.PrefillResponse), *_NEWS),
         links=_AFTER_PREFILL,
     ),
-    Operation(
-        "POST",
-        "/verify",
-        routes.verify,
-        "speculation",
-        responses.VerifyResponse,
-        (
-            *(*_ALWAYS, *BODY, *_MODEL, *_ENGINE, errors.SessionMismatch, errors.UnknownSession),
-            *(errors.TokenOutOfRange, errors.TooManyDrafts, errors.OverlapRefused, errors.PositionInsidePrompt),
-            *(errors.PositionBeyondCommitted, errors.ImplicitSessionRefused, errors.SelfContinueRefused),
-        ),
-        request=messages.VerifyRequest,
-        parameters=("X-Session-Id",),
-    ),
+    VERIFY,
     Operation(
         "POST",
         "/verify/batch",

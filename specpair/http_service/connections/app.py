@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI
-from starlette.types import Receive, Scope, Send
+from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specpair.http_service.connections.connection import answered
 from specpair.http_service.hosts import Hosts
@@ -13,9 +15,12 @@ from specpair.http_service.observability.metrics import RequestMetrics
 from specpair.http_service.observability.observed_requests import ObservedRequests
 from specpair.http_service.observability.routes import Routes
 from specpair.http_service.openapi import docs_page
-from specpair.http_service.openapi.operation import Json
+from specpair.http_service.openapi.operation import Json, Operation
 from specpair.http_service.origins import Origins
 from specpair.http_service.pages import KnownHosts, add_cors
+from specpair.http_service.replies.failures import Failures
+from specpair.http_service.replies.hang_up import unless_hung_up
+from specpair.protocol.errors import SpecPairError
 
 
 class App(FastAPI):
@@ -33,13 +38,37 @@ class App(FastAPI):
             title=title, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url=None
         )
         self.openapi = document  # type: ignore[method-assign]
+        self._direct: dict[str, ASGIApp] = {}  # by path
         docs_page.add_to(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        direct = self._direct.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         try:
-            await super().__call__(scope, receive, send)
+            await (direct or super().__call__)(scope, receive, send)
         finally:
             answered(scope)
+
+    def serve_directly(self, operation: Operation, failures: Failures) -> None:
+        """Serve the POST requests of one operation beside FastAPI's routes, through the same layers. To be called when
+        these are there.
+
+        FastAPI's own layers and the routing take a sixth of the time of `/verify`: 228 us of the event loop's thread
+        with them, 190 us without (the scripted engine; one core of a Xeon with AVX-512, FastAPI 0.165).
+        """
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            scope["app"] = self
+            request = Request(scope, receive)
+            try:
+                reply = await unless_hung_up(operation.endpoint, request)
+            except SpecPairError as error:
+                reply = await failures.failed(request, error)
+            await reply(scope, receive, send)
+
+        served: ASGIApp = serve
+        for layer, arguments, options in reversed(self.user_middleware):
+            served = layer(served, *arguments, **options)
+        self._direct[operation.path] = ServerErrorMiddleware(served, failures.faulty)
 
     def add_layers(
         self,

@@ -139,8 +139,6 @@ class Connection(asyncio.Protocol):
         if self._request.complete:
             self._request = _Request()
         request = self._request
-        if self._deadline is None:
-            self._start_deadline()
         while not request.read_head:
             end = self._unread.find(_END_OF_HEAD, max(request.size - len(_END_OF_HEAD) + 1, 0))
             upto = len(self._unread) if end < 0 else end + len(_END_OF_HEAD)
@@ -158,6 +156,7 @@ class Connection(asyncio.Protocol):
                 )
                 return False
             if end < 0 and not request.read_head:
+                self._start_deadline()
                 return False
         self._stop_deadline()
         self._answering, self._transport.begun = True, False
