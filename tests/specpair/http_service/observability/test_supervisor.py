@@ -67,6 +67,7 @@ def test_a_full_socket_keeps_nobody_waiting(told: socket.socket) -> None:
         ("soon", None, []),
         ("-5", None, []),
     ],
+    ids=["any", "this one", "another", "none", "zero", "no number", "negative"],
 )
 def test_the_watchdog_is_for_the_process_that_it_names(
     told: socket.socket, usec: str, pid: str | None, asked: list[float]
