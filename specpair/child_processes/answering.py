@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -56,16 +57,22 @@ def _limit() -> None:
 
 def _watch(works: threading.Event) -> None:
     """Look at the memory during an answer: not every system keeps to the limit."""
+    while memory() <= MEMORY:
+        works.wait()
+        time.sleep(_LOOKS_APART)
+    os._exit(OUT_OF_MEMORY)
+
+
+def memory() -> int:
+    """Bytes of memory that this process has; the most that it has had where the system tells that only; 0: neither.
+
+    Linux counts the most from the parent's on, which may hold a large model.
+    """
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     with suppress(ImportError):
-        while most_memory() <= MEMORY:
-            works.wait()
-            time.sleep(_LOOKS_APART)
-        os._exit(OUT_OF_MEMORY)
+        import resource
 
-
-def most_memory() -> int:
-    """The most bytes of memory that this process has had. Raises ImportError where the system does not tell."""
-    import resource
-
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+    return 0

@@ -7,14 +7,13 @@ process has taken since it was ready, `memory`, and for this grammar, `grown`.
 
 import os
 from contextlib import suppress
-from pathlib import Path
 from random import Random
 from time import thread_time
 from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from specpair.child_processes.answering import most_memory, serve
+from specpair.child_processes.answering import memory, serve
 from specpair.grammar.tokenizer import TokenTable, tokenizer_of_table
 
 _NICE = 5  # texts come first
@@ -33,9 +32,9 @@ class _Trials:
             self._tokenizer = tokenizer_of_table(TokenTable.of_json(request["vocabulary"]))
             self._limits = LLParserLimits(**request["limits"])
             _Text(self._tokenizer, _USUAL, self._limits).write()  # what any grammar takes counts for none
-            self._ready = _memory()
+            self._ready = memory()
             return {}
-        before = _memory()
+        before = memory()
         text = _Text(self._tokenizer, request["source"], self._limits)
         text.write()
         if text.wrong:
@@ -49,7 +48,7 @@ class _Text:
     def __init__(self, tokenizer: LLTokenizer, source: str, limits: LLParserLimits) -> None:
         self._matcher, self._random = LLMatcher(tokenizer, source, log_level=0, limits=limits), Random(1)
         self.slowest = 0.0  # seconds of a mask
-        self.memory = _memory()  # the most that the process has had
+        self.memory = memory()  # the most that the process has had
         self.wrong = ""  # what is wrong with the grammar
 
     def write(self) -> None:
@@ -58,7 +57,7 @@ class _Text:
         for step in range(_STEPS):
             before = thread_time()
             mask = b"" if matcher.is_error() else matcher.compute_bitmask()
-            self.slowest, self.memory = max(self.slowest, thread_time() - before), max(self.memory, _memory())
+            self.slowest, self.memory = max(self.slowest, thread_time() - before), max(self.memory, memory())
             if matcher.is_error():  # a later fault is one of this text
                 self.wrong = "" if step else matcher.get_error()
                 return
@@ -75,15 +74,6 @@ def _drawn(mask: bytes, random: Random) -> int | None:
         return None
     bits = found[0]
     return 8 * ((place - len(found)) % len(mask)) + random.choice([bit for bit in range(8) if bits >> bit & 1])
-
-
-def _memory() -> int:
-    """Bytes of memory that the process has; 0 where the system does not tell: the deadline remains."""
-    with suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    with suppress(ImportError):
-        return most_memory()  # the most that it has had, which is as good for what grows
-    return 0
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     match request:
         case {"hang": _}:
             time.sleep(60)
+        case {"sleep": seconds}:
+            time.sleep(seconds)
         case {"exit": status}:
             os._exit(status)
         case {"bytes": count}:

@@ -85,3 +85,14 @@ def test_a_child_ends_with_its_parent_also_during_an_answer() -> None:
         child = int(parent.stdout.readline())
         parent.kill()
     assert gone(child)
+
+
+def test_the_memory_of_the_parent_counts_for_none_of_the_child() -> None:
+    large = f"""
+from specpair.child_processes.answering import MEMORY
+from specpair.child_processes.worker import Worker
+model = bytearray(b"x") * (MEMORY + 2**24)
+print(Worker({CHILD!r}).ask({{"sleep": 0.2}}, 30)["pid"])
+"""
+    done = subprocess.run([sys.executable, "-c", large], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip().isdigit(), done.stderr
