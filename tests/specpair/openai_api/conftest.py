@@ -15,7 +15,8 @@ import uvicorn
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
-from specpair.http_service.listening import configured
+from specpair.http_service.connections.app import App
+from specpair.http_service.connections.connection import Connection
 from tests.verifier_server.conftest import LiveServer
 from tests.verifier_server.conftest import settings as settings_of
 
@@ -39,7 +40,9 @@ def target(seconds_per_pass: float = 0.0) -> ScriptedBackend:
 def served(app: Any) -> Iterator[str]:
     """The address of an application in a thread."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(configured(app))
+    http: Any = Connection if isinstance(app, App) else "auto"
+    config = uvicorn.Config(app, http=http, log_config=None, ws="none", timeout_graceful_shutdown=5)
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
