@@ -107,7 +107,17 @@ HOOKS = {
     "_release",
 }  # what an engine fills in of `Backend`
 PRIVATE = re.compile(r"(\w+\.)*(?P<name>_[A-Za-z]\w*)")
-FRAMEWORKS = {"click", "fastapi", "httpcore", "httptools", "httpx", "huggingface_hub", "pydantic", "starlette", "uvicorn"}
+FRAMEWORKS = {
+    "click",
+    "fastapi",
+    "httpcore",
+    "httptools",
+    "httpx",
+    "huggingface_hub",
+    "pydantic",
+    "starlette",
+    "uvicorn",
+}
 
 
 def modules(package: str) -> dict[str, Path]:

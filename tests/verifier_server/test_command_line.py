@@ -154,7 +154,9 @@ uvicorn.Config.load = lambda self: (load(self), signal.raise_signal(signal.SIGIN
 
 
 @pytest.mark.parametrize(("flags", "reply"), [((), b"application/json"), (("--http", "h11"), b"text/plain")])
-def test_plain_uvicorn_gets_connections_with_bounds_unless_flags_say_otherwise(flags: tuple[str, ...], reply: bytes) -> None:
+def test_plain_uvicorn_gets_connections_with_bounds_unless_flags_say_otherwise(
+    flags: tuple[str, ...], reply: bytes
+) -> None:
     """A process of its own, since it starts its command anew."""
     variables = {name: value for name, value in environment(VERIFIER_BACKEND="scripted").items() if name not in OPTIONS}
     command = [*UVICORN, "--port", "0", *flags]

@@ -67,18 +67,20 @@ def test_a_dead_engine_ends_the_process_after_texts_were_told(name: str, status:
 
 def test_a_text_goes_on_at_the_verifier_that_a_supervisor_starts_anew() -> None:
     options, tokens, outages = Options(max_tokens=200, mode=Mode.REMOTE, lockstep=True), list[int](), list[Outage]()
-    with (
-        ExitStack() as started_anew,
-        ready(faulty("python -m"), **ENDLESS) as (process, http),
-        Pair(str(http.base_url), Lookup(), on_outage=outages.append) as pair,
-    ):
-        for event in pair.generate([256, 1, 2], options):
-            tokens += [token.id for token in event.tokens] if isinstance(event, Tokens) else []
-            if process.poll() is None and tokens:
-                process.send_signal(signal.SIGUSR1)
-                http.post("/prefill", json=BODY)  # a pass in which it dies
-                assert process.wait(20) == 1
+    with ExitStack() as started_anew, ready(faulty("python -m"), **ENDLESS) as (process, http):
+
+        def start_anew(outage: Outage) -> None:
+            if not outages:
                 started_anew.enter_context(serving([*MODULE, "--port", str(http.base_url.port)], **ENDLESS))
+            outages.append(outage)
+
+        with Pair(str(http.base_url), Lookup(), on_outage=start_anew) as pair:
+            for event in pair.generate([256, 1, 2], options):
+                tokens += [token.id for token in event.tokens] if isinstance(event, Tokens) else []
+                if process.poll() is None and tokens:
+                    process.send_signal(signal.SIGUSR1)
+                    http.post("/prefill", json=BODY)  # a pass in which it dies
+                    assert process.wait(20) == 1
     assert tokens == plain(SCRIPT, [256, 1, 2], 200) and outages
 
 

@@ -185,7 +185,7 @@ def test_another_model_is_not_found_whatever_its_name(url: str, name: str) -> No
 
 
 @pytest.mark.parametrize("method", ["OPTIONS", "PUT", "DELETE", "PATCH", "TRACE"])
-@pytest.mark.parametrize(("path", "allowed"), [(TEXT, "POST"), ("/v1/models", "GET")])
+@pytest.mark.parametrize(("path", "allowed"), [(TEXT, "POST"), ("/v1/models", "GET, HEAD")])
 def test_another_method_is_refused_with_the_one_that_is_allowed(url: str, method: str, path: str, allowed: str) -> None:
     reply = httpx.request(method, url + path, trust_env=False)
     assert reply.status_code == 405 and reply.headers["allow"] == allowed

@@ -284,7 +284,13 @@ def test_report_is_complete_when_the_terminal_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("closed", [*(pytest.param(each, marks=pytest.mark.slow) for each in ((0,), (1,))), (0, 1)])
 def test_closed_streams_are_no_part_of_the_report(tmp_path: Path, closed: tuple[int, ...], run: Run) -> None:
-    lines = f"import os; [os.close(each) for each in {closed}]; sys.stdout = sys.__stdout__ = None"
+    lines = f"""
+import os
+from specpair.command_line.start import open_streams
+[os.close(each) for each in {closed}]
+sys.stdout = sys.__stdout__ = None
+open_streams()  # as the program does at its start
+"""
     status, _, errors = run([*SCRIPTED, "--report", "r.txt"], tmp_path, lines)
     report = (tmp_path / "r.txt").read_text()
     assert status == 0 and "        | " not in report and "6 checks in" in report, report + errors
