@@ -1,7 +1,9 @@
 # make setup   the environment in .venv      make demo   a drafter and a verifier on this machine
 # make test    the tests, in minutes         make lint   formatting, lints, types
-# make test-slow    the long tests: the model pair in every mode, virtual time, terminals, soak and chaos; and those of
-#                   properties with many examples
+# make test-slow    the long tests: the model pair in every mode, virtual time, terminals; and those of properties with
+#                   many examples
+# make faults   kills, cuts, full disks and other faults, in virtual time and with real processes: each text has to be
+#                   the target's own (docs/promises.md). FAULTS="--seeds 10000 --minutes 10" runs more of it
 # make docs    the documentation as a site, in build/site
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
 # make test-browser  installs Playwright, and runs the pages of both services and of reports in Chromium, which has to be there
@@ -15,7 +17,7 @@
 # make coverage     the branches of specpair/speculation that its tests take: at least 95 %
 # make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
-.PHONY: setup demo test test-slow test-torch test-mlx test-browser test-tnx test-vllm test-sglang test-ray test-deploy test-ranges test-real lint coverage dist docs
+.PHONY: setup demo test test-slow faults test-torch test-mlx test-browser test-tnx test-vllm test-sglang test-ray test-deploy test-ranges test-real lint coverage dist docs
 
 # Tests start many processes and collect many files: to compile the modules anew in each takes a tenth of the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -33,6 +35,10 @@ test:
 test-slow:
 	@scripts/setup requirements/dev.txt
 	@.venv/bin/python -m pytest -n logical --dist worksteal -m "slow or property" --hypothesis-profile many
+
+faults:
+	@scripts/setup requirements/dev.txt
+	@.venv/bin/python -m benchmarks.faults $(FAULTS)
 
 test-torch:
 	@scripts/setup requirements/dev.txt

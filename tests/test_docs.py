@@ -89,6 +89,18 @@ def test_every_page_is_in_the_navigation() -> None:
     assert set(listed) == pages and len(listed) == len(pages)
 
 
+def test_each_promise_is_shown_by_tests_and_commands_that_exist() -> None:
+    text = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?!promise \||-)(.+) \| (.+) \|$", text, re.MULTILINE)
+    assert len(rows) > 10 and [promise for promise, shown in rows if not re.search(r"`(make |tests/)", shown)] == []
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"`make ([\w-]+)", text):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    for path, _, name in re.findall(r"`((?:tests|benchmarks)/[\w/]+\.py)(::(\w+))?`", text):
+        module = (ROOT / path).read_text(encoding="utf-8")
+        assert not name or re.search(rf"^def {name}\(", module, re.MULTILINE), f"{path}::{name}"
+
+
 def _example_file() -> str:
     """The example of `specpair.toml`."""
     return re.findall(r"^```toml$\n(.*?)^```$", (ROOT / "docs" / "service.md").read_text(), re.MULTILINE | re.DOTALL)[0]

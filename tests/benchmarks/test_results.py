@@ -63,10 +63,10 @@ def test_options_have_the_types_of_their_defaults() -> None:
 @pytest.mark.parametrize(
     ("module", "package"),
     [
-        ("soak", "matplotlib"),
+        ("capacity", "matplotlib"),
         *(
             pytest.param(name, "matplotlib", marks=pytest.mark.slow)
-            for name in ("capacity", "modes", "real_compute", "llama_server", "round_profile", "latency_sweep")
+            for name in ("modes", "real_compute", "llama_server", "round_profile", "latency_sweep")
         ),
         ("verify_curve", "torch"),
     ],

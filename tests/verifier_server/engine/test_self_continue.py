@@ -1,5 +1,6 @@
 """Self-continuation: when it starts, how far it goes, and that drafts are judged exactly."""
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -300,3 +301,26 @@ def test_it_is_never_slower_than_the_verifier_alone(round_trip: float) -> None:
     got = len(session.tokens) - 4
     assert got >= (0.93 * alone if round_trip > 0.5 else 0.95 * lockstep)
     assert session.tokens[3:] == plain(SCRIPT, PROMPT, got + 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_self_continuation_stays_within_its_lead(seed: int) -> None:
+    """Also among other sessions: never more than `LEAD` tokens beyond the position that the client has sent."""
+    chance = random.Random(seed)
+    world = World(ScriptedBackend(Script(seed=3), slots=4, context_length=2048))
+    sessions = [world.open([256, number], self_continue=True) for number in range(4)]
+    known = {session: session.prompt_len for session in sessions}
+
+    def check() -> None:
+        session = chance.choice(sessions)
+        if len(session.tokens) > session.prompt_len:
+            known[session] = len(session.tokens)
+            world.ask(session)
+        assert all(len(each.tokens) <= known[each] + LEAD for each in sessions)
+        world.after(chance.uniform(0.0, 0.5), check)
+
+    for session in sessions:
+        world.ask(session)
+    world.after(0.1, check)
+    world.run(20.0)
+    assert any(len(session.tokens) > 200 for session in sessions)

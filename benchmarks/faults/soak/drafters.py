@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from benchmarks.soak.verifier import Fault, Truth, WholeContext
-from benchmarks.soak.wire import Wire, request
+from benchmarks.faults.soak.verifier import Fault, Truth, WholeContext
+from benchmarks.faults.soak.wire import Wire, request
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.sampling.sampling import Sampling
 
@@ -30,6 +30,7 @@ class Sample:
     at: float  # seconds since the start
     memory: float  # MiB, resident
     files: int  # open ones, sockets among them
+    threads: int
     held: dict[str, Any]  # as `/soak` says
 
 

@@ -1,11 +1,12 @@
-"""Random clients in virtual time: every text is that of plain decoding, every request is answered, and the scheduler is
-consistent after each event."""
+"""Clients in virtual time that send right, wrong, stale, repeated and cancelled requests, to an engine that may fail.
+
+Every text is that of plain decoding, every request is answered, and the scheduler is consistent after each event.
+"""
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import pytest
+from functools import lru_cache
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry, Logits
@@ -19,20 +20,16 @@ from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.trees import random_tree
 from tests.verifier_server.engine.virtual import World
 from verifier_server.engine.requests import Answer, Request
-from verifier_server.engine.sequence_state import LEAD
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3, support=40, end_bias=5.0)
 LENGTH = 60
 SYSTEM = list(range(1, 40))
-TEXTS: dict[tuple[tuple[int, ...], Sampling], list[int]] = {}
 
 
-def text_of(prompt: Sequence[int], sampling: Sampling) -> list[int]:
-    key = (tuple(prompt), sampling)
-    if key not in TEXTS:
-        TEXTS[key] = plain(SCRIPT, prompt, LENGTH, sampling)
-    return TEXTS[key]
+@lru_cache(64)
+def text_of(prompt: tuple[int, ...], sampling: Sampling) -> list[int]:
+    return plain(SCRIPT, prompt, LENGTH, sampling)
 
 
 class Fragile(ScriptedBackend):
@@ -58,7 +55,7 @@ class Client:
 
     @property
     def text(self) -> list[int]:
-        return text_of(self.session.tokens[: self.session.prompt_len], self.session.spec.sampling)
+        return text_of(tuple(self.session.tokens[: self.session.prompt_len]), self.session.spec.sampling)
 
     def act(self) -> None:
         """Send one request (right, wrong, stale, contained in another, too long) or none; schedule the next action."""
@@ -141,8 +138,17 @@ class Client:
             self.known = max(self.known, answer.total_tokens)
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_any_interleaving_gives_the_texts_of_plain_decoding(seed: int) -> None:
+def finish(world: World, client: Client) -> None:
+    """Decode the rest of a text."""
+    done: list[Answer] = []
+    world.ask(client.session, client.session.prompt_len, [], done.append, until_end=True)
+    world.run(world.now + 60.0)
+    assert client.session.tokens[client.session.prompt_len :] == client.text
+    assert done[-1].finish_reason is not None
+
+
+def run(seed: int) -> str:
+    """Run the world of a seed, and check it. Returns what happened, the same each time."""
     chance = random.Random(seed)
     backend = Fragile(
         SCRIPT,
@@ -154,7 +160,7 @@ def test_any_interleaving_gives_the_texts_of_plain_decoding(seed: int) -> None:
     )
     backend.even_width = chance.choice([None, 4, 63])
     backend.takes_trees = chance.random() < 0.8
-    backend.chance = chance if seed % 3 == 0 else None
+    backend.chance = chance if chance.random() < 0.3 else None
     world = World(
         backend,
         cost=lambda plan: chance.uniform(0.001, 0.03) + 0.0002 * plan.tokens,
@@ -189,42 +195,4 @@ def test_any_interleaving_gives_the_texts_of_plain_decoding(seed: int) -> None:
         assert generated == client.text[: len(generated)]
         if not client.session.gone:
             finish(world, client)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(60, 2060, 100))
-def test_two_thousand_more_interleavings(first: int) -> None:
-    for seed in range(first, first + 100):
-        test_any_interleaving_gives_the_texts_of_plain_decoding(seed)
-
-
-def finish(world: World, client: Client) -> None:
-    """Decode the rest of a text."""
-    done: list[Answer] = []
-    world.ask(client.session, client.session.prompt_len, [], done.append, until_end=True)
-    world.run(world.now + 60.0)
-    assert client.session.tokens[client.session.prompt_len :] == client.text
-    assert done[-1].finish_reason is not None
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_self_continuation_stays_within_its_lead(seed: int) -> None:
-    """Also among other sessions: never more than `LEAD` tokens beyond the position that the client has sent."""
-    chance = random.Random(seed)
-    world = World(ScriptedBackend(Script(seed=3), slots=4, context_length=2048))
-    sessions = [world.open([256, number], self_continue=True) for number in range(4)]
-    known = {session: session.prompt_len for session in sessions}
-
-    def check() -> None:
-        session = chance.choice(sessions)
-        if len(session.tokens) > session.prompt_len:
-            known[session] = len(session.tokens)
-            world.ask(session)
-        assert all(len(each.tokens) <= known[each] + LEAD for each in sessions)
-        world.after(chance.uniform(0.0, 0.5), check)
-
-    for session in sessions:
-        world.ask(session)
-    world.after(0.1, check)
-    world.run(20.0)
-    assert any(len(session.tokens) > 200 for session in sessions)
+    return f"{len(world.plans)} passes, {sum(len(each.session.tokens) for each in clients)} tokens"

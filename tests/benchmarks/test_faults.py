@@ -1,23 +1,60 @@
-"""A short soak passes, and a soak notices wrong tokens, inconsistent bookkeeping and what is left behind."""
+"""A few worlds and a short soak pass; and both notice wrong tokens, bookkeeping that is inconsistent, what is left."""
 
 import asyncio
 import json
+import logging
+import re
 
 import pytest
 
-from benchmarks.soak.__main__ import soak
-from benchmarks.soak.drafters import Life, Sample, Soak
-from benchmarks.soak.verifier import Books, Fault, Truth, WholeContext
+from benchmarks.faults import pairs, worlds
+from benchmarks.faults.soak.drafters import Life, Sample, Soak
+from benchmarks.faults.soak.soaking import soak
+from benchmarks.faults.soak.verifier import Books, Fault, Truth, WholeContext
 from specpair.speculation.sampling.sampling import Sampling
 from verifier_server.engine.slots import SlotPool
 from verifier_server.service import Service
+from verifier_server.sessions import Session
 from verifier_server.settings import Settings
-
-pytestmark = pytest.mark.slow
 
 PROMPT = [1, 2, 3]
 
 
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)  # passes that fail are logged
+
+
+@pytest.mark.parametrize("first", range(0, 120, 15))
+def test_nothing_is_lost_or_changed_in_a_few_worlds(first: int) -> None:
+    assert worlds.failed(range(first, first + 15)) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_world_is_the_same_each_time(seed: int) -> None:
+    assert worlds.world(seed) == worlds.world(seed)
+
+
+@pytest.mark.parametrize("kind", range(len(worlds.KINDS)))
+def test_a_world_in_which_a_text_goes_on_wrongly_is_named_with_the_command_that_repeats_it(
+    kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resume = Session.resume
+    monkeypatch.setattr(Session, "resume", lambda self, tokens: resume(self, [*tokens[:-1], 7] if tokens else tokens))
+    wrong = worlds.failed(range(kind, 90, len(worlds.KINDS)))
+    assert wrong and all(f"({worlds.name(kind)})" in each for each in wrong)
+    for each in wrong:
+        [seed] = re.findall(r"^world (\d+) ", each)
+        assert each.endswith(f"repeat: python -m benchmarks.faults --world {seed}")
+
+
+def test_a_world_that_never_ends_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "MOST_EVENTS", 10)
+    [wrong, *_] = worlds.failed(range(0, 30, 3))
+    assert "endless loop at" in wrong
+
+
+@pytest.mark.slow
 def test_a_short_soak_is_clean_and_leaves_nothing() -> None:
     soaked = soak(8.0, 24, seed=7, slots=6, ttl=2.0)
     rest = soaked.rest
@@ -29,6 +66,7 @@ def test_a_short_soak_is_clean_and_leaves_nothing() -> None:
         assert soaked.happened[what], what
 
 
+@pytest.mark.slow
 def test_a_soak_notices_tokens_of_another_text() -> None:
     faults = soak(5.0, 4, seed=7, ttl=1.0, model=2).faults
     assert faults and all("it is [" in fault for fault in faults)
@@ -111,5 +149,5 @@ def test_inconsistent_bookkeeping_is_reported(monkeypatch: pytest.MonkeyPatch) -
 
 def test_growth_is_that_of_the_last_quarter_over_the_second() -> None:
     levels = [10.0, 40.0, 50.0, 51.0, 49.0, 60.0, 55.0, 53.0]
-    samples = [Sample(float(at), level, 0, {}) for at, level in enumerate(levels)]
+    samples = [Sample(float(at), level, 0, 0, {}) for at, level in enumerate(levels)]
     assert Soak(("127.0.0.1", 1), 0, 1.0, WholeContext(), samples=samples).growth == 54.0 - 50.5

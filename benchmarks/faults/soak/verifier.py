@@ -1,6 +1,6 @@
 """The soak's verifier: its toy model, the texts that it must send, and checks of its bookkeeping all the time.
 
-    VERIFIER_BACKEND=scripted .venv/bin/uvicorn --factory benchmarks.soak.verifier:application
+    VERIFIER_BACKEND=scripted .venv/bin/uvicorn --factory benchmarks.faults.soak.verifier:application
 
 takes the usual VERIFIER_… variables, and has one page more: `/soak` says what is held, and is a 500 with the reason
 once the bookkeeping was inconsistent or something was logged as an error. The checks begin when it is first asked.

@@ -1,0 +1,1 @@
+"""The suite of faults: see `__main__`."""
