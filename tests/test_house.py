@@ -204,8 +204,10 @@ def test_libraries_are_used_by_their_public_names(package: str) -> None:
         for name, path in modules(package).items()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if (isinstance(node, ast.Attribute) and node.attr == "__self__")
-        or ((isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in FRAMEWORKS)
-        and PRIVATE.fullmatch(f"{node.module}.{node.names[0].name}"))
+        or (
+            (isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in FRAMEWORKS)
+            and PRIVATE.fullmatch(f"{node.module}.{node.names[0].name}")
+        )
     ]
     assert not wrong, "\n".join(wrong)
 
