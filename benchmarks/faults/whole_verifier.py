@@ -11,6 +11,7 @@ from typing import Any
 from backends.scripted import Script
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure
+from specpair.speculation.policy.cost_by_width import CostByWidth
 from tests.specpair.speculation.policy.virtual_pair import Toy
 from verifier_server.app import create_app
 from verifier_server.engine.engine import Engine
@@ -111,7 +112,7 @@ class Verifier:
         self.engine = _Between(scheduler, clock, deliver)
         lookup = lookup_alone(settings, EngineInfo.of(backend, settings.max_drafts), clock.time)
         predicting = ServerDrafting(lookup, PASS_TIMES, clock.time, deliver)
-        service.loader.models = Models(self.engine, backend.model_name, PASS_TIMES, None, predicting)
+        service.loader.models = Models(self.engine, backend.model_name, CostByWidth.of(PASS_TIMES), None, predicting)
         backend.fails = fails
         self.requests: set[asyncio.Task[None]] = set()  # under way
 

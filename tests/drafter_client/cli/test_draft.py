@@ -11,6 +11,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import draft_sources
+from specpair.command_line.start import READER_LEFT
 from specpair.drafters.draft_model import BRANCH_CELLS
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
@@ -279,5 +280,5 @@ def test_a_reader_who_leaves_ends_the_program_quietly(verifier: Verifier) -> Non
     process.stdout.close()
     with process.stderr:
         complaints = process.stderr.read()
-    assert (process.wait(), complaints) == (1, b"")
+    assert (process.wait(), complaints) == (READER_LEFT, b"")
     assert verifier.sessions == 0

@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from specpair.child_processes.answering import serve
@@ -9,7 +10,9 @@ from specpair.child_processes.answering import serve
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     match request:
-        case {"hang": _}:
+        case {"hang": path}:
+            if path:
+                Path(path).touch()
             time.sleep(60)
         case {"sleep": seconds}:
             time.sleep(seconds)

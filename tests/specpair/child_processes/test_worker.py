@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ import threading
 from specpair.child_processes.worker import Worker
 worker = Worker({CHILD!r})
 print(worker.ask({{}}, 30)["pid"], flush=True)
-threading.Thread(target=worker.ask, args=({{"hang": True}}, 60), daemon=True).start()
+threading.Thread(target=worker.ask, args=({{"hang": ""}}, 60), daemon=True).start()
 input()
 """
 
@@ -41,7 +42,7 @@ def test_one_child_answers_all_requests() -> None:
 @pytest.mark.parametrize(
     ("request_", "reason", "late"),
     [
-        ({"hang": True}, "takes longer than 0.5 s", True),
+        ({"hang": ""}, "takes longer than 0.5 s", True),
         ({"exit": 3}, "its process ended with status 3", False),
         ({"exit": OUT_OF_MEMORY}, "takes more than 512 MB of memory", False),
         ({"bytes": MEMORY + 2**20}, "takes more than 512 MB of memory", False),
@@ -58,18 +59,20 @@ def test_what_has_no_answer_is_told_and_the_next_request_has_one(
     assert worker.ask({"a": 1}, 30)["a"] == 1
 
 
-def test_to_kill_waits_for_nothing() -> None:
-    worker, failures = Worker(CHILD), list[str]()
-    worker.ask({}, 30)
+def test_to_kill_waits_for_nothing(tmp_path: Path) -> None:
+    worker, failures, begun = Worker(CHILD), list[str](), tmp_path / "begun"
 
     def ask() -> None:
         try:
-            worker.ask({"hang": True}, 50)
+            worker.ask({"hang": str(begun)}, 50)
         except Unanswered as error:
             failures.append(str(error))
 
     asking = threading.Thread(target=ask)
     asking.start()
+    while not begun.exists():
+        asking.join(0.01)
+        assert asking.is_alive()
     worker.kill()
     asking.join(30)
     assert not asking.is_alive()
