@@ -20,12 +20,14 @@ RESOLUTIONS = {
     "vllm": ("--constraint", str(FOLDER / "vllm.in")),
 }
 TESTS = (
-    "tests/specpair/http_service",
+    "tests/specpair/http_service/connections",
     "tests/specpair/openai_api/test_hang_ups.py",
+    "tests/specpair/openai_api/test_leaving.py",
     "tests/specpair/router/test_passing.py",
     "tests/drafter_client/http",
-    "tests/drafter_client/serve",
-    "tests/verifier_server/api",
+    "tests/drafter_client/serve/test_other_verifiers.py",
+    "tests/verifier_server/api/test_http_protocol.py",
+    "tests/verifier_server/api/test_http_grammar.py",
     "tests/verifier_server/test_command_line.py",
     "tests/verifier_server/test_draining.py",
 )
