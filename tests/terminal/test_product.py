@@ -12,6 +12,7 @@ import pytest
 from tests.drafter_client.support import Verifier, running
 from tests.paths import ROOT
 from tests.terminal.pseudo import Terminal, check, python, terminal
+from verifier_server.process.uvicorn_command import OPTIONS
 from verifier_server.settings import Settings
 
 pytestmark = [
@@ -124,7 +125,9 @@ def test_wrong_port_is_reported(columns: int) -> None:
 @pytest.mark.parametrize("command", SERVERS.values(), ids=SERVERS)
 def test_verifier_runs_until_ctrl_c(command: list[str]) -> None:
     """A drafter in a second terminal generates a text with it."""
-    with terminal(command, VERIFIER_CONTEXT="512", VERIFIER_THREADS="1", VERIFIER_SLOTS="2") as server:
+    # With uvicorn's options it does not start itself anew: a forked process has no command line of its own.
+    options = {**OPTIONS, "VERIFIER_CONTEXT": "512", "VERIFIER_THREADS": "1", "VERIFIER_SLOTS": "2"}
+    with terminal(command, **options) as server:
         url = server.wait_for(r"running on (http://127\.0\.0\.1:\d+)").group(1)
         with shown("--verifier", url, *TEXT) as screen:
             assert _panel(screen)
