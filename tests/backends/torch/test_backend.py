@@ -356,7 +356,7 @@ def test_path_without_a_model_is_refused_with_the_reason(tmp_path: Path, folders
         load("torch", replace(OPTIONS, model=tmp_path))
     junk = tmp_path / "junk.gguf"
     junk.write_bytes(b"GGUF and no more")
-    with pytest.raises(ModelLoadError, match="transformers could not load"):
+    with pytest.raises(ModelLoadError, match="is no GGUF file that can be read"):
         load("torch", replace(OPTIONS, model=junk))
 
 
