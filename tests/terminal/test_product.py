@@ -127,7 +127,7 @@ def test_verifier_runs_until_ctrl_c(command: list[str]) -> None:
     """A drafter in a second terminal generates a text with it."""
     # With uvicorn's options it does not start itself anew: a forked process has no command line of its own.
     options = {**OPTIONS, "VERIFIER_CONTEXT": "512", "VERIFIER_THREADS": "1", "VERIFIER_SLOTS": "2"}
-    with terminal(command, **options) as server:
+    with terminal(command, 100, **options) as server:
         url = server.wait_for(r"running on (http://127\.0\.0\.1:\d+)").group(1)
         with shown("--verifier", url, *TEXT) as screen:
             assert _panel(screen)
