@@ -52,8 +52,8 @@ class App(FastAPI):
         """Serve the POST requests of one operation beside FastAPI's routes, through the same layers. To be called when
         these are there.
 
-        FastAPI's own layers and the routing take a sixth of the time of `/verify`: 228 us of the event loop's thread
-        with them, 190 us without (the scripted engine; one core of a Xeon with AVX-512, FastAPI 0.165).
+        FastAPI's own layers and the routing take a fifth of the time of `/verify`: 230 us of the event loop's thread
+        with them, 181 us without (the scripted engine; one core of a Xeon with AVX-512, FastAPI 0.165).
         """
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:

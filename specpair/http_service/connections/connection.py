@@ -165,20 +165,21 @@ class Connection(asyncio.Protocol):
             head = _without_offers(head, request.headers)
             self._request = request = _Request()
             request.parse(head)
-        body = self._unread[: request.body_bytes]
-        if request.body_bytes:
-            self._unread = self._unread[request.body_bytes :]
-            request.body_bytes -= len(body)
-            request.complete = not request.body_bytes
-        self._http.data_received(head + body)
+        self._http.data_received(head + self._taken_of_body() if request.body_bytes else head)
         return True
+
+    def _taken_of_body(self) -> bytes:
+        """What came of a body whose head has told its length."""
+        request = self._request
+        part, self._unread = self._unread[: request.body_bytes], self._unread[request.body_bytes :]
+        request.body_bytes -= len(part)
+        request.complete = not request.body_bytes
+        return part
 
     def _hand_on_body(self) -> None:
         request = self._request
         if request.body_bytes:
-            part, self._unread = self._unread[: request.body_bytes], self._unread[request.body_bytes :]
-            request.body_bytes -= len(part)
-            request.complete = not request.body_bytes
+            part = self._taken_of_body()
         else:
             upto = request.end_of_chunks(self._unread)
             part, self._unread = self._unread[:upto], self._unread[upto:]
