@@ -1,4 +1,5 @@
 # make setup   the environment in .venv      make demo   a drafter and a verifier on this machine
+# make lab     adds what measures: drafter bench, drafter report, specpair simulator, the benchmarks
 # make test    the tests, in minutes         make lint   formatting, lints, types
 # make test-slow    the long tests: the model pair in every mode, virtual time, terminals; and those of properties with
 #                   many examples
@@ -17,13 +18,16 @@
 # make coverage     the branches of specpair/speculation that its tests take: at least 95 %
 # make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
-.PHONY: setup demo test test-slow faults test-torch test-mlx test-browser test-tnx test-vllm test-sglang test-ray test-deploy test-ranges test-real lint coverage dist docs
+.PHONY: setup lab demo test test-slow faults test-torch test-mlx test-browser test-tnx test-vllm test-sglang test-ray test-deploy test-ranges test-real lint coverage dist docs
 
 # Tests start many processes and collect many files: to compile the modules anew in each takes a tenth of the time.
 unexport PYTHONDONTWRITEBYTECODE
 
 setup:
 	@scripts/setup
+
+lab:
+	@scripts/setup requirements/lab.txt
 
 demo: setup
 	@.venv/bin/python -m examples.demo
@@ -38,7 +42,7 @@ test-slow:
 
 faults:
 	@scripts/setup requirements/dev.txt
-	@.venv/bin/python -m benchmarks.faults $(FAULTS)
+	@.venv/bin/python -m lab.benchmarks.faults $(FAULTS)
 
 test-torch:
 	@scripts/setup requirements/dev.txt
@@ -53,7 +57,7 @@ test-mlx:
 test-browser:
 	@scripts/setup requirements/dev.txt
 	@.venv/bin/pip install --quiet --disable-pip-version-check -r requirements/browser.txt
-	@.venv/bin/python -m pytest --engine browser tests/drafter_client/serve tests/drafter_client/report tests/verifier_server/live
+	@.venv/bin/python -m pytest --engine browser tests/drafter_client/serve tests/lab/report tests/verifier_server/live
 
 test-tnx:
 	@test -d "$(TNX_SRC)/transformers_neuronx" || \

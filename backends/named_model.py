@@ -5,18 +5,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from backends.registry import room
+from models.commands.memory import Load, shortage
+from models.hub.cache import HubFile, Listing
+from models.hub.catalogue import drafters_for
+from models.hub.download import fetch_model, find_model
+from models.hub.errors import BadCatalogue, HubError, MemoryShort
+from models.hub.names import parse_name
+from models.hub.repository import Hub
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.extras import MissingExtra
-from specpair.hub.cache import HubFile, Listing
-from specpair.hub.catalogue import drafters_for
-from specpair.hub.download import fetch_model, find_model
-from specpair.hub.errors import BadCatalogue, HubError, MemoryShort
-from specpair.hub.names import parse_name
-from specpair.hub.repository import Hub
-from specpair.model_commands.memory import Load, shortage
 
-_log = logging.getLogger("specpair.hub")
+_log = logging.getLogger("models.hub")
 
 
 def known_drafter(target: str, vocabulary: str) -> tuple[Path | None, list[str]]:
@@ -45,7 +45,7 @@ def file_of(name: str, engine: str, progress: Callable[[int, int], None], option
     """The file or folder of the model `name`, fetched unless it is in the cache.
 
     Raises ModelLoadError, also where the model is to be fetched and this machine has too little memory for it
-    (`specpair.model_commands.memory` says why).
+    (`models.commands.memory` says why).
 
     `engine`: what loads it: any but llama.cpp reads a folder of safetensors, where the repository has them.
     `progress`: is told the bytes that are here and those of the whole model, while it is fetched.

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from typing import Any
 
+from gateway.openai_api.chat.prompt import chat_parts
+from gateway.openai_api.chat.template import Renderer
 from specpair.engines.vocabulary import Vocabulary
-from specpair.openai_api.chat.prompt import chat_parts
-from specpair.openai_api.chat.template import Renderer
 from specpair.protocol.errors import NoChatTemplate
 
 Messages = Sequence[Mapping[str, Any]]  # in OpenAI's form: `role` and `content`, and what else the template knows

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 from backends.machine import cores_to_use, machine_id
 from backends.named_model import file_of, known_drafter
 from backends.registry import load
-from backends.shipped_models import DEFAULT_DRAFT
 from drafter_client.display.progress import ProgressReport, silent
 from drafter_client.errors import BadOption, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary, texts_vocabulary
+from models import DEFAULT_DRAFT
 from specpair.drafters.base import Drafter
 from specpair.drafters.custom import CheckedDrafter
 from specpair.drafters.draft_model import BRANCH_CELLS

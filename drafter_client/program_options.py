@@ -6,17 +6,17 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from backends.registry import NAMES, SHOWN, TEST_ENGINES
-from backends.shipped_models import DEFAULT_DRAFT
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Options
 from drafter_client.pair import BRANCHES, VERIFIER
+from gateway.openai_api.answers.options import AnswerOptions
+from models import DEFAULT_DRAFT
+from models.hub.options import HubOptions
 from specpair import plugins
 from specpair.command_line.parser import KEY, OneOf
 from specpair.corpus.options import CorpusOptions
 from specpair.engines.load_options import FASTEST, LoadOptions
 from specpair.http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
-from specpair.hub.options import HubOptions
-from specpair.openai_api.answers.options import AnswerOptions
 from specpair.options.option import like, option, settings_of
 
 NGRAM = "ngram"  # a backend of the drafter only

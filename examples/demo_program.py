@@ -5,8 +5,8 @@ import shutil
 import sys
 import textwrap
 
-from backends.shipped_models import DEFAULT_TWIN
-from simulator.paced.padded_target import padded_target, step_ms
+from lab.simulator.paced.padded_target import padded_target, step_ms
+from models import DEFAULT_TWIN
 from specpair.child_processes.children import child
 from specpair.child_processes.serving import NotUp, verifier
 from specpair.command_line import start

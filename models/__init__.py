@@ -1,4 +1,4 @@
-"""The default model pair and the recipe that made it.
+"""The default model pair and the recipe that made it; models by name: the hub, the catalogue, their commands.
 
 Three GGUF files are beside this module, so that both ends can run before anything is downloaded. The models continue
 Python source and know nothing else:
@@ -9,9 +9,14 @@ Python source and know nothing else:
   costs nearly as much as the target: for a fast machine and a slow link.
 
 All three share one vocabulary of 4,096 ids. ``models.export`` writes such files, ``models.training.train`` makes such a
-pair; neither is imported here. Programs take the paths from ``backends.shipped_models``, as this module does.
+pair; neither is imported here.
 """
 
-from backends.shipped_models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
+from pathlib import Path
+from typing import Final
 
-__all__ = ["DEFAULT_DRAFT", "DEFAULT_TARGET", "DEFAULT_TWIN"]
+_FOLDER: Final = Path(__file__).resolve().parent
+
+DEFAULT_TARGET: Final[Path] = _FOLDER / "stdlib-target-q8_0.gguf"
+DEFAULT_DRAFT: Final[Path] = _FOLDER / "stdlib-draft-q8_0.gguf"
+DEFAULT_TWIN: Final[Path] = _FOLDER / "stdlib-target-q4_0.gguf"

@@ -1,6 +1,6 @@
 """Reads a GGUF file into a ``Gguf``, and writes one to a file.
 
-The head is read by ``specpair.hub.gguf_head``, and written by the ``gguf`` package. This module adds plain errors, and
+The head is read by ``models.hub.gguf_head``, and written by the ``gguf`` package. This module adds plain errors, and
 writes under a temporary name, so that a reader never sees an incomplete file. Tensor data of a file that was read stays
 on disk, memory-mapped.
 """
@@ -18,8 +18,8 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, GGUFWrit
 from numpy.typing import NDArray
 
 from models.errors import ExportError
-from specpair.hub.errors import BadHead
-from specpair.hub.gguf_head import Entry, TensorInfo, read_head
+from models.hub.errors import BadHead
+from models.hub.gguf_head import Entry, TensorInfo, read_head
 
 _MAGIC: Final = b"GGUF"
 _ARCHITECTURE: Final = "general.architecture"

@@ -14,9 +14,9 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFValueType, TokenType
 from numpy.typing import NDArray
 
-from backends.hugging_face.split_pattern import SPLIT_PATTERN as SPLIT_PATTERN
 from models.errors import ExportError
 from models.gguf_file import Field, Gguf, Tensor
+from models.split_pattern import SPLIT_PATTERN as SPLIT_PATTERN
 from models.tensor_file import read_tensors
 
 _ELSEWHERE: Final = "convert it with convert_hf_to_gguf.py of llama.cpp"

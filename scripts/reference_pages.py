@@ -6,27 +6,26 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from drafter_client import program_options
-from drafter_client.cli.without_text.parsers import PARSERS as DRAFTER
+from drafter_client.cli.without_text.parsers import parsers as drafter_parsers
 from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
-from simulator.command_line import COMMANDS as SIMULATOR
-from simulator.configuration import example
-from simulator.results.measures import MEASURES
-from simulator.search.search_file import SearchKeys
-from specpair.anthropic_api.fields import TABLE as MESSAGES
+from gateway.anthropic_api.fields import TABLE as MESSAGES
+from gateway.openai_api.messages.errors import FORM
+from gateway.openai_api.messages.fields import EMPTY, TABLE
+from gateway.openai_api.messages.requests import ChatRequest
+from gateway.openai_api.responses.fields import TABLE as RESPONSES
+from gateway.router import operations as router
+from gateway.router.options import OPTIONS as ROUTER
+from lab.simulator.configuration import example
+from lab.simulator.results.measures import MEASURES
+from lab.simulator.search.search_file import SearchKeys
 from specpair.command_line.completion.accepted import Parsers
 from specpair.command_line.parser import Parser, Switch, flag, meaning, placeholder
 from specpair.http_service.openapi.operation import Operation
-from specpair.openai_api.messages.errors import FORM
-from specpair.openai_api.messages.fields import EMPTY, TABLE
-from specpair.openai_api.messages.requests import ChatRequest
-from specpair.openai_api.responses.fields import TABLE as RESPONSES
 from specpair.options.option import Option, options_of
-from specpair.own_commands import PARSERS as SPECPAIR
+from specpair.own_commands import parsers as specpair_parsers
 from specpair.protocol.errors import RequestError, ServerError
 from specpair.protocol.messages import GenerateRequest
-from specpair.router import operations as router
-from specpair.router.options import OPTIONS as ROUTER
 from verifier_server import options as verifier
 from verifier_server.api.openapi.document import document
 from verifier_server.api.operations import OPENAI, OPERATIONS
@@ -35,10 +34,9 @@ from verifier_server.commands.parsers import parsers as verifier_parsers
 Json = dict[str, Any]
 # The flags of a verifier's settings have a page of their own.
 COMMANDS: Parsers = {
-    **DRAFTER,
+    **drafter_parsers(),
     **verifier_parsers({}),
-    **{f"python -m simulator {name}": each.parser for name, each in SIMULATOR.items()},
-    **SPECPAIR,
+    **specpair_parsers(),
 }
 
 
@@ -83,7 +81,7 @@ def settings() -> str:
         "[Command line](command-line.md) has the defaults of each command.\n\n"
         "| key | variable | flag | default | range | meaning | commands |\n|---|---|---|---|---|---|---|"
     ]
-    of_each = {name: [action.dest for action in make().actions()] for name, make in DRAFTER.items()}
+    of_each = {name: [action.dest for action in make().actions()] for name, make in drafter_parsers().items()}
     commands_of = {name: flags for name, flags in of_each.items() if "print_config" in flags}  # those with settings
     for name, option in program_options.OPTIONS.items():
         having = ", ".join(f"`{command}`" for command, flags in commands_of.items() if name in flags)
@@ -176,7 +174,7 @@ def simulator() -> str:
     objects = {"Configuration": whole, **whole["$defs"], "SearchKeys": SearchKeys.model_json_schema()}
     text = [
         "# The file of a simulation\n\n[The simulator](../simulator.md) explains the file. The file itself is a "
-        "`Configuration`. `python -m simulator schema` prints these objects as JSON Schema. The file of a "
+        "`Configuration`. `specpair simulator schema` prints these objects as JSON Schema. The file of a "
         "[search](../simulator.md#search) is a `SearchKeys`.\n"
     ]
     for name, each in objects.items():

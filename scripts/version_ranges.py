@@ -21,9 +21,9 @@ RESOLUTIONS = {
 }
 TESTS = (
     "tests/specpair/http_service/connections",
-    "tests/specpair/openai_api/test_hang_ups.py",
-    "tests/specpair/openai_api/test_leaving.py",
-    "tests/specpair/router/test_passing.py",
+    "tests/gateway/openai_api/test_hang_ups.py",
+    "tests/gateway/openai_api/test_leaving.py",
+    "tests/gateway/router/test_passing.py",
     "tests/drafter_client/http",
     "tests/drafter_client/serve/test_other_verifiers.py",
     "tests/verifier_server/api/test_http_protocol.py",

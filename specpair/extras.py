@@ -9,7 +9,7 @@ from pathlib import Path
 DISTRIBUTION = "specpair-core"  # which has the code and the extras; `specpair` requires it, and has neither
 _FOLDER = Path(__file__).resolve().parent.parent
 EXTRAS = {  # the modules that each extra brings; what all parts need is no extra
-    "client": ("httpx", "httpcore", "httptools", "socksio", "prompt_toolkit", "jinja2", "yaml"),
+    "client": ("httpx", "httpcore", "httptools", "socksio", "prompt_toolkit", "jinja2"),
     "server": (
         *("fastapi", "fastapi_offline", "starlette", "uvicorn", "httptools", "uvloop"),
         *("prometheus_client", "jinja2", "click"),
@@ -21,10 +21,9 @@ EXTRAS = {  # the modules that each extra brings; what all parts need is no extr
     "sglang": ("httpx", "tokenizers"),
     "hub": ("huggingface_hub",),
     "plots": ("matplotlib",),
-    "simulator": ("yaml", "matplotlib"),
-    "parquet": ("pyarrow",),
-    "cloudwatch": ("boto3", "botocore"),
 }
+LAB = "specpair-lab"  # the distribution of the lab
+LAB_EXTRAS = {"parquet": ("pyarrow",), "cloudwatch": ("boto3", "botocore")}
 
 
 class MissingExtra(ModuleNotFoundError):
@@ -64,12 +63,17 @@ def installing(extra: str, folder: Path = _FOLDER, environment: Path = Path(sys.
 
     `environment`: the folder of this Python environment.
     """
-    file = f"requirements/{extra}.txt"
+    file, distribution = f"requirements/{extra}.txt", LAB if extra in LAB_EXTRAS else DISTRIBUTION
     if (folder / file).is_file():
         what = f"-r {file}"
     else:
-        what = f"-e '.[{extra}]'" if (folder / "requirements.txt").is_file() else f"'{DISTRIBUTION}[{extra}]'"
+        what = f"-e '.[{extra}]'" if (folder / "requirements.txt").is_file() else f"'{distribution}[{extra}]'"
     return pip_install(what, environment=environment)
+
+
+def installing_lab(folder: Path = _FOLDER, environment: Path = Path(sys.prefix)) -> str:
+    """The command that installs the lab. `folder`, `environment`: see `installing`."""
+    return "make lab" if (folder / "requirements" / "lab.txt").is_file() else pip_install(LAB, environment=environment)
 
 
 def pip_install(what: str, variables: str = "", environment: Path = Path(sys.prefix)) -> str:

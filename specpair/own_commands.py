@@ -2,6 +2,7 @@
 
 import sys
 
+from specpair.command_line import lab_commands
 from specpair.command_line.completion import command as completion
 from specpair.command_line.completion.accepted import Parsers
 from specpair.command_line.manual import command as manual
@@ -9,7 +10,7 @@ from specpair.command_line.parser import OneOf, Parser
 from specpair.http_service.keys import key_command
 from specpair.programs import PROGRAMS, parser_of
 
-COMMANDS = (*PROGRAMS, "completion", "man")
+COMMANDS = (*PROGRAMS, "simulator", "completion", "man")
 
 
 def parser() -> Parser:
@@ -18,22 +19,17 @@ def parser() -> Parser:
         "specpair",
         usage="COMMAND [FLAGS]",
         description="Programs that belong to neither end: 'router' is one address in front of several verifiers, "
-        "'doctor' says what this machine can do for a pair. The two ends are 'verifier' and 'drafter'.",
+        "'doctor' says what this machine can do for a pair, 'simulator' tries fleets that are not there. The two ends "
+        "are 'verifier' and 'drafter'.",
         examples=("specpair router --help", "specpair doctor --verifier http://bigbox:8000"),
     )
     made.add_argument("command", choices=OneOf(COMMANDS), metavar="COMMAND", help=", ".join(COMMANDS))
     return made
 
 
-def _router_parser() -> Parser:
-    from specpair.router.settings import flags_parser  # with what a service needs
-
-    return flags_parser()
-
-
-PARSERS: Parsers = {
+_PARSERS: Parsers = {
     "specpair": parser,
-    "specpair router": _router_parser,
+    "specpair router": lambda: parser_of("router"),
     "specpair router key": lambda: key_command.parser("specpair router"),
     "specpair doctor": lambda: parser_of("doctor"),
     "specpair completion": lambda: completion.parser("specpair"),
@@ -41,11 +37,22 @@ PARSERS: Parsers = {
 }
 
 
+def parsers() -> Parsers:
+    """By command, those of the lab among them if it is installed."""
+    return {**_PARSERS, **lab_commands.lab_parsers("specpair")}
+
+
 def main() -> int:
-    """Run `completion` or `man`; without the name of a command, show help or refuse. Returns the exit status."""
+    """Run `completion`, `man` or a command of the lab. Without one, show help or refuse. Returns the exit status."""
+    if f"specpair {' '.join(sys.argv[1:2])}" in lab_commands.NAMES:
+        try:
+            return lab_commands.lab_command(f"specpair {sys.argv[1]}").run(sys.argv[2:])
+        except lab_commands.MissingLab as missing:
+            print(f"specpair: {missing}", file=sys.stderr)
+            return 1
     runs = {"completion": completion.run, "man": manual.run}
     run = runs.get(sys.argv[1]) if len(sys.argv) > 1 else None
     if run is not None:
-        return run("specpair", sys.argv[2:], lambda: PARSERS)
+        return run("specpair", sys.argv[2:], parsers)
     parser().parse(sys.argv[1:])
     return 0

@@ -15,13 +15,13 @@ import yaml
 from backends.scripted import ScriptedBackend
 from drafter_client.observability.drafter_metrics import DrafterMetrics
 from drafter_client.observability.verifier_gauges import VerifierGauges
-from specpair.balancing.policies import POLICIES
+from gateway.balancing.policies import POLICIES
+from gateway.router.metrics import DispatchTimes, NodeCollector
+from gateway.router.nodes.fleet import Fleet
+from gateway.router.nodes.sessions import SessionTable
+from gateway.router.nodes.watch import Watch
+from gateway.router.passing.passing import Forwarding
 from specpair.http_service.observability.metrics import RequestMetrics, ServiceMetrics
-from specpair.router.metrics import DispatchTimes, NodeCollector
-from specpair.router.nodes.fleet import Fleet
-from specpair.router.nodes.sessions import SessionTable
-from specpair.router.nodes.watch import Watch
-from specpair.router.passing.passing import Forwarding
 from tests.paths import ROOT
 from verifier_server.service import Service
 from verifier_server.settings import Settings

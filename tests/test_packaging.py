@@ -267,7 +267,7 @@ def test_each_end_gets_by_with_its_own_extra(
         ("server", "-m drafter_client --prompt x", r"drafter: httpx is not installed: .*'\.\[client\]'"),
         ("client", "-m drafter_client serve", r"drafter: \w+ is not installed: .*'\.\[server\]'"),
         ("client", "-m verifier_server", r"verifier: \w+ is not installed: .*'\.\[server\]'"),
-        ("server", "-m simulator init", r"simulator: yaml is not installed: .*'\.\[simulator\]'"),
+        ("server", "-m lab.simulator init", r"simulator: yaml is not installed: .*'\.\[simulator\]'"),
         (
             "client",
             "-m drafter_client solo --prompt x",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.release_check import packages
-from specpair.siblings import ENGINES
+from specpair.siblings import SIBLINGS
 from tests.paths import ROOT
 
 
@@ -16,7 +16,7 @@ from tests.paths import ROOT
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working folder with a module, or a package, of each name, which cannot be imported."""
     made = tmp_path_factory.mktemp("users")
-    for number, name in enumerate([ENGINES, "models"]):
+    for number, name in enumerate(SIBLINGS):
         path = made / f"{name}.py" if number % 2 else made / name / "__init__.py"
         path.parent.mkdir(exist_ok=True)
         path.write_text('raise ImportError(f"{__name__} is the user\'s own")\n')
@@ -31,7 +31,7 @@ def _ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_all_packages_that_ship_are_known() -> None:
-    assert {ENGINES, "models", "verifier_server", "drafter_client", "specpair", "simulator"} == set(packages())
+    assert {*SIBLINGS, "verifier_server", "drafter_client", "specpair"} == set(packages())
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_all_packages_that_ship_are_known() -> None:
         "-m drafter_client solo --backend scripted --model 1 --prompt x --max-tokens 2",
         "-m verifier_server --print-config",
         "-m verifier_server compile --help",
-        "-m simulator schema",
+        "-m specpair router --help",
     ],
 )
 def test_python_m_works_beside_modules_of_the_same_names(folder: Path, arguments: str) -> None:

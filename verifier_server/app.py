@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 
+from gateway.openai_api.answers.options import style_named
+from gateway.openai_api.endpoints import Endpoints
+from gateway.router.registration import registration_of
 from specpair.command_line.start import keep_loaded_objects
 from specpair.engines.backend import Backend
 from specpair.http_service.connections.app import App
@@ -26,9 +29,6 @@ from specpair.http_service.observability.supervisor import Supervisor
 from specpair.http_service.origins import Origins, read_origins
 from specpair.http_service.replies.static_files import StaticFiles
 from specpair.http_service.shutdown import stop_signals
-from specpair.openai_api.answers.options import style_named
-from specpair.openai_api.endpoints import Endpoints
-from specpair.router.registration import registration_of
 from verifier_server.api import entrance, operations
 from verifier_server.api.openai_texts import VerifierSource
 from verifier_server.api.openapi import document

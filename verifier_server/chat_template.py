@@ -5,8 +5,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
+from gateway.openai_api.chat.template import Renderer
 from specpair.engines.errors import ModelLoadError
-from specpair.openai_api.chat.template import Renderer
 from specpair.protocol.errors import InvalidRequest, NoChatTemplate
 
 _TRIED = {

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from backends.registry import SHOWN
+from gateway.openai_api.answers.options import AnswerOptions
+from models.hub.options import HubOptions
 from specpair.command_line.parser import KEY
 from specpair.corpus.options import CorpusOptions
 from specpair.engines.load_options import FASTEST, LoadOptions
 from specpair.http_service.options.service_options import ACCESS, ROUTER, SERVICE, BodyOptions
-from specpair.hub.options import HubOptions
-from specpair.openai_api.answers.options import AnswerOptions
 from specpair.options.option import AUTO, like, option, settings_of
 from verifier_server.engine.vllm.arguments import read_table
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import model_validator
 
 from backends.registry import COMPILING, devices_of_draft, known, listed
-from backends.shipped_models import DEFAULT_TARGET
+from models import DEFAULT_TARGET
 from specpair.command_line.errors import SettingsError as SettingsError
 from specpair.command_line.layers import LayeredSettings
 from specpair.command_line.options.reading import given

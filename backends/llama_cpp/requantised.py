@@ -23,10 +23,10 @@ from typing import Any
 
 from backends.llama_cpp.selfcheck import module_command, no_core_file, run_child
 from backends.machine import cache_folder
+from models.hub.errors import BadHead
+from models.hub.gguf_check import check_model
+from models.hub.gguf_head import GgufHead, TensorInfo, read_head
 from specpair.engines.backend import Progress
-from specpair.hub.errors import BadHead
-from specpair.hub.gguf_check import check_model
-from specpair.hub.gguf_head import GgufHead, TensorInfo, read_head
 from specpair.shared_files import lock, replacing
 
 MOST_SHARE = 0.8  # of the bytes of a step that a copy may read to be made

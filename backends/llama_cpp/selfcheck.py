@@ -28,7 +28,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from backends.machine import cache_folder
-from backends.shipped_models import DEFAULT_DRAFT
+from models import DEFAULT_DRAFT
 from specpair.engines.backend import Entry
 from specpair.engines.errors import BackendError, EngineCrash
 from specpair.engines.load_options import LoadOptions

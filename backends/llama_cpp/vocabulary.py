@@ -7,10 +7,10 @@ from typing import Any
 
 from backends.llama_cpp.library import lib, take_warnings
 from backends.llama_cpp.metadata import chat_templates, check_generates
+from models.hub.errors import BadHead
+from models.hub.gguf_check import check_model, read_parts
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.vocabulary import Kind, Vocabulary
-from specpair.hub.errors import BadHead
-from specpair.hub.gguf_check import check_model, read_parts
 
 _IN_FLOATS = ("norm.weight", ".bias", ".ssm_a", ".ssm_d")  # ends of names of tensors that are added or multiplied by
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from backends.hugging_face.split_pattern import SPLIT_PATTERN
 from backends.trial.reference import Floats
+from models.split_pattern import SPLIT_PATTERN
 from specpair.engines.token_spelling import BYTE_LEVEL
 
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from drafter_client.generation.generation import Token
+from gateway.openai_api.answers.thoughts import Markers, ThoughtReader
+from gateway.openai_api.detokenizer import Detokenizer
 from specpair.engines.vocabulary import Vocabulary
-from specpair.openai_api.answers.thoughts import Markers, ThoughtReader
-from specpair.openai_api.detokenizer import Detokenizer
 from specpair.speculation.acceptance.token_source import TokenSource
 
 _TAIL = 16  # tokens of a prompt, which hold a marker that it ends with

@@ -7,6 +7,7 @@ from drafter_client.cli import flags
 from drafter_client.cli.settings import parsed, print_if_asked
 from drafter_client.options import Mode, Options
 from drafter_client.program_options import ENGINE, NGRAM, ProgramOptions, engines, is_plugged_drafter
+from models.hub.options import HubOptions
 from specpair.command_line.options.flags import add_options
 from specpair.command_line.options.reading import flag_reader
 from specpair.command_line.parser import OneOf, Parser, Switch, flag
@@ -14,14 +15,12 @@ from specpair.corpus.draft_corpus import BadCorpus, checked
 from specpair.engines.errors import ModelLoadError
 from specpair.http_service.keys.stored_key import complaint
 from specpair.http_service.options.service_options import ACCESS, ROUTER, SERVICE
-from specpair.hub.options import HubOptions
 from specpair.options.option import options_of
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.grammar import given_grammars
 
 _OF_A_MODEL = ("draft_model", "draft_hf", "draft_weights", *ENGINE, "translate")
 COMMANDS = ("chat", "serve", "solo", "compare", "bench", "report", "models", "key", "completion", "man")
-NAMED_BY_RUN = True  # of `report --html` without a file: it is in the folder, named by its run
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _HERE, _THERE = ("model", "hf", "backend", *ENGINE), ("verifier", "api_key", "patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "draft_corpus", "lookup", "backend", "branches", "lockstep")
@@ -91,15 +90,6 @@ def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     _check_access(parser, options)
     print_if_asked(parser, options)
     _check_file(parser, options)
-    return options
-
-
-def report_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags of `python -m drafter_client report`. Exits with status 2 for flags that do not go together."""
-    parser = report_parser()
-    options = parser.parse(arguments)
-    if options.html is None and not options.text:
-        parser.error("--no-text: is about the HTML file, ask for that with --html")
     return options
 
 
@@ -385,42 +375,4 @@ def compare_parser() -> Parser:
     output.add_argument("--png", type=flags.path, metavar="FILE", help="the picture (default: compare.png)")
     output.add_argument("--no-png", action="store_true", help="no picture")
     flags.profile_flag(output)
-    return parser
-
-
-def report_parser() -> Parser:
-    """The parser of `python -m drafter_client report`."""
-    parser = Parser(
-        "drafter report",
-        usage="[FLAGS] DIR",
-        description="Show a run that --profile recorded, in the terminal and as a picture; or all runs, as one HTML "
-        "file that can be sent to others: it needs no other file and loads nothing.",
-        examples=(
-            "drafter report runs --run 2 --no-png",
-            "drafter report runs --png run.png",
-            "drafter report runs --html runs.html --no-text",
-        ),
-    )
-    runs = parser.add_argument_group("run")
-    runs.add_argument("folder", type=flags.path, metavar="DIR", help="the folder that --profile named")
-    runs.add_argument("--run", type=flags.whole(1), metavar="N", help="which run (default: the last with drafts)")
-    picture = parser.add_argument_group("picture").add_mutually_exclusive_group()
-    picture.add_argument("--png", type=flags.path, metavar="FILE", help="(default: report-N.png in the folder)")
-    picture.add_argument("--no-png", action="store_true", help="in the terminal only")
-    page = parser.add_argument_group("page")
-    page.add_argument(
-        "--html",
-        type=flags.path,
-        nargs="?",
-        const=NAMED_BY_RUN,
-        metavar="FILE",
-        help="write all runs, or the one of --run, in place of a picture (default: report.html, report-N.html in the "
-        "folder)",
-    )
-    page.add_argument(
-        "--text",
-        action=Switch,
-        default=True,
-        help="the text is in it, if it was recorded, and ids of tokens (default: yes)",
-    )
     return parser

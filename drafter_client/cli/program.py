@@ -15,7 +15,6 @@ from drafter_client.cli.commands import (
     compare_options,
     drafter_options,
     explained,
-    report_options,
     serve_options,
     solo_options,
 )
@@ -24,9 +23,8 @@ from drafter_client.cli.draft import run_draft
 from drafter_client.cli.settings import keys_file
 from drafter_client.cli.shared_steps import INTERRUPTED
 from drafter_client.cli.solo import run_solo_command
-from drafter_client.cli.without_text.report import run_report
 from drafter_client.errors import DrafterError
-from specpair.command_line import start
+from specpair.command_line import lab_commands, start
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.http_service.keys import key_command
 from specpair.protocol.errors import SpecPairError
@@ -46,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         start.catch_interrupts()
         with _ended_by_sigterm():
             return _run(arguments)
-    except (SpecPairError, DrafterError, BackendError) as error:
+    except (SpecPairError, DrafterError, BackendError, lab_commands.MissingLab) as error:
         print(f"drafter: {several_lines(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -63,17 +61,8 @@ def _run(arguments: list[str]) -> int:
         return _run_with_model(run_serve, serve_options(arguments[1:]))
     if arguments[:1] == ["solo"]:
         return _run_with_model(run_solo_command, solo_options(arguments[1:]))
-    if arguments[:1] == ["report"]:
-        return run_report(report_options(arguments[1:]))
-    if arguments[:2] in (["bench", "report"], ["bench", "compare"]):
-        from drafter_client.cli.bench.report import run_bench_compare, run_bench_report
-
-        return (run_bench_report if arguments[1] == "report" else run_bench_compare)(arguments[2:])
-    if arguments[:1] == ["bench"]:
-        from drafter_client.cli.bench.command import run_bench  # with YAML and what else only it needs
-        from drafter_client.cli.bench.command_line import bench_options
-
-        return run_bench(bench_options(arguments[1:]))
+    if f"drafter {' '.join(arguments[:1])}" in lab_commands.NAMES:
+        return lab_commands.lab_command(f"drafter {arguments[0]}").run(arguments[1:])
     if arguments[:1] == ["models"]:
         from drafter_client.cli.without_text.models import (
             run_models,  # with llama.cpp, which the other commands may do without
@@ -81,12 +70,12 @@ def _run(arguments: list[str]) -> int:
 
         return run_models(arguments[1:])
     if arguments[:1] in (["completion"], ["man"]):
-        from drafter_client.cli.without_text.parsers import PARSERS  # of all commands, with what each of them imports
+        from drafter_client.cli.without_text.parsers import parsers  # of all commands, with what each of them imports
         from specpair.command_line.completion import command as completion
         from specpair.command_line.manual import command as manual
 
         run = completion.run if arguments[0] == "completion" else manual.run
-        return run("drafter", arguments[1:], lambda: PARSERS)
+        return run("drafter", arguments[1:], parsers)
     if arguments[:1] == ["key"]:
         return key_command.run("drafter", arguments[1:], keys_file)
     if arguments[:1] == ["compare"]:

@@ -12,6 +12,8 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve.app import create_app
 from drafter_client.serve.live.feed import Feed
+from gateway.openai_api.answers.options import style_named
+from gateway.router.registration import registration_of
 from specpair.command_line.errors import SettingsError
 from specpair.http_service.hosts import Hosts, read_hosts
 from specpair.http_service.keys.access import DRAFTER
@@ -20,9 +22,7 @@ from specpair.http_service.listening import bind_sockets, configured, serve, sho
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.metrics import ServiceMetrics
 from specpair.http_service.origins import Origins, read_origins
-from specpair.openai_api.answers.options import style_named
 from specpair.protocol.terminal_text import one_line
-from specpair.router.registration import registration_of
 
 _log = logging.getLogger("specpair.drafter")
 

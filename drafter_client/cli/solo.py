@@ -5,7 +5,6 @@ import time
 from contextlib import closing
 from dataclasses import replace
 
-from backends.shipped_models import DEFAULT_DRAFT, DEFAULT_TARGET
 from drafter_client.cli.shared_steps import (
     api_key,
     check_system,
@@ -32,6 +31,7 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.options import Mode
 from drafter_client.pair import Pair
+from models import DEFAULT_DRAFT, DEFAULT_TARGET
 
 _OF_A_VERIFIER = ("strategy", "noise")  # sampling settings that one model alone does not have
 _SHIPPED = {"target": DEFAULT_TARGET, "draft": DEFAULT_DRAFT}

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from drafter_client.display.comparison_table import Table
+from drafter_client.display.picture import new_figure, save
 from drafter_client.errors import NoPicture
-from specpair.reports.picture import new_figure, save
 
 
 def draw(tables: Sequence[Table], title: str, path: Path) -> None:

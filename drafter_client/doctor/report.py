@@ -12,10 +12,9 @@ from drafter_client.doctor.gain import Gain
 from drafter_client.doctor.machine import Machine
 from drafter_client.doctor.passes import WIDE, ModelSpeed
 from drafter_client.options import Mode
+from specpair.command_line.table import Table, figure, print_table
 from specpair.counted import sized
 from specpair.protocol.terminal_text import one_line
-from specpair.reports.cells import Table, figure
-from specpair.reports.terminal import print_table
 
 _MS = 1e3  # milliseconds a second
 

@@ -10,8 +10,8 @@ from drafter_client.generation.events import Committed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
+from gateway.openai_api.detokenizer import Detokenizer
 from specpair.engines.vocabulary import Vocabulary
-from specpair.openai_api.detokenizer import Detokenizer
 from specpair.speculation.acceptance.explain import Decision
 from specpair.speculation.acceptance.round_counts import draft_sources
 from specpair.speculation.acceptance.token_details import TokenDetails

@@ -21,8 +21,13 @@ from drafter_client.serve.network.watch import PAUSE as NETWORK_PAUSE
 from drafter_client.serve.network.watch import NetworkFeed, Own
 from drafter_client.serve.texts import RETRY_AFTER, PairSource
 from drafter_client.serve.watch import PAUSE, VerifierWatch
-from specpair.anthropic_api.endpoints import MessageEndpoints
-from specpair.anthropic_api.errors import form_of
+from gateway.anthropic_api.endpoints import MessageEndpoints
+from gateway.anthropic_api.errors import form_of
+from gateway.openai_api.endpoints import Endpoints
+from gateway.openai_api.responses.endpoints import ResponseEndpoints
+from gateway.openai_api.tokens.endpoints import TokenEndpoints
+from gateway.openai_api.tools.styles import Style
+from gateway.router.registration import Registration
 from specpair.http_service.connections.app import App
 from specpair.http_service.draining import Draining
 from specpair.http_service.head_requests import HeadRequests
@@ -38,12 +43,7 @@ from specpair.http_service.replies.failures import Failures
 from specpair.http_service.replies.static_files import StaticFiles
 from specpair.http_service.shutdown import stop_signals
 from specpair.http_service.trailing_slash import TrailingSlash
-from specpair.openai_api.endpoints import Endpoints
-from specpair.openai_api.responses.endpoints import ResponseEndpoints
-from specpair.openai_api.tokens.endpoints import TokenEndpoints
-from specpair.openai_api.tools.styles import Style
 from specpair.protocol.service_responses import HealthResponse
-from specpair.router.registration import Registration
 
 MOST_BYTES = 4 * 1024 * 1024  # of a request's body
 _log = logging.getLogger("specpair.drafter")

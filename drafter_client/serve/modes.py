@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired
-from specpair.openai_api.texts import TextRequest
+from gateway.openai_api.texts import TextRequest
 from specpair.protocol.errors import ModeUnavailable
 
 _MODES = {"off": Mode.TARGET, "auto": Mode.AUTO, "remote": Mode.REMOTE, "fused": Mode.FUSED}  # as requests name them

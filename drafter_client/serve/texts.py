@@ -30,6 +30,8 @@ from drafter_client.options import Options
 from drafter_client.pair import Pair
 from drafter_client.serve.modes import drafted
 from drafter_client.serve.usage_counter import UsageCounter
+from gateway.openai_api.limits import check_size
+from gateway.openai_api.texts import End, Piece, Target, TextRequest
 from specpair.engines.errors import BackendError
 from specpair.engines.vocabulary import Part, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
@@ -38,8 +40,6 @@ from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.long_bodies import RequestBodies
 from specpair.http_service.observability.text_lines import INTERRUPT, LogLine
-from specpair.openai_api.limits import check_size
-from specpair.openai_api.texts import End, Piece, Target, TextRequest
 from specpair.protocol.errors import (
     BadGateway,
     EngineError,

@@ -4,8 +4,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from drafter_client.generation import events
+from gateway.openai_api.detokenizer import Detokenizer
 from specpair.engines.vocabulary import Vocabulary
-from specpair.openai_api.detokenizer import Detokenizer
 from specpair.speculation.acceptance.round_counts import JudgedDraft, JudgedRound, judged_drafts
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.verifier_timeline import InFlightDraft

@@ -12,13 +12,13 @@ from backends.llama_cpp import devices, load
 from backends.llama_cpp.library import lib
 from backends.named_model import file_of
 from models import DEFAULT_DRAFT
+from models.hub.download import fetch_model
+from models.hub.names import parse_name
+from models.hub.repository import Hub
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.engines.room import Room
 from specpair.extras import installing
-from specpair.hub.download import fetch_model
-from specpair.hub.names import parse_name
-from specpair.hub.repository import Hub
 from tests.stand_ins.hub import HubStandIn, serving
 
 

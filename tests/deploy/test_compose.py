@@ -12,7 +12,7 @@ import yaml
 
 from deploy.docker.check_dashboard import WITH_PROFILE, as_process
 from deploy.docker.names import name_server, reply
-from specpair.router.settings import from_flags as router_settings
+from gateway.router.settings import from_flags as router_settings
 from tests.deploy.dockerfile import FOLDER, stages
 from tests.paths import ROOT
 from tests.settings_names import SETTINGS, is_setting

@@ -5,16 +5,16 @@ import re
 import pytest
 import yaml
 
-from drafter_client.bench.cases.reading import chosen_cases
-from drafter_client.bench.endpoint.side import sides_of
-from drafter_client.cli.bench.command_line import bench_options
-from drafter_client.cli.bench.report import report_parser
 from drafter_client.cli.commands import serve_parser
 from drafter_client.cli.settings import parsed
+from gateway.router.settings import from_flags as router_settings
+from lab.bench.cases.reading import chosen_cases
+from lab.bench.cli.command_line import bench_options
+from lab.bench.cli.report import report_parser
+from lab.bench.endpoint.side import sides_of
 from scripts import kubernetes_alerts
 from scripts.eks import CORES, OVERLAY, read_parameters
 from specpair.http_service.pages import EXPOSED
-from specpair.router.settings import from_flags as router_settings
 from tests.deploy.dockerfile import stages
 from tests.deploy.manifests import FILES, FOLDER, documents, values
 from tests.paths import ROOT

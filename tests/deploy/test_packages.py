@@ -12,7 +12,7 @@ import pytest
 from deploy.packages import deb
 from drafter_client.cli.commands import serve_parser
 from drafter_client.program_options import OPTIONS
-from specpair.router.options import OPTIONS as ROUTER
+from gateway.router.options import OPTIONS as ROUTER
 from tests.paths import ROOT
 from verifier_server.options import OPTIONS as VERIFIER
 
@@ -103,5 +103,5 @@ def test_each_trial_is_documented_with_what_it_printed() -> None:
     for path in TRIALS.glob("*.sh"):
         assert path.name in ("clean_root.sh", "boot.sh") or f"sudo deploy/packages/trials/{path.name}" in page
     for name in re.findall(r"results/(packages_\w+\.txt)", page):
-        first = (ROOT / "benchmarks" / "results" / name).read_text(encoding="utf-8").splitlines()[0]
+        first = (ROOT / "lab" / "benchmarks" / "results" / name).read_text(encoding="utf-8").splitlines()[0]
         assert first.startswith("# ") and "deploy/packages/trials/" in first, name

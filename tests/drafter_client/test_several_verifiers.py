@@ -27,7 +27,7 @@ from specpair.protocol.errors import EngineError
 from tests.drafter_client.another_model import Address, swapped_vocabulary
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Held, Verifier, forget_all, held, plain, read, serving
-from tests.specpair.openai_api.conftest import served
+from tests.gateway.openai_api.conftest import served
 from tests.verifier_server.processes import MODULE, ready
 from tests.verifier_server.processes import serving as serving_process
 from tests.waiting import until

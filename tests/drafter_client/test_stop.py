@@ -11,8 +11,8 @@ from backends.scripted import END, Script, ScriptedBackend
 from drafter_client import DraftModel, Finished, Mode, Options, Pair, Tokens
 from drafter_client.errors import BadOption
 from drafter_client.generation.generation import CharacterStream
-from drafter_client.trace.reader import read_run
 from drafter_client.trace.writer import TraceFolder
+from lab.report.reader import read_run
 from specpair.engines.vocabulary import Vocabulary
 from tests.drafter_client.support import Verifier, plain, serving
 

@@ -32,7 +32,7 @@ from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.http.fake_transports import Faulty
 from tests.drafter_client.support import Verifier, serve_vocabulary, serving
 from tests.examples import examples
-from tests.specpair.openai_api.conftest import served
+from tests.gateway.openai_api.conftest import served
 
 GREEDY = Options(max_tokens=24)
 MODEL = DraftModel("toy")  # what `loading` says

@@ -13,9 +13,9 @@ from huggingface_hub import constants
 from drafter_client import Options, Pair
 from drafter_client.draft_sources import DraftModel
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from specpair.hub.download import find_model
-from specpair.hub.names import ModelName
-from specpair.hub.repository import Hub
+from models.hub.download import find_model
+from models.hub.names import ModelName
+from models.hub.repository import Hub
 from tests.drafter_client.cli.command_line import Command, runner
 from tests.drafter_client.support import running
 from tests.stand_ins.hub import HubStandIn, serving

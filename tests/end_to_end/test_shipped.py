@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backends import shipped_models
+import models
 from drafter_client import Mode, Options, Pair
 from tests.drafter_client.support import running
 from tests.paths import ROOT
@@ -51,10 +51,7 @@ def _python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
 
 
 def test_shipped_files_exist() -> None:
-    assert all(
-        path.is_file()
-        for path in (shipped_models.DEFAULT_TARGET, shipped_models.DEFAULT_DRAFT, shipped_models.DEFAULT_TWIN)
-    )
+    assert all(path.is_file() for path in (models.DEFAULT_TARGET, models.DEFAULT_DRAFT, models.DEFAULT_TWIN))
 
 
 def test_pair_runs_in_a_folder_with_a_module_models(hostile: Path) -> None:

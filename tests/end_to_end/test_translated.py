@@ -6,8 +6,8 @@ import pytest
 
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
+from lab.simulator.paced.renumbering import renumbered
 from models import DEFAULT_TWIN
-from simulator.paced.renumbering import renumbered
 from specpair.drafters.translation import TranslatingDrafter
 from specpair.engines.backend import Backend
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms

@@ -14,7 +14,7 @@ from scripts import real_models
 from specpair.child_processes import serving
 from specpair.child_processes.serving import Server
 from specpair.engines.load_options import LoadOptions
-from tests.specpair.openai_api.conftest import served
+from tests.gateway.openai_api.conftest import served
 
 CONTEXT = 2048
 TOKENS = 48

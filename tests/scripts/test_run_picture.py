@@ -7,7 +7,7 @@ from pathlib import Path
 from scripts.real_models import BF16, DRAFT
 from tests.paths import ROOT
 
-RUN = "import runpy, sys; {}sys.argv = ['run_picture', *sys.argv[1:]]; runpy.run_module('scripts.pictures.run', "
+RUN = "import runpy, sys; {}sys.argv = ['run_picture', *sys.argv[1:]]; runpy.run_module('lab.pictures.run', "
 
 
 def _said(folder: Path, first: str = "") -> tuple[int, list[str]]:

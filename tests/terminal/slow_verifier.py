@@ -10,8 +10,8 @@ from dataclasses import replace
 import httpx
 import uvicorn
 
+from tests.gateway.openai_api.parrot import Parrot
 from tests.paths import ROOT
-from tests.specpair.openai_api.parrot import Parrot
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
 

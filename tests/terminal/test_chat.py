@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.specpair.openai_api.parrot import parrot_alone
+from tests.gateway.openai_api.parrot import parrot_alone
 from tests.terminal.slow_verifier import SlowParrot, process
 from tests.terminal.talk import chatting
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from simulator.results import summary
+from lab.simulator.results import summary
 from tests.terminal.pseudo import check, python, terminal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
-SIMULATOR = python("-m", "simulator")
+SIMULATOR = python("-m", "lab.simulator")
 FILE = """
 sim_time_ms: MS
 replications: 2

@@ -6,9 +6,9 @@ from typing import Literal, TypeVar
 
 from starlette.requests import Request
 
+from gateway.openai_api.texts import End, Piece, Target, TextRequest
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.keys.access import Caller
-from specpair.openai_api.texts import End, Piece, Target, TextRequest
 from specpair.protocol.errors import ModeUnavailable, SpecPairError
 from specpair.protocol.messages import GenerateRequest, TokenizeRequest
 from specpair.protocol.prompt_progress import PromptProgress

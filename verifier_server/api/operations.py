@@ -2,19 +2,19 @@
 
 from fastapi import FastAPI
 
-from specpair.anthropic_api.endpoints import MessageEndpoints
-from specpair.anthropic_api.operations import message_operations
+from gateway.anthropic_api.endpoints import MessageEndpoints
+from gateway.anthropic_api.operations import message_operations
+from gateway.openai_api.endpoints import Endpoints
+from gateway.openai_api.operations import openai_operations
+from gateway.openai_api.responses.endpoints import ResponseEndpoints
+from gateway.openai_api.responses.operations import response_operations
+from gateway.openai_api.texts import TextSource
+from gateway.openai_api.tokens.endpoints import TokenEndpoints
+from gateway.openai_api.tokens.operations import token_operations
 from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.openapi import operation
 from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, Operation
 from specpair.http_service.openapi.state import state_operations
-from specpair.openai_api.endpoints import Endpoints
-from specpair.openai_api.operations import openai_operations
-from specpair.openai_api.responses.endpoints import ResponseEndpoints
-from specpair.openai_api.responses.operations import response_operations
-from specpair.openai_api.texts import TextSource
-from specpair.openai_api.tokens.endpoints import TokenEndpoints
-from specpair.openai_api.tokens.operations import token_operations
 from specpair.protocol import errors, messages, responses, service_responses
 from verifier_server.api import routes
 from verifier_server.live import messages as live

@@ -4,16 +4,17 @@ from collections.abc import Sequence
 
 from backends.machine import available_bytes
 from backends.registry import room
+from gateway.openai_api.answers.reply_style import reply_style
+from models.commands import command
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.engines.room import Room
-from specpair.model_commands import command
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command. Returns the exit status."""
     parser = command.parser("verifier")
-    return command.run(parser, parser.parse(arguments), lambda: None, _room)
+    return command.run(parser, parser.parse(arguments), reply_style, lambda: None, _room)
 
 
 def _room() -> Room | None:

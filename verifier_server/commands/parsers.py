@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
+from models.commands import command as models_command
 from specpair.command_line.completion import command as completion
 from specpair.command_line.completion.accepted import Parsers
 from specpair.command_line.manual import command as manual
 from specpair.http_service.keys import key_command
-from specpair.model_commands import command as models_command
 from specpair.options.option import Option
 from verifier_server.commands import compile_command, selftest_command
 from verifier_server.flags import flags_parser

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from backends.shipped_models import DEFAULT_TARGET
 from drafter_client.cli import flags
 from drafter_client.cli.commands import explained
 from drafter_client.cli.settings import parsed, print_if_asked
@@ -27,12 +26,13 @@ from drafter_client.http.addresses import addresses_of
 from drafter_client.modes.memory import memory_file
 from drafter_client.program_options import ProgramOptions
 from drafter_client.program_options import engines as backends
+from models import DEFAULT_TARGET
+from models.commands.printing import print_json
 from specpair.command_line import start
 from specpair.command_line.options.flags import add_options
 from specpair.command_line.parser import Parser, Switch
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import STORED
-from specpair.model_commands.printing import print_json
 from specpair.protocol.errors import SpecPairError
 
 PROGRAM = "specpair doctor"

@@ -12,11 +12,12 @@ from drafter_client.http.addresses import addresses_of
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.program_options import ProgramOptions
+from gateway.openai_api.answers.reply_style import reply_style
+from models.commands import command
 from specpair.command_line.options.flags import add_options
 from specpair.command_line.parser import Parser
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
-from specpair.model_commands import command
 from specpair.protocol.errors import SpecPairError
 
 
@@ -54,4 +55,4 @@ def run_models(arguments: Sequence[str]) -> int:
 
             return command.Running(info.name, info.vocabulary.ordinary, differs)
 
-        return command.run(parser, options, running, lambda: room("llama_cpp", LoadOptions()))
+        return command.run(parser, options, reply_style, running, lambda: room("llama_cpp", LoadOptions()))

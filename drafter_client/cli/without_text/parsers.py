@@ -1,26 +1,26 @@
 """The parsers of all commands of the drafter, by command, for completions, manual pages and the documentation."""
 
 from drafter_client.cli import commands
-from drafter_client.cli.bench import report as bench_report
-from drafter_client.cli.bench.command_line import bench_parser
 from drafter_client.cli.without_text.models import models_parser
 from specpair.command_line.completion import command as completion
 from specpair.command_line.completion.accepted import Parsers
+from specpair.command_line.lab_commands import lab_parsers
 from specpair.command_line.manual import command as manual
 from specpair.http_service.keys import key_command
 
-PARSERS: Parsers = {
+_PARSERS: Parsers = {
     "drafter": commands.drafter_parser,
     "drafter chat": commands.chat_parser,
     "drafter serve": commands.serve_parser,
     "drafter solo": commands.solo_parser,
     "drafter compare": commands.compare_parser,
-    "drafter bench": bench_parser,
-    "drafter bench report": bench_report.report_parser,
-    "drafter bench compare": bench_report.compare_parser,
-    "drafter report": commands.report_parser,
     "drafter models": models_parser,
     "drafter key": lambda: key_command.parser("drafter"),
     "drafter completion": lambda: completion.parser("drafter"),
     "drafter man": lambda: manual.parser("drafter"),
 }
+
+
+def parsers() -> Parsers:
+    """By command, those of the lab among them if it is installed."""
+    return {**_PARSERS, **lab_parsers("drafter")}

@@ -9,9 +9,9 @@ from drafter_client.errors import ConnectionLost, DrafterError
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import read, read_model
 from drafter_client.serve.network.messages import NodeStatus
+from gateway.router.messages import NodeInfo, NodesResponse
 from specpair.protocol.errors import Forbidden, SpecPairError
 from specpair.protocol.service_responses import HealthResponse, ModelInfo
-from specpair.router.messages import NodeInfo, NodesResponse
 
 _LINKS = 5  # round trips that are kept: the shortest is nearest to the link's own
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from drafter_client.http.addresses import Address
 from drafter_client.serve.network.look import Seen
 from drafter_client.serve.network.messages import Network, NetworkLink, NetworkNode
+from gateway.router.messages import NodeInfo
 from specpair.protocol.times import milliseconds
-from specpair.router.messages import NodeInfo
 
 DRAFTER = "drafter"  # the name of this service among the nodes
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from backends.registry import load
-from backends.shipped_models import DEFAULT_DRAFT
+from models import DEFAULT_DRAFT
 from specpair.engines.backend import Entry
 from specpair.engines.load_options import LoadOptions
 

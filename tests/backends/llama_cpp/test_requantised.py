@@ -18,8 +18,8 @@ from backends.llama_cpp.requantised import requantised
 from backends.llama_cpp.selfcheck import ChildResult
 from backends.trial.tiny_gguf import write_tiny_gguf
 from backends.trial.tiny_llama import TinyModel
+from models.hub.gguf_head import read_head
 from specpair.engines.load_options import FASTEST, LoadOptions
-from specpair.hub.gguf_head import read_head
 
 Q4_0 = 2  # ggml's number
 

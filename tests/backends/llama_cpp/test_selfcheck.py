@@ -15,7 +15,7 @@ from backends.llama_cpp.library import lib
 from backends.llama_cpp.load import load
 from backends.llama_cpp.selfcheck import child_command, extra_buffers
 from backends.machine import cache_folder
-from backends.shipped_models import DEFAULT_DRAFT
+from models import DEFAULT_DRAFT
 from specpair.engines.errors import EngineCrash, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 

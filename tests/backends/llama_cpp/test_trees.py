@@ -8,8 +8,8 @@ import pytest
 
 from backends.llama_cpp.branches import leaves_of
 from backends.registry import load
-from backends.shipped_models import DEFAULT_DRAFT
 from backends.trial.tiny_architectures import write_tiny_architecture
+from models import DEFAULT_DRAFT
 from specpair.engines.backend import Entry
 from specpair.engines.errors import BadEntry, OutOfRoom
 from specpair.engines.load_options import MOST_SLOTS, LoadOptions

@@ -10,9 +10,9 @@ from gguf import GGUFWriter, TokenType
 from backends.llama_cpp.vocabulary import LlamaVocabulary, read_gguf_vocabulary
 from backends.scripted import ByteVocabulary
 from backends.trial.tiny_llama import tiny_tokenizer
+from models.commands.gguf_model import GgufModel
+from models.hub.gguf_head import read_head
 from specpair.engines.vocabulary import Kind, Part, cannot_draft
-from specpair.hub.gguf_head import read_head
-from specpair.model_commands.gguf_model import GgufModel
 
 TINY = tiny_tokenizer()["model"]
 NAMES: list[str] = ["<|im_start|>", "<|im_end|>", *list(TINY["vocab"])[2:]]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from backends.llama_cpp.widths import ONE_PATH, equal_up_to
 from backends.registry import load
-from backends.shipped_models import DEFAULT_DRAFT
+from models import DEFAULT_DRAFT
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.load_options import LoadOptions
 

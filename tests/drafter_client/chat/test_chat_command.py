@@ -10,7 +10,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from tests.drafter_client.cli.command_line import TOY, Command, Ran
 from tests.drafter_client.support import serving
-from tests.specpair.openai_api.parrot import Parrot, parrot_alone
+from tests.gateway.openai_api.parrot import Parrot, parrot_alone
 
 Chatting = Callable[..., Ran]
 

@@ -18,8 +18,6 @@ from drafter_client.cli.commands import (
     compare_parser,
     drafter_options,
     drafter_parser,
-    report_options,
-    report_parser,
     solo_options,
     solo_parser,
 )
@@ -32,7 +30,6 @@ PARSERS = {
     "chat": chat_parser,
     "solo": solo_parser,
     "compare": compare_parser,
-    "report": report_parser,
 }
 GROUPS = {
     "": "options text many_prompts verifier drafting engine_of_the_draft_model sampling grammar acceptance output "
@@ -40,7 +37,6 @@ GROUPS = {
     "chat": "options text verifier drafting engine_of_the_draft_model sampling grammar acceptance output examples",
     "solo": "options model text verifier engine sampling grammar output examples",
     "compare": "options texts verifier drafting engine_of_the_draft_model sampling grammar output examples",
-    "report": "options run picture page examples",
 }
 EACH = pytest.mark.parametrize("command", list(PARSERS))
 
@@ -71,7 +67,7 @@ def test_the_help_fits_and_names_every_flag(
 def test_the_help_has_three_examples_that_parse(drafter: Command, command: str) -> None:
     examples = _help(drafter, command).partition("examples:\n")[2].splitlines()
     assert len(examples) == 3
-    reads = {"chat": chat_options, "solo": solo_options, "compare": compare_options, "report": report_options}
+    reads = {"chat": chat_options, "solo": solo_options, "compare": compare_options}
     for example in examples:
         program, *flags = shlex.split(example)
         assert program == "drafter"

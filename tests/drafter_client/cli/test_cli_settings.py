@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from backends.shipped_models import DEFAULT_DRAFT, DEFAULT_TARGET
 from drafter_client.cli.commands import (
     compare_options,
     compare_parser,
@@ -23,6 +22,7 @@ from drafter_client.cli.commands import (
     solo_parser,
 )
 from drafter_client.cli.settings import NAMES
+from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.command_line.parser import Parser, flag
 from specpair.engines.errors import ModelLoadError
 from tests.drafter_client.cli.command_line import Command

@@ -9,10 +9,10 @@ from drafter_client.display.panel_rows import columns, headline
 from drafter_client.display.values import ttft
 from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.options import Mode
+from gateway.openai_api.places import Places
 from specpair.counted import counted
 from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access
 from specpair.http_service.keys.key_store import KeyStore
-from specpair.openai_api.places import Places
 from specpair.protocol.errors import Overloaded
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, serving

@@ -15,12 +15,12 @@ from drafter_client.http.transport import verifier_transport
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve.app import create_app
+from gateway.openai_api import generation
 from specpair.engines.backend import Entry, TopLogitsSpec
 from specpair.http_service.replies import event_stream
-from specpair.openai_api import generation
 from specpair.protocol.prompt_progress import PromptProgress
 from tests.drafter_client.support import Verifier, serving
-from tests.specpair.openai_api.conftest import served
+from tests.gateway.openai_api.conftest import served
 from verifier_server.api import routes, server_sent_events
 
 PROMPT = [7] * 1000

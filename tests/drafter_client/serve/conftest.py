@@ -13,8 +13,8 @@ from drafter_client.serve.app import create_app
 from drafter_client.serve.live.feed import Feed
 from specpair.engines.backend import Logits
 from tests.browser import SECONDS, chromium, opened
-from tests.specpair.openai_api.conftest import served
-from tests.specpair.openai_api.parrot import Parrot, parrot_alone
+from tests.gateway.openai_api.conftest import served
+from tests.gateway.openai_api.parrot import Parrot, parrot_alone
 
 HELD = "#HELD#"  # behind it, the target waits until the test lets it go on
 

@@ -16,7 +16,7 @@ from drafter_client.serve.app import create_app
 from drafter_client.serve.live.feed import Feed
 from drafter_client.serve.live.messages import PairRound, PairState, TextCounts, TextEnded
 from tests.drafter_client.support import serving
-from tests.specpair.openai_api.conftest import served
+from tests.gateway.openai_api.conftest import served
 
 MODELS: dict[str, type[BaseModel]] = {
     "state": PairState,

@@ -16,7 +16,7 @@ from drafter_client.serve.app import create_app
 from specpair.http_service.observability.logs import JsonFormatter
 from tests.drafter_client.cli.command_line import Terminal
 from tests.drafter_client.support import Verifier, plain, serving
-from tests.specpair.openai_api.conftest import served
+from tests.gateway.openai_api.conftest import served
 from tests.terminal.screen import Screen
 
 PROMPT = "def f(x):"

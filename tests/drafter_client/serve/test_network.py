@@ -22,13 +22,13 @@ from drafter_client.serve.app import create_app
 from drafter_client.serve.network.look import Looking, Seen
 from drafter_client.serve.network.messages import Network, NetworkNode
 from drafter_client.serve.network.view import Behind, Done, Paces, network
+from gateway.router.messages import NodeInfo
+from gateway.router.nodes.node import NodeSpec
 from specpair.protocol.service_responses import HealthResponse
-from specpair.router.messages import NodeInfo
-from specpair.router.nodes.node import NodeSpec
 from tests.drafter_client.support import Held, serving
-from tests.specpair.openai_api.conftest import served
-from tests.specpair.router.links import link
-from tests.specpair.router.stub_nodes import Answer, StubNode, refused, routing
+from tests.gateway.openai_api.conftest import served
+from tests.gateway.router.links import link
+from tests.gateway.router.stub_nodes import Answer, StubNode, refused, routing
 from tests.waiting import until
 
 SECONDS = 60  # of patience with a busy machine

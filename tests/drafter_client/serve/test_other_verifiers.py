@@ -16,7 +16,7 @@ from drafter_client import DraftModel, Mode, Options, Outage, Pair
 from drafter_client.serve.app import create_app
 from tests.drafter_client.another_model import Address, swapped_vocabulary
 from tests.drafter_client.support import serving
-from tests.specpair.openai_api.conftest import served
+from tests.gateway.openai_api.conftest import served
 
 ASK = {"prompt": "def f(x):", "max_tokens": 5, "temperature": 0}
 

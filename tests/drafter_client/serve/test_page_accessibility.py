@@ -9,7 +9,7 @@ import pytest
 from tests.accessibility import assert_accessible
 from tests.drafter_client.serve.conftest import HELD, Held
 from tests.drafter_client.serve.page_steps import MARKDOWN, answered, ask
-from tests.specpair.openai_api.parrot import ADD, LOOK, TOOLS
+from tests.gateway.openai_api.parrot import ADD, LOOK, TOOLS
 
 pytestmark = pytest.mark.engine("browser")
 

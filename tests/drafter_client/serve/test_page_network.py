@@ -12,13 +12,13 @@ import pytest
 from backends.scripted import Script
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.serve.app import create_app
-from specpair.router.nodes.node import NodeSpec
+from gateway.router.nodes.node import NodeSpec
 from tests.accessibility import assert_accessible
 from tests.browser import opened
 from tests.drafter_client.support import Held, serving
-from tests.specpair.openai_api.conftest import served
-from tests.specpair.router.links import Link, link
-from tests.specpair.router.stub_nodes import routing
+from tests.gateway.openai_api.conftest import served
+from tests.gateway.router.links import Link, link
+from tests.gateway.router.stub_nodes import routing
 
 pytestmark = pytest.mark.engine("browser")
 TEXT = {"prompt": "def f(x):", "max_tokens": 60, "temperature": 0, "stream": True}

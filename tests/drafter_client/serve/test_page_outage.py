@@ -10,7 +10,7 @@ from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
 from tests.browser import opened
 from tests.drafter_client.serve.page_steps import answered, ask
-from tests.specpair.openai_api.conftest import served
+from tests.gateway.openai_api.conftest import served
 from tests.terminal.slow_verifier import process
 
 pytestmark = pytest.mark.engine("browser")

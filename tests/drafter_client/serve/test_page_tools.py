@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.drafter_client.serve.page_steps import answered, ask
-from tests.specpair.openai_api.parrot import ADD, LOOK, TOOLS
+from tests.gateway.openai_api.parrot import ADD, LOOK, TOOLS
 
 pytestmark = pytest.mark.engine("browser")
 CALLED = "The target calls tools: write what they return."

@@ -21,7 +21,7 @@ from specpair.http_service.observability import logs
 from specpair.http_service.observability.metrics import ServiceMetrics
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Ticks, serving
-from tests.specpair.openai_api.conftest import served
+from tests.gateway.openai_api.conftest import served
 
 MARK = "Zxqv"
 VERIFIERS, SERVED = f"sp-verifiers-{MARK}", f"sp-served-{MARK}"

@@ -20,7 +20,7 @@ from specpair.http_service.keys.key_store import KeyStore
 from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
 from specpair.http_service.origins import Origins
 from tests.drafter_client.support import Verifier, serving
-from tests.specpair.openai_api.conftest import served
+from tests.gateway.openai_api.conftest import served
 
 PROMPT = "def f(x):"
 PAGE = {"Origin": "https://app.example"}

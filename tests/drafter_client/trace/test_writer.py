@@ -25,10 +25,10 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
-from drafter_client.trace.reader import read_run, read_table
 from drafter_client.trace.recorder import Recorder
 from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS
 from drafter_client.trace.writer import TraceFolder
+from lab.report.reader import read_run, read_table
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from tests.drafter_client.support import (

@@ -121,7 +121,7 @@ with child("-x", *{show!r}, stdout=subprocess.PIPE) as process:
 def test_the_watch_of_the_machine_ends_with_its_parent() -> None:
     parent = """
 import multiprocessing, sys
-from benchmarks.harness.quiet import watch
+from lab.benchmarks.harness.quiet import watch
 if __name__ == "__main__":
     with watch():
         print(multiprocessing.active_children()[0].pid, flush=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from drafter_client.cli.commands import compare_options, drafter_options, report_options, serve_options, solo_options
+from drafter_client.cli.commands import compare_options, drafter_options, serve_options, solo_options
 from drafter_client.cli.settings import keys_file
 from verifier_server.flags import from_flags
 
@@ -24,7 +24,6 @@ def test_in_flags_of_the_drafter(home: Path) -> None:
     assert drafter_options(["--prediction-file", "~/x"]).prediction_file == home / "x"
     assert solo_options(["--model=~/x"]).model == home / "x"
     assert compare_options(["--prompt-file=~/x", "--png=~/y"]).prompt_file == [home / "x"]
-    assert report_options(["~/x"]).folder == home / "x"
 
 
 def test_in_variables_and_in_the_name_of_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

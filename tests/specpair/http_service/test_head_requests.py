@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.specpair.openai_api.conftest import endpoints
+from tests.gateway.openai_api.conftest import endpoints
 
 STATE = ["/health", "/health/", "/live", "/ready", "/metrics", "/usage"]
 MODELS = ["/v1/models", "/v1/models/scripted-2", "/v1/models/another"]

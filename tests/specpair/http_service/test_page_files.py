@@ -15,8 +15,8 @@ from specpair.http_service.keys.accounts import Accounts
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.keys.key_store import KeyStore
 from tests.drafter_client.support import serving
+from tests.gateway.openai_api.conftest import served
 from tests.paths import ROOT
-from tests.specpair.openai_api.conftest import served
 from tests.verifier_server.conftest import LiveServer, settings
 
 FOLDERS = {"drafter": ROOT / "drafter_client" / "serve" / "page", "verifier": ROOT / "verifier_server" / "page"}

@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
-from simulator.costs.linear import LinearCost
-from simulator.known_outputs.capacity_clients import Setting
-from simulator.known_outputs.neighbour import rate
-from simulator.paced.engine import DRAFTER_8, TARGET_25
+from lab.simulator.costs.linear import LinearCost
+from lab.simulator.known_outputs.capacity_clients import Setting
+from lab.simulator.known_outputs.neighbour import rate
+from lab.simulator.paced.engine import DRAFTER_8, TARGET_25
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.policy.cost_by_width import CostByWidth

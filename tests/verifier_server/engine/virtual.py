@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backends.scripted import Script, ScriptedBackend
-from simulator.virtual import world
+from lab.simulator.virtual import world
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft

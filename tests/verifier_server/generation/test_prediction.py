@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from backends.scripted import BEGIN, ScriptedBackend
-from simulator.costs.linear import LinearCost
-from simulator.paced.engine import Paced
+from lab.simulator.costs.linear import LinearCost
+from lab.simulator.paced.engine import Paced
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain

@@ -2,10 +2,10 @@
 
 from functools import cache
 
-from specpair.anthropic_api import schemas as text_schemas
+from gateway.anthropic_api import schemas as text_schemas
+from gateway.openai_api.openapi.parameters import PARAMETERS as OPENAI_PARAMETERS
 from specpair.http_service.openapi import document as built
 from specpair.http_service.openapi.operation import Json
-from specpair.openai_api.openapi.parameters import PARAMETERS as OPENAI_PARAMETERS
 from specpair.protocol import messages
 from verifier_server.api.openapi import schemas
 from verifier_server.api.openapi.examples import EXAMPLES

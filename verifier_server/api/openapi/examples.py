@@ -2,11 +2,11 @@
 
 import json
 
-from specpair.anthropic_api.examples import EXAMPLES as ANTHROPIC
+from gateway.anthropic_api.examples import EXAMPLES as ANTHROPIC
+from gateway.openai_api.openapi.examples import EXAMPLES as OPENAI
 from specpair.http_service.openapi import state
 from specpair.http_service.openapi.document import Examples
 from specpair.http_service.openapi.operation import Json
-from specpair.openai_api.openapi.examples import EXAMPLES as OPENAI
 from specpair.protocol.errors import UnknownSession
 
 _SESSION = {

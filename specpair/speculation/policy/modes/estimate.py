@@ -30,7 +30,7 @@ _STEPS = 100  # acceptance rates are rounded to hundredths, so that rates of mod
 _PREPARED = 0.25  # share of rejections after which a draft is ready at once, as measured with both shipped draft models
 _ASSUMED_STEP = 0.15  # time of a draft step of which nothing is known, as a share of a verifier pass
 _ASSUMED_PASS, _ASSUMED_WIDER = 0.05, 0.02  # seconds of a pass not reported, and share added by each further token
-# What a round takes at both ends beside draft steps, the pass and the link (`benchmarks.round_profile`). On
+# What a round takes at both ends beside draft steps, the pass and the link (`lab.benchmarks.round_profile`). On
 # cores of its own it is hidden behind a longer pass; a target of a millisecond or two a step is faster alone.
 _ROUND = 0.002  # seconds
 # Logarithm of the factor by which an estimate may be off, by mode. Measured on paced engines over links of 0.4 to 60 ms
@@ -39,8 +39,8 @@ _SPREAD = {TARGET: 0.10, FUSED: 0.25, REMOTE: 0.30}
 _SPREAD_ASSUMED = 1.0  # where a time is assumed
 # Measured share of the modelled rate, on the same engines and texts of 128 tokens: a text begins with short drafts.
 _REACHED = {FUSED: 0.93, REMOTE: 0.87}
-# What trees of drafts add to that where wide passes cost hardly more than narrow ones (`benchmarks.real_pair`: 1.04 to
-# 1.25 over links of 0.4 and 20 ms), and how many times the narrowest such a pass of how many draft tokens may take.
+# What trees of drafts add to that where wide passes cost hardly more than narrow ones (`lab.benchmarks.real_pair`: 1.04
+# to 1.25 over links of 0.4 and 20 ms), and how many times the narrowest such a pass of how many draft tokens may take.
 _BY_TREES, _FLAT, _WIDE = 1.15, 1.1, 8
 
 

@@ -3,16 +3,17 @@
 import pytest
 
 from drafter_client.cli.commands import COMMANDS
-from drafter_client.cli.without_text.parsers import PARSERS as DRAFTER
+from drafter_client.cli.without_text.parsers import parsers as drafter_parsers
 from specpair.command_line.completion.accepted import Argument, Kind, Parsers, Value, accepted, brief
 from specpair.own_commands import COMMANDS as OWN
-from specpair.own_commands import PARSERS as SPECPAIR
+from specpair.own_commands import parsers as specpair_parsers
 from verifier_server.commands.parsers import parsers as verifier_parsers
 from verifier_server.flags import SERVE
 
 
 @pytest.mark.parametrize(
-    ("parsers", "words"), [(DRAFTER, COMMANDS), (verifier_parsers(), SERVE.commands), (SPECPAIR, OWN)]
+    ("parsers", "words"),
+    [(drafter_parsers(), COMMANDS), (verifier_parsers(), SERVE.commands), (specpair_parsers(), OWN)],
 )
 def test_each_command_of_a_program_is_known_and_has_a_parser(parsers: Parsers, words: tuple[str, ...]) -> None:
     first, *others = accepted(parsers)
@@ -21,7 +22,7 @@ def test_each_command_of_a_program_is_known_and_has_a_parser(parsers: Parsers, w
 
 
 def test_kinds_of_values() -> None:
-    by_name = {name: flag for each in accepted(DRAFTER)[:1] for flag in each.flags for name in flag.names}
+    by_name = {name: flag for each in accepted(drafter_parsers())[:1] for flag in each.flags for name in flag.names}
     assert by_name["--mode"].value == Value(Kind.CHOICE, "mode", ("remote", "fused", "target", "auto"))
     assert by_name["--grammar"].value == Value(Kind.FILE, "FILE")
     assert by_name["--draft-model"].value == Value(Kind.FILE, "PATH")
@@ -32,7 +33,7 @@ def test_kinds_of_values() -> None:
 
 
 def test_arguments_in_their_order() -> None:
-    [compare] = (each for each in accepted(DRAFTER) if each.path == "drafter bench compare")
+    [compare] = (each for each in accepted(drafter_parsers()) if each.path == "drafter bench compare")
     assert compare.arguments == (Argument(Value(Kind.FOLDER, "DIR"), False, False),) * 2
 
 

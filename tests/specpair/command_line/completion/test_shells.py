@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from drafter_client.cli.without_text.parsers import PARSERS
+from drafter_client.cli.without_text.parsers import parsers
 from specpair.command_line.completion.accepted import accepted
 from specpair.command_line.completion.command import SHELLS
 from tests.specpair.command_line.completion.shells import PROGRAM, Offered, offered_by
 
-COMMANDS = {each.path: each for each in accepted(PARSERS)}
+COMMANDS = {each.path: each for each in accepted(parsers())}
 MODES = {"remote", "fused", "target", "auto"}
 
 

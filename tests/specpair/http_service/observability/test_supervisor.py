@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.router.app import create_app
+from gateway.router.settings import Settings
 from specpair.http_service.observability.supervisor import Supervisor
-from specpair.router.app import create_app
-from specpair.router.settings import Settings
 
 
 @pytest.fixture

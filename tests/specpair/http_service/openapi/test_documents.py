@@ -9,16 +9,16 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 
 from drafter_client.serve import operations as drafter
-from specpair.anthropic_api.requests import CountRequest, MessagesRequest
+from gateway.anthropic_api.requests import CountRequest, MessagesRequest
+from gateway.openai_api.messages.parameters import read_request
+from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
+from gateway.openai_api.responses.requests import ResponseRequest
+from gateway.openai_api.tokens.messages import read_tokenize
+from gateway.router import operations as router
 from specpair.http_service.openapi.document import Service, document
 from specpair.http_service.openapi.operation import Operation
 from specpair.http_service.openapi.state import UNHEALTHY
-from specpair.openai_api.messages.parameters import read_request
-from specpair.openai_api.messages.requests import ChatRequest, CompletionRequest
-from specpair.openai_api.responses.requests import ResponseRequest
-from specpair.openai_api.tokens.messages import read_tokenize
 from specpair.protocol import errors, messages, service_responses
-from specpair.router import operations as router
 from verifier_server.api.openapi import document as verifier
 
 Json = dict[str, Any]

@@ -18,7 +18,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
-from tests.specpair.openai_api.conftest import CHATML, served
+from tests.gateway.openai_api.conftest import CHATML, served
 from tests.verifier_server.conftest import SCRIPT, LiveServer
 from verifier_server.settings import Settings
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulator.virtual.drafter import VirtualDrafter
+from lab.simulator.virtual.drafter import VirtualDrafter
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.drafts.tree import TreeNode
 from specpair.speculation.policy.experience import Estimates, Experience

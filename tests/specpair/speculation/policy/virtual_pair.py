@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from backends.scripted import ORDER, Script, ScriptedBackend
-from simulator.virtual.drafter import VirtualDrafter
-from simulator.virtual.network import Network
-from simulator.virtual.world import World
+from lab.simulator.virtual.drafter import VirtualDrafter
+from lab.simulator.virtual.network import Network
+from lab.simulator.virtual.world import World
 from specpair.drafters.base import Drafter, Expansion
 from specpair.engines.backend import Entry, Logits
 from specpair.speculation.drafts.tree import Proposal

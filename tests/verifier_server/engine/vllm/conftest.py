@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backends.shipped_models import DEFAULT_TARGET
+from models import DEFAULT_TARGET
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.load_options import LoadOptions
 from specpair.grammar.of_text import processors_of

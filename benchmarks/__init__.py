@@ -1,1 +1,0 @@
-"""Measurements, each with its method in its docstring. Run as modules: `python -m benchmarks.end_to_end`."""

@@ -1,0 +1,230 @@
+"""OpenAI's endpoints, for one source of texts."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.openai_api.answers.answer import PLAIN, AnswerForm
+from gateway.openai_api.answers.forced import kept_to, of_tools
+from gateway.openai_api.answers.form import calling_style, form_of
+from gateway.openai_api.generation import Choices, MakeTexts, Order
+from gateway.openai_api.limits import check_bias, check_draft_n, check_model, check_size
+from gateway.openai_api.messages import replies
+from gateway.openai_api.messages.formats import ChatFormat, CompletionFormat, Format
+from gateway.openai_api.messages.parameters import read_request
+from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
+from gateway.openai_api.messages.speculative import Speculative
+from gateway.openai_api.places import Places, QueuedEvents
+from gateway.openai_api.prompts.prompts import Prompts
+from gateway.openai_api.texts import Target, TextRequest, TextSource
+from gateway.openai_api.tools.styles import Style
+from specpair.http_service.keys.access import Caller
+from specpair.http_service.replies.event_stream import EventStream
+from specpair.http_service.replies.json_reply import JsonReply
+from specpair.protocol.errors import InvalidRequest
+
+R = TypeVar("R", CompletionRequest, ChatRequest)
+_OF_ANTHROPIC = "anthropic-version"  # a header that requests of Anthropic's API have
+_AT_ONCE = 4  # prompts of a request that are encoded, as that may be a request to a far verifier for each
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    ids: list[int]
+    text: str = ""  # what the reply begins with
+
+
+class Endpoints:
+    """The endpoints as methods, which raise SpecPairError. Close them with the application."""
+
+    def __init__(self, source: TextSource, style: Style | None = None) -> None:
+        """`style`: how the model writes calls of tools; None: as its chat template shows."""
+        self._source, self._style = source, style
+        self._began = int(time.time())
+        self.prompts = Prompts(source)
+        self.places = Places(source.most_texts, source.most_waiting, time.monotonic)
+
+    def close(self) -> None:
+        """End the process that renders chat templates."""
+        self.prompts.close()
+
+    async def list_models(self, request: Request) -> Response:
+        """The model that is served."""
+        self._source.admit(request)
+        model = self._model(request)
+        page = {"has_more": False, "first_id": model.id, "last_id": model.id} if _is_anthropic(request) else {}
+        return JsonReply(replies.Models(object="list", data=[model], **page).json_bytes())
+
+    async def retrieve_model(self, request: Request) -> Response:
+        """The model that is served, if the path names it."""
+        self._source.admit(request)
+        check_model(request.path_params["model"].removesuffix("/") or "/", self._source.target())
+        return JsonReply(self._model(request).json_bytes())
+
+    async def complete(self, request: Request) -> Response:
+        """Continue one or several prompts: JSON, or server-sent events with `stream`."""
+        began, caller = time.monotonic(), self._source.admit(request)
+        message = await self._read(CompletionRequest, request)
+        given = message.prompts()
+        names = ["prompt"] if len(given) == 1 else [f"prompt.{at}" for at in range(len(given))]
+
+        async def texts() -> Choices:
+            target = self._target(message.model)
+            echo, suffix = bool(message.echo), message.suffix or ""
+            prompts: list[_Prompt] = []
+            for at in range(0, len(given), _AT_ONCE):
+                group = zip(names[at : at + _AT_ONCE], given[at : at + _AT_ONCE], strict=True)
+                prompts += await asyncio.gather(*(self._prompt(*each, target, suffix, echo) for each in group))
+            prefixes = [prompt.text for prompt in prompts for _ in range(message.choices)]
+            form = CompletionFormat(target.vocabulary, message, prefixes)
+            return await self._texts(message, target, form, [prompt.ids for prompt in prompts], caller, began)
+
+        return await self._reply(bool(message.stream), texts)
+
+    async def chat(self, request: Request) -> Response:
+        """Answer a conversation: JSON, or server-sent events with `stream`."""
+        began, caller = time.monotonic(), self._source.admit(request)
+        message = await self._read(ChatRequest, request)
+        streamed = bool(message.stream)
+        return await self._reply(streamed, partial(self.answers, message, caller, began, streamed))
+
+    async def answers(
+        self, message: ChatRequest, caller: Caller, began: float, streamed: bool, opening: str = ""
+    ) -> Choices:
+        """The answers to a conversation.
+
+        `began`: when the request came, of `time.monotonic`.
+        `streamed`: whether the client gets them as they grow.
+        `opening`: what they go on from.
+        """
+        target = self._target(message.model)
+        form = ChatFormat(target.vocabulary, message)
+        parts = await self.prompts.rendered(message, target, opening)
+        answer = form_of(message, target, parts[:-1] if opening else parts, self._style, whole=not streamed)
+        if opening and answer.begun:
+            raise InvalidRequest(
+                "messages: the last one is the assistant's, and the chat template of this model begins thoughts there: "
+                "switch these off, or end with a message of the user's",
+                param="messages",
+            )
+        keeps = await kept_to(message, answer, target, calling_style(target, self._style))
+        prompt = await self.prompts.of_parts(parts, target)
+        try:
+            return await self._texts(message, target, form, [prompt], caller, began, answer, keeps)
+        except InvalidRequest as error:
+            raise of_tools(error, message.document) if "grammar" in keeps else error from None
+
+    async def _reply(self, stream: bool, texts: MakeTexts) -> Response:
+        run = await texts()
+        return EventStream(run.events(texts)) if stream else JsonReply((await run.whole(texts)).json_bytes())
+
+    async def _read(self, schema: type[R], request: Request) -> R:
+        """The request in the body.
+
+        Raises Overloaded before it is read at all: the less a refusal costs, the more is left for the texts.
+        """
+        self.places.check()
+        return await self._source.read(request, partial(read_request, schema))
+
+    def _model(self, request: Request) -> replies.Model:
+        target, also = self._source.target(), dict[str, Any]()
+        if _is_anthropic(request):
+            created = datetime.fromtimestamp(self._began, UTC).isoformat()
+            also = {"type": "model", "display_name": target.name, "created_at": created, "lifecycle": "active"}
+            also |= {"max_input_tokens": target.context_length, "max_tokens": target.context_length}
+        return replies.Model(
+            id=target.name,
+            object="model",
+            created=self._began,
+            owned_by="specpair",
+            max_model_len=target.context_length,
+            **also,
+        )
+
+    def _target(self, name: str | None) -> Target:
+        """The target. Raises UnknownModel if a request names another model."""
+        target = self._source.target()
+        check_model(name, target)
+        return target
+
+    async def _prompt(self, name: str, given: str | list[int], target: Target, suffix: str, echo: bool) -> _Prompt:
+        if suffix:
+            ids = await self.prompts.of_gap(name, given, suffix, target)
+        else:
+            ids = await self.prompts.of_text(name, given, target)
+        if not echo:
+            return _Prompt(ids)
+        return _Prompt(
+            ids, given if isinstance(given, str) else target.vocabulary.decode(given).decode(errors="replace")
+        )
+
+    async def _texts(
+        self,
+        message: CompletionRequest | ChatRequest,
+        target: Target,
+        form: Format,
+        prompts: Sequence[list[int]],
+        caller: Caller,
+        began: float,
+        answer: AnswerForm = PLAIN,
+        keeps: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Choices:
+        prediction = None
+        if message.prediction is not None:
+            text = message.prediction.text
+            check_size("prediction", len(text.encode()), target)
+            prediction = await self._source.encoding(lambda vocabulary: vocabulary.encode(text, add_begin=False))
+        check_bias(message.bias, len(prompts) * message.choices, target)
+        speculative = message.speculative or Speculative()
+        check_draft_n(speculative.draft_n, target)
+        wanted = [
+            TextRequest(ids, spec, prediction, target.identity, speculative)
+            for ids in prompts
+            for spec in message.specs(keeps)
+        ]
+        order = Order(
+            form,
+            target.name,
+            target.vocabulary,
+            message.stops,
+            sum(map(len, prompts)),
+            message.choices,
+            message.include_usage,
+            message.continuous_usage,
+            answer,
+            partial(of_tools, document=message.document) if "grammar" in keeps else None,
+            self._source.away,
+        )
+        texts = await self._open(wanted, caller)
+        return Choices(order, texts, began, int(time.time()))
+
+    async def _open(self, wanted: Sequence[TextRequest], caller: Caller) -> list[QueuedEvents]:
+        self.places.check()
+        await self._source.compile_grammar(wanted[0].spec, caller)  # of all of them
+        places = self.places.enter(len(wanted), caller.client)
+        texts: list[QueuedEvents] = []
+        try:
+            for each, place in zip(wanted, places, strict=True):
+                if texts:
+                    await asyncio.sleep(0)  # a hundred texts must not hold up other requests
+                texts.append(QueuedEvents(await self._source.open(each, caller), place, self._source.wait_over))
+                texts[-1].begin()  # now: the first token takes longer than the beginning of the reply
+        except BaseException:
+            for text in texts:
+                await text.aclose()
+            for place in places:
+                place.leave()
+            raise
+        return texts
+
+
+def _is_anthropic(request: Request) -> bool:
+    return _OF_ANTHROPIC in request.headers

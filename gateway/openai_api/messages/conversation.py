@@ -1,0 +1,93 @@
+"""The messages of a conversation, as programs send them and as chat templates get them."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import Field, model_validator
+
+from gateway.openai_api.messages.objects import Object
+
+
+class TextPart(Object):
+    """A part of a message."""
+
+    type: Annotated[Literal["text"], Field(description="Only text.")]
+    text: Annotated[str, Field(description="The text.")]
+
+
+# `fail_fast`: to name every wrong item of a long list takes seconds.
+Content = Annotated[
+    str | Annotated[list[TextPart], Field(fail_fast=True)],
+    Field(description="A string, or parts of text."),
+]
+
+
+class Function(Object):
+    """A function that was called."""
+
+    name: Annotated[str, Field(description="Its name.")]
+    arguments: Annotated[
+        str | dict[str, Any] | None, Field(description="Its arguments: a JSON object, or a string that holds one.")
+    ] = None
+
+
+class ToolCall(Object):
+    """A call of a tool in an earlier message."""
+
+    id: Annotated[str | None, Field(description="What the answer of the tool refers to.")] = None
+    type: Annotated[Literal["function"] | None, Field(description="Always a function.")] = "function"
+    function: Annotated[Function, Field(description="The call.")]
+
+
+class Message(Object):
+    """A message of a conversation."""
+
+    role: Annotated[
+        Literal["system", "developer", "user", "assistant", "tool", "function"],
+        Field(description="Who says it; `developer` counts as `system`."),
+    ]
+    content: Annotated[Content | None, Field(description="Null only for an assistant.")] = None
+    name: Annotated[str | None, Field(description="Passed on to the chat template.")] = None
+    tool_calls: Annotated[
+        Annotated[list[ToolCall], Field(fail_fast=True)] | None,
+        Field(description="Passed on to the chat template, unless the list is empty."),
+    ] = None
+    tool_call_id: Annotated[str | None, Field(description="Passed on to the chat template.")] = None
+    reasoning_content: Annotated[
+        str | None, Field(description="The thoughts before an answer. Passed on to the chat template.")
+    ] = None
+    reasoning: Annotated[str | None, Field(description="Another name of `reasoning_content`, passed on as it is.")] = (
+        None
+    )
+    thinking: Annotated[str | None, Field(description="Another name of `reasoning_content`, passed on as it is.")] = (
+        None
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "Message":
+        if self.content is None and self.role != "assistant":
+            raise ValueError("content: a string or parts of text, missing here")
+        return self
+
+    @property
+    def text(self) -> str:
+        """The text of the content."""
+        return joined(self.content)
+
+    def for_template(self) -> dict[str, Any]:
+        """The message as the client sent it, without what is ignored or empty. Its content stays null or parts."""
+        sent = self.model_dump(exclude_unset=True)
+        kept = {name: value for name, value in sent.items() if name == "content" or value not in (None, [])}
+        return kept | {"role": "system" if self.role == "developer" else self.role}
+
+
+class HasText(Protocol):
+    """A part of a content."""
+
+    @property
+    def text(self) -> str: ...
+
+
+def joined(content: str | Sequence[HasText] | None, between: str = "") -> str:
+    """The text of a content, with `between` its parts."""
+    return content if isinstance(content, str) else between.join(part.text for part in content or ())

@@ -1,0 +1,146 @@
+"""The text of one choice as it grows: characters of the tokens, cut at a stop string, with log probabilities, and what
+they are as an answer."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gateway.openai_api.answers.answer import PLAIN, Answer, AnswerEvent, AnswerForm, AnswerReason
+from gateway.openai_api.detokenizer import Detokenizer
+from gateway.openai_api.texts import Piece
+from specpair.engines.vocabulary import Vocabulary
+from specpair.protocol.response_fields import FinishReason
+from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.draft import DraftSource
+from specpair.speculation.sampling.logprobs import TokenLogprobs
+
+
+class TokenPart(NamedTuple):
+    """A token of the text that is sent.
+
+    `text`: its characters, those of thoughts and calls as the model wrote them.
+    `logprob`, `decision`: None if they were not requested.
+    `source`: None if it is not known.
+    `drafted`: where the draft token came from that was judged at its place; None: there was none, or it is not known.
+    """
+
+    id: int
+    begin: int  # characters of the text before it
+    end: int  # characters of the text with it
+    logprob: TokenLogprobs | None
+    text: str = ""
+    source: TokenSource | None = None
+    decision: Decision | None = None
+    drafted: DraftSource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What the text has grown by. `tokens`: those whose characters are complete with it. `events`: it as an answer."""
+
+    text: str = ""
+    tokens: list[TokenPart] = field(default_factory=list)
+    events: list[AnswerEvent] = field(default_factory=list)
+
+
+def joined(deltas: Sequence[Delta]) -> Delta:
+    """All of them, one after the other."""
+    return Delta(
+        "".join(each.text for each in deltas),
+        [token for each in deltas for token in each.tokens],
+        [event for each in deltas for event in each.events],
+    )
+
+
+class Output:
+    """The text of one choice.
+
+    `stopped` says whether a stop string or the form of the answer has ended it, `count` how many tokens it has, the one
+    that ended it included, `reasoning_count` how many of them are thoughts.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str], form: AnswerForm = PLAIN) -> None:
+        """`form`: how the text is read as an answer."""
+        self.count = self.reasoning_count = 0
+        self._ends = vocabulary.ends
+        self._text = Detokenizer(vocabulary, stops, form.shown)
+        self._answer = Answer(form)
+        self._unsure: list[int] = []  # where tokens begin that may be thoughts
+        self._sent = 0  # characters
+        self._waiting: deque[TokenPart] = deque()  # tokens with characters that were not sent yet
+        self._untold = ""  # characters of these, as far as they were sent
+
+    @property
+    def stopped(self) -> bool:
+        return self._text.stopped or self._answer.ended
+
+    def reason(self, reason: FinishReason) -> AnswerReason:
+        """Why the text has ended. `reason`: why its last token was the last, if nothing here has stopped it."""
+        return self._answer.reason("stop" if self.stopped else reason)
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that has ended it."""
+        return self._text.stop_string
+
+    def take(self, piece: Piece) -> Delta:
+        """Take in new tokens; those after the one that stopped the text are dropped."""
+        text, events = "", list[AnswerEvent]()
+        unknown = [None] * len(piece.tokens)
+        logprobs: Sequence[TokenLogprobs | None] = piece.logprobs or unknown
+        sources: Sequence[TokenSource | None] = piece.sources or unknown
+        decisions: Sequence[Decision | None] = piece.decisions or unknown
+        drafted: Sequence[DraftSource | None] = piece.drafted or unknown
+        for token, logprob, source, why, draft in zip(piece.tokens, logprobs, sources, decisions, drafted, strict=True):
+            grown = self._add(token, logprob, source, why, draft)
+            events += self._answer.feed(grown)
+            text += grown
+            if self.stopped:
+                events += self._answer.finish()
+                break
+        return self._delta(text, events)
+
+    def end(self) -> Delta:
+        """Take in the end of the text. An unfinished character becomes U+FFFD."""
+        if self.stopped:
+            return Delta()
+        text = self._text.end()
+        return self._delta(text, [*self._answer.feed(text), *self._answer.finish()])
+
+    def _add(
+        self,
+        token: int,
+        logprob: TokenLogprobs | None,
+        source: TokenSource | None,
+        decision: Decision | None,
+        drafted: DraftSource | None,
+    ) -> str:
+        """Take in one token; returns the characters that can be sent now."""
+        self.count += 1
+        begin = self._text.decoded
+        text = self._text.feed(token)
+        if token not in self._ends:
+            self._waiting.append(TokenPart(token, begin, self._text.decoded, logprob, "", source, decision, drafted))
+        return text
+
+    def _delta(self, text: str, events: list[AnswerEvent]) -> Delta:
+        self._sent += len(text)
+        self._untold += text
+        tokens = []
+        while self._waiting and (
+            self._waiting[0].begin < self._sent if self.stopped else self._waiting[0].end <= self._sent
+        ):
+            token = self._waiting.popleft()
+            length = token.end - token.begin
+            tokens.append(token._replace(text=self._untold[:length]))
+            self._untold = self._untold[length:]
+        self._count_thoughts(tokens)
+        return Delta(text, tokens, events)
+
+    def _count_thoughts(self, tokens: Sequence[TokenPart]) -> None:
+        self._unsure += [token.begin for token in tokens]
+        thoughts = [self._answer.thinks_at(begin) for begin in self._unsure]
+        self.reasoning_count += thoughts.count(True)
+        self._unsure = [begin for begin, thinks in zip(self._unsure, thoughts, strict=True) if thinks is None]

@@ -1,0 +1,145 @@
+"""Responses as they are told. Fields that a reply does not set are left out of its JSON."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from gateway.openai_api.messages.replies import Metrics, Reply, SpecDecode, Timings, TokenLogprob
+
+ItemStatus = Annotated[
+    Literal["in_progress", "completed", "incomplete"], Field(description="incomplete: the text was cut.")
+]
+ResponseStatus = Annotated[
+    Literal["in_progress", "completed", "incomplete", "failed"],
+    Field(description="incomplete: the text was cut at a limit."),
+]
+ItemId = Annotated[str, Field(description="Another one for each item.")]
+
+
+class OutputText(Reply):
+    """A text."""
+
+    type: Annotated[Literal["output_text"], Field(description="What this is.")]
+    text: Annotated[str, Field(description="The text.")]
+    annotations: Annotated[list[Any], Field(description="Always empty.")]
+    logprobs: Annotated[list[TokenLogprob], Field(description="Those of its tokens, if requested.")]
+
+
+class OutputMessage(Reply):
+    """A message that answers."""
+
+    type: Annotated[Literal["message"], Field(description="What this is.")]
+    id: ItemId
+    status: ItemStatus
+    role: Annotated[Literal["assistant"], Field(description="Always the assistant.")]
+    content: Annotated[list[OutputText], Field(description="One text.")]
+
+
+class OutputThoughts(Reply):
+    """Thoughts."""
+
+    type: Annotated[Literal["reasoning_text"], Field(description="What this is.")]
+    text: Annotated[str, Field(description="The thoughts.")]
+
+
+class OutputReasoning(Reply):
+    """The thoughts before an answer."""
+
+    type: Annotated[Literal["reasoning"], Field(description="What this is.")]
+    id: ItemId
+    status: ItemStatus
+    summary: Annotated[list[Any], Field(description="Always empty: thoughts are told in full.")]
+    content: Annotated[list[OutputThoughts], Field(description="The thoughts.")]
+
+
+class OutputCall(Reply):
+    """A call of a tool."""
+
+    type: Annotated[Literal["function_call"], Field(description="What this is.")]
+    id: ItemId
+    status: ItemStatus
+    call_id: Annotated[str, Field(description="What the answer of the tool refers to.")]
+    name: Annotated[str, Field(description="The tool's name.")]
+    namespace: Annotated[str | None, Field(description="The tool's namespace, if it is in one.")] = None
+    arguments: Annotated[str, Field(description="A JSON object, as text.")]
+
+
+OutputItem = OutputMessage | OutputReasoning | OutputCall
+
+
+class InputTokensDetails(Reply):
+    """What was read of the prompt."""
+
+    cached_tokens: Annotated[int, Field(description="Tokens that the KV cache of another text had.")]
+    cache_write_tokens: Annotated[int, Field(description="Always 0.")]
+
+
+class OutputTokensDetails(Reply):
+    """What the generated tokens are."""
+
+    reasoning_tokens: Annotated[int, Field(description="Those of thoughts.")]
+
+
+class ResponseUsage(Reply):
+    """Tokens of a response."""
+
+    input_tokens: Annotated[int, Field(description="Tokens of the prompt.")]
+    input_tokens_details: InputTokensDetails
+    output_tokens: Annotated[int, Field(description="Generated tokens.")]
+    output_tokens_details: OutputTokensDetails
+    total_tokens: Annotated[int, Field(description="Both.")]
+
+
+class ResponseError(Reply):
+    """Why a response failed."""
+
+    code: Annotated[Literal["server_error"], Field(description="Always server_error.")]
+    type: Annotated[str, Field(description="The code of the error.")]
+    message: Annotated[str, Field(description="What went wrong, and what to do.")]
+
+
+class IncompleteDetails(Reply):
+    """Why a response is incomplete."""
+
+    reason: Annotated[Literal["max_output_tokens"], Field(description="A limit: the request's, or the context.")]
+
+
+class ResponseObject(Reply):
+    """A response."""
+
+    id: Annotated[str, Field(description="Another one for each request.")]
+    object: Annotated[Literal["response"], Field(description="What this is.")]
+    created_at: Annotated[int, Field(description="Seconds since 1970.")]
+    completed_at: Annotated[int | None, Field(description="Seconds since 1970; null: it has not ended.")]
+    status: ResponseStatus
+    background: Annotated[Literal[False], Field(description="Always false.")]
+    error: Annotated[ResponseError | None, Field(description="Why it failed.")]
+    incomplete_details: Annotated[IncompleteDetails | None, Field(description="Why it is incomplete.")]
+    instructions: Annotated[str | None, Field(description="Those of the request.")]
+    max_output_tokens: Annotated[int | None, Field(description="That of the request.")]
+    metadata: Annotated[dict[str, str], Field(description="That of the request.")]
+    model: Annotated[str, Field(description="The model that is served.")]
+    output: Annotated[list[OutputItem], Field(description="Thoughts, messages and calls, in the order of the text.")]
+    parallel_tool_calls: Annotated[bool, Field(description="Whether several tools may be called at once.")]
+    previous_response_id: Annotated[str | None, Field(description="The response that it goes on from.")]
+    reasoning: Annotated[dict[str, Any], Field(description="That of the request.")]
+    store: Annotated[bool, Field(description="Whether it is kept for a while.")]
+    temperature: Annotated[float, Field(description="That of the request.")]
+    text: Annotated[dict[str, Any], Field(description="That of the request.")]
+    tool_choice: Annotated[Any, Field(description="That of the request.")]
+    tools: Annotated[list[Any], Field(description="Those of the request.")]
+    top_logprobs: Annotated[int, Field(description="That of the request.")]
+    top_p: Annotated[float, Field(description="That of the request.")]
+    truncation: Annotated[Literal["disabled"], Field(description="Always disabled.")]
+    usage: Annotated[ResponseUsage | None, Field(description="Null until it has ended.")]
+    timings: Annotated[Timings | None, Field(description="When it has ended.")] = None
+    spec_decode: Annotated[SpecDecode | None, Field(description="When it has ended.")] = None
+    metrics: Annotated[Metrics | None, Field(description="When it has ended.")] = None
+
+
+class ResponseDeleted(Reply):
+    """A response that is no longer kept."""
+
+    id: Annotated[str, Field(description="Its id.")]
+    object: Annotated[Literal["response"], Field(description="What it was.")]
+    deleted: Annotated[Literal[True], Field(description="Always true.")]

@@ -1,0 +1,213 @@
+"""Writes a response: the object, and the events of its stream in their order."""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+from gateway.openai_api.messages.conversation import Message
+from gateway.openai_api.messages.replies import Reply
+from gateway.openai_api.responses.events import EVENTS
+from gateway.openai_api.responses.objects import (
+    IncompleteDetails,
+    InputTokensDetails,
+    ItemStatus,
+    OutputCall,
+    OutputItem,
+    OutputMessage,
+    OutputReasoning,
+    OutputText,
+    OutputThoughts,
+    OutputTokensDetails,
+    ResponseError,
+    ResponseObject,
+    ResponseStatus,
+    ResponseUsage,
+)
+from gateway.openai_api.responses.requests import ResponseNamespace, ResponseRequest, ResponseTool
+from gateway.openai_api.translated.blocks import Block, Blocks, Step
+from gateway.openai_api.translated.running import Event
+from specpair.protocol.errors import SpecPairError
+
+_TEXT = {"text": "output_text", "thoughts": "reasoning_text", "call": "function_call_arguments"}  # in names of events
+# So many comments, and an event tells that the response is in progress: some readers wait for events only.
+SILENCES = 10
+_PREFIX = {"text": "msg", "thoughts": "rs", "call": "fc"}  # of ids
+
+
+class ResponseWriter:
+    """Writes the response to one request; see `Writer`."""
+
+    def __init__(
+        self,
+        request: ResponseRequest,
+        model: str,
+        id: str,
+        clock: Callable[[], float],
+        keep: Callable[[ResponseObject, Message], object],
+    ) -> None:
+        """`id`: a hexadecimal number of the response's own.
+        `clock`: seconds since 1970.
+        `keep`: is told a response that has ended, with its answer as a message.
+        """
+        self._id, self._clock, self._keep = id, clock, keep
+        self._blocks, self._numbers = Blocks(), count()
+        self._silences = 0
+        self._functions = {each.name: each for each in request.functions()}
+        self._fixed = _of_request(request) | {
+            "id": f"resp_{id}",
+            "object": "response",
+            "created_at": int(clock()),
+            "background": False,
+            "model": model,
+            "truncation": "disabled",
+        }
+        self._ended: ResponseObject | None = None
+        self._broken = False  # whether an error has ended it
+
+    def begin(self) -> Sequence[Event]:
+        response = self._response("in_progress")
+        return [
+            self._event("response.created", response=response),
+            self._event("response.in_progress", response=response),
+        ]
+
+    def silent(self) -> Sequence[Event]:
+        self._silences += 1
+        if self._silences % SILENCES:
+            return []
+        return [self._event("response.in_progress", response=self._response("in_progress"))]
+
+    def take(self, chunk: Reply) -> Sequence[Event]:
+        return [event for step in self._blocks.take(chunk) for event in self._events(step)]
+
+    def end(self) -> Sequence[Event]:
+        steps = [*(self._blocks.begin_text() if not self._blocks.all else ()), *self._blocks.end()]
+        events = [event for step in steps for event in self._events(step)]
+        self._ended = self._response("incomplete" if self._blocks.reason == "length" else "completed")
+        self._keep(self._ended, self._blocks.message())
+        return [*events, self._event(f"response.{self._ended.status}", response=self._ended)]
+
+    def failed(self, error: SpecPairError) -> Sequence[Event]:
+        self._broken = True
+        return [self._event("response.failed", response=self._response("failed", error))]
+
+    def reply(self) -> ResponseObject:
+        assert self._ended is not None
+        return self._ended
+
+    def _event(self, name: str, /, **fields: Any) -> Event:
+        return Event(name, EVENTS[name](type=name, sequence_number=next(self._numbers), **fields))
+
+    def _events(self, step: Step) -> list[Event]:
+        """The events for a step: an item begins, and the text in it, which grows and ends before the item."""
+        at, block, name = step.at, step.block, _TEXT[step.block.kind]
+        where: dict[str, Any] = {"item_id": self._item_id(at, block), "output_index": at}
+        inner = where if block.kind == "call" else where | {"content_index": 0}
+        if step.what == "grow":
+            logprobs = {"logprobs": step.logprobs} if block.kind == "text" else {}
+            return [self._event(f"response.{name}.delta", **inner, delta=step.text, **logprobs)]
+        item = {"output_index": at, "item": self._item(at, block, step.what == "end")}
+        part = [] if block.kind == "call" else [inner | {"part": _part(block, step.what == "end")}]
+        if step.what == "begin":
+            return [
+                self._event("response.output_item.added", **item),
+                *(self._event("response.content_part.added", **each) for each in part),
+            ]
+        return [
+            self._event(f"response.{name}.done", **inner, **self._whole(block)),
+            *(self._event("response.content_part.done", **each) for each in part),
+            self._event("response.output_item.done", **item),
+        ]
+
+    def _item_id(self, at: int, block: Block) -> str:
+        return f"{_PREFIX[block.kind]}_{self._id}{at:02}"
+
+    def _item(self, at: int, block: Block, ended: bool) -> OutputItem:
+        cut = (self._broken or self._blocks.reason == "length") and at == len(self._blocks.all) - 1
+        status: ItemStatus = "in_progress" if not ended else "incomplete" if cut else "completed"
+        id = self._item_id(at, block)
+        if block.kind == "call":
+            return OutputCall(
+                type="function_call",
+                id=id,
+                status=status,
+                call_id=block.id,
+                arguments=block.text if ended else "",
+                **self._tool(block),
+            )
+        part = _part(block, ended)
+        if isinstance(part, OutputThoughts):
+            return OutputReasoning(type="reasoning", id=id, status=status, summary=[], content=[part] if ended else [])
+        return OutputMessage(type="message", id=id, status=status, role="assistant", content=[part] if ended else [])
+
+    def _tool(self, block: Block) -> dict[str, Any]:
+        """The name of the tool that a call calls, and the namespace, if it is in one."""
+        found = self._functions.get(block.name)
+        if found is None or found.namespace is None:
+            return {"name": block.name}
+        return {"name": found.tool.name, "namespace": found.namespace}
+
+    def _whole(self, block: Block) -> dict[str, Any]:
+        if block.kind == "call":
+            return {"name": self._tool(block)["name"], "arguments": block.text}
+        return {"text": block.text} | ({"logprobs": block.logprobs} if block.kind == "text" else {})
+
+    def _response(self, status: ResponseStatus, error: SpecPairError | None = None) -> ResponseObject:
+        ended = status != "in_progress"
+        usage, failure = self._blocks.usage, None
+        if error is not None:
+            failure = ResponseError(code="server_error", type=error.code, message=error.message)
+        return ResponseObject(
+            **self._fixed,
+            **(self._blocks.statistics if ended else {}),
+            status=status,
+            completed_at=int(self._clock()) if ended else None,
+            error=failure,
+            incomplete_details=IncompleteDetails(reason="max_output_tokens") if status == "incomplete" else None,
+            output=[self._item(at, block, True) for at, block in enumerate(self._blocks.all)] if ended else [],
+            usage=None
+            if usage is None
+            else ResponseUsage(
+                input_tokens=usage.prompt_tokens,
+                input_tokens_details=InputTokensDetails(
+                    cached_tokens=usage.prompt_tokens_details.cached_tokens, cache_write_tokens=0
+                ),
+                output_tokens=usage.completion_tokens,
+                output_tokens_details=OutputTokensDetails(reasoning_tokens=self._blocks.reasoning_tokens),
+                total_tokens=usage.total_tokens,
+            ),
+        )
+
+
+def _part(block: Block, ended: bool) -> OutputText | OutputThoughts:
+    text = block.text if ended else ""
+    if block.kind == "thoughts":
+        return OutputThoughts(type="reasoning_text", text=text)
+    return OutputText(type="output_text", text=text, annotations=[], logprobs=block.logprobs if ended else [])
+
+
+def _told(tool: ResponseTool | ResponseNamespace) -> dict[str, Any]:
+    """A tool of the request. The client's type has these fields in every function."""
+    given = {} if isinstance(tool, ResponseNamespace) else {"strict": None, "parameters": None}
+    return given | tool.model_dump()
+
+
+def _of_request(request: ResponseRequest) -> dict[str, Any]:
+    """What a response repeats of its request."""
+    text = request.text.model_dump(exclude_unset=True, by_alias=True) if request.text is not None else {}
+    choice = request.tool_choice
+    return {
+        "instructions": request.instructions,
+        "max_output_tokens": request.max_output_tokens,
+        "metadata": request.metadata or {},
+        "parallel_tool_calls": request.parallel_tool_calls is not False,
+        "previous_response_id": request.previous_response_id,
+        "reasoning": {"effort": None if request.reasoning is None else request.reasoning.effort, "summary": None},
+        "store": request.store is not False,
+        "temperature": 1.0 if request.temperature is None else request.temperature,
+        "text": text if text.get("format") else text | {"format": {"type": "text"}},
+        "tool_choice": "auto" if choice is None else choice if isinstance(choice, str) else choice.model_dump(),
+        "tools": [_told(tool) for tool in request.tools or ()],
+        "top_logprobs": request.top_logprobs or 0,
+        "top_p": 1.0 if request.top_p is None else request.top_p,
+    }

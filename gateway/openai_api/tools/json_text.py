@@ -1,0 +1,216 @@
+"""Reads JSON as it grows, and tells its text in a form that every reader of JSON takes.
+
+Raw control characters in strings are escaped, halves of surrogate pairs become U+FFFD, and a backslash that escapes
+nothing stays one.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from gateway.openai_api.tools.characters import Tell, blank
+from gateway.openai_api.tools.notation import Broken, Reading
+
+CLOSERS = {"{": "}", "[": "]"}
+
+_DEEPEST = 256  # containers in each other; readers of JSON fail beyond a thousand
+_LONGEST_NUMBER = 400  # characters
+_HEX = frozenset("0123456789abcdefABCDEF")
+_ESCAPES = frozenset('"\\/bfnrt')
+_FIRST_HALF, _SECOND_HALF = re.compile(r"\\u[dD][89abAB].."), re.compile(r"\\u[dD][c-fC-F]..")
+_HALF = re.compile("[\ud800-\udfff]")
+_LOST = "\\ufffd"
+_PLAIN = re.compile(r'[^"\'\\\x00-\x1f]+')  # text of a string that is told as it is
+_SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
+_BEGINNING = re.compile(
+    r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][-+]?[0-9]*)?)?"
+    r"|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?"
+)
+
+Part = Callable[[str, Tell], Reading[str | None]]  # reads what begins with a character; returns the one behind it
+
+
+def value(c: str, tell: Tell) -> Reading[str | None]:
+    """Read a value that begins with `c`. Returns the character behind it, if that had to be read."""
+    return (yield from nested(c, tell, _leaf, _key))
+
+
+def nested(c: str, tell: Tell, leaf: Part, key: Part) -> Reading[str | None]:
+    """Read a value in brackets like those of JSON, of any depth.
+
+    `c`: its first character.
+    `leaf`: reads a value without brackets. Returns the character behind it, or None if that was not read.
+    `key`: reads a key and its colon. Returns the first character of the value.
+    """
+    closers: list[str] = []
+    while True:
+        behind = None
+        if c not in CLOSERS:
+            behind = yield from leaf(c, tell)
+        else:
+            tell(c)
+            closers.append(CLOSERS[c])
+            if len(closers) > _DEEPEST:
+                raise Broken
+            c = yield from blank(tell)
+            if c != closers[-1]:
+                c = (yield from _value_of(c, closers[-1], tell, key)) or ""
+                continue
+            tell(closers.pop())
+        while closers:  # a value has ended
+            c = yield from blank(tell, behind)
+            behind = None
+            if c == ",":
+                tell(c)
+                c = (yield from _value_of((yield from blank(tell)), closers[-1], tell, key)) or ""
+                break
+            if c != closers[-1]:
+                raise Broken
+            tell(closers.pop())
+        else:
+            return behind
+
+
+def _value_of(c: str, closer: str, tell: Tell, key: Part) -> Reading[str | None]:
+    """The first character of a value in a container. That of an object has a key."""
+    return (yield from key(c, tell)) if closer == "}" else c
+
+
+def _leaf(c: str, tell: Tell) -> Reading[str | None]:
+    if c == '"':
+        yield from quoted(tell)
+        return None
+    return (yield from scalar(c, tell))
+
+
+def _key(c: str, tell: Tell) -> Reading[str | None]:
+    if c != '"':
+        raise Broken
+    return (yield from quoted_key(tell, c))
+
+
+def quoted_key(tell: Tell, mark: str) -> Reading[str]:
+    """Read a key behind its quotation mark, and its colon. Returns the first character of the value."""
+    yield from quoted(tell, mark)
+    if (yield from blank(tell)) != ":":
+        raise Broken
+    tell(":")
+    return (yield from blank(tell))
+
+
+def scalar(c: str, tell: Tell) -> Reading[str]:
+    """Read a number, true, false or null that begins with `c`. Returns the character behind it."""
+    text = ""
+    while c and len(text) < _LONGEST_NUMBER and _BEGINNING.fullmatch(text + c):
+        tell(c)
+        text += c
+        c = yield None
+    if not _SCALAR.fullmatch(text):
+        raise Broken
+    return c
+
+
+def quoted(tell: Tell, mark: str = '"') -> Reading[None]:
+    """Read a string behind its quotation mark, and tell it with JSON's marks."""
+    tell('"')
+    yield from string(tell, mark)
+    tell('"')
+
+
+def string(tell: Tell, mark: str = '"', plain: re.Pattern[str] | None = _PLAIN) -> Reading[None]:
+    """Read a string behind its quotation mark. Each piece that is told is a JSON string's content by itself.
+
+    `plain`: what is told in one piece.
+    """
+    first = ""  # the escape of the first half of a pair, which waits for the second
+    while True:
+        c = yield plain
+        piece = (yield from _escape()) if c == "\\" else c
+        second = _SECOND_HALF.fullmatch(piece) is not None
+        if first or second:
+            tell(first + piece if first and second else _LOST)
+            first = ""
+        if second:
+            continue
+        if c == mark:
+            return
+        if not c:
+            raise Broken
+        if _FIRST_HALF.fullmatch(piece):
+            first = piece
+        else:
+            tell(escaped(piece) if c < " " or c == '"' else piece)
+
+
+def _escape() -> Reading[str]:
+    """Read an escape behind its backslash, and return it."""
+    c = yield None
+    if c == "u":
+        digits = ""
+        while len(digits) < 4:
+            digit = yield None
+            if digit not in _HEX:
+                raise Broken
+            digits += digit
+        return "\\u" + digits
+    if not c:
+        raise Broken
+    if c == "'":  # no escape of JSON, but models write it
+        return c
+    return "\\" + c if c in _ESCAPES else escaped("\\" + c)
+
+
+def escaped(text: str) -> str:
+    """A text as the content of a JSON string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def text_of_string() -> Reading[str]:
+    """Read a string behind its quotation mark, and return its text."""
+    pieces: list[str] = []
+    yield from quoted(pieces.append)
+    return str(json.loads("".join(pieces)))
+
+
+def object_in_string(tell: Tell) -> Reading[None]:
+    """Read a string that holds the text of an object, behind its quotation mark; tell that text."""
+    held = _alone(tell)
+    next(held)
+
+    def decode(piece: str) -> None:
+        for c in json.loads(f'"{piece}"'):
+            held.send(c)
+
+    yield from string(decode, plain=None)  # one character at a time, since with any of them the text may be broken
+    with suppress(StopIteration):
+        held.send("")
+
+
+def _alone(tell: Tell) -> Reading[None]:
+    """Read an object, and the end of the text behind it. No text at all counts as an object without members."""
+    c = yield from blank()
+    if not c:
+        tell("{}")
+        return
+    if c != "{":
+        raise Broken
+    yield from value(c, tell)
+    if (yield from blank()):
+        raise Broken
+
+
+def is_scalar(text: str) -> bool:
+    """Whether a text is a number, true, false or null."""
+    return len(text) < _LONGEST_NUMBER and _SCALAR.fullmatch(text) is not None
+
+
+def whole_value(text: str) -> tuple[Any, str] | None:
+    """A value, and its JSON in the form above; None: the text is no JSON."""
+    try:
+        value = json.loads(text, strict=False)
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        return None
+    return value, text.strip() if is_scalar(text.strip()) else _HALF.sub("\ufffd", written)

@@ -1,0 +1,96 @@
+"""Llama 4 and LFM2: `[NAME(KEY=VALUE, …), …]`, perhaps between markers, with values as Python writes them."""
+
+import json
+
+from gateway.openai_api.tools.characters import Tell, blank, one_of, tool_name
+from gateway.openai_api.tools.json_text import nested, quoted, quoted_key, scalar
+from gateway.openai_api.tools.notation import Broken, Calls, Keywords, Reading, Writing
+
+_MARKERS = {"<|tool_call_start|>": "<|tool_call_end|>", "<|python_start|>": "<|python_end|>"}
+_WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
+_LONGEST_KEY = 256  # characters
+
+
+class Pythonic:
+    """Arguments without a key are no call, nor is what is no literal. Escapes in strings are those of JSON."""
+
+    anywhere: tuple[str, ...] = tuple(_MARKERS)
+    at_line: tuple[str, ...] = ("[",)
+
+    def read(self, opener: str, calls: Calls) -> Reading[str]:
+        if opener in _MARKERS and (yield from blank()) != "[":
+            raise Broken
+        while True:
+            name, _ = yield from tool_name(calls, "(", (yield from blank()))
+            calls.begin(name)
+            yield from _keywords(calls.grow)
+            calls.end()
+            c = yield from blank()
+            if c == "]":
+                break
+            if c != ",":
+                raise Broken
+        if opener not in _MARKERS:
+            return ""
+        _, other = yield from one_of((_MARKERS[opener],))
+        return other
+
+    def writing(self) -> Writing:
+        return Writing(
+            before="[",
+            begin="",
+            middle="(",
+            end=")",
+            between=", ",
+            after="]",
+            arguments=Keywords(middle="=", between=", "),
+            tokens=(*_MARKERS, *_MARKERS.values()),
+        )
+
+
+def _keywords(tell: Tell) -> Reading[None]:
+    """Read arguments behind the bracket that opens them, and the one that closes them."""
+    before = "{"
+    c = yield from blank()
+    while c != ")":
+        key = ""
+        while c == "_" or c.isalnum():
+            key += c
+            c = yield None
+            if len(key) > _LONGEST_KEY:
+                raise Broken
+        c = yield from blank(c=c)
+        if not key or c != "=":
+            raise Broken
+        tell(f"{before}{json.dumps(key, ensure_ascii=False)}: ")
+        before = ", "
+        behind = yield from nested((yield from blank()), tell, _leaf, _key)
+        c = yield from blank(c=behind)
+        if c == ",":
+            c = yield from blank()
+        elif c != ")":
+            raise Broken
+    tell("{}" if before == "{" else "}")
+
+
+def _leaf(c: str, tell: Tell) -> Reading[str | None]:
+    """Read a string, a number or a word."""
+    if c in ("'", '"'):
+        yield from quoted(tell, c)
+        return None
+    if not c.isalpha():
+        return (yield from scalar(c, tell))
+    word = ""
+    while any(each.startswith(word + c) for each in _WORDS) and c:
+        word += c
+        c = yield None
+    if word not in _WORDS:
+        raise Broken
+    tell(_WORDS[word])
+    return c
+
+
+def _key(c: str, tell: Tell) -> Reading[str | None]:
+    if c not in ("'", '"'):
+        raise Broken
+    return (yield from quoted_key(tell, c))

@@ -1,0 +1,54 @@
+"""The styles in which models write calls, and the one that a chat template shows."""
+
+import re
+from enum import StrEnum
+
+from gateway.openai_api.tools.notation import Notation
+from gateway.openai_api.tools.notations.gemma import Gemma
+from gateway.openai_api.tools.notations.generic import Generic
+from gateway.openai_api.tools.notations.hermes import Hermes
+from gateway.openai_api.tools.notations.llama import Llama
+from gateway.openai_api.tools.notations.mistral import Mistral
+from gateway.openai_api.tools.notations.pythonic import Pythonic
+from gateway.openai_api.tools.notations.qwen_xml import QwenXml
+
+
+class Style(StrEnum):
+    """Names of the styles."""
+
+    HERMES = "hermes"
+    QWEN_XML = "qwen-xml"
+    LLAMA = "llama"
+    MISTRAL = "mistral"
+    MISTRAL_LIST = "mistral-list"
+    GEMMA = "gemma"
+    PYTHONIC = "pythonic"
+    JSON = "json"
+
+
+NOTATIONS: dict[Style, Notation] = {
+    Style.HERMES: Hermes(),
+    Style.QWEN_XML: QwenXml(),
+    Style.LLAMA: Llama(),
+    Style.MISTRAL: Mistral(as_list=False),
+    Style.MISTRAL_LIST: Mistral(as_list=True),
+    Style.GEMMA: Gemma(),
+    Style.PYTHONIC: Pythonic(),
+    Style.JSON: Generic(),
+}
+
+# What the templates of a style have, in the order in which they are tried.
+_SIGNS = (
+    (Style.GEMMA, r"<\|tool_call>call:"),
+    (Style.MISTRAL, r"\[TOOL_CALLS\](?s:.*)\[ARGS\]"),
+    (Style.MISTRAL_LIST, r"\[TOOL_CALLS\]"),
+    (Style.QWEN_XML, r"<tool_call>(?s:.){,40}<function=(?s:.)*<parameter="),
+    (Style.HERMES, r"<tool_call>(?s:.){,40}\{\\?\"name\\?\""),
+    (Style.LLAMA, r"\{\"name\": function name, \"parameters\": "),
+    (Style.PYTHONIC, r"<\|tool_call_start\|>\[|<\|tool_list_start\|>|List of tools: \[|\[func_name1\("),
+)
+
+
+def style_of(template: str | None) -> Style:
+    """The style that a chat template shows. Of a template without calls, or with those of no style here: `JSON`."""
+    return next((style for style, sign in _SIGNS if re.search(sign, template or "")), Style.JSON)

@@ -1,0 +1,101 @@
+"""The application of `specpair router`."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from gateway.anthropic_api.errors import form_of
+from gateway.balancing.named import policy_of
+from gateway.router import operations
+from gateway.router.endpoints import RouterEndpoints
+from gateway.router.metrics import DispatchTimes, NodeCollector
+from gateway.router.nodes.fleet import Fleet
+from gateway.router.nodes.node import NodeSpec
+from gateway.router.nodes.sessions import SessionTable
+from gateway.router.nodes.watch import Watch
+from gateway.router.passing.entrance import Entrance
+from gateway.router.passing.passing import Forwarding, Passing
+from gateway.router.settings import Settings
+from specpair.http_service.connections.app import App
+from specpair.http_service.head_requests import HeadRequests
+from specpair.http_service.hosts import Hosts, read_hosts
+from specpair.http_service.keys.access import ROUTER
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.observability.health import StateEndpoints
+from specpair.http_service.observability.metrics import RequestMetrics
+from specpair.http_service.observability.supervisor import Supervisor
+from specpair.http_service.openapi import operation
+from specpair.http_service.origins import Origins, read_origins
+from specpair.http_service.replies.failures import Failures
+from specpair.http_service.shutdown import stop_signals
+from specpair.http_service.trailing_slash import TrailingSlash
+
+_log = logging.getLogger("gateway.router")
+
+
+def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
+    """The application of a router with these `settings`. `nodes`: those that stand in a list.
+
+    Raises SettingsError for a file of keys that cannot be read.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if (warning := gate.access.warning()) is not None:
+            _log.warning("%s", warning)
+        for spec in nodes:
+            fleet.join(spec)
+        await watch.start()
+        supervisor.start()
+        supervisor.tell("READY=1")
+        waiting = passing.draining if settings.drain else None
+        with stop_signals(asyncio.get_running_loop(), stop, waiting) as received:
+            try:
+                yield
+            finally:
+                received.app_ending = True
+                await watch.stop()
+                supervisor.end()
+
+    def stop() -> None:
+        """End the requests under way."""
+        supervisor.tell("STOPPING=1")
+        forwarding.stopping = True
+        watch.abort("the router is being stopped")
+
+    gate = Gate.of(settings.api_key, settings.keys_file, settings.insecure, ROUTER, settings.key("keys_file"))
+    fleet, supervisor = Fleet(), Supervisor()
+    metrics = RequestMetrics(lambda: ",".join(fleet.models))
+    watch = Watch(fleet, settings.looking_key, settings.look_every)
+    forwarding = Forwarding(
+        fleet,
+        watch,
+        SessionTable(settings.max_sessions),
+        policy_of(settings.policy)(),
+        None if settings.node_key is None else settings.node_key.get_secret_value(),
+        body_limit=settings.max_body_bytes,
+        body_patience=settings.body_timeout,
+        dispatched=DispatchTimes(metrics).count,
+    )
+    passing = Passing(forwarding, settings.drain)
+    endpoints = RouterEndpoints(gate, passing, settings.policy, settings.register_key)
+    metrics.registry.register(NodeCollector(forwarding))
+    state = StateEndpoints(gate, metrics.registry, endpoints.condition, endpoints.health, settings.metrics_open)
+    app = App(operations.TITLE, lifespan, lambda: operations.document(gate.access.keyed))
+    app.state.fleet = fleet
+    operation.add_to(app, operations.NODES, endpoints)
+    operation.add_to(app, operations.STATE, state)
+    failures = Failures("router", form_of)
+    failures.add_to(app)
+    app.add_middleware(TrailingSlash)
+    of_model = {"/health": endpoints.health_reply, "/nodes": endpoints.nodes_reply}
+    app.add_middleware(Entrance, gate=gate, passing=passing, failures=failures, of_model=of_model)
+    app.add_middleware(HeadRequests)
+    origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
+    hosts = Hosts(read_hosts(settings.allowed_hosts), settings.key("allowed_hosts"))
+    paths = [*operations.SERVICE.paths, *operations.PASSED]
+    app.add_layers(gate, origins, hosts, metrics, paths, settings.access_log)
+    return app

@@ -1,0 +1,228 @@
+"""The router's own endpoints: who registers, the nodes, and statistics."""
+
+import hashlib
+import hmac
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from pydantic import SecretStr
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.router.messages import (
+    Latency,
+    LeftResponse,
+    ModelStats,
+    NodeInfo,
+    NodeRequest,
+    NodesResponse,
+    StatsResponse,
+)
+from gateway.router.nodes.node import VERIFIER, Node, NodeSpec
+from gateway.router.passing.passing import Passing
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.observability.health import Condition
+from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.request_body import read_body
+from specpair.protocol import messages
+from specpair.protocol.errors import Forbidden, NotFound, SpecPairError, Unauthorized
+from specpair.protocol.service_responses import HealthResponse
+from specpair.quantile import quantile
+
+_MOST_BYTES, _PATIENCE = 16 * 1024, 10.0  # of the body of a registration
+
+
+class RouterEndpoints:
+    """The endpoints as methods."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        passing: Passing,
+        policy: str,
+        register_key: SecretStr | None,
+    ) -> None:
+        """`policy`: its name.
+        `register_key`: with which nodes register; None: none can.
+        """
+        self._gate, self._forwarding, self._policy = gate, passing.forwarding, policy
+        self._draining = passing.draining
+        self._register_key = register_key
+        self._fleet = passing.forwarding.fleet
+
+    async def register_node(self, request: Request) -> Response:
+        """Take a node in, or note that it is still there. It needs the key for registration: whoever has it gets texts
+        and callers' keys."""
+        self._check_register_key(request)
+        body = await read_body(request, _MOST_BYTES, _PATIENCE)
+        asked = partial(messages.parse, NodeRequest)(body)
+        node = self._fleet.join(NodeSpec(asked.url, asked.model, asked.weight, asked.hourly_price), asked.ttl)
+        return JsonReply(self._info(node, None).body())
+
+    async def remove_node(self, request: Request) -> Response:
+        """Take a node out (`?url=`). Its texts go on elsewhere. It needs the key for registration."""
+        self._check_register_key(request)
+        url = request.query_params.get("url", "")
+        if not self._fleet.leave(url, "it was taken out"):
+            raise NotFound(f"no node {url[:200]!r}: /nodes lists them")
+        return JsonReply(LeftResponse(url=url, left=True).body())
+
+    async def get_nodes(self, request: Request) -> Response:
+        """The nodes: state, load, latency, tokens, price.
+
+        If the request names sessions, also how many of them each node has, as far as this router remembers.
+        `/models/NAME/nodes` shows the nodes of one model.
+        """
+        self._gate.admit(request)
+        return self.nodes_reply(request, None)
+
+    async def get_stats(self, request: Request) -> Response:
+        """What was done since the start, by model."""
+        self._gate.admit(request)
+        models = [
+            _stats(model, [each for each in self._fleet.nodes if each.model == model]) for model in self._fleet.models
+        ]
+        told = StatsResponse(
+            policy=self._policy,
+            sessions=len(self._forwarding.sessions),
+            repeated=self._forwarding.repeated,
+            models=models,
+        )
+        return JsonReply(told.body())
+
+    def condition(self) -> Condition:
+        """The router's state, for `/ready`."""
+        if self._draining.begun:
+            return Condition("draining", 1)
+        return _condition(self._fleet.nodes)
+
+    def health(self, model: str | None = None) -> tuple[HealthResponse, dict[str, str]]:
+        """The state of the nodes of a model, or of all, as one verifier would tell its own."""
+        nodes = [each for each in self._fleet.nodes if model in (None, each.model)]
+        found = Condition("draining", 1) if self._draining.begun else _condition(nodes)
+        there = [each for each in nodes if each.reachable]
+        if found.status not in ("ready", "overloaded"):
+            why = None
+            if found.status == "verifier_away":
+                try:
+                    self._fleet.having(model, openai=True)
+                except SpecPairError as error:
+                    why = str(error)
+            progress = max((each.progress for each in nodes if each.progress is not None), default=None)
+            return HealthResponse(status=found.status, reason=why, progress=progress), found.headers
+        models = {each.model for each in there}
+        identities = [each.identity for each in there if each.kind == VERIFIER]
+        told = HealthResponse(
+            status="ready",
+            overloaded=found.status == "overloaded",
+            model=models.pop() if len(models) == 1 else None,
+            identity=min(identities) if identities and len({*identities}) == 1 else None,
+            sessions=sum(each.health.sessions or 0 for each in there if each.health is not None),
+            texts=sum(each.texts for each in there),
+            waiting=sum(each.waiting for each in there),
+        )
+        return told, {}
+
+    def nodes_reply(self, request: Request, model: str | None) -> Response:
+        """The reply to `/nodes` for one model, or for all."""
+        sessions = request.query_params.getlist("session")
+        at = Counter(self._forwarding.sessions.node(each) for each in {*sessions})
+        nodes = [each for each in self._fleet.nodes if model in (None, each.model or each.spec.model)]
+        shown = [self._info(each, at[each] if sessions else None) for each in nodes]
+        return JsonReply(NodesResponse(nodes=shown).body())
+
+    def health_reply(self, request: Request, model: str | None) -> Response:
+        """The reply to `/health` for one model."""
+        told, headers = self.health(model)
+        return JsonReply(told.body(), 200 if told.status == "ready" else 503, headers)
+
+    def _check_register_key(self, request: Request) -> None:
+        if self._register_key is None:
+            raise Forbidden(
+                "nodes cannot register here: start the router with --register-key, or name them in its list"
+            )
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        sent = given.strip() if scheme.lower() == "bearer" else ""
+        if not sent:
+            raise Unauthorized("the router wants its key for registration: send the header Authorization: Bearer <key>")
+        if not _same(sent, self._register_key.get_secret_value()):
+            raise Unauthorized("the key that was sent is not the router's key for registration: check it")
+
+    def _info(self, node: Node, named_sessions: int | None) -> NodeInfo:
+        pace, price, told = node.pace, node.spec.hourly_price, node.health
+        expires, now = node.expires, self._fleet.clock()
+        return NodeInfo(
+            url=node.name,
+            status=node.status,
+            why=node.why or None,
+            kind=node.kind if node.model else None,
+            model=node.model or None,
+            identity=node.identity or None,
+            vocabulary_size=None if node.info is None else node.info.vocabulary.size,
+            slots=None if node.info is None else node.info.rows,
+            weight=node.weight,
+            hourly_price=price,
+            leaves_in=None if expires is None else round(max(0.0, expires - now), 1),
+            sessions=None if told is None else told.sessions,
+            texts=node.texts,
+            waiting=node.waiting,
+            in_flight=node.in_flight,
+            requests=node.requests,
+            failures=node.failures,
+            latency_ms=_latency(node.latencies),
+            round_trip_ms=round(1e3 * node.link, 3) if node.links else None,
+            looked_ago=None if node.looked_at is None else round(now - node.looked_at, 3),
+            named_sessions=named_sessions,
+            generated_tokens=pace.tokens,
+            pass_seconds=None if told is None else told.pass_seconds,
+            tokens_per_second=_rounded(pace.tokens_per_second),
+            price_per_million_tokens=None if price is None else _rounded(pace.price(price)),
+        )
+
+
+def _condition(nodes: Sequence[Node]) -> Condition:
+    states = {each.status for each in nodes}
+    if "ready" in states:
+        return Condition("ready")
+    if "overloaded" in states:
+        return Condition("overloaded", 1)
+    if "loading" in states:
+        return Condition("loading", 1)
+    return Condition("draining" if states == {"draining"} else "verifier_away", 1)
+
+
+def _stats(model: str, nodes: list[Node]) -> ModelStats:
+    tokens = sum(each.pace.tokens for each in nodes)
+    paces = [each.pace.tokens_per_second for each in nodes]
+    priced = [each for each in nodes if each.spec.hourly_price is not None]
+    paid = sum(each.pace.cost(each.spec.hourly_price or 0.0) for each in priced)
+    of_priced = sum(each.pace.tokens for each in priced)
+    return ModelStats(
+        model=model,
+        nodes=len(nodes),
+        ready=sum(each.status == "ready" for each in nodes),
+        texts=sum(each.texts for each in nodes),
+        requests=sum(each.requests for each in nodes),
+        failures=sum(each.failures for each in nodes),
+        latency_ms=_latency([seconds for each in nodes for seconds in each.latencies]),
+        generated_tokens=tokens,
+        tokens_per_second=_rounded(sum(filter(None, paces))) if any(paces) else None,
+        price_per_million_tokens=_rounded(1e6 * paid / of_priced) if of_priced else None,
+    )
+
+
+def _latency(seconds: Iterable[float]) -> Latency | None:
+    taken = [*seconds]
+    if not taken:
+        return None
+    return Latency(p50=round(1e3 * quantile(taken, 0.5), 3), p95=round(1e3 * quantile(taken, 0.95), 3))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _same(given: str, wanted: str) -> bool:
+    """Whether two keys are the same, in a time that does not depend on where they differ."""
+    return hmac.compare_digest(*(hashlib.sha256(each.encode()).digest() for each in (given, wanted)))

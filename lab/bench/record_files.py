@@ -1,0 +1,145 @@
+"""The files of a run: `run.json`, and `records.jsonl` with a line for each record, written as soon as it is there."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+from pydantic import Discriminator, TypeAdapter, ValidationError
+
+from drafter_client.errors import BadRecords
+from lab.bench.records import FORMAT, MeasuredRequest, Record, Results, Run, Stretch
+from specpair import shared_files
+
+RUN, RECORDS = "run.json", "records.jsonl"
+_RUN = TypeAdapter(Run)
+_RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[MeasuredRequest | Stretch, Discriminator("record")])
+
+
+def read_results(folder: Path) -> Results:
+    """The results in the folder of a run, complete or not. A last line that was cut off is left out. Raises
+    BadRecords."""
+    run = read_run(folder)
+    path = folder / RECORDS
+    with _errors_named(path):
+        records, _ = parse_records(path.read_bytes() if path.exists() else b"", str(path))
+    return results_of(run, records)
+
+
+def read_run(folder: Path) -> Run:
+    """What a run was to measure. Raises BadRecords."""
+    path = folder / RUN
+    if not path.is_file():
+        raise BadRecords(f"{folder} is no folder of 'drafter bench': it has no {RUN}")
+    with _errors_named(path):
+        return parse_run(path.read_bytes(), str(path))
+
+
+def results_of(run: Run, records: Sequence[Record]) -> Results:
+    """The results that some records are. Of a request that was made twice, by a run that went on, the later counts."""
+    made = {
+        (each.side, *each.pairing): each
+        for each in records
+        if isinstance(each, MeasuredRequest) and not each.is_warm_up
+    }
+    return Results(run, list(made.values()), [each for each in records if isinstance(each, Stretch)])
+
+
+def parse_run(data: bytes, name: str) -> Run:
+    """The run in the content of the file called `name`. Raises BadRecords."""
+    try:
+        given = json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadRecords(f"{name} is no JSON: was it cut off? Begin a new run in another folder") from None
+    if type(given) is not dict or given.get("format") != FORMAT:
+        raise BadRecords(f"{name} is not of the format {FORMAT}: read it with the version that wrote it")
+    try:
+        return _RUN.validate_json(data)
+    except ValidationError as error:
+        _refuse(error, name, "begin a new run in another folder")
+
+
+def parse_records(data: bytes, name: str) -> tuple[list[Record], int]:
+    """The records in the content of the file called `name`, and the number of bytes that they take: without a last
+    line that was cut off. Raises BadRecords, which names the line."""
+    *lines, _ = data.split(b"\n")
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(_RECORD.validate_json(line))
+        except ValidationError as error:
+            _refuse(error, f"{name}, line {number}", "delete the line, and --resume asks again what it held")
+    return records, sum(len(line) + 1 for line in lines)
+
+
+def _refuse(error: ValidationError, where: str, advice: str) -> NoReturn:
+    first = error.errors(include_url=False, include_input=False)[0]
+    path = ".".join(map(str, first["loc"]))
+    why = f"{path}: {first['msg']}" if path else first["msg"]
+    raise BadRecords(f"{where}: this is no record of 'drafter bench' ({why}): {advice}")
+
+
+def encode_run(run: Run) -> bytes:
+    return json.dumps(asdict(run), indent=2).encode() + b"\n"
+
+
+def encode_record(record: Record) -> bytes:
+    """A record as its line, with the line feed. Fields that have their default are left out, but for `record`."""
+    defaults = {each.name: each.default for each in type(record).__dataclass_fields__.values()}
+    given = asdict(record)
+    kept = {name: value for name, value in given.items() if name == "record" or value != defaults[name]}
+    return json.dumps(kept, separators=(",", ":")).encode() + b"\n"
+
+
+class RecordsWriter:
+    """Appends records to those in the folder of a run, which no other process may use until `close`. Raises BadRecords.
+
+    `records`: those that the folder has, and those that were added.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / RECORDS
+        with _errors_named(self._path):
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+            self._descriptor = os.open(self._path, flags, 0o666)
+            try:
+                if not shared_files.lock(self._descriptor, wait=False):
+                    raise BadRecords(f"another run writes to {folder}: wait for its end, or give another --output")
+                self.records, whole = parse_records(self._path.read_bytes(), str(self._path))
+                os.ftruncate(self._descriptor, whole)
+            except BaseException:
+                os.close(self._descriptor)
+                raise
+
+    def add(self, record: Record) -> None:
+        """Write a record at once, so that it outlives this process."""
+        line = encode_record(record)
+        with _errors_named(self._path):
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+        self.records.append(record)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def write_run(folder: Path, run: Run) -> None:
+    """Make the folder of a new run. Raises BadRecords, also where there is a run already."""
+    path = folder / RUN
+    with _errors_named(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            raise BadRecords(f"{folder} has a run already: go on with --resume {folder}, or give another --output")
+        with shared_files.replacing(path) as file:
+            file.write(encode_run(run))
+
+
+@contextmanager
+def _errors_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BadRecords(f"{path} cannot be read or written: {error.strerror or error}") from None

@@ -1,0 +1,158 @@
+"""How often a draft model's tokens are the target's, by kind of text and position in the draft: a profile.
+
+Method. The target writes up to `--tokens` tokens at temperature 0 behind each prompt of `lab.benchmarks.harness.kinds`;
+a model without a chat template has the held-out Python files that the default pair was not trained on. A draft token is
+judged when all before it in its draft are accepted, so its draft model has read the target's own text up to there.
+Therefore one pass of the draft model over a finished text has the choice of every draft of that text. The drafts are
+those of a drafter that waits for each reply: `--length` tokens, then the target's own token, then the next draft.
+`--drafted` texts are drafted token by token, too, and the outcomes that differ are counted: passes of other widths may
+round otherwise.
+
+The profile is written as JSON, for `agreement` in the file of a simulation. It goes to `.cache/results/`, and with
+`--save` to the folder of those that ship.
+
+    python -m lab.benchmarks.agreement_profile [--target TARGET.gguf --draft DRAFT.gguf --name NAME] [--save]
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backends.registry import load
+from gateway.openai_api.chat.template import Renderer
+from lab.benchmarks.harness.kinds import CONTEXT, MOST_TOGETHER, prompts_by_kind, written
+from lab.benchmarks.harness.report import UNSAVED, Report, options_of
+from lab.simulator.virtual import agreement
+from lab.simulator.virtual.agreement import Judged, Profile, ProfileFile, counted
+from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from specpair.engines.backend import Backend, Entry
+from specpair.engines.load_options import LoadOptions
+
+FLAGS = {
+    "target": {"help": "GGUF file (default: of the pair that ships)"},
+    "draft": {"help": "GGUF file (default: of the pair that ships)"},
+    "name": {"default": "stdlib", "help": "of the profile (default: %(default)s)"},
+    "texts": {"default": 16, "help": "of each kind, at most (default: %(default)s)"},
+    "tokens": {"default": 192, "help": "of each text, at most (default: %(default)s)"},
+    "length": {"default": 16, "help": "draft tokens (default: %(default)s)"},
+    "drafted": {"default": 1, "help": "texts of each kind that are drafted token by token (default: %(default)s)"},
+}
+_PASS = 256  # tokens
+
+
+def main() -> None:
+    options = options_of(__doc__, FLAGS)
+    report = Report("agreement_profile", options, f"agreement_profile_{options.name}")
+    target_path, draft_path = Path(options.target or DEFAULT_TARGET), Path(options.draft or DEFAULT_DRAFT)
+    judged: list[Judged] = []
+    with (
+        closing(_load(target_path)) as target,
+        closing(_load(draft_path)) as draft,
+        closing(Renderer()) as renderer,
+    ):
+        below = min(target.vocabulary.size, draft.vocabulary.size)
+        if draft.vocabulary.fingerprint_below(below) != target.vocabulary.fingerprint_below(below):
+            raise SystemExit("the two models have unlike vocabularies")
+        for kind, prompts in prompts_by_kind(target, renderer, options.texts):
+            texts = [each.tokens for each in written(target, prompts, options.tokens)]
+            differ = drafted = 0
+            before = len(judged)
+            for number, (prompt, tokens) in enumerate(zip(prompts, texts, strict=True)):
+                agrees = _agrees(draft, prompt, tokens)
+                chains = [*_judged(kind, agrees, options.length)]
+                if number < options.drafted:
+                    real = dict(_drafted(draft, kind, prompt, tokens, options.length))
+                    both = [(each.accepted, real[place].accepted) for place, each in chains if place in real]
+                    drafted += len(both)
+                    differ += sum(one != other for one, other in both)
+                judged += [each for _, each in chains]
+            report.line(_line(kind, len(texts), judged[before:], drafted, differ))
+    counts = counted(judged)
+    report.line("", "share of accepted draft tokens by position, those before it accepted")
+    law = Profile.of_counts(counts)
+    for kind in law.kinds:
+        shares = " ".join(f"{law.chance(position, kind):.3f}" for position in range(options.length))
+        report.line(f"{kind or 'all':12}{shares}")
+    report.save()
+    _write(options, ProfileFile(target=target_path.stem, draft=draft_path.stem, measured=report.head, kinds=counts))
+
+
+def _load(path: Path) -> Backend:
+    return load("llama_cpp", LoadOptions(model=path, context_length=CONTEXT, slots=MOST_TOGETHER))
+
+
+def _choices(backend: Backend, slot: int, start: int, tokens: Sequence[int], last: int | None = None) -> list[int]:
+    """The likeliest token behind each of the `last` of `tokens`, or of all; the first of them stands at `start`."""
+    skipped = 0 if last is None else len(tokens) - last
+    chosen: list[int] = []
+    for at in range(0, len(tokens), _PASS):
+        part = [*tokens[at : at + _PASS]]
+        rows = backend.extend([Entry(slot, start + at, part, min(max(skipped - at, 0), len(part)))])[0]
+        chosen += np.argmax(rows, axis=1).tolist() if len(rows) else []
+    return chosen
+
+
+def _agrees(draft: Backend, prompt: Sequence[int], tokens: Sequence[int]) -> list[bool]:
+    """For each of the target's tokens, whether the draft model, having read all before it, chooses it, too."""
+    draft.release(0)
+    chosen = _choices(draft, 0, 0, [*prompt, *tokens[:-1]], last=len(tokens))
+    return [choice == token for choice, token in zip(chosen, tokens, strict=True)]
+
+
+def _judged(kind: str, agrees: Sequence[bool], length: int) -> Iterator[tuple[int, Judged]]:
+    """What is judged of drafts of `length` tokens, each with its place in the text. The first token comes with the
+    prompt's reply, without a draft."""
+    at = 1
+    while at < len(agrees):
+        accepted = 0
+        for agreed in agrees[at : at + length]:
+            yield at + accepted, Judged(kind, accepted, agreed)
+            if not agreed:
+                break
+            accepted += 1
+        at += accepted + 1
+
+
+def _drafted(
+    draft: Backend, kind: str, prompt: Sequence[int], tokens: Sequence[int], length: int
+) -> Iterator[tuple[int, Judged]]:
+    """As `_judged`, from drafts that are made token by token."""
+    draft.release(0)
+    at, held, text = 1, 0, [*prompt, *tokens]
+    while at < len(tokens):
+        known = len(prompt) + at
+        token = _choices(draft, 0, held, text[held:known], last=1)[0]
+        held, accepted = known, 0
+        for truth in tokens[at : at + length]:
+            yield at + accepted, Judged(kind, accepted, token == truth)
+            if token != truth:
+                break
+            (token,) = _choices(draft, 0, known + accepted, [token])
+            accepted += 1
+        at += accepted + 1
+
+
+def _line(kind: str, texts: int, judged: Sequence[Judged], drafted: int, differ: int) -> str:
+    accepted = sum(each.accepted for each in judged)
+    told = f"{kind:12}{texts:3} texts, {len(judged):5} draft tokens judged, {accepted / len(judged):.3f} accepted"
+    return told + f"; of {drafted} drafted token by token, {differ} differ"
+
+
+def _write(options: Any, profile: ProfileFile) -> None:
+    folder = Path(agreement.__file__).with_name("profiles") if options.save else UNSAVED
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{options.name}.json"
+    text = json.dumps(profile.model_dump(), indent=1)
+    text = re.sub(r"\[[\d,\s]+\]", lambda numbers: " ".join(numbers[0].split()), text)  # a list takes a line
+    path.write_text(text + "\n", encoding="utf-8")
+    print(f"written to {path}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

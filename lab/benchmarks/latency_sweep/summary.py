@@ -1,0 +1,120 @@
+"""Reports a latency sweep: a table of all cells, the ratios that were wanted, and a plot."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lab.benchmarks.harness.report import Report, plot
+
+_FAINT = ("-overlap", "-in flight", "-corrections", "-self-continue", "-adaptive")
+VOID = 0.1  # share of a run's time lost by the machine, above which the run says nothing
+_CLOSE = 5  # ms of round trip up to which prepared recovered tokens can pay
+
+Cell = dict[str, Any]
+
+
+def write(cells: Sequence[Cell], report: Report) -> None:
+    """Save the report and its `.png`, without the columns in whose run the machine stood still for too long."""
+    cells = [{**cell, "ratios": _sound(cell)} for cell in cells]
+    report.line(*table(cells), "", *bars(cells))
+    report.save()
+    _figure(cells, report.beside(".png"))
+
+
+def table(cells: Iterable[Cell]) -> list[str]:
+    """One line a cell: tokens per second of the target alone, then every column as a multiple of it."""
+    cells = sorted(cells, key=_place)
+    columns = list(dict.fromkeys(name for cell in cells for name in cell["ratios"]))
+    head = "".join(f"{name:>16}" for name in columns)
+    lines = [f"target draft  RTT drafter agrees  target/s TTFT ms  ours TTFT{head}  policy of the reference"]
+    for cell in cells:
+        ratios = "".join(f"{cell['ratios'][name]:16.2f}" if name in cell["ratios"] else " " * 16 for name in columns)
+        lines.append(
+            f"{cell['target_ms']:>6} {cell['draft_ms']:>5} {cell['rtt_ms']:>4g} {cell['drafter']:>7} "
+            f"{cell['agreement']:6.2f} {cell['target_rate']:9.2f} {cell['target_ttft_ms']:7.0f} "
+            f"{cell['ttft_ms'].get('ours', 0):10.0f}{ratios}  {cell['policy']}"
+        )
+    return lines
+
+
+def bars(cells: Sequence[Cell]) -> list[str]:
+    """How many cells reach each ratio that was wanted, and which do not."""
+    cells = [cell for cell in cells if "ours" in cell["ratios"]]
+    lines = []
+    for name, against, least, among in (
+        ("0.9 of the reference", "reference", 0.9, cells),
+        (f"the reference, RTT to {_CLOSE} ms", "reference", 1.0, [c for c in cells if c["rtt_ms"] <= _CLOSE]),
+        ("0.98 of the target alone", "", 0.98, cells),
+        ("fixed k=4", "k=4", 1.0, cells),
+    ):
+        both = [cell for cell in among if not against or against in cell["ratios"]]
+        shares = {_name(cell): cell["ratios"]["ours"] / cell["ratios"].get(against, 1.0) for cell in both}
+        if not shares:
+            continue
+        short = sorted((share, key) for key, share in shares.items() if share < least)
+        mean = sum(shares.values()) / len(shares)
+        lines.append(f"at least {name}: {len(shares) - len(short)} of {len(shares)} cells, mean {mean:.3f}")
+        lines += [f"    short: {key} {share:.3f}" for share, key in short]
+    for name in _FAINT:
+        both = [cell["ratios"] for cell in cells if name in cell["ratios"] and cell["agreement"] > 0.0]
+        if both:
+            mean = sum(ratios[name] / ratios["ours"] for ratios in both) / len(both)
+            lines.append(f"{name}, over ours, where the drafter ever agrees: mean {mean:.3f} of {len(both)} cells")
+    differing = [f"{_name(c)}: {k}" for c in cells for k, same in c["same_text"].items() if not same]
+    lines.append(f"texts that differ from the target's own: {len(differing)} {differing or ''}".rstrip())
+    return lines
+
+
+def _sound(cell: Cell) -> dict[str, float]:
+    return {name: ratio for name, ratio in cell["ratios"].items() if cell["lost"].get(name, 0.0) <= VOID}
+
+
+def _place(cell: Cell) -> tuple[float, float, str, float]:
+    drafter = f"{1 - cell['agreement']:.1f}{cell['drafter']}"
+    return -cell["target_ms"], -cell["draft_ms"], drafter, cell["rtt_ms"]
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell['target_ms']}/{cell['draft_ms']} ms, RTT {cell['rtt_ms']:g}, {cell['drafter']}"
+
+
+def _figure(cells: Sequence[Cell], path: Path) -> None:
+    pairs = sorted({(cell["target_ms"], cell["draft_ms"]) for cell in cells}, reverse=True)
+    drafters = list(dict.fromkeys(cell["drafter"] for cell in sorted(cells, key=_place)))
+    with plot(path, len(pairs), len(drafters)) as axes:
+        for row, (target, draft) in enumerate(pairs):
+            for column, drafter in enumerate(drafters):
+                keys = ("target_ms", "draft_ms", "drafter")
+                chosen = [cell for cell in cells if tuple(cell[key] for key in keys) == (target, draft, drafter)]
+                chosen.sort(key=lambda cell: cell["rtt_ms"])
+                _panel(axes[row][column], chosen, f"{target} ms target, {draft} ms {drafter}", row == column == 0)
+
+
+def _panel(axis: Any, cells: Sequence[Cell], title: str, legend: bool) -> None:
+    styles = {"reference": "k--", "k=4": "C3-", "ours": "C0-o"}
+    for name in (*_FAINT, *styles):
+        points = [(max(cell["rtt_ms"], 1), cell["ratios"][name]) for cell in cells if name in cell["ratios"]]
+        if points:
+            style = {"alpha": 0.45, "linewidth": 0.8} if name in _FAINT else {"linewidth": 1.6}
+            axis.plot(*zip(*points, strict=True), styles.get(name, "-"), label=name, markersize=3, **style)
+    axis.axhline(1.0, color="grey", linewidth=0.6)
+    bound = max((cell["ratios"]["U"] for cell in cells), default=0.0)  # would squeeze all the others together
+    axis.set(xscale="log", title=f"{title} (U: {bound:.1f})", ylim=(0, None))
+    axis.set(xlabel="round trip, ms", ylabel="times the target alone")
+    axis.title.set_size(9)
+    if legend:
+        axis.legend(fontsize=6, ncols=2)
+
+
+def keep(cell: Cell, file: Path) -> None:
+    """Add a cell to the file, and print what it came to."""
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(cell) + "\n")
+    ratios = "  ".join(f"{name} {value:.2f}" for name, value in cell["ratios"].items())
+    print(f"{_name(cell)} ({cell['agreement']:.2f}): target {cell['target_rate']:.2f}/s  {ratios}", flush=True)
+
+
+def read(path: Path) -> list[Cell]:
+    """Cells, one JSON object a line."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

@@ -1,0 +1,202 @@
+"""One recorded text written again in virtual time, by the real scheduler and the real controller or the real rounds.
+
+The verifier's engine gives the recorded tokens, the drafter what the real draft model chooses. Passes take as long as
+those of the stated machines, messages as long as the stated link. Ids are numbered anew for each text, so that rows of
+logits are short.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+
+from backends.scripted import BEGIN, END, Script, ScriptedBackend
+from lab.benchmarks.real_pair.draft_choices import Choices
+from lab.benchmarks.real_pair.machines import Setting, plan_seconds
+from lab.benchmarks.real_pair.recorded import RecordedText
+from lab.simulator.drafting.engine import DraftEngine
+from lab.simulator.drafting.rounds import VirtualMember, VirtualRounds
+from lab.simulator.virtual.drafter import Course, VirtualDrafter
+from lab.simulator.virtual.network import Network
+from lab.simulator.virtual.shared_device import SharedDevice
+from lab.simulator.virtual.world import EventLoop, Verifier, World
+from specpair.drafters.base import Expansion
+from specpair.engines.backend import Logits
+from specpair.speculation.draft import Draft
+from specpair.speculation.drafts.lookups import Lookups
+from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.policy.experience import Experience
+from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
+from verifier_server.engine.requests import Answer
+from verifier_server.sessions import Session
+
+_CONTEXT = 4096  # tokens of a text, at most
+_IDS = 8192  # ids of a text and of all that was drafted for it: more than ever came up
+_JUNK = 0  # what the target would write where a draft token was wrong: it is never asked
+_BRANCHES = 6
+FIRST = 7168  # ids from here on are of no token: texts that share an engine begin with one each
+GREEDY = Sampling()  # the tokens are known: where they were drawn, the noise was in the choice
+
+
+class Chooses(Protocol):
+    """Knows what a draft model chooses, as `TextChoices` does."""
+
+    def after(self, length: int, tail: Sequence[int]) -> Choices: ...
+
+
+@dataclass
+class Numbering:
+    """Short ids for the tokens of one text. All ends are one."""
+
+    ends: frozenset[int]
+    short: dict[int, int] = field(default_factory=dict)
+    long: dict[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.long = {END: min(self.ends)}
+
+    def of(self, token: int) -> int:
+        if token in self.ends:
+            return END
+        if token not in self.short:
+            number = len(self.short) + 1  # 0 is junk
+            number += 2 * (number >= BEGIN)
+            assert number < FIRST, "more tokens than short ids"
+            self.short[token], self.long[number] = number, token
+        return self.short[token]
+
+
+class RecordedTarget(ScriptedBackend):
+    """An engine that gives the tokens of recorded texts, which it tells apart by their first token."""
+
+    def __init__(self, slots: int = 2, batch_tokens: int = 512) -> None:
+        """`batch_tokens`: of a pass, at most."""
+        super().__init__(
+            Script(vocabulary_size=_IDS), slots=slots, context_length=_CONTEXT, max_batch_tokens=batch_tokens
+        )
+        self._texts: dict[int, list[int]] = {}
+
+    def knows(self, tokens: Sequence[int]) -> None:
+        """Give these tokens, prompt and text, in short ids. They replace a text of the same first token."""
+        self._texts[tokens[0]] = list(tokens)
+
+    def knew(self, tokens: Sequence[int]) -> bool:
+        """Whether these tokens, prompt and text, are the ones that it was given."""
+        return list(tokens) == self._texts[tokens[0]]
+
+    def logits_after(self, tokens: Sequence[int]) -> Logits:
+        length, text = len(tokens), self._texts[tokens[0]]
+        right = length < len(text) and list(tokens) == text[:length]
+        row = np.zeros(_IDS, np.float32)
+        row[text[length] if right else _JUNK] = 1.0
+        return row
+
+
+class RecordedDrafter:
+    """A drafter that proposes what the real draft model chooses."""
+
+    width = _BRANCHES
+
+    def __init__(self, choices: Chooses, numbering: Numbering) -> None:
+        self._choices, self._numbering = choices, numbering
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
+        return Expansion([self._proposal(len(text), tail, runners_up) for tail in tails], len(tails))
+
+    def _proposal(self, length: int, tail: Sequence[int], runners_up: int) -> Proposal:
+        ids, probabilities = self._choices.after(length, [self._numbering.long[each] for each in tail])
+        found: dict[int, float] = {}  # all ends are one
+        for each, probability in zip(ids[: 1 + runners_up], probabilities, strict=False):
+            found.setdefault(self._numbering.of(each), probability)
+        return Proposal.of([*found], [*found.values()])
+
+
+def write(
+    text: RecordedText,
+    choices: Chooses,
+    setting: Setting,
+    ends: frozenset[int],
+    experience: Experience,
+    **options: object,
+) -> Course:
+    """Write the text anew on the machines of `setting`. `options`: further arguments of `VirtualDrafter`."""
+    known, drafter = _Numbered.of(text, ends), setting.drafter.cost
+
+    def draft_time(branches: int) -> float:
+        return drafter.seconds([(1, len(known.tokens))] * branches)
+
+    world = World(known.target, partial(plan_seconds, setting.target.cost))
+    with experience.text(TextSpec.of(text.sampling), setting.pass_times) as estimates:
+        client = VirtualDrafter(
+            world,
+            known.prompt,
+            GREEDY,
+            RecordedDrafter(choices, known.numbering),
+            draft_time,
+            max_tokens=len(text.written.tokens),
+            network=Network(setting.rtt),
+            overhead=setting.overhead,
+            lookup=True,
+            estimates=estimates,
+            **options,  # type: ignore[arg-type]
+        )
+        client.start()
+        world.run(done=lambda: client.finished)
+    assert known.target.knew(client.session.tokens), "it wrote another text"
+    return client.course
+
+
+def write_on_server(
+    text: RecordedText, choices: Chooses, setting: Setting, ends: frozenset[int], experience: Experience
+) -> list[float]:
+    """Write the text anew by server-side drafting, with the rounds that ship.
+
+    Returns when each token behind the first was known, in seconds from the first on.
+    """
+    known, loop = _Numbered.of(text, ends), EventLoop()
+    run = SharedDevice(loop).run if setting.one_device else None
+    takes, pass_times = partial(plan_seconds, setting.target.cost), setting.pass_times
+    verifier = Verifier(loop, known.target, takes, pass_times=pass_times, run=run)
+    engine = DraftEngine(loop, setting.same_box, run=run)
+    rounds = VirtualRounds(loop, verifier, engine, pass_times, overlaps=run is None)
+    prompt, whole, times = len(known.prompt), len(known.tokens), list[float]()
+    session = Session("text", known.prompt, prompt, TextSpec.of(GREEDY), whole, known.target.vocabulary.ends)
+
+    def answered(answer: Answer, _draft: Draft) -> None:
+        times.extend([loop.now] * len(answer.tokens))
+
+    with experience.text(TextSpec.of(text.sampling), pass_times, together=True) as estimates:
+        rounds.write(
+            VirtualMember(
+                session,
+                prompt,
+                RecordedDrafter(choices, known.numbering),
+                estimates.acceptance,
+                answered,
+                held=prompt,
+                lookups=Lookups(prompt, in_text=True),
+            )
+        )
+        loop.run(done=lambda: session.finish_reason is not None)
+    assert known.target.knew(session.tokens), "it wrote another text"
+    return [each - times[0] for each in times[1:]]
+
+
+class _Numbered(NamedTuple):
+    """A text in short ids, with the engine that gives it."""
+
+    numbering: Numbering
+    prompt: list[int]
+    tokens: list[int]  # the prompt's included
+    target: RecordedTarget
+
+    @classmethod
+    def of(cls, text: RecordedText, ends: frozenset[int]) -> Self:
+        numbering, target = Numbering(ends), RecordedTarget()
+        prompt = [numbering.of(each) for each in text.prompt]
+        tokens = [*prompt, *(numbering.of(each) for each in text.written.tokens)]
+        target.knows(tokens)
+        return cls(numbering, prompt, tokens, target)

@@ -1,0 +1,94 @@
+"""What a round costs beyond the model: client, HTTP and server, against the barest exchange of the same bodies.
+
+Method. Two uvicorn processes on loopback: ours with the scripted backend, and one with a trivial FastAPI route that
+answers a fixed reply. This process alternates a `VerifierClient.verify` of four drafts on ours and an `http.client`
+POST of the same body to the trivial one, both kept alive, both parsing the reply. The time that the server reports for
+its forward pass is subtracted from ours: that is the model. (`http.client` sends head and body in two packets, ours in
+one.)
+
+    python -m lab.benchmarks.round_trip [--rounds 2000]
+"""
+
+import http.client
+import json
+import time
+from contextlib import closing
+from statistics import median
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI
+
+from drafter_client.generation.text_session import TextSession
+from drafter_client.http.client import VerifierClient
+from lab.benchmarks.harness.report import Report, options_of
+from specpair.child_processes.serving import serve, verifier
+from specpair.quantile import quantile
+from specpair.speculation.draft import Draft
+
+DRAFTS = [1, 2, 3, 4]
+REPLY = {
+    **{"position": 1234, "accepted_prefix_len": 0, "judged": 4, "tokens": [97], "preds": [97], "total_tokens": 1235},
+    **{"finish_reason": None, "timing": {"queue_ms": 0.123, "forward_ms": 0.456}},
+}
+WARM_UP = 200
+SHARES = (0.5, 0.9, 0.99)
+
+trivial = FastAPI()
+
+
+@trivial.post("/verify")
+async def trivial_verify(body: dict[str, object]) -> dict[str, object]:
+    """The barest route that reads and writes JSON."""
+    return REPLY
+
+
+def main() -> None:
+    options = options_of(__doc__, {"rounds": 2000, "passes": 5})
+    report = Report("round_trip", options)
+    context = (options.rounds + 2 * WARM_UP) * options.passes * 2
+    with (
+        verifier(backend="scripted", context=context) as ours,
+        serve("lab.benchmarks.round_trip:trivial") as bare,
+        closing(VerifierClient(ours.url)) as client,
+        closing(http.client.HTTPConnection(urlsplit(bare.url).netloc)) as connection,
+    ):
+        client.wait_until_ready()
+        ratios: dict[float, list[float]] = {share: [] for share in SHARES}
+        for number in range(options.passes):
+            ours_ms, bare_ms = _alternate(client, connection, options.rounds)
+            shown = []
+            for share in SHARES:
+                a, b = quantile(ours_ms, share), quantile(bare_ms, share)
+                ratios[share].append(a / b)
+                shown.append(f"p{100 * share:g} ours {a:.3f} ms, bare {b:.3f} ms, {a / b:.2f}x")
+            report.line(f"pass {number + 1}: " + "   ".join(shown))
+        medians = (f"p{100 * share:g} {median(each):.2f}x" for share, each in ratios.items())
+        report.line("median ratio: " + "   ".join(medians))
+    report.save()
+
+
+def _alternate(
+    client: VerifierClient, connection: http.client.HTTPConnection, rounds: int
+) -> tuple[list[float], list[float]]:
+    """Milliseconds of each exchange: ours without the model, and the bare ones."""
+    opened = client.prefill(TextSession([1, 2, 3]), {"seed": 1, "temperature": 0.0})
+    position = len(opened.prompt_ids) + len(opened.tokens)
+    body = json.dumps({"position": 1234, "draft_tokens": DRAFTS}, separators=(",", ":")).encode()
+    headers = {"Content-Type": "application/json", "X-Session-Id": opened.session_id}
+    ours: list[float] = []
+    bare: list[float] = []
+    for _ in range(rounds + WARM_UP):
+        began = time.perf_counter()
+        response = client.verify(opened.session_id, Draft.chain(position, DRAFTS))
+        ours.append(1e3 * (time.perf_counter() - began - response.forward))
+        position += len(response.tokens)
+        began = time.perf_counter()
+        connection.request("POST", "/verify", body, headers)
+        json.loads(connection.getresponse().read())
+        bare.append(1e3 * (time.perf_counter() - began))
+    client.release(opened.session_id)
+    return ours[WARM_UP:], bare[WARM_UP:]
+
+
+if __name__ == "__main__":
+    main()

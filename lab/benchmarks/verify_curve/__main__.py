@@ -1,0 +1,207 @@
+"""What a verify costs against a decode step: the time of one pass by rows and drafts, on this machine, on an engine.
+
+Method. Every slot holds `--context-held` tokens. A pass feeds each of its rows the pending token and k drafts and asks
+of each what suffices to decide at `--temperature`, as the verifier's engine does; the result lies on the host, so a
+GPU's work is over when the call returns. Each timed pass follows an untimed one of its kind. Cells run in rounds, in
+another order each time, each between two decode steps (one row, k = 0), and is compared with their mean. Rounds go on
+for `--seconds`, three at least, after one that does not count. Printed are medians over the rounds. With as many
+accepted drafts a row and round as "times the same rows without drafts" says, less one, verifying is worth what plain
+decoding is. The milliseconds are also written as JSON, from which the simulator reads what passes take: a prompt is one
+row with many drafts (`--rows 1 --drafts 0 63 255 511`), and a file knows the one context at which it was measured.
+
+With `--leaves`, trees of as many drafts are timed, too, each with a path that is kept behind its pass: a chain, with
+second choices at its first places.
+
+The model is `--shape`, a Llama with random weights, or `--model`, a folder or file that the engine reads. PyTorch makes
+the weights on the device (needs torch and transformers, no network and nothing else of requirements.txt); llama.cpp
+reads a file of them in 8 bits, which is written first. With `--compile` every shape of a pass is compiled first, which
+takes minutes for a large model; few `--rows` and small `--batch-tokens` make them few.
+
+    python -m lab.benchmarks.verify_curve --shape 8b --device cuda
+    python -m lab.benchmarks.verify_curve --shape 8b --backend llama_cpp
+    python -m lab.benchmarks.verify_curve --shape 100m --rows 1 2 4 --threads 1                       # small, on a CPU
+    python -m lab.benchmarks.verify_curve --backend llama_cpp --model models/stdlib-target-q8_0.gguf --threads 1
+"""
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from backends.registry import load
+from lab.benchmarks.harness.report import Report, need, parser_of, processor
+from lab.benchmarks.verify_curve.cells import Cell, Passes, Timing, grid, measure, table, timings, trees_table
+from specpair.engines.backend import Backend, top_logits_spec
+from specpair.engines.errors import BackendError
+from specpair.engines.load_options import DTYPES, LoadOptions
+from specpair.speculation.sampling.sampling import Sampling
+
+ENGINES = {"torch": ("torch", "transformers"), "llama_cpp": ("llama_cpp", "gguf")}  # and what they need
+TABLES: dict[str, Callable[[Timing], str]] = {
+    "milliseconds": lambda each: f"{each.ms:.2f}" if each.ms < 100 else f"{each.ms:.0f}",
+    "times one decode step": lambda each: f"{each.ratio:.2f}",
+    "times the same rows without drafts": lambda each: f"{each.widened:.2f}",
+    "spread of the times one decode step, quartile to quartile": lambda each: (
+        f"{(each.high - each.low) / each.ratio:.0%}"
+    ),
+    "tokens per second of all rows, with no draft accepted": lambda each: f"{1e3 * each.cell.rows / each.ms:.0f}",
+    "tokens per second of all rows, with every draft accepted": lambda each: f"{1e3 * each.cell.tokens / each.ms:.0f}",
+}
+LEAST_ROUNDS = 3
+
+
+def _shape(*sizes: int, tied: bool) -> dict[str, Any]:
+    sizes_of = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+    named = zip((*sizes_of, "head_dim", "vocab_size"), sizes, strict=True)
+    return {**dict(named), "tie_word_embeddings": tied}
+
+
+SHAPES = {  # those of Llama 3 (8b) and 3.2 (3b, 1b), and smaller ones for a CPU and for tests
+    "8b": _shape(32, 4096, 14336, 32, 8, 128, 128_256, tied=False),
+    "3b": _shape(28, 3072, 8192, 24, 8, 128, 128_256, tied=True),
+    "1b": _shape(16, 2048, 8192, 32, 8, 64, 128_256, tied=True),
+    "100m": _shape(12, 768, 2048, 12, 4, 64, 32_000, tied=True),
+    "tiny": _shape(2, 64, 96, 2, 1, 32, 512, tied=True),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = options_from(arguments)
+    need(*ENGINES[options.backend])
+    try:
+        with closing(_load(options)) as backend:
+            _measure(backend, options)
+    except BackendError as error:
+        raise SystemExit(f"verify_curve: {error}") from error
+
+
+def _measure(backend: Backend, options: argparse.Namespace) -> None:
+    if options.leaves and not backend.takes_trees:
+        raise SystemExit(f"verify_curve: --leaves: {options.backend} takes no trees with this model")
+    cells = grid(options.rows, options.drafts, backend.max_batch_tokens, options.leaves or ())
+    sampling = Sampling(seed=0, temperature=options.temperature)
+    passes = Passes(backend, options.context_held, top_logits_spec(sampling, backend.vocabulary.size))
+    measure(passes.seconds, cells, lambda rounds: rounds < 1)
+    until = time.perf_counter() + options.seconds
+    samples = measure(passes.seconds, cells, lambda rounds: rounds < LEAST_ROUNDS or time.perf_counter() < until)
+    ran = _of_torch(options) if options.backend == "torch" else _of_llama_cpp()
+    facts = {"device": ran["device"], "model": backend.model_name, "engine": options.backend} | ran
+    named = [facts[key] for key in ("device", "model", "engine", "dtype") if key in facts]
+    named += ["compiled"] if options.compile else []
+    name = "_".join(["verify_curve", *(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") for part in named)])
+    given = argparse.Namespace(**{key: value for key, value in vars(options).items() if key != "out"})
+    report = Report("verify_curve", given, name, options.out)
+    for key, value in (facts | {"rounds": str(len(samples[cells[0]]))}).items():
+        report.line(f"# {key}: {value}")
+    found = timings(samples)
+    for title, show in TABLES.items():
+        report.line(*table(title, found, show))
+    for rows in options.rows if options.leaves else ():
+        report.line(*trees_table(found, rows))
+    report.save()
+    told = facts | {"context": options.context_held, "cells": _told(found, chains=True)}
+    if options.leaves:
+        told["trees"] = _told(found, chains=False)
+    report.beside(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+
+def _told(found: dict[Cell, Timing], *, chains: bool) -> list[dict[str, float]]:
+    """The times of chains, or of trees, for the simulator."""
+    return [
+        {"rows": cell.rows, "drafts": cell.drafts, "ms": round(each.ms, 4)}
+        | ({} if chains else {"leaves": cell.leaves})
+        for cell, each in found.items()
+        if (cell.leaves == 1) is chains
+    ]
+
+
+def _of_llama_cpp() -> dict[str, str]:
+    """Where llama.cpp ran: it puts all layers on the GPUs that it was compiled for."""
+    from backends.llama_cpp.devices import gpu_names
+
+    return {
+        "device": ", ".join(gpu_names()) or processor(),
+        "versions": f"llama-cpp-python {version('llama-cpp-python')}",
+    }
+
+
+def _of_torch(options: argparse.Namespace) -> dict[str, str]:
+    """Where and in which numbers PyTorch ran."""
+    import torch
+
+    from backends.torch.read_model import find_device, find_dtype
+
+    device = find_device(options.device)
+    names = {"cpu": processor} | ({"cuda": lambda: torch.cuda.get_device_name(device)} if device.type == "cuda" else {})
+    return {
+        "device": names.get(device.type, lambda: str(device))(),
+        "dtype": str(find_dtype(options.dtype, device)).removeprefix("torch."),
+        "versions": f"torch {version('torch')}, transformers {version('transformers')}",
+    }
+
+
+def _load(options: argparse.Namespace) -> Backend:
+    """The engine with its model. Raises ModelLoadError."""
+    same = {name: getattr(options, name) for name in ("model", "batch_tokens", "threads", "device", "dtype", "compile")}
+    length = options.context_held + max(options.drafts) + 1
+    settings = LoadOptions(slots=max(options.rows), context_length=length, **same)
+    if options.model:
+        return load(options.backend, settings)
+    shape = SHAPES[options.shape]
+    if options.backend == "llama_cpp":
+        from lab.benchmarks.verify_curve.random_gguf import model_file
+
+        with model_file(options.shape, shape) as file:
+            return load("llama_cpp", replace(settings, model=file))
+    from backends.torch.load import load as load_torch
+    from lab.benchmarks.verify_curve.random_llama import model_folder, read_random
+
+    with model_folder(options.shape, shape) as folder:
+        return load_torch(replace(settings, model=folder), read=read_random)
+
+
+def options_from(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line's options."""
+    flags = {
+        "backend": {"choices": ENGINES, "default": "torch"},
+        "shape": {"choices": SHAPES, "help": "a Llama of random weights"},
+        "model": {"type": Path, "help": "a model folder or a GGUF file"},
+        "device": {"help": "cpu, cuda, cuda:1, mps … (torch only; default: the best there is)"},
+        "dtype": {"choices": DTYPES, "help": "torch only; default: float32 on a CPU, bfloat16 elsewhere"},
+        "compile": {"default": False, "help": "compile each shape of a pass first (torch only)"},
+        "threads": {"type": int, "help": "of the processor (default: what the engine chooses)"},
+        "rows": [1, 2, 4, 8, 16],
+        "drafts": {"default": [0, 1, 2, 3, 4, 6, 8, 12, 16], "help": "values of k"},
+        "leaves": {"type": int, "nargs": "+", "help": "of trees, 2 or more (default: no trees)"},
+        "context-held": {"default": 512, "help": "tokens that each slot holds"},
+        "batch-tokens": {"default": 512, "help": "in one pass: larger cells are left out"},
+        "temperature": {"default": 0.8, "help": "what is asked of a row of logits depends on it"},
+        "seconds": {"default": 60.0, "help": "to measure for"},
+        "out": {"type": Path, "help": "the folder for the results (default: as without and with --save)"},
+    }
+    parser = parser_of(__doc__, flags)
+    options = parser.parse_args(arguments)
+    if (options.shape is None) == (options.model is None):
+        parser.error("give one of --shape and --model")
+    for name, value, least in (
+        ("rows", min(options.rows), 1),
+        ("drafts", min(options.drafts), 0),
+        ("leaves", min(options.leaves or [2]), 2),
+    ):
+        if value < least:
+            parser.error(f"--{name}: must be {least} or more, got {value}")
+    try:
+        Sampling(temperature=options.temperature)
+    except ValueError as error:
+        parser.error(str(error))
+    return options
+
+
+if __name__ == "__main__":
+    main()

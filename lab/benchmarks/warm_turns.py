@@ -1,0 +1,130 @@
+"""Time to the first token of a chat's next turn, and of a prompt sent again, against the same prompt read cold.
+
+Method. A verifier process serves the target, and the draft model for mode fused; the pair drafts on this machine. For
+each mode, in each repeat with other lines of the standard library: a prompt of about `--tokens` tokens with a salt of
+its own (cold), the same again, then `--turns` turns, each of which is the text so far and a line more, and the first
+prompt with another salt, as another key would have it. Printed: the median time to the first token and its ratio to the
+cold one of that mode; for the turns the second, the last and the slowest. Then what kept texts cost others: passes over
+256 new tokens, and of one, beside 0, 1 and 4 kept texts of `--tokens` tokens, in CPU time, each the median of several.
+
+    python -m lab.benchmarks.warm_turns --target 1.5b.gguf --draft 0.5b.gguf [--tokens 2000] [--turns 10] [--repeats 1]
+"""
+
+import sysconfig
+import time
+from argparse import Namespace
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+
+from backends.registry import load
+from drafter_client import DraftModel, Mode, Options, Pair
+from lab.benchmarks.harness.models import HELD_OUT_FILES
+from lab.benchmarks.harness.report import Report, options_of
+from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from specpair.child_processes.serving import verifier
+from specpair.engines.backend import Backend, Entry
+from specpair.engines.load_options import LoadOptions
+
+MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)
+ANSWER = 24  # tokens
+BESIDE = (0, 1, 4)  # kept texts
+NEW = 256  # tokens of a prompt beside them
+FLAGS = {
+    "target": {"default": str(DEFAULT_TARGET), "help": "GGUF file (default: the target that ships)"},
+    "draft": {"default": str(DEFAULT_DRAFT), "help": "GGUF file (default: the draft model that ships)"},
+    **{"tokens": 2000, "turns": 10, "repeats": 1},
+}
+
+
+def main() -> None:
+    options = options_of(__doc__, FLAGS)
+    report = Report("warm_turns", options)
+    context = options.tokens + options.turns * 4 * ANSWER + 256
+    took: dict[Mode, dict[str, list[float]]] = {mode: defaultdict(list) for mode in MODES}
+    with (
+        verifier(model=options.target, draft_model=options.draft, slots=4, draft_slots=2, context=context) as server,
+        Pair(server.url, DraftModel(options.draft)) as pair,
+    ):
+        prompts = _prompts(pair, options.tokens)
+        for repeat in range(options.repeats):
+            for mode in MODES:
+                for what, seconds in _chat(pair, mode, next(prompts), options.turns, f"{mode} {repeat}"):
+                    took[mode][what].append(seconds)
+    report.line(
+        f"{'mode':8} {'cold':>8}  {'again':>14}  {'turn 2':>14}  {'last turn':>14}  {'slowest':>14}  another salt"
+    )
+    for mode, times in took.items():
+        cold = median(times["cold"])
+        last, turns = f"turn {options.turns}", [f"turn {turn}" for turn in range(2, options.turns + 1)]
+        slowest = max(turns, key=lambda turn: median(times[turn]))
+        columns = (median(times[each]) for each in ("again", "turn 2", last, slowest, "another salt"))
+        report.line(f"{mode:8} {cold:6.2f} s  " + "  ".join(f"{each:6.2f} s, {each / cold:4.2f}" for each in columns))
+    for line in _cost_to_others(options):
+        report.line(line)
+    report.save()
+
+
+def _prompts(pair: Pair, tokens: int) -> Iterator[list[int]]:
+    """Prompts that share no beginning, from the library that every Python has."""
+    library = Path(sysconfig.get_path("stdlib"))
+    lines = "".join((library / name).read_text(encoding="utf-8") for name in HELD_OUT_FILES).splitlines(keepends=True)
+    for first in range(0, len(lines), 7):
+        yield pair.encode(f"# {first}\n" + "".join(lines[first:]))[:tokens]
+
+
+def _chat(pair: Pair, mode: Mode, prompt: list[int], turns: int, salt: str) -> Iterator[tuple[str, float]]:
+    """What was asked for, and the seconds to its first token."""
+    more = pair.encode("\n# And what comes then?\n")
+
+    def ask(prompt: Sequence[int], salt: str) -> tuple[float, list[int]]:
+        ended = pair.generate(prompt, Options(max_tokens=ANSWER, mode=mode, cache_salt=salt)).read()
+        return 1e-3 * ended.stats.ttft_ms, ended.token_ids
+
+    seconds, answer = ask(prompt, salt)
+    yield "cold", seconds
+    yield "again", ask(prompt, salt)[0]
+    text = [*prompt, *answer]
+    for turn in range(2, turns + 1):
+        text += more
+        seconds, answer = ask(text, salt)
+        yield f"turn {turn}", seconds
+        text += answer
+    yield "another salt", ask(prompt, "another " + salt)[0]
+
+
+def _cost_to_others(options: Namespace) -> Iterator[str]:
+    """The passes of a text beside kept texts that have nothing in common with it."""
+    how = LoadOptions(Path(options.target), max(BESIDE) + 1, options.tokens + NEW)
+    with closing(load("llama_cpp", how)) as backend:
+        words = backend.vocabulary.size // 2
+        for kept in range(max(BESIDE) + 1):
+            if kept:
+                _read(backend, kept, [words + (7 * at + kept) % 997 for at in range(options.tokens)])
+            if kept in BESIDE:
+                prompts = [_read(backend, 0, [words + at for at in range(NEW)]) for _ in range(3)]
+                steps = [_pass(backend, NEW + at, [words]) for at in range(16)]
+                yield (
+                    f"beside {kept} kept texts: {1e3 * median(prompts):7.1f} ms for a prompt of {NEW} tokens, "
+                    f"{1e3 * median(steps):6.1f} ms for a token"
+                )
+                backend.release(0)
+
+
+def _read(backend: Backend, slot: int, tokens: list[int]) -> float:
+    """Seconds of CPU time, per thread, that it takes to read a prompt into a slot."""
+    backend.release(slot)
+    step = backend.max_batch_tokens
+    return sum(_pass(backend, at, tokens[at : at + step], slot) for at in range(0, len(tokens), step))
+
+
+def _pass(backend: Backend, start: int, tokens: list[int], slot: int = 0) -> float:
+    began = time.process_time()
+    backend.extend([Entry(slot, start, tokens, len(tokens) - 1)])
+    return (time.process_time() - began) / max(1, backend.threads)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""`drafter report`: shows a recorded run in the terminal, as a picture, or with all others as one HTML file."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from drafter_client.cli import flags
+from drafter_client.errors import TraceError
+from lab.report.plot import NoMatplotlib, draw
+from lab.report.reader import RunTrace, read_run, read_runs
+from lab.report.terminal import show
+from specpair import shared_files
+from specpair.command_line.completion.accepted import Parsers
+from specpair.command_line.parser import Parser, Switch
+
+_NAMED_BY_RUN = True  # of `--html` without a file: it is in the folder, named by its run
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Show the report. Returns the exit status. Exits with status 2 for flags that do not go together.
+
+    Raises TraceError; NoMatplotlib only if the flags name a picture.
+    """
+    made = parser()
+    options = made.parse(arguments)
+    if options.html is None and not options.text:
+        made.error("--no-text: is about the HTML file, ask for that with --html")
+    run = read_run(options.folder, options.run)
+    runs = [run] if options.run is not None or options.html is None else read_runs(options.folder)
+    show(run, Console(markup=False, highlight=False))
+    if options.html is not None:
+        _note(f"written to {_write(runs, options)}")
+    if options.no_png or (options.html is not None and options.png is None):
+        return 0
+    path = options.png or options.folder / f"report-{run.metrics['run']}.png"
+    try:
+        draw(run, path)
+    except NoMatplotlib as missing:
+        if options.png is not None:
+            raise
+        _note(f"{missing}")
+        return 0
+    _note(f"drawn to {path}")
+    return 0
+
+
+def _write(runs: Sequence[RunTrace], options: argparse.Namespace) -> Path:
+    """Write the HTML file; one that is there is replaced as a whole. Returns its path."""
+    from lab.report.page import page  # other commands begin sooner without it
+
+    name = "report.html" if options.run is None else f"report-{options.run}.html"
+    path: Path = options.folder / name if options.html is _NAMED_BY_RUN else options.html
+    try:
+        made = page(runs, text=options.text)
+    except ValueError as error:
+        raise TraceError(f"the JSON files in {options.folder} hold what is no JSON: {error}: is it a trace?") from None
+    try:
+        with shared_files.replacing(path) as file:
+            file.write(made.encode())
+    except OSError as error:
+        raise TraceError(f"the page {path} cannot be written: {error.strerror}") from None
+    return path
+
+
+def _note(line: str) -> None:
+    print(f"drafter: {line}", file=sys.stderr)
+
+
+def parser() -> Parser:
+    """The parser of `python -m drafter_client report`."""
+    made = Parser(
+        "drafter report",
+        usage="[FLAGS] DIR",
+        description="Show a run that --profile recorded, in the terminal and as a picture; or all runs, as one HTML "
+        "file that can be sent to others: it needs no other file and loads nothing.",
+        examples=(
+            "drafter report runs --run 2 --no-png",
+            "drafter report runs --png run.png",
+            "drafter report runs --html runs.html --no-text",
+        ),
+    )
+    runs = made.add_argument_group("run")
+    runs.add_argument("folder", type=flags.path, metavar="DIR", help="the folder that --profile named")
+    runs.add_argument("--run", type=flags.whole(1), metavar="N", help="which run (default: the last with drafts)")
+    picture = made.add_argument_group("picture").add_mutually_exclusive_group()
+    picture.add_argument("--png", type=flags.path, metavar="FILE", help="(default: report-N.png in the folder)")
+    picture.add_argument("--no-png", action="store_true", help="in the terminal only")
+    page = made.add_argument_group("page")
+    page.add_argument(
+        "--html",
+        type=flags.path,
+        nargs="?",
+        const=_NAMED_BY_RUN,
+        metavar="FILE",
+        help="write all runs, or the one of --run, in place of a picture (default: report.html, report-N.html in the "
+        "folder)",
+    )
+    page.add_argument(
+        "--text",
+        action=Switch,
+        default=True,
+        help="the text is in it, if it was recorded, and ids of tokens (default: yes)",
+    )
+    return made
+
+
+PARSERS: Parsers = {"drafter report": parser}

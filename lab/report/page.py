@@ -1,0 +1,233 @@
+"""Recorded runs as one HTML file that needs no other: figures and tables, and drawings by the script in it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from typing import Any
+
+from drafter_client.display import panel_rows
+from drafter_client.display.values import ms, share, unit
+from drafter_client.metrics.statistics import Stats
+from drafter_client.metrics.waits import percentages
+from lab.report.analysis import acceptance_by_depth
+from lab.report.data import VERSION, run_data, settings
+from lab.report.reader import RunTrace
+from lab.report.recorded import modes, outages, pass_widths, statistics, timed
+from lab.reports.document import contents, document, folded, table, terms
+from lab.reports.markup import Markup, tag
+from lab.reports.scripts import bundled
+from specpair.command_line import version
+from specpair.counted import counted
+
+ENTRY = "report.js"
+# Whose files the page is made of: those that all pages share, those of the live page, its own.
+_FOLDERS = (("specpair.http_service", "page"), ("drafter_client.serve", "page"), ("lab.report", "scripts"))
+_STYLES = ("drawings.css", "report.css")
+_LANES = (
+    ("drafting", "draft steps, on the drafter's machine"),
+    ("wire", "requests and responses on their way; the way there and back are drawn as equally long"),
+    ("queue", "waiting for the verifier's model while it worked for others"),
+    ("pass", "forward passes of the verifier's model, over the prompt, over drafts, or by itself"),
+)
+_OUTAGE = ("outage", "no verifier, from the last token before it to the first one after it")
+_KEYS = (
+    "Arrow keys go from round to round, Home and End to the first and the last; plus and minus zoom, 0 shows the whole "
+    "run, Page Up and Page Down move. Drag to move, Ctrl and the wheel zoom. Where spans are too many "
+    "to be told apart, the height is the share of the time in which the lane was active."
+)
+_UNTIMED = (
+    "Where the verifier wrote by itself (modes target and fused), the trace has tokens, but no passes: lanes are empty."
+)
+
+
+def page(runs: Sequence[RunTrace], *, text: bool) -> str:
+    """The page of some runs, of which there is one at least.
+
+    `text`: whether the text goes in, where it was recorded, and the ids of its tokens.
+
+    Raises TraceError for a run whose metrics are none, ValueError for values that JSON has no form for.
+    """
+    code = _files()
+    described = [(run, statistics(run)) for run in runs]
+    several = len(runs) > 1
+    links = [(_anchor(run), f"{run.metrics['run']}: {_headline(run, stats)}") for run, stats in described]
+    title = f"{counted(len(runs), 'recorded run')}" if several else panel_rows.title(described[0][1])
+    return document(
+        f"drafter report: {title}",
+        [contents(links)] if several else [],
+        (*(_section(run, stats, text=text) for run, stats in described), _definitions()),
+        f"specpair {version.installed()}. Made from a trace by drafter report; its element “data” has it as JSON.",
+        style="".join(code[name] for name in _STYLES),
+        script=bundled(ENTRY, code),
+        data={"version": VERSION, "text": text, "runs": [run_data(run, text=text) for run in runs]},
+    )
+
+
+def _files() -> dict[str, str]:
+    return {
+        each.name: each.read_text(encoding="utf-8")
+        for package, folder in _FOLDERS
+        for each in files(package).joinpath(folder).iterdir()
+        if each.name.endswith((".js", ".css"))
+    }
+
+
+def _anchor(run: RunTrace) -> str:
+    return f"run-{run.metrics['run']}"
+
+
+def _headline(run: RunTrace, stats: Stats) -> str:
+    return f"{stats.mode}, {counted(stats.generated_tokens, 'token')}, {_started(run)}"
+
+
+def _started(run: RunTrace) -> str:
+    return f"{run.metrics['started']}"[:19].replace("T", " ") + " UTC"
+
+
+def _section(run: RunTrace, stats: Stats, *, text: bool) -> Markup:
+    return tag(
+        "section",
+        tag("h2", f"Run {run.metrics['run']}: {panel_rows.title(stats)}"),
+        tag("p", ", ".join([*panel_rows.headline(stats), _started(run)]), class_="soft"),
+        *_notes(stats),
+        tag("div", _what_ran(run, stats), _figures(stats), class_="two"),
+        tag("h3", "Timeline"),
+        _legend([*_LANES, *([_OUTAGE] if outages(run) else [])]),
+        _drawn("timeline"),
+        tag("p", " ".join([_KEYS, *([] if timed(stats) else [_UNTIMED])]), class_="soft keys"),
+        tag("h3", "Over time"),
+        _drawn("over-time"),
+        tag("div", *_tables(run, stats), class_="two"),
+        *_modes(run, stats),
+        tag("h3", "The text by its tokens' sources"),
+        tag("p", _of_the_text(run, text=text), class_="soft"),
+        _drawn("by-source"),
+        id=_anchor(run),
+        class_="run",
+    )
+
+
+def _drawn(name: str) -> Markup:
+    """A place that the script fills."""
+    return tag("div", tag("p", "A script draws this, and scripts do not run here.", class_="soft"), class_=name)
+
+
+def _legend(kinds: Sequence[tuple[str, str]]) -> Markup:
+    return tag("ul", *(tag("li", _swatch(name), f"{name}: {meaning}") for name, meaning in kinds), class_="legend")
+
+
+def _swatch(lane: str) -> Markup:
+    return tag(
+        "svg",
+        tag("rect", x=0, y=3, width=16, height=10, class_=lane),
+        class_="mark",
+        viewBox="0 0 16 16",
+        aria_hidden="true",
+    )
+
+
+def _notes(stats: Stats) -> Iterator[Markup]:
+    said = [*panel_rows.notes(stats), *panel_rows.hints(stats)]
+    if said:
+        yield tag("ul", *(tag("li", each) for each in said), class_="said")
+
+
+def _what_ran(run: RunTrace, stats: Stats) -> Markup:
+    rows = [
+        ("begun", _started(run)),
+        ("target", stats.model or "not recorded"),
+        ("draft model", stats.draft_model or "none"),
+        *((f"drafter's {name}", value) for name, value in run.detail.machine.items()),
+        *([("ended early by", f"{run.metrics['error']}")] if run.metrics["error"] else []),
+        # As the verifier reported them, and as asked for.
+        *((name, _value(value)) for name, value in (stats.sampling | settings(run)).items() if value is not None),
+    ]
+    return _words("What ran", ("setting", "value"), rows)
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _figures(stats: Stats) -> Markup:
+    left, right = panel_rows.columns(stats)
+    pairs = [row for couple in panel_rows.couples(stats) for row in couple]
+    rows = [*left, *right, *pairs, *panel_rows.lines(stats)]
+    return _words("Figures", ("metric", "value"), [row for row in rows if row[0] not in ("modes", "why")])
+
+
+def _tables(run: RunTrace, stats: Stats) -> Iterator[Markup]:
+    if timed(stats):
+        waits = panel_rows.bars(stats)
+        shares = percentages(seconds for _, seconds in waits)
+        times = [(name, ms(seconds), f"{part} %") for (name, seconds), part in zip(waits, shares, strict=True)]
+        yield _titled("What the text waited for", ("for", "time", "share"), times)
+    if depths := acceptance_by_depth(run.rounds):
+        rows = [(f"{each.depth}", f"{each.drafts}", f"{each.accepted}", share(each.share)) for each in depths]
+        yield _titled("Acceptance by depth", ("depth", "draft tokens", "accepted", "rate"), rows)
+    if widths := pass_widths(run):
+        passes = [
+            (
+                f"{each.positions}",
+                f"{each.passes}",
+                unit(each.forward_ms, "ms"),
+                f"{1 + each.accepted / each.passes:.2f}",
+            )
+            for each in widths
+        ]
+        yield _titled("Passes over drafts by width", ("positions", "passes", "mean time", "tokens a round"), passes)
+
+
+def _modes(run: RunTrace, stats: Stats) -> Iterator[Markup]:
+    if stats.turns:
+        rows = [(each.mode, f"{each.tokens}", _from_to(each.begin, each.end)) for each in modes(run)]
+        yield _titled("Modes", ("mode", "tokens", "from, to"), rows)
+        if stats.why:
+            yield tag("p", f"Why: {stats.why}")
+    if found := outages(run):
+        times = [(f"{each.generated}", _from_to(each.begin, each.end)) for each in found]
+        yield _titled("Outages", ("tokens before", "without the verifier"), times)
+
+
+def _from_to(begin: float, end: float) -> str:
+    return f"{begin:.0f} to {end:.0f} ms"
+
+
+def _of_the_text(run: RunTrace, *, text: bool) -> str:
+    if not text:
+        return "The text was left out of this file, and so were the ids of its tokens. Each mark is a token."
+    if not run.detail.text:
+        return "The trace holds ids of tokens only, which are shown: --profile-text records the text, too."
+    return (
+        "Point at a token, or use the arrow keys: what is known of it stands below. Control characters are spelled out."
+    )
+
+
+def _titled(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    return tag("div", tag("h3", title), table(headings, rows, title))
+
+
+def _words(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    """The same for a table of words, which is to the left."""
+    return tag("div", tag("h3", title), tag("div", table(headings, rows, title), class_="words"))
+
+
+def _definitions() -> Markup:
+    words = (
+        ("round", "A verify request for which the target ran its model."),
+        ("tokens a round", "1 + accepted draft tokens / rounds: the mean acceptance length."),
+        ("acceptance rate", "Draft tokens accepted / draft tokens that the target judged."),
+        ("positions", "What a pass computes of this text: one position, and one more for each judged draft token."),
+        (
+            "TTFT, ITL, TPOT",
+            "Time to the first token, from one token to the next, of a token after the first on average.",
+        ),
+        ("outage", "A time without the verifier: from the last token before it to the first one after it."),
+        ("times", "Milliseconds on the drafter's clock, but queue and pass, which the verifier measures."),
+    )
+    return tag(
+        "section",
+        tag("h2", "Definitions"),
+        folded("What the words mean", terms([(word, [said]) for word, said in words])),
+        id="definitions",
+    )

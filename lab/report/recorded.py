@@ -1,0 +1,206 @@
+"""What a trace holds of a run, as its statistics were, and over time."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Annotated, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from drafter_client.errors import TraceError
+from drafter_client.metrics.statistics import Baseline, Stats, Turn, WaitTimes
+from drafter_client.metrics.waits import DRAFTING, PREFILL, VERIFY, Span, exchange
+from drafter_client.options import Mode
+from drafter_client.trace.schema import MOST, Record
+from lab.report.reader import RunTrace
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.policy.schedule import Schedule
+
+_Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=0, le=MOST)]
+
+
+class _Metrics(BaseModel):
+    """Those of the statistics that no table holds. What a file lacks was not there when it was written."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cached_tokens: _Count = 0
+    prediction_tokens: _Count | None = None
+    prediction_accepted: _Count = 0
+    prediction_rejected: _Count = 0
+    schedules: dict[Schedule, _Count] = {}
+    token_ms: list[_Number] | None = None
+    times_ms: dict[str, _Number] = {}
+    sampling: dict[str, object] = {}
+    ended_by: str | None = None
+    baseline: Baseline | None = None
+    turns: list[Turn] = []
+    why: str = ""
+    resumed: list[_Count] = []
+    outages: _Count = 0
+    outage_ms: _Number = 0.0
+    verifiers: list[str] | None = None
+    draft_failure: str | None = None
+
+
+class ModeSpan(NamedTuple):
+    """A stretch of a text in one mode. `begin`, `end`: milliseconds since the run began."""
+
+    mode: str
+    tokens: int
+    begin: float
+    end: float
+
+
+class Outage(NamedTuple):
+    """A time without the verifier: from the last token before it to the first one after it, milliseconds since the run
+    began. `generated`: tokens of the text by then."""
+
+    generated: int
+    begin: float
+    end: float
+
+
+class PassWidth(NamedTuple):
+    """Passes of the target that judged equally many draft tokens, and so computed one position more.
+
+    `accepted`: tokens, all of these passes together. `forward_ms`: the mean; None: no response told of one.
+    """
+
+    positions: int
+    passes: int
+    accepted: int
+    forward_ms: float | None
+
+
+def statistics(run: RunTrace) -> Stats:
+    """The statistics that the run had at its end, as far as they were recorded. Raises TraceError for metrics that are
+    none."""
+    record, more = run.metrics, _metrics(run)
+    stats = Stats(
+        model=_text(record, "model"),
+        draft_model=_text(record, "draft_model"),
+        mode=_text(record, "mode"),
+        verifiers=more.verifiers or [],
+        prompt_tokens=_whole(record, "prompt_tokens"),
+        cached_tokens=more.cached_tokens,
+        token_ids=[_whole(each, "token") for each in run.tokens],
+        token_sources=list(_sources(run)),
+        prediction_tokens=more.prediction_tokens,
+        schedules=Counter(more.schedules),
+        token_times=[each / 1e3 for each in more.token_ms or ()],
+        ttft=_number(record, "ttft_ms") / 1e3,
+        total_time=_number(record, "total_ms") / 1e3,
+        outages=more.outages,
+        outage_time=more.outage_ms / 1e3,
+        times=WaitTimes(**{name: more.times_ms.get(name, 0.0) / 1e3 for name in WaitTimes.__slots__}),
+        spans=list(_spans(run)),
+        finish_reason=record["finish_reason"] if isinstance(record["finish_reason"], str) else None,
+        stopped=more.ended_by == "stop_string",
+        sampling=more.sampling,
+        baseline=more.baseline,
+        turns=more.turns,
+        why=more.why,
+        resumed=more.resumed,
+        failed=record["error"] not in (None, "KeyboardInterrupt"),
+        draft_failure=more.draft_failure,
+    )
+    for name in ("rounds", "drafts_sent", "drafted", "accepted", "looked_up", "looked_up_accepted", "mispredicted"):
+        setattr(stats, name, _whole(record, name))
+    stats.next_draft_ready = _whole(record, "next_draft_ready")
+    stats.bytes_sent, stats.bytes_received = _whole(record, "bytes_sent"), _whole(record, "bytes_received")
+    stats.prediction_accepted, stats.prediction_rejected = more.prediction_accepted, more.prediction_rejected
+    return stats
+
+
+def timed(stats: Stats) -> bool:
+    """Whether it is known what a text waited for. In mode `auto` the trace has no times of what the verifier wrote."""
+    return {turn.mode for turn in stats.turns} <= {str(Mode.REMOTE)}
+
+
+def modes(run: RunTrace) -> list[ModeSpan]:
+    """The modes that wrote the text, in order; each lasts until its last token was known."""
+    turns = _metrics(run).turns or [Turn(_text(run.metrics, "mode"), len(run.tokens))]
+    found, begin, written = list[ModeSpan](), 0.0, 0
+    for turn in turns:
+        written += turn.tokens
+        end = _known(run, written)
+        found.append(ModeSpan(turn.mode, turn.tokens, begin, end))
+        begin = end
+    return found
+
+
+def outages(run: RunTrace) -> list[Outage]:
+    """The times without the verifier after which the text went on."""
+    return [
+        Outage(generated, _known(run, generated), _known(run, generated + 1)) for generated in _metrics(run).resumed
+    ]
+
+
+def pass_widths(run: RunTrace) -> list[PassWidth]:
+    """The target's passes over drafts, by their width."""
+    by_width: dict[int, list[Record]] = {}
+    for record in run.rounds:
+        if record["ran"]:
+            by_width.setdefault(1 + _whole(record, "judged"), []).append(record)
+    return [
+        PassWidth(positions, len(passes), sum(_whole(each, "accepted") for each in passes), _mean_forward(passes))
+        for positions, passes in sorted(by_width.items())
+    ]
+
+
+def _mean_forward(passes: Iterable[Record]) -> float | None:
+    known = [_number(each, "forward_ms") for each in passes if each["forward_ms"] is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _known(run: RunTrace, tokens: int) -> float:
+    """When so many tokens of the text were known; 0 for none."""
+    return _number(run.tokens[min(tokens, len(run.tokens)) - 1], "committed_ms") if tokens and run.tokens else 0.0
+
+
+def _metrics(run: RunTrace) -> _Metrics:
+    try:
+        return _Metrics.model_validate(run.detail.metrics)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, found["loc"]))
+        raise TraceError(f"run {run.metrics['run']}: metrics.{where}: {found['msg']}: is it a trace?") from None
+
+
+def _sources(run: RunTrace) -> Iterator[TokenSource]:
+    for record in run.tokens:
+        with suppress(ValueError):  # of another version, which has other sources
+            yield TokenSource(record["source"])
+
+
+def _spans(run: RunTrace) -> Iterator[Span]:
+    """What was under way, in seconds."""
+    for each in run.prefills:
+        yield from _exchange(PREFILL, each.sent_ms, each.arrived_ms, each.queue_ms, each.forward_ms)
+    for record in run.rounds:
+        if record["arrived_ms"] is not None:
+            times = (_number(record, name) for name in ("sent_ms", "arrived_ms", "queue_ms", "forward_ms"))
+            yield from _exchange(VERIFY, *times)
+    for began, ended in run.steps:
+        yield (DRAFTING, began / 1e3, ended / 1e3)
+    for took, arrived in run.self_continuation_passes:
+        yield (VERIFY, (arrived - took) / 1e3, arrived / 1e3)
+
+
+def _exchange(part: str, *times_ms: float) -> list[Span]:
+    sent, arrived, queue, forward = (each / 1e3 for each in times_ms)
+    return exchange(part, sent, arrived, queue, forward)
+
+
+def _text(record: Record, name: str) -> str:
+    return str(record[name] or "")
+
+
+def _number(record: Record, name: str) -> float:
+    return float(record[name] or 0.0)
+
+
+def _whole(record: Record, name: str) -> int:
+    return int(record[name] or 0)

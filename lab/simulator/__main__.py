@@ -1,0 +1,16 @@
+"""`specpair simulator`: simulates a fleet."""
+
+import signal
+import sys
+
+from specpair.command_line import start
+
+
+def main() -> int:
+    """Run a command and return its exit status. SIGTERM is as Ctrl-C: the command shows what came by then."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    return start.run("lab.simulator.command_line", "simulator")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The time of a forward pass from the sizes of a model and of a device.
+
+Roofline (Williams, Waterman, Patterson, 2009, doi:10.1145/1498765.1498785): a kernel takes as long as its bytes at the
+memory's bandwidth or its FLOPs at the peak, whichever is longer, each at the share of the peak that the device reaches.
+The kernels of a pass run one after the other:
+
+    seconds = linear + attention + head + all-reduces + layers * layer_overhead,
+    each of the first three max(bytes / (bandwidth * efficiency), FLOPs / (peak * efficiency))
+
+Assumptions, with n tokens in the pass:
+- linear: the weights of all layers are read once a pass and multiplied with n tokens: 2 FLOPs a weight and token. Of
+  E experts, n tokens that each choose k read E (1 - (1 - k/E)^n) on average, as if each chose at random and for itself.
+- attention: each sequence's KV cache is read once a pass and layer, for all its new tokens (as flash-decoding and
+  grouped-query attention do), and its new tokens are written. A new token costs 4 * heads * head_dim FLOPs for each
+  token that it attends to: the cache, and half of the new ones.
+- head: read once a pass; logits of at most `scored` new tokens a sequence, so that a prompt pays for few of them.
+- Activations stay on the chip. Embeddings of n tokens are read.
+- Tensor parallelism over p devices (Megatron-LM, arXiv 1909.08053): weights, cache and FLOPs are divided by p, the
+  cache by at most kv_heads; each layer has two all-reduces of n * d_model values of 2 bytes, each a ring, which sends
+  2 (p - 1) / p of them at the link's rate and takes the link's latency at least. They do not overlap with kernels.
+- The passes of one engine do not overlap, and what a processor does between them (scheduling, sampling) is not in here.
+"""
+
+from collections.abc import Sequence
+
+from lab.simulator.costs.cost import BadCost, SequencePass
+from lab.simulator.costs.dimensions import Device, Model, bytes_of
+
+SCORED = 17  # logits a sequence: of a pending token and 16 draft tokens
+_ACTIVATION = 2  # bytes of a value that devices exchange
+
+
+class Roofline:
+    """What passes of `model` take on `degree` devices of one node, among which its tensors are split."""
+
+    def __init__(
+        self,
+        model: Model,
+        device: Device,
+        *,
+        weights: str = "bf16",
+        cache: str = "bf16",
+        degree: int = 1,
+        scored: int = SCORED,
+    ) -> None:
+        """`weights`, `cache`: number types. Raises BadCost for sizes that do not go together."""
+        if degree < 1 or model.heads % degree:
+            raise BadCost(f"a tensor parallel degree of {degree} does not divide the {model.heads} heads")
+        if degree > 1 and device.link is None:
+            raise BadCost(f"a tensor parallel degree of {degree} needs the device's link, in bytes a second")
+        if scored < 1:
+            raise BadCost(f"scored is {scored}, and must be 1 or more")
+        self._model, self._degree, self._scored = model, degree, scored
+        self._weight, self._cached = bytes_of(weights), bytes_of(cache) * model.cached_values
+        self._bandwidth = device.bandwidth * device.bandwidth_efficiency
+        self._peak = device.peak(weights) * device.flops_efficiency
+        self._overhead = model.layers * device.layer_overhead
+        self._link, self._latency = device.link or float("inf"), device.link_latency
+        held = model.weights * self._weight / degree
+        if held > device.memory:
+            raise BadCost(
+                f"weights of {held / 1e9:.1f} GB a device do not fit in {device.memory / 1e9:.1f} GB: "
+                "give smaller numbers or a greater tensor parallel degree"
+            )
+        self._room = device.memory - held
+
+    def seconds(self, sequences: Sequence[SequencePass]) -> float:
+        tokens = sum(new for new, _ in sequences)
+        if not tokens:
+            return 0.0
+        scored = sum(min(new, self._scored) for new, _ in sequences)
+        return (
+            self._linear(tokens)
+            + self._attention(sequences)
+            + self._head(scored)
+            + self._all_reduces(tokens)
+            + self._overhead
+        )
+
+    def cache_tokens(self) -> int:
+        """How many tokens of context the memory holds beside the weights, in all sequences together."""
+        return int(self._room / (self._cached / min(self._degree, self._model.kv_heads)))
+
+    def _linear(self, tokens: int) -> float:
+        model = self._model
+        read: float = model.layers * (model.attention_weights + model.router_weights)
+        read += model.layers * self._feed_forwards(tokens) * model.ffn_weights
+        used = model.active_weights - model.head_weights
+        embedded = tokens * model.d_model
+        return self._kernel((read + embedded) * self._weight, 2.0 * tokens * used, self._degree)
+
+    def _feed_forwards(self, tokens: int) -> float:
+        """How many feed-forward networks of a layer are read for so many tokens, on average."""
+        model = self._model
+        if not model.experts:
+            return 1.0
+        return model.experts * (1.0 - _power(1.0 - model.active_experts / model.experts, tokens))
+
+    def _attention(self, sequences: Sequence[SequencePass]) -> float:
+        model = self._model
+        moved = sum(cached + 2 * new for new, cached in sequences) * self._cached
+        attended = sum(new * (cached + (new + 1) / 2) for new, cached in sequences)
+        flops = 4.0 * model.layers * model.heads * model.head_dim * attended
+        split = min(self._degree, model.kv_heads)
+        return max(moved / split / self._bandwidth, flops / self._degree / self._peak)
+
+    def _head(self, scored: int) -> float:
+        weights = self._model.head_weights
+        return self._kernel(weights * self._weight, 2.0 * scored * weights, self._degree)
+
+    def _kernel(self, moved: float, flops: float, split: int) -> float:
+        return max(moved / self._bandwidth, flops / self._peak) / split
+
+    def _all_reduces(self, tokens: int) -> float:
+        if self._degree == 1:
+            return 0.0
+        sent = 2 * (self._degree - 1) / self._degree * tokens * self._model.d_model * _ACTIVATION
+        return 2 * self._model.layers * (self._latency + sent / self._link)
+
+
+def _power(base: float, exponent: int) -> float:
+    """By products, whose last bits are the same on every machine."""
+    power = 1.0
+    while exponent:
+        if exponent % 2:
+            power *= base
+        base, exponent = base * base, exponent // 2
+    return power

@@ -1,0 +1,112 @@
+"""The time of a forward pass from times that were measured: the files that `lab.benchmarks.verify_curve` writes.
+
+A cell is a pass over so many rows (sequences) of so many new tokens each, at so many tokens of context. A pass is read
+as one of its number of sequences, of their mean number of new tokens and of their mean context.
+
+Between cells, times are linear in the tokens a row, then in the rows, then in the context. Noise may have made a larger
+pass cheaper than a smaller one: then it counts as dear as the smaller one, so that times never fall as a pass grows.
+Below the smallest cell, its time counts. Beyond the largest, the last two go on in a line, up to `REACH` times the
+largest number of tokens, of rows and of context that was measured: CostUnknown beyond that.
+A table of one context says nothing of others, and has the same times for all.
+
+A prompt is a pass of one row with many tokens: measure it with a great `--drafts` and `--rows 1`.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+
+from lab.simulator.costs.cost import BadCost, CostUnknown, SequencePass
+from lab.simulator.costs.curve import Curve, Plane
+
+REACH = 4.0  # times the largest pass that was measured
+
+
+class MeasuredPass(NamedTuple):
+    """A pass over `rows` sequences of `tokens` new tokens each, and its time."""
+
+    rows: int
+    tokens: int
+    seconds: float
+    context: int | None = None  # tokens that each sequence held before; None: it was not written down
+
+
+class Table:
+    """What passes take on an engine whose passes were measured."""
+
+    def __init__(self, cells: Iterable[MeasuredPass]) -> None:
+        """Raises BadCost for no cells, for a cell that comes twice, and for contexts of which some are not known."""
+        measured = list(cells)
+        if not measured:
+            raise BadCost("a table of costs needs at least one measured pass")
+        contexts = {each.context for each in measured}
+        if None in contexts and len(contexts) > 1:
+            raise BadCost("some cells say at which context they were measured, and others do not: measure those again")
+        by_context: dict[int, dict[tuple[float, float], float]] = {}
+        for each in measured:
+            points = by_context.setdefault(each.context or 0, {})
+            if (each.rows, each.tokens) in points:
+                raise BadCost(f"{each.rows} rows of {each.tokens} tokens were measured twice at context {each.context}")
+            points[each.rows, each.tokens] = each.seconds
+        self._planes = {context: Plane(points) for context, points in by_context.items()}
+        self._tokens = max(each.rows * each.tokens for each in measured)
+        self._rows = max(each.rows for each in measured)
+        self._context = max(each.context or 0 for each in measured) if len(contexts) > 1 else None
+
+    def seconds(self, sequences: Sequence[SequencePass]) -> float:
+        tokens = sum(new for new, _ in sequences)
+        if not tokens:
+            return 0.0
+        rows = len(sequences)
+        context = sum(cached for _, cached in sequences) / rows
+        self._refuse_beyond("tokens", tokens, self._tokens)
+        self._refuse_beyond("rows", rows, self._rows)
+        if self._context is not None:
+            self._refuse_beyond("tokens of context", context, self._context)
+        return Curve({held: plane.at(rows, tokens / rows) for held, plane in self._planes.items()}).at(context)
+
+    def _refuse_beyond(self, what: str, asked: float, measured: int) -> None:
+        if asked > REACH * measured:
+            raise CostUnknown(
+                f"a pass over {asked:g} {what} is beyond {REACH:g} times the {measured} that were measured: "
+                "measure larger ones with lab.benchmarks.verify_curve, --rows, --drafts and --context-held"
+            )
+
+
+class _Cell(BaseModel):
+    rows: PositiveInt
+    drafts: NonNegativeInt
+    ms: PositiveFloat
+
+
+class _File(BaseModel):
+    """What is needed of a file of `lab.benchmarks.verify_curve`; older ones have no context."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    context: NonNegativeInt | None = None
+    cells: list[_Cell] = Field(min_length=1)
+
+
+def read_table(*paths: Path) -> Table:
+    """The table of one file of `lab.benchmarks.verify_curve`, or of several at different contexts.
+
+    Raises BadCost for a file that is none, with its name.
+    """
+    cells: list[MeasuredPass] = []
+    for path in paths:
+        try:
+            given = _File.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            what = _first_mistake(error) if isinstance(error, ValidationError) else str(error)
+            raise BadCost(f"{path} is no file of lab.benchmarks.verify_curve: {what}") from None
+        cells += (MeasuredPass(each.rows, each.drafts + 1, each.ms / 1e3, given.context) for each in given.cells)
+    return Table(cells)
+
+
+def _first_mistake(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,0 +1,192 @@
+"""One request from its sending to its last token, at one node after the other if nodes are lost. Times in seconds."""
+
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.balancing.candidate import NewText
+from lab.simulator.drafting.learnt import Learnt
+from lab.simulator.fleet.node import Node
+from lab.simulator.fleet.record import Record
+from lab.simulator.fleet.settings import DeviceKind, Mode
+from lab.simulator.fleet.text import Text
+from lab.simulator.fleet.writing.by_drafter import RemoteWriter
+from lab.simulator.fleet.writing.by_measure import AutoWriter, Course
+from lab.simulator.fleet.writing.by_server import FusedWriter
+from lab.simulator.fleet.writing.by_table import Tables, has_table
+from lab.simulator.fleet.writing.by_target import TargetWriter
+from lab.simulator.fleet.writing.connection import Connection
+from lab.simulator.fleet.writing.job import Job, Writer
+from lab.simulator.virtual.message_sizes import SIZES
+from lab.simulator.virtual.network import Direction
+from lab.simulator.virtual.timeline import UNTOLD, Timelines
+from lab.simulator.virtual.world import EventLoop
+from specpair.drafters.run.events import Committed
+
+_WRITERS: dict[Mode, Callable[[Job], Writer]] = {
+    Mode.TARGET: TargetWriter,
+    Mode.FUSED: FusedWriter,
+    Mode.LOCKSTEP: RemoteWriter,
+    Mode.REMOTE: RemoteWriter,
+}
+
+
+class Dispatcher(Protocol):
+    """What a text needs of its fleet. `tables`: None if drafters are simulated one by one."""
+
+    loop: EventLoop
+    tables: Tables | None
+    timelines: Timelines
+
+    def route(self, run: "TextRun") -> None:
+        """Begin a text, or go on with it, at a node."""
+
+    def abandon(self, run: "TextRun") -> None:
+        """Drop a text that waits for a node."""
+
+
+class TextRun:
+    """A request of a conversation, whose text goes on at another node when its node is lost."""
+
+    def __init__(
+        self,
+        fleet: Dispatcher,
+        record: Record,
+        text: Text,
+        new_text: NewText,
+        device: DeviceKind,
+        learnt: Learnt,
+        rng: random.Random,
+        over: Callable[["TextRun"], None],
+        failed: Callable[[], None],
+    ) -> None:
+        """`learnt`: what the device has from its texts before.
+        `over`: called when the text is whole.
+        `failed`: called when the device has given up.
+        """
+        self.record, self.text, self.new_text, self.device = record, text, new_text, device
+        self.deadline = new_text.deadline
+        self._fleet, self._learnt, self._rng = fleet, learnt, rng
+        self._over, self._failed = over, failed
+        self.released = 0.0  # when the device has heard that the verifier released the session of the whole text
+        self._received: list[int] = []  # tokens of the output
+        self._connection: Connection | None = None
+        self._name = ""  # of its session there
+        self._writer: Writer | None = None
+        self._course = Course()  # in mode auto
+        self._aborted = False
+
+    @property
+    def tokens_left(self) -> int:
+        """Output tokens that are not committed yet."""
+        session = None if self._writer is None else self._writer.session
+        committed = len(self._received) if session is None else len(session.tokens) - self.text.prompt_len
+        return self.record.output_tokens - committed
+
+    def begin(self, node: Node) -> None:
+        """Write the text at a node, or what is left of it."""
+        node.runs[self] = None
+        node.began()
+        self.record.nodes.append(node.name)
+        self._connection = Connection(self._fleet.loop, node, self._after, self.give_up)
+        self._name = f"{self.record.conversation}/{self.record.turn}/{len(self.record.nodes)}"
+        job = Job(
+            self._connection,
+            self.device,
+            self.device.network_to(node.kind),
+            self._learnt,
+            self.text,
+            self._name,
+            self.record.conversation,
+            self.record.output_tokens,
+            self._received,
+            self._arrived,
+            self._rng,
+            self.record.timeline or UNTOLD,
+        )
+        self._writer = self._made(job)
+        if self.record.timeline is not None:
+            node.timelines[self._name] = self.record.timeline
+        self._writer.begin()
+
+    def _made(self, job: Job) -> Writer:
+        tables = self._fleet.tables
+        if self.device.mode is Mode.AUTO:
+            return AutoWriter(job, self._course)
+        if tables is None or not has_table(self.device):
+            return _WRITERS[self.device.mode](job)
+        writer = tables.writer(job)
+        self.record.by_table = not self._learnt.probe
+        if self.record.by_table:
+            self._fleet.timelines.over(self.record.timeline)
+            self.record.timeline = None
+        return writer
+
+    def lose(self) -> None:
+        """Its node is lost: half a round trip later its device asks for another one."""
+        assert self._connection is not None
+        half = self.device.network_to(self._connection.node.kind).rtt / 2
+        self._leave()
+        self._fleet.loop.at(self._fleet.loop.now + half, self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._aborted:
+            self._fleet.route(self)
+
+    def abort(self) -> None:
+        """Its device is gone, without a word.
+
+        A server that writes by itself learns of it by the broken connection, here at once. A session that waits for
+        drafts loses its slot when another text needs one, and is forgotten when it was idle for too long.
+        """
+        self._aborted = True
+        connection = self._connection
+        if connection is None:
+            self._fleet.abandon(self)
+        else:
+            told = self._writer is not None and self._writer.server_writes
+            self._leave(0.0 if told else connection.node.kind.session_ttl)
+
+    def give_up(self) -> None:
+        """Its device has waited too long for a verifier."""
+        if self._connection is not None:
+            self._leave()
+        self._failed()
+
+    def _arrived(self, committed: Committed) -> None:
+        """Take in tokens that have arrived at the device."""
+        self._received += [token for token, _ in committed.tokens]
+        self.record.times += [self._fleet.loop.now] * len(committed.tokens)
+        self.record.drafted += sum(each.judged for each in committed.rounds)
+        self.record.accepted += sum(each.accepted for each in committed.rounds)
+
+    def _after(self) -> None:
+        """After each event of the text: see whether it is whole."""
+        if len(self._received) == self.record.output_tokens:
+            self._end()
+
+    def _leave(self, after: float = 0.0) -> None:
+        """Have its node forget it, `after` seconds later."""
+        connection, writer = self._connection, self._writer
+        assert connection is not None and writer is not None
+        connection.closed = True
+        connection.node.runs.pop(self, None)
+        if self.record.timeline is not None:
+            connection.node.timelines.pop(self._name, None)
+            self.record.timeline.left()
+        session = writer.session
+        writer.stop()
+        if session is not None:
+            connection.forget(session, after)
+        self._connection = self._writer = None
+
+    def _end(self) -> None:
+        """Have the verifier release the session. The device waits for its reply."""
+        assert self._connection is not None
+        now, network = self._fleet.loop.now, self.device.network_to(self._connection.node.kind)
+        arrives = Direction(network, self._rng).arrival(now, SIZES.release)
+        self.released = Direction(network, self._rng).arrival(arrives, SIZES.release_reply)
+        self._leave(arrives - now)
+        if self._received != self.text.tokens(self.text.prompt_len, self.text.prompt_len + len(self._received)):
+            raise RuntimeError(f"the text of {self.record.conversation}, turn {self.record.turn}, is not the target's")
+        self._over(self)

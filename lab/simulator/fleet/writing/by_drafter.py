@@ -1,0 +1,68 @@
+"""Modes remote and lockstep, where the device drafts."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+
+from lab.simulator.drafting.drafter import EngineDrafter
+from lab.simulator.drafting.lengths import PolicyLength
+from lab.simulator.fleet.settings import Mode
+from lab.simulator.fleet.text import Agreeing, Choices
+from lab.simulator.fleet.writing.job import SPEC, Job
+from specpair.speculation.policy.draft_length import DraftLength
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from verifier_server.sessions import Session
+
+
+def length_of(job: Job) -> int | DraftLength | None:
+    """The draft length, or what decides it for this text; None: the controller."""
+    length = job.device.length
+    return PolicyLength(length(), job.connection.max_drafts) if callable(length) else length
+
+
+def continued(drafter: EngineDrafter, job: Job) -> Session:
+    """The session of a drafter, which goes on where the text is."""
+    if job.session is None:
+        drafter.session.resume(job.received)
+    else:
+        drafter.go_on(job.session, job.known)
+    return drafter.session
+
+
+class RemoteWriter:
+    """A `Writer` of the modes remote and lockstep."""
+
+    server_writes = False
+    drafter: type[EngineDrafter] = EngineDrafter
+
+    def __init__(self, job: Job) -> None:
+        device, node = job.device, job.connection.node
+        engine = job.learnt.engine
+        assert engine is not None
+        self._job, self._engine = job, engine
+        self._open = ExitStack()
+        mechanisms = LOCKSTEP if device.mode is Mode.LOCKSTEP else Mechanisms()
+        self._drafter = self.drafter(
+            job.connection,
+            job.prompt,
+            Agreeing(Choices(job.text, device.agreement)),
+            engine,
+            engine.held(job.conversation),
+            job.tell,
+            job.connection.guarded,
+            max_tokens=job.output_tokens,
+            network=job.network,
+            length=length_of(job),
+            mechanisms=replace(mechanisms, trees=device.trees),
+            estimates=self._open.enter_context(job.learnt.experience.text(SPEC, node.pass_times)),
+            seed=job.rng.getrandbits(32),
+            name=job.name,
+            timeline=job.timeline,
+        )
+        self.session = continued(self._drafter, job)
+
+    def begin(self) -> None:
+        self._drafter.start()
+
+    def stop(self) -> None:
+        self._open.close()
+        self._engine.keep(self._job.conversation, self._drafter.held)

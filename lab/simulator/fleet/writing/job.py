@@ -1,0 +1,96 @@
+"""What one verifier and one device write: a text, the rest of one, or a stretch of it. Times in seconds."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from lab.simulator.drafting.learnt import Learnt
+from lab.simulator.fleet.settings import DeviceKind
+from lab.simulator.fleet.text import Text
+from lab.simulator.fleet.writing.connection import Connection
+from lab.simulator.virtual.message_sizes import SIZES
+from lab.simulator.virtual.network import Network
+from lab.simulator.virtual.timeline import UNTOLD, Untold
+from lab.simulator.virtual.wire import Wire
+from specpair.drafters.run.events import Committed
+from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
+from verifier_server.sessions import Session
+
+SPEC = TextSpec.of(Sampling())  # of all texts
+
+
+@dataclass(slots=True)
+class Job:
+    """A text that is to be written. `tell`: takes the tokens as they arrive at the device."""
+
+    connection: Connection
+    device: DeviceKind
+    network: Network
+    learnt: Learnt
+    text: Text
+    name: str  # of its session
+    conversation: str
+    output_tokens: int
+    received: list[int]  # the output so far, as the device has it
+    tell: Callable[[Committed], object]
+    rng: random.Random
+    timeline: Untold = UNTOLD
+    session: Session | None = None  # which the stretch before has left at the verifier
+
+    @property
+    def prompt(self) -> list[int]:
+        return self.text.tokens(0, self.text.prompt_len)
+
+    @property
+    def known(self) -> int:
+        """Tokens of prompt and output that the device has."""
+        return self.text.prompt_len + len(self.received)
+
+    def opened(self) -> Session:
+        """Its session at the verifier: a new one, or that of the stretch before, as the server goes on with it."""
+        session = self.session
+        if session is None:
+            ends, limit = self.connection.backend.vocabulary.ends, self.text.prompt_len + self.output_tokens
+            session = Session(self.name, self.prompt, self.text.prompt_len, SPEC, limit, ends)
+            session.resume(self.received)
+        return session
+
+
+class Writer(Protocol):
+    """Writes a job."""
+
+    @property
+    def session(self) -> Session | None:
+        """Its session at the verifier; None: there is none yet."""
+
+    @property
+    def server_writes(self) -> bool:
+        """Whether the server writes by itself: then it learns at once that the device is gone."""
+
+    def begin(self) -> None:
+        """Begin to write."""
+
+    def stop(self) -> None:
+        """Write no more: the text is whole, its verifier is lost, or another writer goes on with it."""
+
+
+class Stream:
+    """What a device asks of a server that writes by itself, and what that streams back."""
+
+    def __init__(self, job: Job) -> None:
+        self.wire, self.size = (
+            Wire(job.connection, job.network, job.rng, timeline=job.timeline),
+            SIZES.generate.of(job.known),
+        )
+        self._job, self._opens = job, SIZES.generate_opened
+
+    def ask(self, do: Callable[[], object]) -> None:
+        """Call `do` when the request, of `size` bytes, has arrived at the server."""
+        self.wire.up(self.size, do)
+
+    def tell(self, committed: Committed) -> None:
+        """Send tokens to the device."""
+        size, self._opens = SIZES.generated.of(len(committed.tokens)) + self._opens, 0.0
+        self.wire.stream(size, lambda: self._job.tell(committed))

@@ -1,0 +1,123 @@
+"""What is measured, said once: columns of tables and files, objectives of a search and the docs are made from it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lab.simulator.results.student import Estimate, estimate
+from specpair.command_line.table import NOTHING, figure
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A figure of a run, 0 or more. `statistic`: which one of a distribution it is, such as "p95"; "": it is a figure
+    of its own. `most`: what no value is above; a share is 1 at most anyway.
+
+    Measures of one distribution have one `title`.
+    """
+
+    name: str
+    title: str
+    unit: str
+    better: Literal["more", "less", ""]
+    meaning: str
+    statistic: str = ""
+    most: float = math.inf
+
+    @property
+    def words(self) -> str:
+        """The title, with the statistic."""
+        return f"{self.title} {self.statistic}".strip()
+
+    def estimate(self, values: Sequence[float]) -> Estimate:
+        """The mean of what replications gave, with an interval that has nothing in it that cannot be."""
+        return estimate(values, 0.0, 1.0 if self.unit == SHARE else self.most)
+
+    def shown(self, value: float | None, signed: bool = False) -> str:
+        """A value of it without its unit; a share in percent. `signed`: with a plus, as a difference."""
+        if value is None or math.isnan(value):
+            return NOTHING
+        text = f"{100 * value:.1f} %" if self.unit == SHARE else figure(value)
+        return f"+{text}" if signed and value > 0 else text
+
+
+SHARE = "share"
+PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+# By the beginning of their names: title and meaning.
+DISTRIBUTED = {
+    "ttft": ("TTFT", "time to first token: from the user's request to its first token, a wait for a device included"),
+    "tpot": ("TPOT", "time per output token: from the first token to the last, for each token behind the first"),
+    "latency": ("latency", "from the user's request to its last token, a wait for a device included"),
+    "round": ("time per round", "from the arrival of tokens at the user to the next arrival, all of all requests"),
+}
+
+_OWN = (
+    Measure("throughput_tps", "throughput", "tokens/s", "more", "tokens that came to users, a second"),
+    Measure("requests_rps", "requests", "requests/s", "more", "requests that became whole, a second"),
+    Measure(
+        "slo_attainment",
+        "SLO attainment",
+        SHARE,
+        "more",
+        "of the requests, those that became whole and kept all bounds of `slo`; a request counts from when it ends or "
+        "breaks a bound, so one under way that may keep them does not",
+    ),
+    Measure("goodput_rps", "goodput", "requests/s", "more", "requests that became whole and kept all bounds, a second"),
+    Measure(
+        "fairness",
+        "fairness",
+        "",
+        "more",
+        "Jain's index of the tokens per second that each conversation saw while its requests ran: 1, all the same; "
+        "1/n, one of n had all",
+        most=1.0,
+    ),
+    Measure("acceptance", "acceptance", SHARE, "more", "accepted draft tokens / draft tokens that were judged"),
+    Measure(
+        "tokens_per_round", "tokens per round", "tokens", "more", "tokens of an arrival at the user behind the first"
+    ),
+    Measure("utilisation", "utilisation", SHARE, "", "time of passes / time that verifiers were there"),
+    Measure("occupancy", "batch occupancy", "rows/pass", "", "sequences of a verifier's pass, mean"),
+    Measure("tokens_per_pass", "tokens per pass", "tokens", "", "tokens of a verifier's pass, mean"),
+    Measure("queue_depth", "queue depth", "requests", "less", "requests that wait for a pass at a verifier, mean"),
+    Measure("slots_held", "slots in use", SHARE, "", "slots that hold a text / all slots of verifiers, mean"),
+    Measure(
+        "energy_j_per_token",
+        "energy",
+        "J/token",
+        "less",
+        "`prices.watts` of all devices that are there / throughput",
+    ),
+    Measure(
+        "cost_per_million",
+        "cost",
+        "/1M tokens",
+        "less",
+        "`prices.per_hour` of all devices that are there, and their energy at `prices.per_kwh`, for a million tokens",
+    ),
+    Measure("whole", "whole requests", "", "", "requests of which all tokens came"),
+    Measure("aborted", "aborted requests", "", "less", "requests whose device left before they were whole"),
+    Measure(
+        "failed", "failed requests", "", "less", "requests whose device gave up, as verifiers were away or overloaded"
+    ),
+    Measure("unfinished", "unfinished requests", "", "", "requests under way when the simulated time was over"),
+)
+
+
+def _percentiles(name: str, title: str, meaning: str) -> list[Measure]:
+    return [
+        Measure(f"{name}_{each}_ms", title, "ms", "less", f"{100 * share:g} % are at most this: {meaning}", each)
+        for each, share in PERCENTILES.items()
+    ]
+
+
+# By name.
+MEASURES: dict[str, Measure] = {
+    each.name: each
+    for each in (
+        *_OWN[:2],
+        *(each for name, (title, meaning) in DISTRIBUTED.items() for each in _percentiles(name, title, meaning)),
+        *_OWN[2:],
+    )
+}

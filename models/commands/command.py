@@ -1,0 +1,254 @@
+"""The command `models` of both ends: lists, fetches, removes, shows and compares models by name."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from models.commands import showing
+from models.commands.bar import Bar
+from models.commands.described import Described
+from models.commands.finding import Begun, Cached, begun, described, in_cache
+from models.commands.listing import Running as Running
+from models.commands.listing import ids_told, kind_told, known_of, listed, of_begun
+from models.commands.memory import Load, shortage
+from models.commands.pairing import judge
+from models.commands.printing import print_facts, print_json, print_table
+from models.hub.cache import HubFile, Listing
+from models.hub.catalogue import drafters_for
+from models.hub.download import fetch_model
+from models.hub.errors import HubError
+from models.hub.names import parse_name
+from models.hub.repository import Hub
+from specpair.command_line import interruptible
+from specpair.command_line.parser import OneOf, Parser, Switch
+from specpair.counted import sized
+from specpair.engines.room import Room
+from specpair.extras import MissingExtra
+from specpair.protocol.terminal_text import one_line
+
+TAKES = {  # actions, with the names that they take
+    "list": (),
+    "pull": ("NAME",),
+    "remove": ("NAME",),
+    "show": ("MODEL",),
+    "check": ("DRAFT", "TARGET"),
+    "suggest": ("TARGET",),
+}
+_TELL = ("list", "show", "check", "suggest")  # actions that tell something, which --json tells to programs
+
+
+def parser(program: str) -> Parser:
+    """The parser of `PROGRAM models`."""
+    actions = ("list", "pull NAME", "remove NAME", "show MODEL", "check DRAFT TARGET", "suggest [TARGET]")
+    made = Parser(
+        f"{program} models",
+        usage="\n".join(f"{'' if at == 0 else 'models '}{each}" for at, each in enumerate(actions)),
+        description="Models in the cache that huggingface_hub and llama.cpp share, and on the hub. NAME: user/repo, or "
+        "user/repo:Q8_0; MODEL, DRAFT and TARGET: a GGUF file or a folder, too. Of a model on the hub, only its head is"
+        " read then.",
+        examples=(
+            f"{program} models pull Qwen/Qwen2.5-0.5B-Instruct-GGUF",
+            f"{program} models check draft.gguf Qwen/Qwen2.5-7B-Instruct-GGUF:Q8_0",
+        ),
+    )
+    made.add_argument("action", nargs="?", choices=OneOf(tuple(TAKES)), help="what to do")
+    made.add_argument("names", nargs="*", metavar="NAME", help="which models")
+    made.add_argument(
+        "--safetensors", action=Switch, help="pull: the folder of safetensors, also where there are GGUF files"
+    )
+    made.add_argument("--json", action=Switch, help="list, show, check, suggest: as JSON on standard output")
+    return made
+
+
+def run(
+    made: Parser,
+    options: argparse.Namespace,
+    styles: showing.Styles,
+    running: Callable[[], Running | None],
+    room: Callable[[], Room | None] = lambda: None,
+    open_hub: Callable[[], Hub] = Hub,
+) -> int:
+    """Do what the options say. Returns the exit status: 1 for an error that was told, and if two models do not pair.
+
+    `made`: tells of wrong names, and exits with 2.
+    `styles`: how a chat template has replies written.
+    `running`: what a verifier serves now; None: none answers.
+    `room`: the memory that a model would be loaded into; None: it is not known.
+    `open_hub`: may raise MissingExtra.
+    """
+    if options.action is None:
+        made.error(f"say what to do: {', '.join(TAKES)}")
+    wanted, named, action = TAKES[options.action], options.names, options.action
+    if len(named) != len(wanted) and (action != "suggest" or named):
+        takes = " and ".join(wanted) or "no name"
+        made.error(f"{action} takes {takes}, got {one_line(' '.join(named)) or 'nothing'}")
+    if options.json and action not in _TELL:
+        made.error(f"--json: {action} tells nothing, leave it out")
+    if options.safetensors and action != "pull":
+        made.error("--safetensors: only pull takes it, leave it out")
+    program = made.prog.split()[0]
+    try:
+        command = _Command(
+            open_hub(), program, styles, running, room, as_json=options.json, safetensors=options.safetensors
+        )
+        found: int = getattr(command, f"do_{action}")(*named)
+        return found
+    except (HubError, MissingExtra, OSError) as error:
+        print(f"{program}: {one_line(str(error))}", file=sys.stderr)
+        return 1
+
+
+@dataclass(frozen=True)
+class _Command:
+    """The actions, each of which returns the exit status. They raise HubError and OSError."""
+
+    hub: Hub
+    program: str
+    styles: showing.Styles
+    running: Callable[[], Running | None]
+    room: Callable[[], Room | None]
+    as_json: bool
+    safetensors: bool
+
+    def do_list(self) -> int:
+        models, served = [*in_cache(self.hub)], self.running()
+        found = [listed(each, served) for each in models] + [of_begun(each) for each in begun(self.hub)]
+        if self.as_json:
+            print_json(found)
+        elif found:
+            heads = ["name", "size", "type", "kind", "ids"]
+            rows = [[*heads, f"drafts for {served.name}"] if served else heads]
+            for each in found:
+                row = [
+                    each["name"],
+                    sized(each["bytes"]),
+                    each["quantization"] or "?",
+                    kind_told(each),
+                    ids_told(each["ids"]),
+                ]
+                rows.append([*row, "yes" if each["drafts"] else "no"] if served else row)
+            print_table(rows)
+        else:
+            print("no model is in the cache: fetch one with `models pull user/repo`", file=sys.stderr)
+        return 0
+
+    def do_pull(self, text: str) -> int:
+        name = parse_name(text)
+
+        def check(listing: Listing, files: list[HubFile]) -> None:
+            room = self.room()
+            short = None if room is None else shortage(name, self.hub, Load(room), listing, files)
+            if short is not None:
+                said = f"{short}it is fetched all the same, for a machine or a time with more"
+                print(f"{self.program}: {one_line(said)}", file=sys.stderr)
+
+        bar, folder = Bar(str(name), self.program), True if self.safetensors else None
+
+        def fetch() -> Path:
+            with bar:
+                return fetch_model(name, self.hub, bar, check=check, refresh=True, folder=folder)
+
+        print(interruptible.run(fetch, bar.interrupted))
+        return 0
+
+    def do_remove(self, text: str) -> int:
+        name = parse_name(text)
+        models: list[Cached | Begun] = [*in_cache(self.hub), *begun(self.hub)]
+        here = [each for each in models if each.name.repository == name.repository]
+        found = [each for each in here if (each.name.tag or "").lower() == (name.tag or "").lower()]
+        cached = self.hub.cached(name.repository)
+        if name.tag is None and cached.folder.is_dir():
+            freed = cached.remove_all()
+        elif found:
+            paths = dict.fromkeys(path for each in found for path in each.paths)
+            freed = sum(cached.remove(path) for path in paths)
+        else:
+            there = ", ".join(str(each.name) for each in here) or "nothing of that repository"
+            raise HubError(f"{name} is not in the cache: it has {there}")
+        print(f"{name} is removed: {sized(freed)} are free", file=sys.stderr)
+        return 0
+
+    def do_show(self, text: str) -> int:
+        model = described(text, self.hub)
+        if self.as_json:
+            print_json(showing.facts(model, self.styles))
+        else:
+            print_facts(showing.rows(model, self.styles))
+        return 0
+
+    def do_check(self, draft_text: str, target_text: str) -> int:
+        draft, target = described(draft_text, self.hub), described(target_text, self.hub)
+        verdict = judge(draft, target)
+        if self.as_json:
+            told = {"pairs": verdict.pairs, "difference": verdict.difference, "share": round(verdict.share, 4)}
+            print_json(
+                {"draft": showing.facts(draft, self.styles), "target": showing.facts(target, self.styles), **told}
+            )
+            return 0 if verdict.pairs else 1
+        print_facts(
+            [
+                ("draft model", f"{draft.name}: {showing.weights(draft)}"),
+                ("target", f"{target.name}: {showing.weights(target)}"),
+                (
+                    "memory",
+                    f"{showing.needs(draft)} where it drafts, {showing.needs(target)} where it verifies, for a text of "
+                    f"{showing.TEXT:,} tokens",
+                ),
+                (
+                    "cost",
+                    f"a draft step reads {verdict.share:.2f} of the bytes of a step of the target: its time, on like "
+                    "memory",
+                ),
+                ("vocabulary", "the same" if verdict.difference is None else f"not the same: {verdict.difference}"),
+                ("verdict", _verdict(verdict.pairs, verdict.share)),
+            ]
+        )
+        return 0 if verdict.pairs else 1
+
+    def do_suggest(self, text: str | None = None) -> int:
+        """`text`: the target; None: what the running verifier serves."""
+        served = self.running() if text is None else None
+        target = None if text is None else described(text, self.hub)
+        model = target or served
+        if model is None:
+            raise HubError("no verifier answers that would say what it serves: name a target, or the verifier")
+        found = self._drafters(model.name, target, served)
+        if self.as_json:
+            print_json(found)
+        elif found:
+            heads = ["name", "size", "where", "what is known"]
+            rows = ([each["name"], sized(each["bytes"]), each["where"], each["known"]] for each in found)
+            print_table([heads, *rows])
+            if any(each["where"] == _ON_HUB for each in found):
+                print(f"fetch one with `{self.program} models pull NAME`", file=sys.stderr)
+        else:
+            said = f"nothing is known to draft for {one_line(model.name)}: try a smaller model of its family"
+            print(said, file=sys.stderr)
+        return 0 if found else 1
+
+    def _drafters(self, name: str, target: Described | None, served: Running | None) -> list[dict[str, Any]]:
+        found = []
+        for cached in in_cache(self.hub):
+            known = known_of(cached, target, served)
+            if known is not None:
+                found.append({"name": str(cached.name), "bytes": cached.size, "where": _IN_CACHE, "known": known})
+        here = {str(each["name"]).lower() for each in found}
+        vocabulary = None if target is None else target.vocabulary
+        ordinary = served.vocabulary if served else None if vocabulary is None else vocabulary.ordinary
+        for entry in drafters_for(name.rpartition("/")[2], ordinary):
+            if entry.name.lower() not in here:
+                known = ", ".join(filter(None, (entry.licence, entry.agreement and f"agreement {entry.agreement}")))
+                found.append({"name": entry.name, "bytes": entry.bytes, "where": _ON_HUB, "known": known})
+        return found
+
+
+_IN_CACHE, _ON_HUB = "in the cache", "on the hub"
+
+
+def _verdict(pairs: bool, share: float) -> str:
+    if not pairs:
+        return "no pair by themselves: with --translate, the one drafts for the other through text"
+    return "a pair" if share < 1 else "a pair, but the draft model is no smaller than the target: it saves nothing"

@@ -1,0 +1,141 @@
+"""What `models show` tells: what the files say of a model, and what both ends make of it."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from models.commands.described import Described, Layers, ListedTokens
+from specpair.counted import sized
+from specpair.engines.backend import DEFAULT_TEMPLATE
+
+TEXT = 4096  # tokens of context that the memory of a text is told for
+F16 = 2  # bytes of a number in a KV cache of the usual type
+
+
+class ReplyStyle(NamedTuple):
+    """How a chat template has the model write calls of tools and thoughts.
+
+    `calls`: the name of the style of calls.
+    `shown`: the template shows that style; else it is the default.
+    `thoughts`: what stands before and after them; None: the template has no markers.
+    """
+
+    calls: str
+    shown: bool
+    thoughts: tuple[str, str] | None
+
+
+Styles = Callable[[str], ReplyStyle]  # of the text of a chat template
+
+
+def facts(model: Described, styles: Styles) -> dict[str, Any]:
+    """The facts of a model, for programs. Sizes are bytes, ids are tokens."""
+    template, vocabulary = model.chat_templates.get(DEFAULT_TEMPLATE), model.vocabulary
+    style, layers = None if template is None else styles(template), model.layers
+    return {
+        "model": model.name,
+        "architecture": model.architecture,
+        "layers": layers.words,
+        "recurrent": layers.recurrent,
+        "experts": None if layers.experts is None else dict(zip(("used", "count"), layers.experts, strict=True)),
+        "sliding_window": layers.window,
+        "parameters": model.parameters,
+        "quantization": model.quantization,
+        "weight_bytes": model.weight_bytes,
+        "context": model.context or None,
+        "kv_bytes_per_token": model.kv_numbers * F16,
+        "vocabulary": None if vocabulary is None else _of_tokens(vocabulary),
+        "chat_templates": list(model.chat_templates),
+        "chat_template": None if template is None else DEFAULT_TEMPLATE,
+        "tool_calls": style and style.calls,
+        "thoughts": style and style.thoughts and dict(zip(("begin", "end"), style.thoughts, strict=True)),
+    }
+
+
+def rows(model: Described, styles: Styles) -> list[tuple[str, str]]:
+    """The same for people."""
+    known = f"{model.context:,} tokens, as trained" if model.context else "not stated"
+    text = min(model.context or TEXT, TEXT)
+    return [
+        ("model", model.name),
+        ("architecture", f"{model.architecture}: {model.kind}"),
+        ("speculation", speculation(model.layers)),
+        ("weights", weights(model)),
+        ("context", f"{known}; a text of {text:,} takes {sized(text * model.kv_numbers * F16)} of KV cache in f16"),
+        *_vocabulary_rows(model.vocabulary),
+        *_template_rows(model, styles),
+    ]
+
+
+def weights(model: Described) -> str:
+    """Parameters, type and size of the weights."""
+    count = model.parameters
+    told = f"{count / 1e9:.2f}B" if count >= 1e9 else f"{count / 1e6:.{0 if count >= 1e7 else 1}f}M"
+    return f"{told} parameters in {model.quantization}, {sized(model.weight_bytes)}"
+
+
+def needs(model: Described) -> str:
+    """The memory of a model with a text."""
+    return sized(model.weight_bytes + TEXT * model.kv_numbers * F16)
+
+
+def speculation(layers: Layers) -> str:
+    """What the layers mean for drafts."""
+    told = []
+    if layers.recurrent:
+        told.append(
+            "on llama_cpp and torch; after a rejection a copy of the state is put back, and what was accepted is read"
+            " again: both ends draft less where that does not pay"
+        )
+    else:
+        told.append("rejected draft tokens are taken back at no cost")
+    if layers.experts:
+        told.append(
+            "a pass over several tokens reads more experts than one over a token, so that long drafts gain less"
+        )
+    if layers.window:
+        told.append("the KV cache keeps what the window has passed, for drafts that are rejected behind its edge")
+    return "; ".join(told)
+
+
+def _of_tokens(tokens: ListedTokens) -> dict[str, Any]:
+    return {
+        "ids": len(tokens.pieces),
+        "scheme": tokens.scheme,
+        "ordinary": tokens.ordinary,
+        "begin": tokens.begin,
+        "adds_begin": tokens.adds_begin,
+        "end": tokens.end,
+        "ends": sorted(tokens.ends),
+    }
+
+
+def _vocabulary_rows(tokens: ListedTokens | None) -> list[tuple[str, str]]:
+    if tokens is None:
+        return [("vocabulary", "none in the files")]
+    before = {
+        True: "put before each prompt",
+        False: "not put before prompts",
+        None: "before prompts as the tokenizer has it",
+    }
+    begin = "none" if tokens.begin is None else f"{tokens.spelled([tokens.begin])}, {before[tokens.adds_begin]}"
+    ends = "none is known" if not tokens.ends else tokens.spelled(tokens.ends)
+    written = "" if tokens.end is None or len(tokens.ends) == 1 else f"; templates write {tokens.end}"
+    return [
+        ("vocabulary", f"{len(tokens.pieces):,} ids ({tokens.scheme}), hash of the text tokens {tokens.ordinary}"),
+        ("begin token", begin),
+        ("end tokens", ends + written),
+    ]
+
+
+def _template_rows(model: Described, styles: Styles) -> list[tuple[str, str]]:
+    template = model.chat_templates.get(DEFAULT_TEMPLATE)
+    others = [name for name in model.chat_templates if name != DEFAULT_TEMPLATE]
+    used = "none: give one with --chat-template FILE" if template is None else f"{DEFAULT_TEMPLATE}, which is used"
+    further = f"; with --chat-template NAME also {', '.join(others)}" if others else ""
+    told = [("chat template", used + further)]
+    if template is not None:
+        style = styles(template)
+        shown = "as the template shows" if style.shown else "the template shows no style of a family"
+        told.append(("tool calls", f"{style.calls}: {shown}"))
+        told.append(("thoughts", "between {} and {}".format(*style.thoughts) if style.thoughts else "no markers"))
+    return told

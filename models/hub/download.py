@@ -1,0 +1,227 @@
+"""Fetches a model by name into the shared cache: goes on after an interruption, and keeps only what is whole."""
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from models.hub.cache import HubFile, Listing, RepositoryCache
+from models.hub.choice import USUAL, choose, choose_folder, models_among
+from models.hub.errors import Damaged, HubError, NoMatch, RateLimited, Unreachable
+from models.hub.fitting import check_disk
+from models.hub.names import ModelName
+from models.hub.repository import Hub
+
+_log = logging.getLogger("models.hub")
+_PIECE = 1 << 20  # bytes read at a time
+_UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}  # errors where a cache is another user's, or read-only
+Progress = Callable[[int, int], None]  # is told the bytes that are here and those of the whole model
+Check = Callable[[Listing, list[HubFile]], None]  # is told the files of a model before the first is fetched, may raise
+
+
+def _silent(_done: int, _total: int) -> None:
+    """The progress that nobody looks at."""
+
+
+def _unchecked(_listing: Listing, _files: list[HubFile]) -> None:
+    """The check that lets everything be fetched."""
+
+
+def find_model(name: ModelName, hub: Hub, *, folder: bool | None = False) -> Path | None:
+    """The path of a model that is in the cache whole, as `fetch_model` gives it; None: it is not.
+
+    The hub is not asked.
+    """
+    cached = hub.cached(name.repository)
+    known = cached.known()
+    if known is None or (folder and not known.complete):
+        return None
+    # Without the hub's own listing, a better match than those here may be on the hub.
+    wanted = name if known.complete or name.tag else ModelName(name.repository, USUAL[0])
+    return _here(wanted, cached, known, folder)
+
+
+def fetch_model(
+    name: ModelName,
+    hub: Hub,
+    progress: Progress = _silent,
+    *,
+    check: Check = _unchecked,
+    refresh: bool = False,
+    folder: bool | None = False,
+) -> Path:
+    """The file of a model, the first of its parts, fetched where it is not in the cache whole.
+
+    `progress`: is told of bytes, now and then.
+    `check`: is asked if anything is to be fetched and the disk has room for it.
+    `refresh`: asks the hub for a newer version of what is in the cache.
+    `folder`: prefers safetensors, if the repository has them and the name no tag; the path is that of their folder.
+        None: takes them if the repository has no GGUF file of a model.
+
+    Raises HubError, and what `check` raises.
+    """
+    cached = hub.cached(name.repository)
+    try:
+        if not refresh and (found := find_model(name, hub, folder=folder)) is not None:
+            return found
+        try:
+            listing = hub.listing(name.repository)
+        except (Unreachable, RateLimited) as error:
+            return _without(f"the hub cannot be asked for {name}", error, name, cached, folder)
+        files = chosen(name, listing, folder)
+        missing = [file for file in files if not cached.has(listing, file)]
+        if missing:
+            check_disk(missing, listing, cached)
+            check(listing, files)
+            try:
+                cached.begin(listing)
+            except OSError as error:
+                if error.errno not in _UNWRITABLE:
+                    raise
+                return _without(f"{name} cannot be fetched into the cache ({error})", error, name, cached, folder)
+        _fetch(files, missing, listing, cached, hub, progress)
+    except OSError as error:
+        raise HubError(
+            f"{name}: the cache cannot be used: {error}; set HF_HUB_CACHE to a folder that you can write to"
+        ) from error
+    return _path(files, listing, cached)
+
+
+def _without(
+    reason: str, error: HubError | OSError, name: ModelName, cached: RepositoryCache, folder: bool | None
+) -> Path:
+    """What the cache has of a model, where nothing can be fetched. Raises `error` if that is nothing."""
+    known = cached.known()
+    found = None if known is None else _here(name, cached, known, folder)
+    if found is None:
+        raise error
+    _log.warning("%s: %s is in the cache, and used", reason, found.name)
+    return found
+
+
+def chosen(name: ModelName, listing: Listing, folder: bool | None) -> list[HubFile]:
+    """The files of a model, the one to load first; see `fetch_model` for `folder`. Raises NoMatch."""
+    takes = folder or (folder is None and not models_among(listing.paths))
+    of_folder = choose_folder(name, listing.paths) if takes else []
+    return listing.chosen(of_folder or choose(name, listing.paths))
+
+
+def _path(files: list[HubFile], listing: Listing, cached: RepositoryCache) -> Path:
+    first = cached.path(listing, files[0])
+    return first.parent if first.name == "config.json" else first
+
+
+def _here(name: ModelName, cached: RepositoryCache, known: Listing, folder: bool | None) -> Path | None:
+    try:
+        files = chosen(name, known, folder)
+    except NoMatch:
+        return None
+    return _path(files, known, cached) if all(cached.has(known, file) for file in files) else None
+
+
+def _fetch(
+    files: list[HubFile],
+    missing: list[HubFile],
+    listing: Listing,
+    cached: RepositoryCache,
+    hub: Hub,
+    progress: Progress,
+) -> None:
+    total = sum(file.size for file in files)
+    done = total - sum(file.size for file in missing)
+    for file in missing:
+        with cached.locked(file):
+            if not cached.has(listing, file):  # else another process has fetched it meanwhile
+                _File(file, listing, cached, hub, partial(_of_all, progress, done, total)).fetch()
+        done += file.size
+    progress(total, total)
+    with suppress(OSError):  # another user's cache, or a full disk: the hub is asked again the next time
+        cached.keep(listing)  # here, so that what an update replaces can be used until it is whole
+
+
+def _of_all(progress: Progress, before: int, total: int, done: int) -> None:
+    progress(before + done, total)
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file that is fetched, by the one process that holds its lock. `progress`: is told the bytes that are here."""
+
+    file: HubFile
+    listing: Listing
+    cached: RepositoryCache
+    hub: Hub
+    progress: Callable[[int], None]
+
+    def fetch(self) -> None:
+        """Fetch the rest of the file, and give it its name. What is damaged is fetched once more. Raises HubError."""
+        part, right = self.cached.part(self.file), self.file.blob
+        for last in (False, True):
+            got = self._complete(part)
+            size = part.stat().st_size
+            if got == right and size == self.file.size:
+                os.replace(part, self.cached.blob(self.file))
+                return self.cached.name(self.listing, self.file)
+            part.unlink()
+            wrong = (
+                f"{self._what} came damaged: it has {size} bytes and the hash {got}, and the hub lists "
+                f"{self.file.size} and {right}"
+            )
+            if last:
+                raise Damaged(f"{wrong}; twice, so try again later, or tell who keeps the repository")
+            _log.warning("%s; it is fetched again", wrong)
+
+    def _complete(self, part: Path) -> str:
+        """Let a part grow to the whole file. Returns its hash. Tries again as long as new bytes come."""
+        part.touch()
+        try:
+            return self._grown(part)
+        except HubError:
+            if not part.stat().st_size:
+                part.unlink()  # nothing is begun
+            raise
+
+    def _grown(self, part: Path) -> str:
+        with open(part, "r+b") as grown:
+            if grown.seek(0, os.SEEK_END) > self.file.size:
+                grown.truncate(0)
+            grown.seek(0)
+            hashed = self.file.hashing()
+            while piece := grown.read(_PIECE):
+                hashed.update(piece)
+            patience = self.hub.patience()
+            while (begin := grown.tell()) < self.file.size:
+                try:
+                    with self.hub.ranges(self.listing, self.file, begin, self.file.size) as (at, pieces):
+                        if at != begin:  # the hub sends no ranges
+                            hashed = self.file.hashing()
+                            grown.seek(0)
+                            grown.truncate()
+                        self._append(grown, hashed, pieces)
+                        if grown.tell() <= begin:
+                            raise Unreachable(f"{self._what}: the hub ends before the file does")
+                except (Unreachable, RateLimited) as error:
+                    if grown.tell() > begin:
+                        patience = self.hub.patience()
+                    patience.after(error)
+            os.fsync(grown.fileno())
+        found: str = hashed.hexdigest()
+        return found
+
+    def _append(self, grown: BinaryIO, hashed: Any, pieces: Iterator[bytes]) -> None:
+        for piece in pieces:
+            grown.write(piece)
+            grown.flush()  # so that it is kept if the process is killed
+            hashed.update(piece)
+            self.progress(grown.tell())
+            if grown.tell() > self.file.size:
+                return
+
+    @property
+    def _what(self) -> str:
+        return f"{self.listing.repository}/{self.file.path}"

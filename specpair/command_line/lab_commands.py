@@ -1,0 +1,45 @@
+"""Commands that the lab adds to the programs, as entry points of its distribution, which may not be installed."""
+
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol, cast
+
+from specpair.command_line.completion.accepted import Parsers
+from specpair.extras import installing_lab
+
+GROUP = "specpair.commands"
+# Each has a module with `run` and `PARSERS`. All are named here, so that help lists them where the lab is missing.
+NAMES = ("drafter bench", "drafter report", "specpair simulator")
+
+
+class LabCommand(Protocol):
+    """The module of a command. `PARSERS`: of the command and of those below it, by their whole names."""
+
+    PARSERS: Parsers
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """Run the command with what follows its name, and return the exit status. Raises DrafterError."""
+
+
+class MissingLab(Exception):
+    """The lab is not installed. The message says how to install it."""
+
+
+def lab_command(name: str) -> LabCommand:
+    """The module of a command of `NAMES`, imported. Raises MissingLab."""
+    found = _installed(name)
+    if found is None:
+        raise MissingLab(f"'{name}' is part of the lab, which is not installed: {installing_lab()}")
+    return cast(LabCommand, found.load())
+
+
+def lab_parsers(program: str) -> Parsers:
+    """The parsers of the commands that the lab adds to a program; none if it is not installed."""
+    found = [_installed(name) for name in NAMES if name.split()[0] == program]
+    return {
+        name: made for each in found if each is not None for name, made in cast(LabCommand, each.load()).PARSERS.items()
+    }
+
+
+def _installed(name: str) -> EntryPoint | None:
+    return next(iter(entry_points(group=GROUP, name=name)), None)

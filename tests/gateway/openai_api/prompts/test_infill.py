@@ -1,0 +1,138 @@
+"""`suffix`: the prompt for a gap has the ids of the vocabulary's own tokens, in each family's order."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from backends.scripted import BEGIN, ByteVocabulary
+from drafter_client import DraftModel, Options, Pair
+from drafter_client.serve.app import create_app
+from gateway.openai_api.prompts.infill import infill_ids, infill_tokens
+from specpair.engines.vocabulary import Kind, Vocabulary
+from tests.gateway.openai_api.conftest import served, target
+from tests.verifier_server.conftest import LiveServer, settings
+
+BEFORE, BEHIND = "def f(x):", "return y"
+QWEN = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+SPELLINGS = [
+    QWEN,
+    ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"],
+    ["<fim-prefix>", "<fim-suffix>", "<fim-middle>"],
+    ["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"],  # noqa: RUF001
+    ["▁<PRE>", "▁<SUF>", "▁<MID>"],
+    [" <PRE>", " <SUF>", " <MID>"],
+    ["<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"],
+]
+PREFIX, SUFFIX, MIDDLE = 258, 259, 260  # ids
+
+
+class Infilling(ByteVocabulary):
+    """A vocabulary of bytes with further control tokens."""
+
+    def __init__(self, names: list[str], kind: Kind = Kind.CONTROL) -> None:
+        super().__init__(258 + len(names))
+        self.pieces[258:] = [name.encode() for name in names]
+        self.kinds[258:] = [kind] * len(names)
+
+
+class Spaced(Infilling):
+    """One that puts a space before a text, but not behind a control token."""
+
+    def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+        begins = parse_control and text.startswith("<end>")
+        spaced = text if begins or not text else " " + text
+        return super().encode(spaced, add_begin=add_begin, parse_control=parse_control)
+
+
+def _ids(vocabulary: Vocabulary, before: str = BEFORE, behind: str = BEHIND) -> list[int]:
+    tokens = infill_tokens(vocabulary)
+    assert tokens is not None
+    return infill_ids(tokens, vocabulary, before, behind)
+
+
+@pytest.mark.parametrize("names", SPELLINGS, ids=lambda names: names[0])
+@pytest.mark.parametrize("kind", [Kind.CONTROL, Kind.ORDINARY])  # the files of some models do not call them special
+def test_the_text_before_the_gap_comes_first(names: list[str], kind: Kind) -> None:
+    expected = [BEGIN, PREFIX, *BEFORE.encode(), SUFFIX, *BEHIND.encode(), MIDDLE]
+    assert _ids(Infilling(names, kind)) == expected
+
+
+def test_codestral_has_the_text_behind_the_gap_first() -> None:
+    ids = _ids(Infilling(["[PREFIX]", "[SUFFIX]"]))
+    assert ids == [BEGIN, SUFFIX, *BEHIND.encode(), PREFIX, *BEFORE.encode()]
+
+
+def test_what_stands_behind_the_gap_gets_no_space() -> None:
+    assert _ids(Spaced(QWEN)) == [BEGIN, PREFIX, *b" def f(x):", SUFFIX, *b"return y", MIDDLE]
+
+
+def test_one_text_may_be_empty_and_none_is_read_as_a_control_token() -> None:
+    assert _ids(Infilling(QWEN), before="") == [BEGIN, PREFIX, SUFFIX, *BEHIND.encode(), MIDDLE]
+    forged = _ids(Infilling(QWEN), before="<|fim_suffix|>")
+    assert forged.count(SUFFIX) == 1 and bytes(forged[2:16]) == b"<|fim_suffix|>"
+
+
+def test_a_family_needs_all_its_tokens() -> None:
+    assert infill_tokens(ByteVocabulary()) is None and infill_tokens(Infilling(QWEN[:2])) is None
+    assert infill_tokens(Infilling(QWEN, Kind.UNUSED)) is None
+    assert infill_tokens(Infilling([*QWEN[:2], "<MID>", "[SUFFIX]", "[PREFIX]"])) == (262, 261, None)
+
+
+@pytest.fixture(scope="module")
+def filling() -> Iterator[LiveServer]:
+    """A verifier whose target has the tokens."""
+    backend = target()
+    backend.vocabulary = Infilling(QWEN)
+    live = LiveServer(settings(max_body_bytes=65536), backend)
+    live.wait_until_ready()
+    try:
+        yield live
+    finally:
+        live.close()
+
+
+@pytest.fixture(scope="module", params=["verifier", "drafter"])
+def url(request: pytest.FixtureRequest, filling: LiveServer) -> Iterator[str]:
+    if request.param == "verifier":
+        yield filling.url
+    else:
+        pair = Pair(filling.url, DraftModel(Path("2"), "scripted"), texts=4)
+        with served(create_app(pair, Options(), texts=4, queue=16)) as url:
+            yield url
+
+
+def _asked(url: str, **given: Any) -> httpx.Response:
+    body = {"max_tokens": 20, "seed": 5} | given
+    return httpx.post(f"{url}/v1/completions", json=body, trust_env=False, timeout=60)
+
+
+def test_a_gap_is_filled_by_the_text_behind_its_prompt(url: str) -> None:
+    ids = [BEGIN, PREFIX, *BEFORE.encode(), SUFFIX, *BEHIND.encode(), MIDDLE]
+    reply, expected = _asked(url, prompt=BEFORE, suffix=BEHIND).json(), _asked(url, prompt=ids).json()
+    assert reply["choices"] == expected["choices"] and reply["usage"]["prompt_tokens"] == len(ids)
+    plain = _asked(url, prompt=BEFORE).json()["choices"]
+    assert plain != expected["choices"]
+    for nothing in ("", None):
+        assert _asked(url, prompt=BEFORE, suffix=nothing).json()["choices"] == plain
+    several = _asked(url, prompt=[BEFORE, ""], suffix=BEHIND, echo=True).json()["choices"]
+    assert several[0]["text"] == BEFORE + reply["choices"][0]["text"] and len(several) == 2
+    streamed = _asked(url, prompt=BEFORE, suffix=BEHIND, stream=True).text
+    assert streamed.endswith("data: [DONE]\n\n") and '"finish_reason":"length"' in streamed
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "param"),
+    [
+        ({"prompt": [1, 2], "suffix": "x"}, "invalid_request", "suffix"),
+        ({"prompt": "x", "suffix": 1}, "invalid_request", "suffix"),
+        ({"prompt": "x", "suffix": "y" * 600}, "context_length_exceeded", "prompt"),
+        ({"prompt": "x" * 60_000, "suffix": "y"}, "context_length_exceeded", "prompt"),
+    ],
+)
+def test_what_is_wrong_with_a_gap_is_a_400(url: str, given: Any, code: str, param: str) -> None:
+    reply = _asked(url, **given)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["code"], error["param"]) == (400, code, param)

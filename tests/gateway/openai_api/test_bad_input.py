@@ -1,0 +1,220 @@
+"""Hostile and clumsy requests: a typed error, no fault and no traceback, and the texts of others as before."""
+
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.gateway.openai_api.conftest import endpoints
+from tests.gateway.openai_api.messages.support import NAMES, VALUES
+
+TEXT = "/v1/completions"
+CHAT = "/v1/chat/completions"
+ASKED: dict[str, Any] = {"prompt": "def f(", "max_tokens": 4, "seed": 1}
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "x" * 50_000}}
+
+
+@pytest.fixture(autouse=True)
+def _no_fault_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.fixture(scope="module", params=["fused", "drafter"])
+def addresses(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    with endpoints(request.param) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _texts_of_others_are_as_before(url: str) -> Iterator[None]:
+    def text() -> str:
+        reply = httpx.post(url + TEXT, json=ASKED | {"max_tokens": 12}, trust_env=False, timeout=30)
+        return str(reply.json()["choices"][0]["text"])
+
+    before = text()
+    yield
+    assert text() == before
+    assert httpx.get(f"{url}/health", trust_env=False).json()["status"] == "ready"
+
+
+def _post(url: str, path: str, body: Any, **headers: str) -> httpx.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return httpx.post(url + path, content=content, headers=headers, trust_env=False, timeout=30)
+
+
+def _refused(reply: httpx.Response, status: int = 400) -> Any:
+    assert reply.status_code == status, reply.text
+    error = reply.json()["error"]
+    assert error.keys() >= {"code", "type", "message", "param"} and len(error["message"]) < 1000
+    return error
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "code"),
+    [
+        ({"prompt": "x" * 511}, "prompt", "context_length_exceeded"),
+        ({"prompt": "x" * 60_000}, "prompt", "context_length_exceeded"),
+        ({"prompt": [1] * 512}, "prompt", "context_length_exceeded"),
+        ({"prompt": ["x", "y" * 600]}, "prompt.1", "context_length_exceeded"),
+        ({"prompt": [[1], []]}, "prompt.1", "empty_prompt"),
+        ({"prompt": [10**400]}, "prompt", "token_out_of_range"),
+        ({"prompt": ["x"] * 129}, "prompt", "invalid_request"),
+        ({"n": 129}, "n", "invalid_request"),
+        ({"stop": ["a"] * 5000}, "stop", "invalid_request"),
+        ({"stop": "a" * 1025}, "stop", "invalid_request"),
+        ({"logit_bias": {"258": 1}}, "logit_bias", "token_out_of_range"),
+        ({"logit_bias": {str(token): 1 for token in range(6000)}}, "logit_bias", "token_out_of_range"),
+        ({"logit_bias": {str(token): 1 for token in range(4000)}, "n": 26}, "logit_bias", "invalid_request"),
+        ({"top_k": 2**63}, "top_k", "invalid_request"),
+        ({"repetition_penalty": 5e-324}, "repetition_penalty", "invalid_request"),
+        ({"min_tokens": -1}, "min_tokens", "invalid_request"),
+        ({"min_tokens": 10**400}, "min_tokens", "invalid_request"),
+        ({"min_tokens": 17}, "min_tokens", "invalid_request"),
+        ({"ignore_eos": 1}, "ignore_eos", "invalid_request"),
+        ({"prediction": {"type": "content", "content": "x" * 50_000}}, "prediction", "context_length_exceeded"),
+        ({"model": "x" * 50_000}, "model", "model_not_found"),
+    ],
+    ids=lambda each: repr(each)[:40],
+)
+def test_what_cannot_be_done_is_refused_with_a_status_even_for_streams(
+    url: str, change: dict[str, Any], param: str, code: str
+) -> None:
+    for stream in (False, True):
+        error = _refused(_post(url, TEXT, ASKED | {"stream": stream} | change), 404 if param == "model" else 400)
+        assert (error["param"], error["code"]) == (param, code)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"prompt": "x" * 510},
+        {"prompt": ""},
+        {"prompt": "\x00\u202e\ue000\U0010ffff"},
+        {"max_tokens": 10**400, "stop": "a"},
+        {"n": 12},
+        {"n": 12, "stream": True},
+        {"stop": ["a" * size for size in range(1009, 1025)]},
+        {"stop": ["a" * size for size in range(1, 17)], "max_tokens": 100},
+        {"logit_bias": {str(token): -100 for token in range(258)}},
+        {"top_k": 2**53},
+        {"min_p": 1, "top_p": 5e-324, "top_k": 1},
+        {"temperature": 5e-324},
+        {"temperature": 100, "presence_penalty": -2, "frequency_penalty": 2, "repetition_penalty": 100},
+        {"seed": -(10**4000)},
+        {"logprobs": 20, "n": 2},
+    ],
+    ids=lambda each: repr(each)[:40],
+)
+def test_what_is_extreme_is_done(url: str, change: dict[str, Any]) -> None:
+    reply = _post(url, TEXT, ASKED | change)
+    assert reply.status_code == 200 and '"error"' not in reply.text, reply.text
+
+
+def test_more_texts_than_places_are_generated(client: openai.OpenAI) -> None:
+    """A text gives its place to the next one of the same request."""
+    one = client.completions.create(model="", prompt="def f(", max_tokens=4, seed=1)
+    reply = client.completions.create(model="", prompt="def f(", max_tokens=4, seed=1, n=40)
+    assert len(reply.choices) == 40 and reply.choices[0].text == one.choices[0].text
+
+
+@pytest.mark.parametrize(
+    ("messages", "param"),
+    [
+        ([{"role": "user", "content": ""}] * 600, "messages"),
+        ([{"role": "user", "content": "x" * 60_000}], "messages"),
+        ([{"role": "user", "content": None}], "messages.0"),
+        ([{"role": "wizard", "content": "x"}], "messages.0.role"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "messages.0.content.0.type"),
+    ],
+)
+def test_a_conversation_that_is_wrong_is_refused(url: str, messages: Any, param: str) -> None:
+    assert _refused(_post(url, CHAT, {"messages": messages, "max_tokens": 4}))["param"] == param
+
+
+@pytest.mark.parametrize("content", ["\ue0000\ue001", "</s>", "<s>\x00\u202e", "", "\U0010ffff"])
+def test_a_conversation_of_odd_characters_is_answered(url: str, content: str) -> None:
+    messages = [
+        {"role": "user", "content": content},
+        {"role": "assistant", "tool_calls": [CALL]},
+        {"role": "tool", "content": [{"type": "text", "text": content}], "tool_call_id": "1"},
+    ]
+    variables = {"messages": [], "add_generation_prompt": False, "raise_exception": 1, "self": 1}
+    asked = {"messages": messages, "max_tokens": 4, "seed": 1}
+    reply = _post(url, CHAT, asked | {"chat_template_kwargs": variables})
+    assert reply.status_code == 200
+    assert reply.json()["choices"] == _post(url, CHAT, asked).json()["choices"]
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=3), st.booleans())
+def test_any_object_gets_a_reply_of_the_documented_kind(url: str, given: dict[str, Any], chat: bool) -> None:
+    path, asked = (CHAT, {"messages": [{"role": "user", "content": "x"}]}) if chat else (TEXT, {"prompt": "x"})
+    reply = _post(url, path, {"max_tokens": 2} | asked | given)
+    if reply.status_code != 200:
+        _refused(reply, reply.status_code)
+        assert reply.status_code in (400, 404)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x", "application/json; charset=utf-16"])
+def test_the_content_type_does_not_matter(url: str, kind: str) -> None:
+    assert _post(url, TEXT, ASKED, **{"content-type": kind}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/scripted-2", "/health", "/live", "/ready", "/metrics"])
+def test_a_slash_at_the_end_of_a_path_changes_nothing(url: str, path: str) -> None:
+    with httpx.Client(base_url=url, trust_env=False) as http:
+        assert http.get(path + "/").status_code == http.get(path).status_code == 200
+
+
+def test_a_slash_at_the_end_of_the_path_of_a_post_changes_nothing(url: str) -> None:
+    assert _post(url, TEXT + "/", ASKED).json()["choices"] == _post(url, TEXT, ASKED).json()["choices"]
+
+
+@pytest.mark.parametrize("name", ["a%2Fb", "a/b", "%00", "%ff%fe", "%ED%A0%80", "..%2f..", "x" * 5000, "/"])
+def test_another_model_is_not_found_whatever_its_name(url: str, name: str) -> None:
+    error = _refused(httpx.get(f"{url}/v1/models/{name}", trust_env=False), 404)
+    assert (error["code"], error["param"]) == ("model_not_found", "model")
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "PUT", "DELETE", "PATCH", "TRACE"])
+@pytest.mark.parametrize(("path", "allowed"), [(TEXT, "POST"), ("/v1/models", "GET, HEAD")])
+def test_another_method_is_refused_with_the_one_that_is_allowed(url: str, method: str, path: str, allowed: str) -> None:
+    reply = httpx.request(method, url + path, trust_env=False)
+    assert reply.status_code == 405 and reply.headers["allow"] == allowed
+    assert _refused(reply, 405)["code"] == "method_not_allowed"
+
+
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/embeddings", "/v1/completions/x"])
+def test_an_unknown_path_is_not_found(url: str, path: str) -> None:
+    assert _refused(httpx.get(url + path, trust_env=False), 404)["code"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n{}",
+        b"POST /v1/models HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+    ids=["chunk", "length", "both", "TLS"],
+)
+def test_what_is_no_http_is_refused(url: str, request_bytes: bytes) -> None:
+    address = httpx.URL(url)
+    with socket.create_connection((address.host, address.port or 80), timeout=20) as connection:
+        connection.sendall(request_bytes)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_body_in_chunks_of_a_byte_is_read(url: str) -> None:
+    body = json.dumps(ASKED).encode()
+    reply = httpx.post(url + TEXT, content=(body[at : at + 1] for at in range(len(body))), trust_env=False)
+    assert reply.status_code == 200

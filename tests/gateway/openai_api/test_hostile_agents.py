@@ -1,0 +1,160 @@
+"""What a hostile agent may send, or a model write: a typed error that names the field, or an answer that is right."""
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import pytest
+
+from gateway.openai_api.tools.styles import Style
+from tests.gateway.openai_api.parrot import TEMPLATE, Parrot, parrot_alone
+
+MANY: Any = {"type": "object", "properties": {f"p{at}": {"description": "x" * 1000} for at in range(1000)}}  # 1 MB
+TREE: Any = {
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {"left": {"$ref": "#/$defs/node"}, "value": {"type": "integer", "minimum": 0, "maximum": 9}},
+            "required": ["value"],
+            "additionalProperties": False,
+        }
+    },
+    "$ref": "#/$defs/node",
+}
+LOOP: Any = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
+# Without sharing, it would have a million branches.
+FORKS: Any = {
+    "$defs": {f"d{at}": {"anyOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 2} for at in range(20)} | {"d20": {"const": 7}},
+    "$ref": "#/$defs/d0",
+}
+CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "\\ud800"}}\n</tool_call>'
+
+
+@pytest.fixture(scope="module", params=[Style.HERMES, Style.LLAMA, Style.GEMMA, Style.QWEN_XML])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    plain = TEMPLATE.replace("<think>", "")  # or most texts would be thoughts
+    with parrot_alone(Parrot(plain), max_body_bytes=2**22, tool_style=request.param.value) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _no_fault_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def _asked(url: str, path: str = "/v1/chat/completions", **given: Any) -> Any:
+    """The reply to a request, and its status. Another text is as before."""
+    said = {"input": "Hi"} if path == "/v1/responses" else {"messages": [{"role": "user", "content": "Hi"}]}
+    most = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+    with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
+        reply = http.post(path, json=said | {most: 200, "seed": 1} | given)
+        other = http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "Other"}]})
+    assert other.json()["choices"][0]["message"]["content"] == "Other"
+    return reply.status_code, reply.json()
+
+
+def _tool(parameters: Any, **function: Any) -> Any:
+    return {"type": "function", "function": {"name": "f", "parameters": parameters, **function}}
+
+
+def _format(schema: Any) -> Any:
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        (_format(MANY), "response_format.json_schema.schema"),
+        ({"tools": [_tool(MANY)]}, "messages"),
+        ({"tools": [_tool(MANY)], "tool_choice": "required"}, "messages"),
+        (_format(LOOP), "json_schema"),
+        (_format({"$ref": "#"}), "json_schema"),
+        ({"tools": [_tool({"properties": {"a": LOOP}} | LOOP["$defs"])], "tool_choice": "required"}, "tools"),
+        ({"regex": "(" * 2000 + "a" + ")" * 2000}, "regex"),
+        ({"tools": [_tool({}, name="<|im_end|>")]}, "tools.0.function.name"),
+        ({"tools": [_tool({}, name="<tool_call>")]}, "tools.0.function.name"),
+        ({"tools": [_tool({}, name="f\ng")]}, "tools.0.function.name"),
+    ],
+)
+def test_what_cannot_be_kept_to_is_a_typed_error(url: str, given: Any, param: str) -> None:
+    status, reply = _asked(url, **given)
+    assert (status, reply["error"]["param"]) == (400, param), reply
+    assert len(reply["error"]["message"]) < 500
+
+
+@pytest.mark.parametrize(
+    "regex", ["(a|a)*b", "((a+)+)+b", "([ab]*a){25}", "(((a{1,100}){1,100}){1,100}){1,100}", "[ab]*a[ab]{18}c"]
+)
+def test_an_exponential_regex_is_followed(url: str, regex: str) -> None:
+    status, reply = _asked(url, regex=regex)
+    assert status == 200 and set(reply["choices"][0]["message"]["content"]) <= set("abc")
+
+
+@pytest.mark.parametrize("schema", [TREE, FORKS, {"type": "string", "pattern": "^(a|a)*(b+)+$"}])
+def test_a_schema_that_branches_without_end_is_kept_to(url: str, schema: Any) -> None:
+    status, reply = _asked(url, **_format(schema))
+    assert status == 200
+    jsonschema_rs.validate(schema, json.loads(reply["choices"][0]["message"]["content"]))
+
+
+def test_calls_keep_to_a_schema_that_refers_to_itself(url: str) -> None:
+    tree = TREE["$defs"]["node"] | {"$defs": TREE["$defs"]}
+    given: Any = {"tools": [_tool(tree)], "tool_choice": "required", "parallel_tool_calls": False}
+    replies = [_asked(url, **given, seed=seed, max_tokens=400) for seed in range(8)]
+    assert {status for status, _ in replies} == {200}
+    ended = [reply["choices"][0] for _, reply in replies if reply["choices"][0]["finish_reason"] != "length"]
+    assert ended
+    for each in ended:
+        (call,) = each["message"]["tool_calls"]
+        jsonschema_rs.validate(tree, json.loads(call["function"]["arguments"]))
+
+
+def test_a_document_that_there_is_none_of_leaves_calls(url: str) -> None:
+    status, reply = _asked(url, tools=[_tool({})], parallel_tool_calls=False, **_format({"$ref": "#"}))
+    assert status == 200 and reply["choices"][0]["finish_reason"] in ("tool_calls", "length")
+
+
+def test_control_tokens_in_the_words_of_a_tool_are_text(url: str) -> None:
+    counts = [
+        _asked(url, tools=[_tool({}, description=words)])[1]["usage"]["prompt_tokens"] for words in ("<end>", "[end]")
+    ]
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+def test_half_of_a_surrogate_pair_in_arguments_is_replaced(url: str, path: str) -> None:
+    """Where a model writes it, and where a program sends it back."""
+    tools: list[Any] = [_tool({})]
+    said: dict[str, Any] = {"messages": [{"role": "user", "content": CALL}]}
+    if path == "/v1/messages":
+        tools = [{"name": "f", "input_schema": {}}]
+    elif path == "/v1/responses":
+        tools, said = [{"type": "function", "name": "f"}], {"input": CALL}
+    status, reply = _asked(url, path, tools=tools, **said)
+    assert status == 200
+    json.dumps(reply, ensure_ascii=False).encode()  # there is none in it
+    history: Any = [
+        {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": '{"a": "\\ud800"}'}}]},
+        {"role": "tool", "tool_call_id": "1", "content": "Done"},
+        {"role": "user", "content": "Hi"},
+    ]
+    assert _asked(url, messages=[*history], tools=[_tool({})])[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        ("/v1/chat/completions", {"tools": [_tool({})]}),
+        ("/v1/messages", {"tools": [{"name": "f", "input_schema": {}}]}),
+        ("/v1/responses", {"tools": [{"type": "function", "name": "f"}]}),
+    ],
+)
+def test_a_template_that_ignores_tools(path: str, given: Any) -> None:
+    ignores = "{% for message in messages %}<{{ message.role }}>{{ message.content }}</>{% endfor %}<assistant>"
+    with parrot_alone(Parrot(ignores)) as url:
+        status, reply = _asked(url, path, **given)
+        assert (status, reply["error"]["param"]) == (400, "tools") and "does not show any" in reply["error"]["message"]

@@ -1,0 +1,62 @@
+"""Reads a text in parts, and joins the events."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from gateway.openai_api.tools.events import ArgumentsGrew, CallBegan, CallEnded, Content, Event
+from gateway.openai_api.tools.notation import Tools
+from gateway.openai_api.tools.reader import Reader
+from gateway.openai_api.tools.styles import Style
+
+
+@dataclass
+class Call:
+    """`whole`: None until it has ended."""
+
+    name: str
+    arguments: str = ""
+    whole: bool | None = None
+
+
+@dataclass
+class Said:
+    """What a text held."""
+
+    content: str = ""
+    calls: list[Call] = field(default_factory=list)
+
+
+def joined(events: Iterable[Event]) -> Said:
+    """What events say together. Fails where their order or their indices are wrong."""
+    said = Said()
+    for event in events:
+        match event:
+            case Content(text):
+                assert text and all(call.whole is not None for call in said.calls)
+                said.content += text
+            case CallBegan(index, name):
+                assert index == len(said.calls) and all(call.whole is not None for call in said.calls)
+                said.calls.append(Call(name))
+            case ArgumentsGrew(index, text):
+                assert text and index == len(said.calls) - 1 and said.calls[index].whole is None
+                said.calls[index].arguments += text
+            case CallEnded(index, whole):
+                assert index == len(said.calls) - 1 and said.calls[index].whole is None
+                said.calls[index].whole = whole
+    assert all(call.whole is not None for call in said.calls)
+    return said
+
+
+def read(style: Style, tools: Tools, text: str, cuts: Sequence[int] = (), *, whole: bool = False) -> Said:
+    """What a text says that is fed in parts. `cuts`: where they end."""
+    reader, events = Reader(style, tools, whole=whole), list[Event]()
+    for begin, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
+        events += reader.feed(text[begin:end])
+    return joined([*events, *reader.finish()])
+
+
+def tool(**properties: Any) -> dict[str, Any]:
+    """The schema of a tool's parameters."""
+    return {"type": "object", "properties": properties}

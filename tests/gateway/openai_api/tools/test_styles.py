@@ -1,0 +1,120 @@
+"""Styles: which one a chat template shows, and that what a style writes is read as it was meant."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.openai_api.tools.notation import BareKeys, Keywords, Parameters, Writing
+from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
+from tests.gateway.openai_api.tools.support import Call, Said, read, tool
+
+NAMES = ["look", "look_up", "get-weather", "a.b"]
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    ["</parameter>", "\n", "</tool_call>", '"}', "[ARGS]{", "<|tool_call>", "true", "1", "\\u12"]
+)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
+KEYS = st.text("abc_1", min_size=1, max_size=4)
+VALUES = st.recursive(SCALARS, lambda each: st.lists(each, max_size=3) | st.dictionaries(KEYS, each, max_size=3))
+CALLS = st.lists(st.tuples(st.sampled_from(NAMES), st.dictionaries(KEYS, VALUES, max_size=4)), min_size=1, max_size=3)
+
+
+def kind(value: Any) -> str:
+    """JSON Schema's name of a value's type."""
+    kinds = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return kinds.get(type(value), "null")
+
+
+def bare(value: Any, quote: str) -> str:
+    """A value with bare keys, and with `quote` around strings."""
+    match value:
+        case str():
+            return quote + value + quote
+        case list():
+            return f"[{','.join(bare(each, quote) for each in value)}]"
+        case dict():
+            return "{" + ",".join(f"{key}:{bare(each, quote)}" for key, each in value.items()) + "}"
+    return json.dumps(value)
+
+
+def python(value: Any) -> str:
+    """A value as a literal of Python, with the escapes that JSON has, too."""
+    match value:
+        case str():
+            text = json.dumps(value, ensure_ascii=False)
+            return text if '"' in value else "'" + text[1:-1].replace("'", "\\'") + "'"
+        case list():
+            return f"[{', '.join(map(python, value))}]"
+        case dict():
+            return "{" + ", ".join(f"{python(key)}: {python(each)}" for key, each in value.items()) + "}"
+    return repr(value)
+
+
+def written(writing: Writing, calls: list[tuple[str, dict[str, Any]]]) -> str:
+    """Calls as a style writes them."""
+    texts = []
+    for name, arguments in calls:
+        match writing.arguments:
+            case None:
+                text = json.dumps(arguments)
+            case BareKeys(quote):
+                text = bare(arguments, quote)
+            case Keywords(middle, between):
+                text = between.join(f"{key}{middle}{python(value)}" for key, value in arguments.items())
+            case Parameters(begin, middle, end):
+                values = {key: each if isinstance(each, str) else json.dumps(each) for key, each in arguments.items()}
+                text = "".join(f"{begin}{key}{middle}{value}{end}" for key, value in values.items())
+        texts.append(writing.begin + name + writing.middle + text + writing.end)
+    return writing.before + writing.between.join(texts) + writing.after
+
+
+@given(st.sampled_from(list(Style)), CALLS, st.booleans())
+def test_what_a_style_writes_is_read(style: Style, calls: list[tuple[str, dict[str, Any]]], whole: bool) -> None:
+    tools = {name: tool() for name in NAMES}
+    for at, (_, arguments) in enumerate(calls):  # each call is of a tool whose schema its arguments have
+        tools[f"{at}"] = tool(**{key: {"type": kind(value)} for key, value in arguments.items()})
+    named = [(f"{at}", arguments) for at, (_, arguments) in enumerate(calls)]
+    text = written(NOTATIONS[style].writing(), named)
+    said = read(style, tools, text, whole=whole)
+    assert said.content == "" and all(call.whole for call in said.calls)
+    assert [(call.name, json.loads(call.arguments)) for call in said.calls] == named
+
+
+@pytest.mark.parametrize("style", Style)
+def test_names_of_tools_stand_where_a_style_says(style: Style) -> None:
+    text = written(NOTATIONS[style].writing(), [(name, {}) for name in NAMES])
+    calls = [Call(name, "{}", whole=True) for name in NAMES]
+    assert read(style, {name: {} for name in NAMES}, text) == Said("", calls)
+
+
+@pytest.mark.parametrize("style", Style)
+def test_a_trigger_and_tokens_stand_in_what_a_style_writes_or_reads(style: Style) -> None:
+    notation = NOTATIONS[style]
+    writing = notation.writing()
+    assert writing.trigger is None or (writing.before + writing.begin).startswith(writing.trigger)
+    assert writing.trigger is None or writing.trigger in notation.anywhere
+    assert {each for each in notation.anywhere if "|" in each or "[" in each} <= set(writing.tokens)
+
+
+@pytest.mark.parametrize(
+    ("template", "style"),
+    [
+        (None, Style.JSON),
+        ("{{ messages[0].content }}", Style.JSON),
+        ('{{- \'<tool_call>\\n{"name": "\' + tool_call.name }}', Style.HERMES),
+        ('{{- "<tool_call>\\n{\\"name\\": <function-name>" }}', Style.HERMES),
+        ("{{- '<tool_call>\\n' }}{{- '{\"name\": <function-name>' }}", Style.HERMES),
+        ("'<tool_call>\\n<function=' + name + '>\\n' '<parameter=' + key", Style.QWEN_XML),
+        ("'<tool_call>' + tc.name '<arg_key>' + k + '</arg_key>'", Style.JSON),
+        ("'<function=' + name + '>' + arguments | tojson + '</function>'", Style.JSON),
+        ('Respond in the format {"name": function name, "parameters": dictionary}', Style.LLAMA),
+        ("'[TOOL_CALLS]' + name + '[ARGS]' + arguments", Style.MISTRAL),
+        ('"<|tool_call_start|>[" + (tool_calls | join(", ")) + "]<|tool_call_end|>"', Style.PYTHONIC),
+        ("'[TOOL_CALLS][' for tool_call in message.tool_calls", Style.MISTRAL_LIST),
+        ("'<|tool_call>call:' + function['name'] + '{'", Style.GEMMA),
+    ],
+)
+def test_the_style_that_a_template_shows(template: str | None, style: Style) -> None:
+    assert style_of(template) is style

@@ -1,0 +1,125 @@
+"""Runs of `drafter bench` whose figures are known, for tests of what is made of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lab.bench.records import (
+    CaseRecord,
+    MeasuredRequest,
+    Results,
+    Run,
+    SideRecord,
+    Slo,
+    Speculation,
+    Stretch,
+    hash_of,
+)
+
+
+def a_case(name: str = "counting", **given: Any) -> CaseRecord:
+    values: dict[str, Any] = {
+        "group": "predictable",
+        "description": "counts from 1",
+        "requests": 8,
+        "concurrency": 1,
+        "input_tokens": 64,
+        "output_tokens": 10,
+        "arrival": {},
+        "sampling": {"temperature": 0.0},
+    }
+    return CaseRecord(name=name, **(values | given))
+
+
+def a_side(name: str, **given: Any) -> SideRecord:
+    return SideRecord(name=name, url="http://127.0.0.1:1/v1", model="m", **given)
+
+
+def a_request(**given: Any) -> MeasuredRequest:
+    """Ten tokens in ten chunks: the first after 0.5 s, the others 0.1 s apart."""
+    values: dict[str, Any] = {
+        "side": "target",
+        "case": "counting",
+        "repetition": 0,
+        "index": 0,
+        "stretch": 0,
+        "prompt": "p0",
+        "seed": 0,
+        "scheduled": 0.0,
+        "started": 0.0,
+        "chunks": tuple(0.5 + 0.1 * number for number in range(10)),
+        "ended": 1.5,
+        "tokens_in": 64,
+        "tokens_out": 10,
+        "finish": "length",
+    }
+    values |= given
+    if (text := values.get("text")) is not None:
+        values.setdefault("text_hash", hash_of(text))
+    return MeasuredRequest(**values)
+
+
+def at_pace(seconds: float, **given: Any) -> MeasuredRequest:
+    """A request of ten tokens, `seconds` for each of them."""
+    chunks = tuple(seconds * number for number in range(1, 11))
+    return a_request(chunks=chunks, ended=chunks[-1] + 0.001, **given)
+
+
+def a_run(sides: Sequence[SideRecord], cases: Sequence[CaseRecord], **given: Any) -> Run:
+    values: dict[str, Any] = {
+        "repetitions": 1,
+        "warm_up": 1,
+        "interleaving": "requests",
+        "seed": 0,
+        "begun": "2026-01-01T00:00:00+00:00",
+        "begun_unix": 1767225600.0,
+        "machine": {"cpu": "a processor", "cores": "2"},
+        "version": "0",
+    }
+    return Run(sides=tuple(sides), cases=tuple(cases), **(values | given))
+
+
+def pair_and_target() -> Results:
+    """Two sides in two cases, in turns by requests: in `counting` the pair takes half the target's time for each
+    token, in `noise` as much, give or take 2 %."""
+    sides = [a_side("target", price_per_hour=3.6), a_side("pair", price_per_hour=7.2)]
+    cases = [
+        a_case(slo=Slo(latency_ms=800)),
+        a_case("noise", group="high-entropy", concurrency=1),
+    ]
+    requests, stretches = [], []
+    clock, number = 0.0, 0
+    for case, times in (("counting", 0.5), ("noise", 1.0)):
+        for index in range(8):
+            for side in ("target", "pair"):
+                pace = 0.1 + 0.01 * index  # longer prompts take longer
+                pace *= (times if side == "pair" else 1.0) * (1 + 0.02 * (-1) ** (index + (side == "pair")))
+                made = at_pace(
+                    pace,
+                    side=side,
+                    case=case,
+                    index=index,
+                    prompt=f"p{index}",
+                    stretch=number,
+                    started=clock,
+                    scheduled=clock,
+                    text=f"so it is <b>{index}</b> #### {index}",
+                    expected=f"#### {index}" if case == "noise" else None,
+                    speculation=Speculation(drafted=12, accepted=6, rounds=3, accepted_per_round=(1, 0, 1, 0, 1))
+                    if side == "pair"
+                    else None,
+                )
+                requests.append(made)
+                ended = clock + made.ended
+                stretches.append(
+                    Stretch(
+                        number=number,
+                        side=side,
+                        case=case,
+                        repetition=0,
+                        begun=clock,
+                        ended=ended,
+                        energy_joules={"rapl:package-0": 50 * made.ended},
+                    )
+                )
+                clock, number = ended, number + 1
+    return Results(a_run(sides, cases), requests, stretches)

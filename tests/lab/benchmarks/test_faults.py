@@ -1,0 +1,153 @@
+"""A few worlds and a short soak pass; and both notice wrong tokens, bookkeeping that is inconsistent, what is left."""
+
+import asyncio
+import json
+import logging
+import re
+
+import pytest
+
+from lab.benchmarks.faults import pairs, worlds
+from lab.benchmarks.faults.soak.drafters import Life, Sample, Soak
+from lab.benchmarks.faults.soak.soaking import soak
+from lab.benchmarks.faults.soak.verifier import Books, Fault, Truth, WholeContext
+from specpair.speculation.sampling.sampling import Sampling
+from verifier_server.engine.slots import SlotPool
+from verifier_server.service import Service
+from verifier_server.sessions import Session
+from verifier_server.settings import Settings
+
+PROMPT = [1, 2, 3]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)  # passes that fail are logged
+
+
+@pytest.mark.parametrize("first", range(0, 120, 15))
+def test_nothing_is_lost_or_changed_in_a_few_worlds(first: int) -> None:
+    assert worlds.failed(range(first, first + 15)) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_world_is_the_same_each_time(seed: int) -> None:
+    assert worlds.world(seed) == worlds.world(seed)
+
+
+@pytest.mark.parametrize("kind", range(len(worlds.KINDS)))
+def test_a_world_in_which_a_text_goes_on_wrongly_is_named_with_the_command_that_repeats_it(
+    kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resume = Session.resume
+    monkeypatch.setattr(Session, "resume", lambda self, tokens: resume(self, [*tokens[:-1], 7] if tokens else tokens))
+    wrong = worlds.failed(range(kind, 90, len(worlds.KINDS)))
+    assert wrong and all(f"({worlds.name(kind)})" in each for each in wrong)
+    for each in wrong:
+        [seed] = re.findall(r"^world (\d+) ", each)
+        assert each.endswith(f"repeat: python -m lab.benchmarks.faults --world {seed}")
+
+
+def test_a_world_that_never_ends_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "MOST_EVENTS", 10)
+    [wrong, *_] = worlds.failed(range(0, 30, 3))
+    assert "endless loop at" in wrong
+
+
+@pytest.mark.slow
+def test_a_short_soak_is_clean_and_leaves_nothing() -> None:
+    soaked = soak(8.0, 24, seed=7, slots=6, ttl=2.0)
+    rest = soaked.rest
+    assert soaked.faults == []
+    assert rest is not None and rest.held["fault"] is None and rest.held["sessions"] == rest.held["slots"] == 0
+    assert rest.held["checks"] > 50
+    assert max(sample.held["slots"] for sample in soaked.samples) == 6
+    for what in ("flights", "streams", "crashes", "stalls", "returns", "deleted in flight"):
+        assert soaked.happened[what], what
+
+
+@pytest.mark.slow
+def test_a_soak_notices_tokens_of_another_text() -> None:
+    faults = soak(5.0, 4, seed=7, ttl=1.0, model=2).faults
+    assert faults and all("it is [" in fault for fault in faults)
+
+
+def test_the_model_depends_on_every_token_before() -> None:
+    model, text = WholeContext(), list(range(100))
+    said = model.logits_after(text)
+    assert (model.logits_after(text) == said).all()
+    for at in (0, 50, 99):
+        other = [*text[:at], 200, *text[at + 1 :]]
+        assert (model.logits_after(other) != said).any()
+    assert (model.logits_after(text[1:]) != said).any()
+
+
+def _truth(most: int = 8, **sampling: float) -> Truth:
+    return Truth(WholeContext(), PROMPT, Sampling(**sampling), most)  # type: ignore[arg-type]
+
+
+def test_the_truth_is_the_text_of_the_model_alone() -> None:
+    model, truth = WholeContext(), _truth()
+    text = truth.between(0, 99)
+    assert text[:3] == PROMPT and len(text) == 11
+    assert text[3:] == [int(model.logits_after(text[:at]).argmax()) for at in range(3, 11)]
+    assert [truth.ending(total) for total in (3, 10, 11)] == [None, None, "length"]
+
+
+@pytest.mark.parametrize(
+    ("position", "total", "reason", "wrong"),
+    [(5, 7, None, True), (5, 8, None, False), (5, 7, "length", False), (6, 7, None, False)],
+    ids=["a token", "the total", "the reason", "the place"],
+)
+def test_any_difference_from_the_truth_is_a_fault(position: int, total: int, reason: str | None, wrong: bool) -> None:
+    truth = _truth(temperature=1.0, seed=3)
+    tokens = truth.between(5, 7)
+    truth.compare(5, tokens, 7, None, "mine")
+    if wrong:
+        tokens[1] ^= 1
+    with pytest.raises(Fault, match="mine"):
+        truth.compare(position, tokens, total, reason, "mine")
+
+
+def _life(seed: int, number: int) -> Life:
+    return Life(Soak(("127.0.0.1", 1), seed, 1000.0, WholeContext()), 3, number)
+
+
+def test_a_session_used_lately_must_be_known_until_it_is_deleted() -> None:
+    life = _life(1, 5)
+    assert life.must_know(1e9) and not life.must_know(-1e9)  # 1e9: a moment ahead of any clock's
+    life.deleted = True
+    assert not life.must_know(1e9)
+
+
+def test_what_a_drafter_chooses_depends_on_the_seed_alone() -> None:
+    assert _life(1, 5).opening == _life(1, 5).opening
+    assert _life(1, 5).opening != _life(1, 6).opening and _life(1, 5).opening != _life(2, 5).opening
+
+
+def test_inconsistent_bookkeeping_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> tuple[int, dict[str, object]]:
+        service = Service(Settings(backend="scripted"), WholeContext())
+        service.engine_client.attach(asyncio.get_running_loop())
+        service.loader.start()
+        try:
+            books = Books(service)
+            keeping = asyncio.create_task(books.keep())
+            await asyncio.to_thread(service.loader.wait)
+            assert (await books.show()).status_code == 200
+            monkeypatch.setattr(SlotPool, "check", lambda _: ["the slots [3, 2, 1, 0, 0] are free"])
+            async with asyncio.timeout(20):
+                await keeping
+            shown = await books.show()
+            return shown.status_code, json.loads(bytes(shown.body))
+        finally:
+            service.stop()
+
+    status, shown = asyncio.run(check())
+    assert status == 500 and "the slots [3, 2, 1, 0, 0] are free" in str(shown["fault"])
+
+
+def test_growth_is_that_of_the_last_quarter_over_the_second() -> None:
+    levels = [10.0, 40.0, 50.0, 51.0, 49.0, 60.0, 55.0, 53.0]
+    samples = [Sample(float(at), level, 0, 0, {}) for at, level in enumerate(levels)]
+    assert Soak(("127.0.0.1", 1), 0, 1.0, WholeContext(), samples=samples).growth == 54.0 - 50.5

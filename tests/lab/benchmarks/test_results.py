@@ -1,0 +1,92 @@
+"""Where results go, and what a measurement says when a package is missing."""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.benchmarks.harness import report
+from lab.benchmarks.harness.report import Report, parser_of
+from tests.paths import ROOT
+
+
+def _options(*arguments: str) -> argparse.Namespace:
+    flags = {"tokens": 8, "switch": False, "rtt": [0.2, 5.0], "how": {"default": "a", "choices": ("a", "b")}}
+    return parser_of("a measurement", flags).parse_args(arguments)
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "tracked")
+    monkeypatch.setattr(report, "UNSAVED", tmp_path / "cache")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "folder"), [([], "cache"), (["--save"], "tracked")])
+def test_results_go_to_the_tracked_folder_only_when_asked(
+    folders: Path, arguments: list[str], folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Report("sampling", _options(*arguments))
+    made.line("a figure")
+    made.save()
+    made.beside(".png").touch()
+    assert sorted(path.relative_to(folders).as_posix() for path in folders.rglob("*.*")) == [
+        f"{folder}/sampling.png",
+        f"{folder}/sampling.txt",
+    ]
+    said = capsys.readouterr()
+    assert said.out == (folders / folder / "sampling.txt").read_text() and said.out.endswith("a figure\n")
+    assert said.err == f"written to {folders / folder / 'sampling.txt'}\n"
+
+
+def test_a_folder_that_a_user_names_is_made_before_anything_is_measured(tmp_path: Path) -> None:
+    Report("verify_curve", _options(), folder=tmp_path / "some" / "where")
+    assert (tmp_path / "some" / "where").is_dir()
+
+
+def test_what_is_not_saved_is_not_tracked() -> None:
+    ignored = subprocess.run(["git", "check-ignore", "-q", str(report.UNSAVED / "x.txt")], cwd=ROOT)
+    assert ignored.returncode in (0, 128)  # 128: not a checkout
+    assert report.RESULTS == ROOT / "lab" / "benchmarks" / "results"
+
+
+def test_options_have_the_types_of_their_defaults() -> None:
+    assert vars(_options()) == {"tokens": 8, "switch": False, "rtt": [0.2, 5.0], "how": "a", "save": False}
+    given = _options("--tokens", "9", "--switch", "--rtt", "1", "2", "--how", "b")
+    assert vars(given) == {"tokens": 9, "switch": True, "rtt": [1.0, 2.0], "how": "b", "save": False}
+    with pytest.raises(SystemExit):
+        _options("--how", "c")
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("capacity", "matplotlib"),
+        *(
+            pytest.param(name, "matplotlib", marks=pytest.mark.slow)
+            for name in ("modes", "real_compute", "llama_server", "round_profile", "latency_sweep")
+        ),
+        ("verify_curve", "torch"),
+    ],
+)
+def test_a_missing_package_is_named_in_one_line_before_anything_is_measured(module: str, package: str) -> None:
+    code = f"""
+import runpy, sys
+sys.modules[{package!r}] = None
+sys.argv = [{module!r}] + (["--shape", "tiny"] if {module!r} == "verify_curve" else [])
+runpy.run_module("benchmarks.{module}", run_name="__main__")
+"""
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    [line] = ran.stderr.splitlines()
+    assert line.startswith("not installed: ") and package in line and " -m pip install -r requirements/" in line
+
+
+def test_a_page_names_every_measurement() -> None:
+    folder = ROOT / "lab" / "benchmarks"
+    names = {path.name for path in folder.iterdir() if (path / "__main__.py").is_file()}
+    names |= {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
+    assert len(names) > 10 and [name for name in sorted(names) if f"benchmarks.{name}" not in pages] == []

@@ -1,0 +1,182 @@
+"""The comparison of the simulator with real fleets: its measures, its bars, its draft model, and a short real run."""
+
+import random
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.benchmarks.simulator_reality import conductor, overheads
+from lab.benchmarks.simulator_reality.cases import CASES, Case, records_of
+from lab.benchmarks.simulator_reality.comparing import Row, rows, verdict
+from lab.benchmarks.simulator_reality.engines import AgreeingModel, Drafts
+from lab.benchmarks.simulator_reality.measures import Measures, measured
+from lab.benchmarks.simulator_reality.overheads import LENGTHS, USERS, found, with_overheads
+from lab.benchmarks.simulator_reality.stretched import stretched
+from lab.simulator.configuration.configuration import Configuration
+from lab.simulator.fleet.record import Record
+from lab.simulator.fleet.text import Agreeing, Choices, Text
+from lab.simulator.virtual.agreement import ByPosition
+from specpair.speculation.sampling.sampling import Sampling
+
+TWO_EXPONENTIAL = (0.961, 1.678, 2.692)  # quartiles of the sum of two exponential times of mean 1
+LINEAR = {"law": "linear", "decode_ms": 20, "per_token_ms": 0.5, "per_sequence_ms": 0.25}
+
+
+def configuration(**keys: object) -> Configuration:
+    """One drafter in lockstep at one verifier. `keys`: replace those of the file."""
+    devices = {
+        "verifiers": [{"name": "big", "cost": LINEAR, "slots": 4}],
+        "drafters": [{"name": "laptop", "cost": LINEAR | {"decode_ms": 4}, "agreement": [0.9, 0.7]}],
+    }
+    workload = {"arrival": "closed", "users": 1, "prompt_tokens": 20, "output_tokens": 20, "pause_ms": 10}
+    link = {"rtt_ms": 8, "jitter_ms": 0, "loss": 0}
+    given = {"sim_time_ms": 4000, "mode": "lockstep", "gamma": 2, "devices": devices, "connections": [link]}
+    return Configuration.model_validate(given | {"workload": workload} | keys)
+
+
+def record(sent: float, *times: float) -> Record:
+    return Record("c", 0, "", 10, len(times), sent, times=[*times])
+
+
+# Measures and bars.
+
+
+def test_what_users_see_is_measured_within_the_window_and_divided_by_the_factor() -> None:
+    early, late = record(0.5, 0.9, 1.5, 1.5005, 1.9), record(1.0, 1.2, 1.8, 3.1)
+    assert measured([early, late], 1.0, 3.0, 2.0) == Measures(
+        throughput=5.0,  # five tokens in what stands for one second
+        ttft_p50=pytest.approx(100.0),  # type: ignore[arg-type]  # of the late one: the other's came before
+        ttft_p95=pytest.approx(100.0),  # type: ignore[arg-type]
+        round_p50=pytest.approx(300.0),  # type: ignore[arg-type]  # 0.6, 0.4 and 0.6 s: two tokens came at once
+        round_p95=pytest.approx(300.0),  # type: ignore[arg-type]
+        texts=1,
+        rounds=3,
+    )
+
+
+def test_a_difference_is_that_of_the_means_and_has_the_bar_of_its_measure() -> None:
+    row = Row("throughput", [90.0, 110.0], [99.0, 108.0])
+    assert row.difference == pytest.approx(0.035) and row.within and "+10.0 -1.8" in row.line
+    assert not Row("throughput", [100.0], [95.0]).within and Row("round_p50", [100.0], [95.0]).within
+    missed = Row("ttft_p95", [100.0], [111.0])
+    assert not missed.within and missed.line.endswith("MISSED")
+
+
+def test_every_measure_is_compared_and_the_verdict_counts_configurations() -> None:
+    seen = Measures(1.0, 2.0, 3.0, 4.0, 5.0, 6, 7)
+    assert [row.real for row in rows([seen, seen], [seen, seen])] == [
+        [each, each] for each in (1.0, 2.0, 3.0, 4.0, 5.0)
+    ]
+    told = verdict({"a": False, "b": True, "c": True}, {"a": True, "b": True, "c": False})
+    assert told == "within all bars: 2 of 3 configurations; of those that were not looked at, 1 of 2"
+
+
+# What is simulated.
+
+
+@pytest.mark.parametrize("mode", ["target", "lockstep"])  # a controller has thresholds in seconds, which stay
+def test_a_stretched_configuration_has_the_same_texts_all_later(mode: str) -> None:
+    plain, longer = (
+        records_of(each, 1) for each in (configuration(mode=mode), stretched(configuration(mode=mode), 4.0))
+    )
+    whole = [each for each in plain if len(each.times) == each.output_tokens]
+    assert len(whole) > 3
+    for before, after in zip(whole, longer, strict=False):
+        assert after.conversation == before.conversation and after.sent == pytest.approx(4.0 * before.sent)
+        assert after.times == pytest.approx([4.0 * each for each in before.times])
+
+
+def test_rates_are_stretched_the_other_way_and_shares_not_at_all() -> None:
+    workload = {
+        "arrival": "poisson",
+        "rate_rps": 3,
+        "prompt_tokens": 20,
+        "output_tokens": {"distribution": "uniform", "min": 5, "max": 9},
+    }
+    given, slow = configuration(workload=workload), stretched(configuration(workload=workload), 4.0)
+    before, after = given.model_dump(exclude_none=True), slow.model_dump(exclude_none=True)
+    assert after["workload"] == before["workload"] | {"rate_rps": 0.75} and after["sim_time_ms"] == 16_000
+    assert after["devices"]["verifiers"][0]["cost"]["decode_ms"] == 80 and after["connections"][0]["rtt_ms"] == 32
+    assert after["devices"]["drafters"][0]["agreement"] == before["devices"]["drafters"][0]["agreement"]
+
+
+@given(st.tuples(*[st.floats(0.05, 5.0)] * 5))
+def test_the_overheads_are_found_that_lengthen_rounds(values: tuple[float, float, float, float, float]) -> None:
+    alone, sequence, step, exchange, jitter = values
+
+    def longer(keys: list[str]) -> list[float]:
+        given = dict(each.split("=") for each in keys)
+        if given.get("mode") == "target":
+            return [alone + (int(given["workload.users"]) - 1) * sequence] * 3
+        whole = alone + exchange + int(given["gamma"]) * step
+        return [whole + jitter * share for share in TWO_EXPONENTIAL]
+
+    assert found(longer) == pytest.approx(
+        {"PASS": alone, "PASS_SEQUENCE": sequence, "STEP": step, "EXCHANGE": exchange, "JITTER": jitter},
+        rel=2e-3,
+        abs=5e-3,
+    )
+    assert USERS > 1 and LENGTHS[0] < LENGTHS[1]
+
+
+def test_the_overheads_lengthen_the_rounds_that_are_simulated() -> None:
+    given = configuration(gamma=3)
+    before, after = (overheads.quartiles(records_of(each, 0)) for each in (given, with_overheads(given)))
+    least = overheads.PASS + overheads.EXCHANGE + 3 * overheads.STEP
+    assert all(
+        least < longer - shorter < least + 6 * overheads.JITTER for shorter, longer in zip(before, after, strict=True)
+    )
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 1000), st.lists(st.integers(0, 2), min_size=1, max_size=5))
+def test_the_real_draft_model_proposes_what_the_simulated_one_does(seed: int, grow: list[int]) -> None:
+    law = ByPosition((0.8, 0.6, 0.3))
+    text = Text([1, 2, 3], lambda what: random.Random(f"{seed}/{what}"))
+    model = AgreeingModel(4, 200, law)
+    model.begin(text)
+    real, there = Drafts(model, model, Sampling(temperature=0.0), 256), Agreeing(Choices(text, law))
+    length = text.prompt_len
+    for more in grow:
+        length += more
+        tail: list[int] = []
+        for _ in range(4):
+            found, expected = (each.expand(text.tokens(0, length), [tail], True) for each in (real, there))
+            ours, theirs = found.proposals[0], expected.proposals[0]
+            assert ours.token == theirs.token
+            assert ours.runner_up == theirs.runner_up
+            tail = [*tail, ours.token]
+
+
+# The real runs.
+
+
+def test_every_configuration_is_read_and_some_are_held_out() -> None:
+    cases = [Case.named(name) for name in CASES]
+    assert sum(case.blind for case in cases) >= 4
+    assert all(case.configuration.sim_time_ms > case.configuration.burn_in_ms for case in cases)
+
+
+@pytest.mark.parametrize(
+    ("keys", "complaint"),
+    [
+        ({"connections": [{"rtt_ms": 8, "jitter_ms": 0, "loss": 0.1}]}, "without loss"),
+        ({"failures": [{"devices": "big", "up_s": 10, "repair_s": 1}]}, "no failures"),
+    ],
+)
+def test_what_has_no_real_counterpart_is_refused(keys: Mapping[str, object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        conductor.run(configuration(**keys), 0)
+
+
+@pytest.mark.slow
+def test_a_real_fleet_writes_the_texts_of_the_simulation() -> None:
+    given = configuration(sim_time_ms=2000, mode="remote", gamma="auto")
+    real = conductor.run(given, 5)  # raises for a text that is not the target's
+    asked = {each.conversation: each for each in records_of(given, 5)}
+    first = min(real.records, key=lambda each: each.sent)
+    there = asked[first.conversation]
+    assert first.times and (first.prompt_tokens, first.output_tokens) == (there.prompt_tokens, there.output_tokens)
+    assert real.late and real.lateness >= 1.0

@@ -1,0 +1,227 @@
+"""The curve of verify costs: what is timed, against what, and what comes of it; and one real run of a tiny model."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from lab.benchmarks.harness.report import Report
+from lab.benchmarks.verify_curve.__main__ import SHAPES, main, options_from
+from lab.benchmarks.verify_curve.cells import (
+    STEP,
+    Cell,
+    Passes,
+    Sample,
+    Timing,
+    grid,
+    measure,
+    table,
+    timings,
+    trees_table,
+)
+from lab.simulator.costs.linear import LinearCost
+from lab.simulator.costs.tables import read_table
+from lab.simulator.paced.engine import Paced
+from specpair.engines.backend import Entry, TopLogitsSpec
+from tests.paths import ROOT
+from tests.stand_ins.clock import Time
+
+COST = LinearCost(10.0, 0.5, 2.0)
+
+
+@pytest.fixture
+def passes() -> Passes:
+    time = Time()
+    backend = ScriptedBackend(Script(support=256), slots=4, context_length=64, max_batch_tokens=24)
+    return Passes(Paced(backend, COST, time.clock, time.sleep), 40, TopLogitsSpec(1, 1.0, 258), time.clock)
+
+
+def run_rounds(count: int) -> dict[Cell, list[Sample]]:
+    """Cells of a cost of a millisecond a token, on a machine that is twice as slow from the second round on."""
+    seen: list[Cell] = []
+
+    def seconds(cell: Cell) -> float:
+        seen.append(cell)
+        slow = 2.0 if len(seen) > 9 else 1.0
+        return slow * 1e-3 * cell.tokens
+
+    samples = measure(seconds, grid([1, 2], [0, 3], 99), lambda rounds: rounds < count)
+    for at in range(0, len(seen), 9):  # a round of 4 cells, with steps before, between and behind them
+        assert seen[at : at + 9 : 2] == [STEP] * 5
+        assert sorted(seen[at + 1 : at + 9 : 2]) == sorted(samples)
+    return samples
+
+
+def test_cells_are_those_that_fit_with_those_they_are_compared_with() -> None:
+    assert grid([2, 4], [3], 8) == [(1, 0, 1), (2, 0, 1), (2, 3, 1), (4, 0, 1)]
+
+
+def test_a_pass_feeds_what_a_verify_feeds(passes: Passes) -> None:
+    one, two = passes.batch(Cell(2, 3))
+    assert (one.slot, two.slot) == (0, 1)
+    assert one == Entry(0, 40, one.tokens, 0), "all are judged, behind what the row holds"
+    assert len(one.tokens) == 4
+
+
+def test_trees_have_second_choices_beside_the_begin_of_a_chain() -> None:
+    cell = Cell(1, 6, 3)
+    assert (cell.parents, cell.path, cell.tokens) == ((1, 1, 1, 1, 5, 5), [1, 6], 7)
+    assert Cell(1, 2, 2).parents == (1, 2) and Cell(1, 2, 2).path == [2] and Cell(1, 6).parents == ()
+    assert grid([1], [2, 6], 8, [2, 4]) == [(1, 0, 1), (1, 2, 1), (1, 2, 2), (1, 6, 1), (1, 6, 2), (1, 6, 4)]
+
+
+def test_a_path_of_each_timed_tree_is_kept(passes: Passes) -> None:
+    cells = grid([2], [6], 24, [2, 4])
+    assert {cell.leaves for cell in cells} == {1, 2, 4}
+    for cell in cells:
+        assert 1e3 * passes.seconds(cell) == pytest.approx(12.0 + 0.5 * (cell.tokens - 1) if cell.rows == 2 else 10.0)
+    found = {cell: Timing(cell, 1.0, float(cell.tokens * cell.leaves), 1.0, 1.0, 1.0) for cell in cells}
+    assert trees_table(found, 2)[1:] == [
+        "trees of k drafts, times the chain of k, rows 2",
+        "leaves \\ k      6",
+        "         2   2.00",
+        "         4   4.00",
+    ]
+
+
+def test_times_are_those_of_one_pass(passes: Passes) -> None:
+    for cell in (STEP, Cell(1, 4), Cell(4, 0), Cell(4, 5), STEP):
+        expected = 10.0 + 0.5 * (cell.tokens - 1) + 2.0 * (cell.rows - 1)
+        assert 1e3 * passes.seconds(cell) == pytest.approx(expected)
+
+
+def test_every_cell_stands_between_two_steps_in_every_round() -> None:
+    samples = run_rounds(3)
+    assert {cell: len(own) for cell, own in samples.items()} == dict.fromkeys(grid([1, 2], [0, 3], 99), 3)
+
+
+def test_a_machine_that_becomes_slower_changes_times_and_not_ratios() -> None:
+    found = timings(run_rounds(5))
+    wide = found[Cell(2, 3)]
+    assert wide.ms == pytest.approx(16.0)
+    assert (wide.ratio, wide.widened) == pytest.approx((8.0, 4.0))
+    assert found[STEP].ratio == pytest.approx(1.0)
+
+
+def test_timings_are_medians_with_quartiles() -> None:
+    plain, drafted = Cell(2, 0), Cell(2, 3)
+    of_a_step = {plain: (1.0, 2.0, 3.0, 2.0, 2.0), drafted: (3.0, 4.0, 9.0, 4.0, 5.0)}
+    timing = timings({cell: [Sample(0.01 * r, 0.01) for r in own] for cell, own in of_a_step.items()})[drafted]
+    assert timing == Timing(drafted, 40.0, 4.0, 4.0, 5.0, 2.5)
+
+
+def test_tables_have_a_dash_where_a_pass_is_too_wide() -> None:
+    found = {cell: Timing(cell, float(cell.tokens), 1.0, 1.0, 1.0, 1.0) for cell in grid([1, 16], [0, 8], 100)}
+    assert table("milliseconds", found, lambda each: f"{each.ms:.1f}") == [
+        "",
+        "milliseconds",
+        "rows \\ k     0     8",
+        "       1   1.0   9.0",
+        "      16  16.0     -",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give one of --shape and --model"),
+        (["--shape", "9b"], "invalid choice: '9b'"),
+        (["--shape", "tiny", "--model", "a.gguf"], "give one of --shape and --model"),
+        (["--shape", "tiny", "--rows", "0"], "--rows: must be 1 or more, got 0"),
+        (["--shape", "tiny", "--drafts", "-1"], "--drafts: must be 0 or more, got -1"),
+        (["--shape", "tiny", "--leaves", "1"], "--leaves: must be 2 or more, got 1"),
+        (["--shape", "tiny", "--temperature", "-1"], "temperature must be in [0, 100], got -1.0"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        options_from(arguments)
+    assert words in capsys.readouterr().err
+
+
+def test_what_an_engine_refuses_ends_the_run_with_its_words(tmp_path: Path) -> None:
+    missing = tmp_path / "none.gguf"
+    with pytest.raises(SystemExit, match=f"^verify_curve: no such model file: {missing}$"):
+        main(["--backend", "llama_cpp", "--model", str(missing)])
+
+
+def test_reports_name_options_as_they_would_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Report("verify_curve", options_from(["--shape", "tiny", "--rows", "1", "2", "--compile"]), folder=tmp_path)
+    said = capsys.readouterr().out
+    assert "--shape tiny --compile --rows 1 2 " in said
+    Report("verify_curve", options_from(["--shape", "tiny", "--drafts", "0"]), folder=tmp_path)
+    assert "--compile" not in (said := capsys.readouterr().out) and "--drafts 0 " in said
+
+
+def test_large_shapes_have_the_parameters_they_are_known_for() -> None:
+    def millions(name: str) -> int:
+        layers, hidden, inner, heads, key_heads, head_dim, vocabulary, tied = SHAPES[name].values()
+        attention = 2 * hidden * head_dim * (heads + key_heads)
+        weights = layers * (attention + 3 * hidden * inner + 2 * hidden) + (2 - tied) * vocabulary * hidden + hidden
+        return round(weights / 1e6)
+
+    assert {name: millions(name) for name in ("8b", "3b", "1b")} == {"8b": 8030, "3b": 3213, "1b": 1236}
+
+
+def test_llama_cpp_reads_a_file_of_a_shape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    limits = ["--rows", "1", "2", "--drafts", "0", "3", "--leaves", "2", "--context-held", "20", "--seconds", "0"]
+    main(["--shape", "tiny", "--backend", "llama_cpp", "--threads", "1", *limits, "--out", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert "# model: tiny-q8_0\n" in said and "trees of k drafts, times the chain of k, rows 2" in said
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    from lab.benchmarks.verify_curve.random_llama import model_folder
+
+    with model_folder("tiny", SHAPES["tiny"]) as path:
+        yield path
+
+
+@pytest.mark.engine("torch")
+def test_a_shape_is_made_on_its_device_without_a_file_of_weights(folder: Path) -> None:
+    import torch
+
+    from backends.torch.load import load
+    from lab.benchmarks.verify_curve.random_llama import read_random
+    from specpair.engines.load_options import LoadOptions
+
+    settings = LoadOptions(model=folder, slots=2, context_length=64, device="cpu", dtype="bfloat16")
+    models = [read_random(folder, settings, torch.device("cpu"), torch.bfloat16) for _ in range(2)]
+    weights, again = (dict(model.named_parameters()) for model in models)
+    assert all(weight.dtype == torch.bfloat16 and torch.equal(weight, again[name]) for name, weight in weights.items())
+    backend = load(settings, read=read_random)
+    assert (backend.model_name, backend.vocabulary.size) == ("tiny", 512)
+    ids = backend.vocabulary.encode("é!")
+    assert backend.vocabulary.decode(ids) == b"\xc3\xa9!", "the begin token spells nothing"
+    assert backend.extend([Entry(0, 0, ids, 0)])[0].shape == (4, 512)
+
+
+@pytest.mark.engine("torch")
+def test_a_run_with_nothing_installed_but_torch_and_transformers(tmp_path: Path) -> None:
+    others = ("llama_cpp", "gguf", "accelerate", "fastapi", "pydantic", "uvicorn", "rich", "jinja2", "matplotlib")
+    program = (
+        f"import runpy, sys; sys.modules.update(dict.fromkeys({others})); "
+        "runpy.run_module('lab.benchmarks.verify_curve', run_name='__main__')"
+    )
+    options = ["--shape", "tiny", "--device", "cpu", "--threads", "1", "--rows", "1", "2", "--drafts", "0", "2", "16"]
+    options += ["--context-held", "70", "--batch-tokens", "64", "--seconds", "0", "--out", str(tmp_path)]
+    command = [sys.executable, "-c", program, *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (cells,) = tmp_path.glob("*_tiny_torch_float32.json")
+    assert read_table(cells).seconds([(3, 16)]) > 0, "the simulator reads what a pass takes from it"
+    (text,) = tmp_path.glob("*_tiny_torch_float32.txt")
+    assert text.read_text() == done.stdout
+    assert str(tmp_path) not in done.stdout
+    assert "tokens per second of all rows, with every draft accepted" in done.stdout
+    for fact in ("model: tiny", "dtype: float32", "rounds: 3"):
+        assert f"# {fact}\n" in done.stdout
+    rows = [line.split() for line in done.stdout.partition("times one decode step\n")[2].splitlines()[:3]]
+    assert [row[-3:] for row in rows[:1]] == [["0", "2", "16"]] and [row[0] for row in rows[1:]] == ["1", "2"]
+    assert all(float(ratio) > 0 for row in rows[1:] for ratio in row[1:])

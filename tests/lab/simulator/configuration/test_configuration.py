@@ -1,0 +1,380 @@
+"""The file of a simulation: its example, what its keys stand for, and how mistakes are named."""
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gateway.balancing.named import KNOWN
+from lab.simulator import command_line
+from lab.simulator.configuration.configuration import Configuration
+from lab.simulator.configuration.connections import ALL, LINKS, TOPOLOGIES, Connection, between
+from lab.simulator.configuration.example import example, schema
+from lab.simulator.configuration.keys import FOLDER, Keys
+from lab.simulator.configuration.reading import BadConfiguration, parse, read
+from lab.simulator.costs.catalogue import roofline
+from lab.simulator.running.setting import setting_of
+from lab.simulator.workload.conversation import Conversation
+from lab.simulator.workload.synthetic import Closed
+from tests.paths import ROOT
+
+SMALL = """\
+sim_time_ms: 1000
+mode: target
+devices:
+  verifiers:
+    - {name: big, cost: {law: linear, decode_ms: 25}}
+workload:
+"""
+DRAWN = "  prompt_tokens: 9\n  output_tokens: 5\n"
+
+
+def small(of_workload: str, folder: Path = ROOT, more: str = "") -> Configuration:
+    return parse(SMALL + of_workload + more, "f.yaml", folder)
+
+
+def conversations(configuration: Configuration, count: int) -> list[Conversation]:
+    return list(islice(configuration.workload.built().conversations(random.Random("a")), count))
+
+
+def models(of: type[Keys] = Keys) -> Iterator[type[Keys]]:
+    """Those of this file: other files have keys, too."""
+    for each in of.__subclasses__():
+        if each.__module__.startswith("lab.simulator.configuration."):
+            yield each
+        yield from models(each)
+
+
+def test_the_example_is_valid_and_is_the_same_when_it_is_written_and_read_again() -> None:
+    configuration = parse(example(), "example", ROOT)
+    assert configuration.devices.names() == ["big", "laptop", "phone"]
+    assert Configuration.model_validate_json(configuration.model_dump_json(exclude_unset=True)) == configuration
+    assert len(conversations(configuration, 20)) == 20
+
+
+def test_what_the_example_has_in_comments_is_valid() -> None:
+    """Those keys that can stand beside the others."""
+    head, failures, tail = example().partition("# failures:")
+    text = head + re.sub("^# ", "", failures + tail, flags=re.MULTILINE)
+    text = re.sub(
+        r"^( +)# (weight|prefill_chunk|jitter_ms|loss|bandwidth_mbps|shared_prefix_tokens|latency_ms):",
+        r"\1\2:",
+        text,
+        flags=re.MULTILINE,
+    )
+    configuration = parse(text, "example", ROOT)
+    assert configuration.failures and configuration.autoscaling and configuration.prices.per_hour
+    assert configuration.connections[1].loss == LINKS["wan"].loss
+    assert configuration.slo.latency_ms is not None
+
+
+def test_the_example_has_every_key_and_every_choice() -> None:
+    keys = {name for model in models() for name in model.model_fields}
+    assert {"sim_time_ms", "burn_in_ms", "gamma", "router", "devices", "connections", "workload"} <= keys
+    assert [name for name in sorted(keys) if not re.search(rf"\b{name}:", example())] == []
+    choices = set(re.findall(r'"const": "(\w+)"', json.dumps(schema())))
+    assert "lognormal" in choices
+    assert [word for word in sorted({*choices, *LINKS, *KNOWN}) if not re.search(rf"\b{word}\b", example())] == []
+
+
+def test_every_key_is_described() -> None:
+    assert [
+        f"{m.__name__}.{name}"
+        for m in models()
+        for name, field in m.model_fields.items()
+        if not field.description and not _is_form(field.annotation)
+    ] == []
+
+
+def _is_form(annotation: Any) -> bool:
+    """Whether the key says which form a value has."""
+    return str(annotation).startswith("typing.Literal") and len(annotation.__args__) == 1
+
+
+def test_the_schema_admits_the_example() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    import yaml
+
+    jsonschema.validate(yaml.safe_load(example()), schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(example()) | {"gamma": "fast"}, schema())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("sim_time_ms: 60000", "sim_time: 60000", r"no key 'sim_time'; did you mean sim_time_ms\?"),
+        ("      slots: 16", "      slot: 16", r"devices\.verifiers\[0\]: no key 'slot'; did you mean slots\?"),
+        ("rate_rps: 1.0", "rate_rpm: 1.0", r"workload: no key 'rate_rpm'; did you mean rate_rps\?"),
+        ("on_s: {distribution: exponential, mean: 300}", "on_s: 0", r"on_s is 0: the device would never be there"),
+        ("rate_rps: 1.0", "rate_rps: 0", r"workload\.rate_rps: input should be greater than 0, got 0"),
+        ("rate_rps: 1.0", "rate_rps: fast", r"workload\.rate_rps: .*number, got 'fast'"),
+        ("  rate_rps: 1.0", "", r"workload: the key rate_rps is missing"),
+        ("arrival: poisson", "arrival: poison", r"workload: no arrival 'poison'; did you mean poisson\?"),
+        ("  arrival: poisson", "", r"workload: the key arrival is missing, which says the form"),
+        ("mean: 512, cv: 0.8", "mean: 512", r"workload\.prompt_tokens: the key cv is missing"),
+        ("min: 16, max: 4096", "min: 16, max: 8", r"workload\.prompt_tokens: min, 16, is above max, 8"),
+        ("output_tokens: 200", "output_tokens: -1", r"workload\.output_tokens: .*greater than or equal to 0, got -1"),
+        ("  output_tokens: 200", "", r"workload: the tenant 'chat' has prompt_tokens: give prompt_tokens and"),
+        ("name: code, share", "name: chat, share", r"workload: two tenants are called 'chat'"),
+        ("mode: remote", "mode: remot", r"mode: no 'remot'; did you mean remote\?"),
+        ("gamma: auto", "gamma: fast", r"gamma: must be a whole number, auto, tree, module:Class, .*, got 'fast'"),
+        ("      slots: 16", "      reads_only: true", r"prefill and reads_only of a kind of verifiers go together"),
+        ("gamma: auto", "prefill: {bandwidth_mbps: 1}", r"prefill and reads_only of a kind of verifiers go together"),
+        ("gamma: auto", "gamma: 65", r"gamma: .*less than or equal to 64, got 65"),
+        ("gamma: auto", "gamma: {policy: tre}", r"gamma: no policy 'tre'; did you mean tree\?"),
+        (
+            "gamma: auto",
+            "gamma: {policy: specdec++, treshold: 1}",
+            r"gamma: no key 'treshold'; did you mean threshold\?",
+        ),
+        ("gamma: auto", "gamma: {policy: latency_backoff, least: 20}", r"gamma: least, 20, is above most, 16"),
+        ("gamma: auto", "gamma: nowhere:Mine", r"gamma: nowhere of the length policy nowhere:Mine cannot be imported"),
+        ("router: wjsq", "router: jsqq2", r"router: no policy 'jsqq2': choose one of hash, "),
+        ("link: metro", "link: metr", r"connections\[0\]\.link: no link 'metr'; did you mean metro\?"),
+        ("router: wjsq", "topology: metr", r"topology: no topology 'metr'; did you mean metro\?"),
+        ("drafters: phone", "drafters: fone", r"connections: drafters: no kind 'fone'; did you mean phone\?"),
+        ("name: phone", "name: laptop", r"devices: two kinds are called 'laptop'"),
+        (
+            "law: linear, decode_ms: 25",
+            "law: cubic, decode_ms: 25",
+            r"cost: no law 'cubic'; choose one of linear, table",
+        ),
+        ("law: linear, decode_ms: 25", "law: table, table_path: gone}  # {", r"cost\.table_path: no file .*gone"),
+        (
+            "agreement: 0.7",
+            "agreement: 0.7\n      model: m",
+            r"drafters\[1\]: phone: has model and cost: give model and",
+        ),
+        ("agreement: 0.7", "agreement: 1.7", r"drafters\[1\]\.agreement: .*less than or equal to 1, got 1\.7"),
+        ("burn_in_ms: 5000", "burn_in_ms: 60000", r"burn_in_ms, 60000, leaves nothing of sim_time_ms, 60000"),
+        ("seed: 1", "seed: 1\nseed: 2", r"is not YAML: .*the key 'seed' is given twice"),
+        ("  ttft_ms: 1500\n  tpot_ms: 60", "  - 5", r"slo: must have keys, got \[5\]"),
+    ],
+)
+def test_mistakes_are_named_with_their_place(before: str, after: str, message: str) -> None:
+    assert example().count(before) >= 1
+    with pytest.raises(BadConfiguration, match=rf"^f\.yaml(, line \d+: | ){message}|^f\.yaml, line \d+: .*{message}"):
+        parse(example().replace(before, after, 1), "f.yaml", ROOT)
+
+
+def test_a_mistake_is_named_with_its_line() -> None:
+    text = example().replace("there_at_first: 0.8", "there_at_first: 8")
+    line = next(number for number, each in enumerate(text.splitlines(), 1) if "there_at_first" in each)
+    with pytest.raises(
+        BadConfiguration, match=rf"^f, line {line}: devices\.drafters\[1\]\.availability\.there_at_first: "
+    ):
+        parse(text, "f", ROOT)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "at", "message"),
+    [
+        ("burn_in_ms: 5000", "burn_in_ms: 60000", "burn_in_ms", "burn_in_ms, 60000, leaves nothing"),
+        ("mode: remote", "mode: fused", "- name: big", "needs the key draft"),
+        ("drafters: phone", "drafters: fone", "drafters: fone", "connections: drafters: no kind 'fone'"),
+        ("name: phone", "name: laptop", "- name: laptop", "two kinds are called 'laptop'"),
+        ("slots: 16", "reads_only: true", "reads_only: true", "prefill and reads_only"),
+        ("name: code, share", "name: chat, share", "name: chat, share: 1", "two tenants are called 'chat'"),
+        ("      agreement: 0.7", "      agreement: 0.7\n      model: m", "      model: m", "has model and cost"),
+    ],
+)
+def test_a_mistake_between_keys_is_named_with_the_line_of_the_one_at_fault(
+    before: str, after: str, at: str, message: str
+) -> None:
+    text = example().replace(before, after, 1)
+    line = [number for number, each in enumerate(text.splitlines(), 1) if at in each and each.lstrip()[0] != "#"]
+    with pytest.raises(BadConfiguration, match=rf"^f, line {line[-1]}: .*{message}"):
+        parse(text, "f", ROOT)
+
+
+@given(st.sampled_from([name for name in Configuration.model_fields if len(name) > 3]), st.integers(0, 20))
+def test_a_key_with_a_letter_missing_is_refused_with_the_one_that_it_means(key: str, at: int) -> None:
+    misspelt = key[: at % len(key)] + key[at % len(key) + 1 :]
+    assume(misspelt not in Configuration.model_fields)
+    with pytest.raises(BadConfiguration, match=rf"no key '{misspelt}'; did you mean {key}\?"):
+        parse(f"{misspelt}: 1\n", "f", ROOT)
+
+
+@pytest.mark.parametrize("text", ["", "- a\n", "5\n"])
+def test_a_file_without_keys_is_pointed_to_the_example(text: str) -> None:
+    with pytest.raises(BadConfiguration, match=r"has no keys: 'specpair simulator init' writes an example"):
+        parse(text, "f", ROOT)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "  arrival: poisson\n  rate_rps: 2\n",
+        "  arrival: deterministic\n  rate_rps: 2\n",
+        "  arrival: gamma\n  rate_rps: 2\n  cv: 3\n",
+        "  arrival: on_off\n  rate_rps: 2\n  on_ms: 500\n  off_ms: {distribution: exponential, mean: 900}\n",
+        "  arrival: closed\n  users: 3\n  pause_ms: 250\n",
+    ],
+)
+def test_workloads_of_every_arrival_are_drawn(keys: str) -> None:
+    found = conversations(small(keys + DRAWN), 30)
+    assert len(found) == 30
+    assert {(each.turns[0].prompt_tokens, each.turns[0].output_tokens) for each in found} == {(9, 5)}
+
+
+def test_times_of_the_file_are_seconds_in_the_workload() -> None:
+    keys = "  arrival: closed\n  users: 3\n  pause_ms: 250\n  turns: 2\n  think_ms: 1500\n"
+    configuration = small(keys + DRAWN)
+    assert isinstance(built := configuration.workload.built(), Closed) and built.users == 3
+    assert [turn.think for turn in conversations(configuration, 1)[0].turns] == [0.25, 1.5]
+
+
+def test_a_tenant_has_the_keys_of_the_workload_that_it_leaves_out(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"seconds": 5, "input_tokens": 70, "output_tokens": 7}\n')
+    keys = (
+        "  arrival: poisson\n  rate_rps: 2\n  turns: 2\n  tenants:\n    - {name: a}\n"
+        "    - {name: b, prompt_tokens: 30, turns: 1}\n"
+        "    - {name: c, lengths_path: t.jsonl}\n"
+    )
+    found = conversations(small(keys + DRAWN, tmp_path), 60)
+    shapes = {(each.tenant, tuple((turn.prompt_tokens, turn.output_tokens) for turn in each.turns)) for each in found}
+    assert shapes == {("a", ((9, 5), (9, 5))), ("b", ((30, 5),)), ("c", ((70, 7), (70, 7)))}
+
+
+def test_recorded_workloads_lie_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"seconds": 5, "input_tokens": 70, "output_tokens": 7}\n')
+    line = '{"name": "x", "start": 2, "turns": [{"prompt_tokens": 3, "output_tokens": 4}]}\n'
+    (tmp_path / "c.jsonl").write_text(line)
+    file = tmp_path / "fleet.yaml"
+    file.write_text(SMALL + "  arrival: trace\n  trace_path: t.jsonl\n  repeat: true\n")
+    assert len(conversations(read(file), 3)) == 3
+    recorded = small("  arrival: conversations\n  conversations_path: c.jsonl\n", tmp_path)
+    assert [each.name for each in conversations(recorded, 3)] == ["x"]
+
+
+def test_the_last_connection_that_fits_counts() -> None:
+    found = parse(example(), "f", ROOT).connections
+    assert between(found, "laptop", "big").built() == LINKS["metro"]
+    assert between(found, "phone", "big").built() == LINKS["wan"]._replace(rtt_ms=60)
+    assert between(found, "another", "big").built() == LINKS["same_site"]
+
+
+@pytest.mark.parametrize(
+    ("topology", "links"),
+    [
+        *((link, [link] * 6) for link in LINKS),
+        ("sites", ["same_site", "wan", "wan", "same_site", "wan", "wan"]),
+        ("edge", ["metro", "wan"] * 3),
+    ],
+)
+def test_a_topology_says_how_far_kinds_are_from_each_other(topology: str, links: list[str]) -> None:
+    drafters, verifiers = ["one", "two", "three"], ["near", "far"]
+    found = TOPOLOGIES[topology](drafters, verifiers)
+    assert [between(found, each, other).link for each in drafters for other in verifiers] == links
+
+
+def test_connections_differ_from_the_topology() -> None:
+    found = parse("topology: wan\n" + example().replace("- drafters: phone", "- drafters: laptop"), "f", ROOT)
+    assert found.connection("laptop", "big").rtt_ms == 60 and found.connection("phone", "big").link == "wan"
+
+
+def test_an_entry_without_a_link_replaces_values_of_what_counts_without_it() -> None:
+    text = SMALL + "  arrival: poisson\n  rate_rps: 1\n" + DRAWN + "topology: wan\nconnections:\n"
+    found = parse(text + "  - {loss: 0}\n  - {rtt_ms: 9}\n", "f", ROOT).connection(ALL, "big").built()
+    assert found == LINKS["wan"]._replace(loss=0, rtt_ms=9)
+    anew = parse(text + "  - {loss: 0}\n  - {link: metro, rtt_ms: 9}\n", "f", ROOT).connection(ALL, "big").built()
+    assert anew == LINKS["metro"]._replace(rtt_ms=9)
+
+
+def test_recorded_delays_and_stated_ones_replace_each_other(tmp_path: Path) -> None:
+    (tmp_path / "ping.txt").write_text("40\n60\n")
+    recorded = Connection(link="wan", rtt_ms=9).over(Connection(link="metro"))
+    by_file = Connection.model_validate({"delays_path": "ping.txt"}, context={FOLDER: tmp_path}).over(recorded)
+    assert by_file.recorded() is not None and by_file.built() == LINKS["wan"]
+    stated = Connection(jitter_ms=3).over(by_file)
+    assert stated.recorded() is None and stated.built() == LINKS["wan"]._replace(jitter_ms=3)
+
+
+def test_recorded_delays_are_read_with_the_file(tmp_path: Path) -> None:
+    text = example().replace("    rtt_ms: 60 ", "    delays_path: ping.txt ")
+    with pytest.raises(BadConfiguration, match="no file"):
+        parse(text, "f", tmp_path)
+    (tmp_path / "ping.txt").write_text("64 bytes from 192.0.2.7: time=40 ms\n64 bytes from 192.0.2.7: time=60 ms\n")
+    link = setting_of(parse(text, "f", tmp_path), 0).devices[1].links["big"]
+    assert link.recorded is not None and (link.rtt, link.loss) == (0.05, LINKS["wan"].loss)
+    (tmp_path / "ping.txt").write_text("40\nfast\n")
+    with pytest.raises(BadConfiguration, match=r"f, line \d+: connections\[1\]: .*ping.txt, line 2: 'fast' is no time"):
+        parse(text, "f", tmp_path)
+
+
+def test_devices_have_their_costs_and_are_there_as_the_file_says() -> None:
+    kinds = parse(example(), "f", ROOT).devices
+    assert kinds.verifiers[0].pass_cost().seconds([(1, 100)]) == pytest.approx(0.025)
+    laptop, phone = (next(kind.periods().periods(random.Random(3))) for kind in kinds.drafters)
+    assert laptop == (0.0, float("inf"))
+    assert phone[1] < float("inf")
+    assert kinds.drafters[1].agreement.by_position == [0.7]  # type: ignore[union-attr]
+
+
+NAMED = "model: llama-3.1-70b, device: h100-sxm-x4, weights: fp8"
+
+
+def test_a_device_by_name_has_the_cost_of_the_catalogue() -> None:
+    text = SMALL.replace("cost: {law: linear, decode_ms: 25}", NAMED) + "  arrival: poisson\n  rate_rps: 1\n" + DRAWN
+    seconds = parse(text, "f.yaml", ROOT).devices.verifiers[0].pass_cost().seconds([(1, 100)])
+    assert seconds == roofline("llama-3.1-70b", "h100-sxm-x4", weights="fp8").seconds([(1, 100)])
+    with pytest.raises(BadConfiguration, match=r"line 5: devices\.verifiers\[0\]: .*h100-sxm"):
+        parse(text.replace("h100-sxm-x4", "h100-sx"), "f.yaml", ROOT)
+
+
+def test_slots_and_contexts_that_no_memory_holds_are_refused() -> None:
+    text = SMALL + "  arrival: poisson\n  rate_rps: 1\n" + DRAWN
+
+    def read(more: str) -> Configuration:
+        return parse(text.replace("cost: {law: linear, decode_ms: 25}", NAMED + more), "f.yaml", ROOT)
+
+    held = roofline("llama-3.1-70b", "h100-sxm-x4", weights="fp8").cache_tokens()
+    with pytest.raises(BadConfiguration, match=rf"line 5: .*slots x context asks for 99 x 30,000: .* {held // 99:,}, "):
+        read(", slots: 99, context: 30000")
+    with pytest.raises(BadConfiguration, match="give a smaller context"):
+        read(f", shared_cache: true, context: {held + 1}")
+    assert read(f", slots: 2, context: {held // 2}").devices.verifiers[0].longest() == held // 2
+    assert setting_of(read(", slots: 99"), 0).verifiers["big-1"].context == held // 99
+    assert read(", slots: 99, shared_cache: true").devices.verifiers[0].longest() == 32_768
+
+
+def test_init_writes_the_example_once_and_check_names_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "fleet.yaml"
+    assert command_line.run(["init", str(file)]) == 0
+    assert file.read_text(encoding="utf-8") == example()
+    assert command_line.run(["check", str(file)]) == 0
+    assert command_line.run(["init", str(file)]) == 1
+    file.write_text(example().replace("seed: 1", "sead: 1"))
+    assert command_line.run(["check", str(file)]) == 1
+    assert "is there already: name another file" in (said := capsys.readouterr().err)
+    assert "no key 'sead'; did you mean seed?" in said
+    assert command_line.run(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == schema()
+
+
+def test_check_without_a_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command_line.run(["check"])
+    assert "required: FILE" in capsys.readouterr().err
+
+
+def test_the_page_has_the_links_and_every_arrival() -> None:
+    page = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
+    for name, link in LINKS.items():
+        values = " | ".join(f"{value:.5g}" for value in link)
+        assert re.search(rf"^\| `{name}` \| .+ \| {re.escape(values)} \|$", page, re.MULTILINE)
+    arrivals = [
+        each["properties"]["arrival"] for each in schema()["$defs"].values() if "arrival" in each.get("properties", {})
+    ]
+    assert [each["const"] for each in arrivals if f"| `{each['const']}` |" not in page] == []
+    assert len(arrivals) == 7

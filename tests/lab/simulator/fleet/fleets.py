@@ -1,0 +1,50 @@
+"""Small fleets, what is asked of them, and all that they tell."""
+
+from collections.abc import Iterator, Sequence
+
+from lab.simulator.costs.linear import LinearCost
+from lab.simulator.fleet.fleet import Fleet
+from lab.simulator.fleet.observer import Sample
+from lab.simulator.fleet.record import Record
+from lab.simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
+from lab.simulator.virtual.network import Network
+from lab.simulator.workload.conversation import Conversation, Turn
+
+KIND = VerifierKind(LinearCost(25.0, 0.5, 0.2), slots=32, draft_cost=LinearCost(8.0, 1.2, 0.1))
+DEVICE = DeviceKind(Network(0.02, 0.002, 0.01), Mode.TARGET, LinearCost(8.0, 1.2, 0.1))
+TWO = FleetSetting({"a": KIND, "b": KIND}, (DEVICE,))
+
+
+def conversations(count: int, gap: float, turns: int = 2, output: int = 24) -> Iterator[Conversation]:
+    """One each `gap` seconds. Their first prompts share 10 tokens."""
+    for number in range(count):
+        yield Conversation(
+            f"c{number}", number * gap, tuple(Turn(20, output + number % 5, 0.2) for _ in range(turns)), "t", 10
+        )
+
+
+class Kept:
+    """All that an observer is told."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.samples: list[Sample] = []
+
+    def record(self, record: Record) -> None:
+        self.records.append(record)
+
+    def sample(self, samples: Sequence[Sample]) -> None:
+        self.samples += samples
+
+
+def run(
+    setting: FleetSetting,
+    coming: Iterator[Conversation],
+    observer: Kept | None = None,
+    until: float = float("inf"),
+) -> tuple[list[Record], Fleet]:
+    """The records in the order of their conversations and turns. A wrong text is an error of the fleet."""
+    found = observer or Kept()
+    fleet = Fleet(setting, coming, found)
+    fleet.run(until)
+    return sorted(found.records, key=lambda each: (int(each.conversation[1:]), each.turn)), fleet
