@@ -1,7 +1,7 @@
 """A verifier as the router knows it, with the verifier behind it. Times in seconds."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from gateway.balancing.candidate import queue_time
 from lab.simulator.drafting.engine import DraftEngine
@@ -16,8 +16,19 @@ from lab.simulator.virtual.world import EventLoop, Verifier
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from verifier_server.engine.composer import BatchPlan
 
-if TYPE_CHECKING:
-    from lab.simulator.fleet.run import TextRun
+
+class TextHere(Protocol):
+    """A text that a node writes."""
+
+    deadline: float
+
+    @property
+    def tokens_left(self) -> int:
+        """Output tokens that are not committed yet."""
+
+    def lose(self) -> None:
+        """Go on elsewhere: the node is lost."""
+
 
 _CONTEXT = 512  # tokens of the text for which the times of passes are told
 
@@ -33,7 +44,7 @@ class Node:
         self.name, self.kind = name, kind
         self.up = True  # whether it is there
         self.draining = False  # whether it takes no new texts
-        self.runs: dict[TextRun, None] = {}  # texts under way there, in the order of their beginning
+        self.runs: dict[TextHere, None] = {}  # texts under way there, in the order of their beginning
         self.passes, self.busy = 0, 0.0  # forward passes, and the seconds that they took
         self.rows, self.tokens = 0, 0  # sequences and tokens of all passes
         # Of passes over 1, 2, … tokens, for a text that is alone.
@@ -121,7 +132,7 @@ class Node:
             self.tokens,
         )
 
-    def fail(self) -> list["TextRun"]:
+    def fail(self) -> list[TextHere]:
         """Lose it, with all that it holds. Returns the texts that were under way there."""
         lost, self.runs, self.up = [*self.runs], {}, False
         self.verifier.stopped = True

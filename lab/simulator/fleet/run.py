@@ -32,11 +32,14 @@ _WRITERS: dict[Mode, Callable[[Job], Writer]] = {
 
 
 class Dispatcher(Protocol):
-    """What a text needs of its fleet. `tables`: None if drafters are simulated one by one."""
+    """What users and their texts need of their fleet. `tables`: None if drafters are simulated one by one."""
 
     loop: EventLoop
     tables: Tables | None
     timelines: Timelines
+
+    def stream(self, name: str) -> random.Random:
+        """The stream of chance of this name."""
 
     def route(self, run: "TextRun") -> None:
         """Begin a text, or go on with it, at a node."""

@@ -1,26 +1,22 @@
 """The users of a fleet: conversations come, and each turn is asked at the conversation's device. Times in seconds."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gateway.balancing.candidate import NewText
 from lab.simulator.fleet.device_pool import Device, DevicePool
 from lab.simulator.fleet.observer import Observer
 from lab.simulator.fleet.record import Record, Status
-from lab.simulator.fleet.run import TextRun
+from lab.simulator.fleet.run import Dispatcher, TextRun
 from lab.simulator.fleet.settings import FleetSetting
 from lab.simulator.fleet.text import text_of
 from lab.simulator.workload.conversation import Conversation
-
-if TYPE_CHECKING:
-    from lab.simulator.fleet.fleet import Fleet
 
 
 class Users:
     """All conversations of a workload: an open one, or the closed loop of a number of users."""
 
     def __init__(
-        self, fleet: "Fleet", setting: FleetSetting, conversations: Iterator[Conversation], observer: Observer
+        self, fleet: Dispatcher, setting: FleetSetting, conversations: Iterator[Conversation], observer: Observer
     ) -> None:
         """`conversations`: in the order of their starts. In a closed loop, one begins as another ends."""
         self.fleet, self.setting, self.observer = fleet, setting, observer

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from specpair.drafters.base import Expansion
 from specpair.speculation.acceptance.round_counts import JudgedRound
@@ -11,8 +11,42 @@ from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
-if TYPE_CHECKING:
-    from specpair.drafters.run.ports import Verified
+
+class Verified(Protocol):
+    """What the verifier says to a draft. Times in seconds."""
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """Committed tokens from the draft's position on."""
+
+    @property
+    def details(self) -> TokenDetails:
+        """What is told of `tokens`."""
+
+    @property
+    def accepted(self) -> int:
+        """Leading draft tokens that equal committed tokens."""
+
+    @property
+    def judged(self) -> int:
+        """Draft tokens that the model ran for this draft."""
+
+    @property
+    def queue(self) -> float: ...
+
+    @property
+    def forward(self) -> float: ...
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that shared the pass."""
+
+    @property
+    def pass_tokens(self) -> int:
+        """Tokens of all sessions in the pass; 0: not known."""
+
+    @property
+    def finish_reason(self) -> str | None: ...
 
 
 class RunEvent:
@@ -47,7 +81,7 @@ class Answered(RunEvent):
     """The verifier's answer to a draft arrived."""
 
     in_flight_draft: InFlightDraft
-    response: "Verified"
+    response: Verified
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,49 +1,11 @@
 """What a run needs of the verifier it drafts for, wherever that is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
-from specpair.drafters.run.events import Streamed
-from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.drafters.run.events import Streamed, Verified
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
-
-
-class Verified(Protocol):
-    """What the verifier says to a draft. Times in seconds."""
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        """Committed tokens from the draft's position on."""
-
-    @property
-    def details(self) -> TokenDetails:
-        """What is told of `tokens`."""
-
-    @property
-    def accepted(self) -> int:
-        """Leading draft tokens that equal committed tokens."""
-
-    @property
-    def judged(self) -> int:
-        """Draft tokens that the model ran for this draft."""
-
-    @property
-    def queue(self) -> float: ...
-
-    @property
-    def forward(self) -> float: ...
-
-    @property
-    def sessions(self) -> int:
-        """Sessions that shared the pass."""
-
-    @property
-    def pass_tokens(self) -> int:
-        """Tokens of all sessions in the pass; 0: not known."""
-
-    @property
-    def finish_reason(self) -> str | None: ...
 
 
 class Judges(Protocol):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from specpair.drafters.run import events
+from specpair.drafters.run.events import Verified
 from specpair.drafters.run.executors import Executor
 from specpair.drafters.run.judged_rounds import JudgedRounds
-from specpair.drafters.run.ports import Verified
 from specpair.speculation.acceptance.explain import Decision
 from specpair.speculation.acceptance.token_source import forced_before, last_round, passes
 from specpair.speculation.policy.controller import SpeculationController
