@@ -60,7 +60,7 @@ class Settings(_Options):
             if getattr(self, path) is not None and getattr(self, name) is not None:
                 raise ValueError(f"{name}: {path} names a model, too: leave one of the two out")
         if self.backend == "llama_cpp" and self.hf is None and not os.path.isfile(self.model_path):
-            raise ValueError(f"model: no such file: {self.model_path}")
+            raise ValueError(f"model: {_no_file(self.model_path)}")
         self._check_draft()
         check_keys(self, "api_key")
         return self
@@ -123,7 +123,7 @@ class Settings(_Options):
         except BadCorpus as error:
             raise ValueError(f"draft_corpus: {error}") from None
         if self.draft_model is not None and self.draft_engine == "llama_cpp" and not os.path.isfile(self.draft_model):
-            raise ValueError(f"draft_model: no such file: {self.draft_model}")
+            raise ValueError(f"draft_model: {_no_file(self.draft_model)}")
 
     @property
     def draft_engine(self) -> str:
@@ -173,3 +173,10 @@ class Settings(_Options):
         """Load options of the target model's engine."""
         options = LoadOptions(**given(LoadOptions, self))
         return options if self.backend == "scripted" else replace(options, model=self.model_path)
+
+
+def _no_file(path: Path | None) -> str:
+    """What is wrong with a path at which there is no file."""
+    if path is not None and path.is_dir():
+        return f"{path} is a folder, and llama.cpp reads a GGUF file"
+    return f"no such file: {path}"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from backends.llama_cpp.branches import Branches, leaves_of
-from backends.llama_cpp.library import lib, take_warnings
+from backends.llama_cpp.library import interrupts_held, lib, take_warnings
 from backends.llama_cpp.metadata import chat_templates, check_generates
 from backends.llama_cpp.model import KV_TYPES, kv_bytes_per_token, load_model
 from backends.llama_cpp.recurrent import LlamaStates, state_sizes
@@ -151,7 +151,8 @@ class LlamaBackend(Backend):
         )
         params.type_k = params.type_v = KV_TYPES[options.kv_type]
         params.no_perf = True
-        context = lib.llama_init_from_model(self._model, params)
+        with interrupts_held():
+            context = lib.llama_init_from_model(self._model, params)
         if not context:
             raise ModelLoadError(
                 f"no context for {self.slots} slots of {self.context_length} tokens ({self.kv_bytes / 2**30:.2f} GiB "

@@ -3,7 +3,11 @@
 import ctypes
 import logging
 import os
+import signal
+import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # All variables must be set before the library is loaded. OpenMP threads that spin at barriers starve a second process
 # on the same machine (a token took 90 times as long). Threads that sleep at once are woken thousands of times a pass,
@@ -22,13 +26,12 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 import llama_cpp as lib  # noqa: E402 - after the environment is set
 from llama_cpp import llama_cpp as _bindings  # noqa: E402
 
-__all__ = ["lib", "take_interrupts", "take_warnings"]
+__all__ = ["interrupts_held", "lib", "take_warnings"]
 
 _log = logging.getLogger("specpair.llama_cpp")
 _WARN, _ERROR, _CONT = 3, 4, 5
 LEVELS = {_WARN: logging.DEBUG, _ERROR: logging.WARNING}  # at which the library's messages are logged; others are not
 _recent: deque[str] = deque(maxlen=8)  # the library's last warnings and errors
-_interrupts: list[BaseException] = []
 _last_level = 0
 
 
@@ -36,16 +39,13 @@ _last_level = 0
 def _keep(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
     """Log and keep a message of the library if it is a warning, an error or the continuation of one."""
     global _last_level
-    try:
-        if level != _CONT:
-            _last_level = level
-        if _last_level in LEVELS:
-            line = text.decode(errors="replace").rstrip()
-            if line:
-                _recent.append(line)
-                _log.log(LEVELS[_last_level], "%s", line)
-    except KeyboardInterrupt as interrupt:  # ctypes drops exceptions of a callback
-        _interrupts.append(interrupt)
+    if level != _CONT:
+        _last_level = level
+    if _last_level in LEVELS:
+        line = text.decode(errors="replace").rstrip()
+        if line:
+            _recent.append(line)
+            _log.log(LEVELS[_last_level], "%s", line)
 
 
 lib.llama_log_set(_keep, ctypes.c_void_p(0))  # replaces llama_cpp's callback, which prints everything
@@ -55,11 +55,28 @@ if not _ggml.ggml_backend_reg_count():
     _ggml.ggml_backend_load_all_from_path(str(_bindings._base_path).encode())
 
 
-def take_interrupts() -> list[BaseException]:
-    """Return and forget the KeyboardInterrupts that came during the log callback; the library's caller raises them."""
-    found = _interrupts[:]
-    _interrupts.clear()
-    return found
+@contextmanager
+def interrupts_held() -> Iterator[list[int]]:
+    """A context for calls that call back into Python, where ctypes would drop a KeyboardInterrupt.
+
+    SIGINT and SIGTERM are collected in the list, and the first one is handled at the end. Does nothing outside of the
+    main thread, which alone handles signals.
+    """
+    held: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield held
+        return
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, lambda number, _frame: held.append(number))
+    try:
+        yield held
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if held:
+        signal.raise_signal(held[0])
 
 
 def take_warnings() -> str:

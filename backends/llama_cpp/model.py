@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from backends.llama_cpp.library import lib, take_interrupts, take_warnings
+from backends.llama_cpp.library import interrupts_held, lib, take_warnings
 from backends.llama_cpp.metadata import stated_integer
 from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError
@@ -20,7 +20,7 @@ def load_model(path: Path, options: LoadOptions, progress: Progress | None, extr
     params.n_gpu_layers = options.gpu_layers
     params.load_mode = lib.LLAMA_LOAD_MODE_MMAP if options.mmap else lib.LLAMA_LOAD_MODE_NONE
 
-    raised: list[BaseException] = []  # exceptions in the callback, such as KeyboardInterrupt: ctypes would drop them
+    raised: list[BaseException] = []  # exceptions in the callback: ctypes would drop them
 
     def report(fraction: float, _user_data: object) -> bool:
         try:
@@ -28,17 +28,21 @@ def load_model(path: Path, options: LoadOptions, progress: Progress | None, extr
                 progress(fraction)
         except BaseException as error:
             raised.append(error)
-        return not raised
+        return not (raised or held)
 
     callback = lib.llama_progress_callback(report)
     params.progress_callback = callback
     take_warnings()  # drop earlier messages
-    model = lib.llama_model_load_from_file(str(path).encode(), params)
-    raised += take_interrupts()
-    if raised:
+    model = None
+    try:
+        with interrupts_held() as held:
+            model = lib.llama_model_load_from_file(str(path).encode(), params)
+        if raised:
+            raise raised[0]
+    except BaseException:
         if model:
             lib.llama_model_free(model)
-        raise raised[0]
+        raise
     if not model:
         raise ModelLoadError(f"llama.cpp could not load {path}: {take_warnings()}")
     return model

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from backends.llama_cpp.library import lib, take_warnings
+from backends.llama_cpp.library import interrupts_held, lib, take_warnings
 from backends.llama_cpp.metadata import chat_templates, check_generates
 from models.hub.errors import BadHead
 from models.hub.gguf_check import check_model, read_parts
@@ -67,7 +67,8 @@ def read_gguf_vocabulary(path: Path) -> tuple[LlamaVocabulary, dict[str, str]]:
     params = lib.llama_model_default_params()
     params.vocab_only = True
     take_warnings()  # drops earlier messages
-    model = lib.llama_model_load_from_file(str(path).encode(), params)  # never freed: the vocabulary reads from it
+    with interrupts_held():
+        model = lib.llama_model_load_from_file(str(path).encode(), params)  # never freed: the vocabulary reads from it
     if not model:
         raise ModelLoadError(f"llama.cpp could not read the vocabulary of {path}: {take_warnings()}")
     check_generates(model, path.stem)

@@ -30,11 +30,13 @@ from specpair.http_service.keys import key_command
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.terminal_text import several_lines
 
+TERMINATED = 143  # exit status of a program ended by SIGTERM
 SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a computing thread delays responses by that much
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command. Returns the exit status: 0 done, 1 an error was reported, 2 bad flags, 130 interrupted."""
+    """Run a command. Returns the exit status: 0 done, 1 an error was reported, 2 bad flags, 130 interrupted, 143 ended
+    by SIGTERM."""
     arguments = sys.argv[1:] if arguments is None else arguments
     sys.setswitchinterval(SWITCH_INTERVAL)
     for stream in (sys.stdout, sys.stderr):
@@ -42,11 +44,17 @@ def main(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         start.catch_interrupts()
-        with _ended_by_sigterm():
-            return _run(arguments)
+        with _ended_by_sigterm() as terminated:
+            status = _interruptible(arguments)
+        return TERMINATED if terminated and status == INTERRUPTED else status
     except (SpecPairError, DrafterError, BackendError, lab_commands.MissingLab) as error:
         print(f"drafter: {several_lines(str(error))}", file=sys.stderr)
         return 1
+
+
+def _interruptible(arguments: list[str]) -> int:
+    try:
+        return _run(arguments)
     except KeyboardInterrupt:
         print("\ndrafter: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -92,13 +100,20 @@ def _run_with_model(run: Callable[[Namespace], int], options: Namespace) -> int:
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """A context in which SIGTERM acts like Ctrl-C: sessions are released, and the text so far is shown."""
+def _ended_by_sigterm() -> Iterator[list[int]]:
+    """A context in which SIGTERM acts like Ctrl-C: sessions are released, and the text so far is shown. The list is
+    empty until SIGTERM comes."""
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
-        yield
+        yield received
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def interrupt(number: int, _frame: object) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield
+        yield received
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -9,6 +9,7 @@ from typing import Any
 
 _UNKNOWN = re.compile(r'Unimplemented keys: \["(?P<key>[^"]+)"')
 _FORMAT = re.compile(r"Unknown format: (?P<value>.+)")
+_RETRIEVED = re.compile(r"Resource '?(?P<name>.+?)'? is not present in a registry")
 _EXCERPT = re.compile(r"\s*\d+ \| |<non-verbose/>")
 _LONGEST = 300  # characters
 _DATA = frozenset({"const", "enum", "default", "examples"})  # keywords whose values are no schemas
@@ -128,5 +129,7 @@ def short(complaint: str) -> str:
     lines = [line.strip() for line in complaint.splitlines() if line.strip(" ^") and _EXCERPT.match(line) is None]
     of_regex = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     plain = of_regex[-1] if of_regex else " ".join(lines)
+    if (found := _RETRIEVED.search(plain)) is not None:
+        plain = f"$ref {found['name']}: only references within the schema, such as #/$defs/name, are followed"
     plain = plain.replace("NoExtensionBias", "a $ref refers to itself, without anything in between")
     return plain if len(plain) <= _LONGEST else plain[:_LONGEST] + "…"

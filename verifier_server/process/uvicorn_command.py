@@ -1,11 +1,14 @@
 """The command `uvicorn verifier_server.app:app`: gets the connections of `verifier`, and is refused several workers."""
 
+import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 import click
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 
 from specpair.http_service.connections.connection import Connection
 from specpair.http_service.listening import KEEP_ALIVE, PATIENCE
@@ -41,7 +44,11 @@ def start_anew(
 
 
 def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise SettingsError if more than one worker process is asked for."""
+    """Raise SettingsError if more than one worker process is asked for.
+
+    uvicorn imports the application in the workers alone, which it starts anew, and ends with status 0 without any. So
+    the first worker ends uvicorn, by a signal that it does not handle, and the others say nothing.
+    """
     count = environment.get("UVICORN_WORKERS") or environment.get("WEB_CONCURRENCY", "1")
     for at, argument in enumerate(arguments):
         if argument in ("--workers", "-w") and at + 1 < len(arguments):
@@ -49,6 +56,11 @@ def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str
         elif argument.startswith("--workers="):
             count = argument.partition("=")[2]
     if count.isdecimal() and int(count) > 1:
+        supervisor = multiprocessing.parent_process()
+        if supervisor is not None and supervisor.pid is not None:
+            if os.getppid() != supervisor.pid:
+                raise SystemExit(STARTUP_FAILURE)
+            os.kill(supervisor.pid, signal.SIGALRM)
         raise SettingsError(
             f"--workers {count}: sessions and their KV caches live in one process, and a second one would not know "
             "them. Run one verifier per model copy on its own port, and let a proxy route on the X-Session-Id header"

@@ -61,6 +61,8 @@ def _schema_text(schema: Any) -> str:
 def _wrong_schema(schema: Any) -> str | None:
     if schema is None or isinstance(schema, CheckedSchema):
         return None
+    if schema is False:
+        return "json_schema: false allows no text: give an object of JSON, or true for any JSON"
     if not isinstance(schema, Mapping | bool):
         return f"json_schema must be an object of JSON, or true for any JSON, got {type(schema).__name__}"
     try:

@@ -131,7 +131,7 @@ def test_a_signal_ends_the_program_in_order(how: signal.Signals) -> None:
         rest, complaints = process.communicate(timeout=60)
         assert verifier.sessions == 0
     expected = bytes(_expected(900)).decode(errors="replace").encode()
-    assert process.returncode == 130 and b"Traceback" not in complaints
+    assert process.returncode == 128 + how and b"Traceback" not in complaints
     assert b"interrupt" in complaints
     written = (first + rest).removesuffix(b"\n")
     assert 0 < len(written) < len(expected)
@@ -158,7 +158,7 @@ def test_an_interrupt_while_a_model_loads_is_not_lost(monkeypatch: pytest.Monkey
     """Although the engine's callbacks cannot raise."""
 
     def speak(*_: object) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)  # as early as can be, so that it would be raised within the callback
 
     if where == "log":
         monkeypatch.setattr(logging.getLogger("specpair.llama_cpp"), "log", speak)
