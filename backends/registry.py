@@ -6,8 +6,7 @@ from types import ModuleType
 from specpair import plugins
 from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import BackendError, ModelLoadError
-from specpair.engines.load_options import LoadOptions
-from specpair.engines.room import Room
+from specpair.engines.load_options import LoadOptions, Room
 from specpair.extras import installing
 from specpair.plugins import BACKENDS, BadPlugin
 

@@ -31,9 +31,9 @@ from drafter_client.pairing import Paired, Pairing
 from specpair.corpus.draft_corpus import DraftCorpora
 from specpair.corpus.earlier_texts import EarlierTexts
 from specpair.drafters.base import Drafter
-from specpair.drafters.fallback import FallbackDrafter
+from specpair.drafters.custom import FallbackDrafter
 from specpair.protocol.errors import FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts
-from specpair.protocol.identity import continues
+from specpair.protocol.service_responses import continues
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.drafts.lookups import Lookup
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of

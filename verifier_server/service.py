@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 
 from backends.machine import machine_id
 from specpair.engines.backend import Backend
-from specpair.engines.vocabulary import Part, Vocabulary
+from specpair.engines.vocabulary import Fingerprint, Part, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
 from specpair.http_service.draining import Draining
 from specpair.http_service.keys.access import ANYONE, VERIFIER, Caller
@@ -18,9 +18,7 @@ from specpair.http_service.observability.metrics import ServiceMetrics
 from specpair.http_service.observability.request_context import note_session
 from specpair.protocol import messages
 from specpair.protocol.errors import UnknownSession
-from specpair.protocol.fingerprint import Fingerprint
-from specpair.protocol.identity import identity_of
-from specpair.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
+from specpair.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse, identity_of
 from specpair.protocol.times import milliseconds
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.timing import NARROW
@@ -196,7 +194,7 @@ class Service:
 
     @property
     def identity(self) -> str:
-        """What changes when another model or service answers: see `specpair.protocol.identity`."""
+        """What changes when another model or service answers: see `specpair.protocol.service_responses`."""
         if self._identity is None:
             self._identity = identity_of(self._described(), self.loader.loaded().own_name)
         return self._identity

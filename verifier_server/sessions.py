@@ -16,8 +16,7 @@ from specpair.speculation.acceptance.judge import Rule
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import FORCED, SELF_CONTINUED, TokenSource
-from specpair.speculation.sampling.processor_options import MakeGrammar
-from specpair.speculation.sampling.row_changes import ProcessorChain, following
+from specpair.speculation.sampling.row_changes import MakeGrammar, ProcessorChain, following
 from specpair.speculation.text_options import TextSpec
 
 _WATCHERS = Lock()  # guards the watchers of all sessions, which change seldom

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from backends.llama_cpp.library import lib
 from backends.llama_cpp.model import KV_BYTES
 from backends.machine import available_bytes
-from specpair.engines.load_options import LoadOptions
-from specpair.engines.room import Room
+from specpair.engines.load_options import LoadOptions, Room
 
 from llama_cpp import _ggml  # isort: skip - after the library
 

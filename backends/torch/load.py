@@ -14,8 +14,7 @@ from backends.torch.memory import free_bytes
 from backends.torch.read_model import Reader, find_device, find_dtype, load_model
 from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.load_options import LoadOptions
-from specpair.engines.room import Room
+from specpair.engines.load_options import LoadOptions, Room
 
 
 def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader = load_model) -> TorchBackend:

@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass as validated
 from backends.machine import cache_folder
 from specpair.protocol.terminal_text import one_line
 from specpair.shared_files import replacing
-from specpair.speculation.policy.modes.measurement import ModeMeasurement
+from specpair.speculation.policy.modes.estimate import ModeMeasurement
 from specpair.speculation.policy.modes.selector import links_differ
 
 _MOST = 64  # entries that are kept

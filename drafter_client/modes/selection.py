@@ -10,8 +10,13 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.lookup import NAME as LOOKUP
 from specpair.drafters.pass_times import PassTimes
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.policy.modes.estimate import PRIOR_LOOKUP, PRIOR_PREDICTION, PairLatencies, RateEstimate
-from specpair.speculation.policy.modes.measurement import ModeMeasurement
+from specpair.speculation.policy.modes.estimate import (
+    PRIOR_LOOKUP,
+    PRIOR_PREDICTION,
+    ModeMeasurement,
+    PairLatencies,
+    RateEstimate,
+)
 from specpair.speculation.policy.modes.selector import ModeSelector, links_differ
 
 _PROBE_PAUSE = 0.5  # seconds from one probe of the link to the next

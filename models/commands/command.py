@@ -25,7 +25,7 @@ from models.hub.repository import Hub
 from specpair.command_line import interruptible
 from specpair.command_line.parser import OneOf, Parser, Switch
 from specpair.counted import sized
-from specpair.engines.room import Room
+from specpair.engines.load_options import Room
 from specpair.extras import MissingExtra
 from specpair.protocol.terminal_text import one_line
 

@@ -16,7 +16,7 @@ from models.hub.fitting import instead
 from models.hub.names import ModelName
 from models.hub.repository import Hub
 from specpair.counted import sized
-from specpair.engines.room import Room
+from specpair.engines.load_options import Room
 
 USUAL_CONTEXT = 4096  # tokens, at most, that engines take without being told
 _PLENTY = 4  # a model with a text of the usual context takes at most as many times the bytes of its files

@@ -16,8 +16,7 @@ from models.hub.download import fetch_model
 from models.hub.names import parse_name
 from models.hub.repository import Hub
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.load_options import LoadOptions
-from specpair.engines.room import Room
+from specpair.engines.load_options import LoadOptions, Room
 from specpair.extras import installing
 from tests.stand_ins.hub import HubStandIn, serving
 

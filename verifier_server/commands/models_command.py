@@ -7,8 +7,7 @@ from backends.registry import room
 from gateway.openai_api.answers.reply_style import reply_style
 from models.commands import command
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.load_options import LoadOptions
-from specpair.engines.room import Room
+from specpair.engines.load_options import LoadOptions, Room
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -18,8 +18,7 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.run import events
 from specpair.drafters.run.executors import SerialExecutor
-from specpair.drafters.run.judged_rounds import JudgedRounds
-from specpair.drafters.run.reactor import PlainTranscript, Reactor
+from specpair.drafters.run.reactor import JudgedRounds, PlainTranscript, Reactor
 from specpair.engines.errors import BackendError
 from specpair.grammar.of_text import processors_of
 from specpair.protocol.errors import InternalError, SpecPairError

@@ -14,8 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from specpair.drafters.base import Drafter
-from specpair.drafters.run.events import Answered, Completion, Drafted, Failed
-from specpair.drafters.run.ports import Judges, Lane
+from specpair.drafters.run.events import Answered, Completion, Drafted, Failed, Judges, Lane
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.policy.verifier_timeline import InFlightDraft

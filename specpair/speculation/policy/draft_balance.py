@@ -7,8 +7,7 @@ pass with draft tokens costs its time, with that of the target's wait for the dr
 may read accepted tokens again. The debt is small at most, so a text is hardly ever slower than the target alone.
 """
 
-from specpair.speculation.policy.estimates import Mean
-from specpair.speculation.policy.timing import LatencyModel
+from specpair.speculation.policy.timing import LatencyModel, Mean
 
 SURE = 0.5  # chance of acceptance from which a draft token is sent whatever the balance is
 # All in passes of the target alone: the debt from which drafts must be sure, the greatest balance and debt, and what is

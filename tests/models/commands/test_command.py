@@ -12,7 +12,7 @@ from gateway.openai_api.answers.reply_style import reply_style
 from models.commands import command
 from models.hub.catalogue import read_catalogue
 from models.hub.repository import PAUSES, Hub
-from specpair.engines.room import Room
+from specpair.engines.load_options import Room
 from tests.stand_ins.hub import HubStandIn, serving
 
 Run = Callable[..., tuple[int, str, str]]

@@ -7,7 +7,7 @@ from huggingface_hub import constants
 
 from backends.llama_cpp import load
 from models import DEFAULT_DRAFT
-from specpair.engines.room import Room
+from specpair.engines.load_options import Room
 from tests.stand_ins.hub import serving
 from verifier_server.commands import models_command
 

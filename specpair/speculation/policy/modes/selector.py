@@ -15,16 +15,18 @@ from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 
 from specpair.speculation.policy.modes.estimate import (
+    ENOUGH,
     REMOTE,
     TARGET,
+    TURN,
     AcceptanceEstimate,
+    ModeMeasurement,
     PairLatencies,
     RateEstimate,
     estimate,
     rate,
     spread,
 )
-from specpair.speculation.policy.modes.measurement import ENOUGH, TURN, ModeMeasurement
 
 _SOONEST = 12  # tokens of a stretch after which another mode may take over
 _SHRINK = 12.0  # tokens that the estimate counts for beside the measured ones

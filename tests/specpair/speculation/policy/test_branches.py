@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from specpair.speculation.draft import Draft, TreeLimits
+from specpair.speculation.draft import Draft, TreeLimits, leaves
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.schedule import LOCKSTEP
 from specpair.speculation.policy.timing import LatencyModel
-from specpair.speculation.tree_shape import leaves
 
 
 def _sent(limits: TreeLimits = TreeLimits(), wider: float = 0.0) -> Draft:

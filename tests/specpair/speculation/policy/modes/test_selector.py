@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.policy.modes.estimate import FUSED, REMOTE, TARGET, PairLatencies
-from specpair.speculation.policy.modes.measurement import TURN, WARM_UP, ModeMeasurement
+from specpair.speculation.policy.modes.estimate import (
+    FUSED,
+    REMOTE,
+    TARGET,
+    TURN,
+    WARM_UP,
+    ModeMeasurement,
+    PairLatencies,
+)
 from specpair.speculation.policy.modes.selector import ModeSelector
 
 MODES = [REMOTE, FUSED, TARGET]
