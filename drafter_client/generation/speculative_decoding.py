@@ -29,6 +29,7 @@ from specpair.speculation.acceptance.token_source import forced_before
 from specpair.speculation.draft import TreeLimits
 from specpair.speculation.drafts.lookups import Lookup, Lookups
 from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 
@@ -96,7 +97,8 @@ def speculate(
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
     preparation = Preparation(executor, known, text, options, vocabulary, corpus, earlier)
-    times, acceptance = estimates or Estimates.untaught(info.shared_pass_times)
+    estimates = estimates or Estimates.untaught(info.shared_pass_times)
+    times = estimates.latencies
     limit = min(info.context_length, len(text.prompt_ids) + options.max_tokens)
     bounds = ResponseBounds(client.url, info.vocabulary.size, limit, identity=info.identity, spec=options)
     try:
@@ -120,19 +122,15 @@ def speculate(
             text.known,
             limit,
             frozenset(info.vocabulary.ends),
-            times,
-            max_drafts=info.max_drafts,
+            estimates,
+            DraftLength(options.draft_n, info.max_drafts),
             tree_limits=TreeLimits(info.max_tree_leaves, info.max_tree_nodes),
             width=drafter.width,
-            length=options.draft_n,
             mechanisms=mechanisms,
-            next_in=next_in,
-            forced=forced_before(details.sources, len(opened.tokens)),
             lookups=prepared.lookups,
-            acceptance=acceptance,
             always_send=options.strategy.draws,
-            now=now,
         )
+        controller.opened(now, next_in, forced_before(details.sources, len(opened.tokens)))
         first = Committed(len(known), details.sourced(opened.tokens), details)
         tell(Opened(opened, asked), now)
         tell(PromptCached(opened.cached_tokens), now)

@@ -29,6 +29,7 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookup, Lookups
 from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates, Experience
 from specpair.speculation.policy.schedule import LOCKSTEP
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
@@ -281,17 +282,14 @@ class _FusedRun:
             text.known,
             session.limit,
             info.vocabulary.ends,
-            latencies,
-            max_drafts=info.max_drafts,
-            length=self.length,
+            estimates,
+            DraftLength(self.length, info.max_drafts),
             mechanisms=LOCKSTEP,
-            next_in=latencies.link,
-            forced=forced_before(opened.details.sources, len(opened.tokens)),
             lookups=lookups,
-            acceptance=estimates.acceptance,
             always_send=session.strategy.draws,
-            now=self.clock(),
         )
+        forced = forced_before(opened.details.sources, len(opened.tokens))
+        controller.opened(self.clock(), latencies.link, forced)
         reactor = Reactor(text, controller, executor, self._take, self.clock)
         executor.open(len(text.known), reactor.react)
         try:

@@ -99,7 +99,8 @@ class VirtualDrafter:
         ends = world.backend.vocabulary.ends
         self.session = Session(name, list(prompt), len(prompt), TextSpec.of(sampling), limit, ends)
         self.session.self_continue = mechanisms.self_continue
-        self._latencies, self._acceptance = estimates or Estimates.untaught(pass_times)
+        self._estimates = estimates or Estimates.untaught(pass_times)
+        self._latencies = self._estimates.latencies
         self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction, corpus=corpus)
         self._latencies.exchanged(network.rtt + overhead, 0.0, 0.0)
         self._known = 0  # tokens of a session that was taken over; 0: all of them
@@ -185,20 +186,18 @@ class VirtualDrafter:
         now = self._world.now
         self.course.opened = now
         text = PlainTranscript(self.session.tokens[: answer.position] + answer.tokens, answer.finish_reason)
+        length = self._length
         self.controller = SpeculationController(
             text.known,
             self.session.limit,
             self._world.backend.vocabulary.ends,
-            self._latencies,
-            max_drafts=self._world.scheduler.max_drafts,
+            self._estimates,
+            length if isinstance(length, DraftLength) else DraftLength(length, self._world.scheduler.max_drafts),
             width=self._drafter.width,
-            length=self._length,
             mechanisms=self._mechanisms,
-            next_in=self._latencies.link,
             lookups=self._lookups,
-            acceptance=self._acceptance,
-            now=now,
         )
+        self.controller.opened(now, self._latencies.link)
         self.controller.finished = answer.finish_reason is not None
         self._reactor = Reactor(text, self.controller, self, self._count, self._now)
         self._decide(acted=False)
