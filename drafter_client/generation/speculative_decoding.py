@@ -135,7 +135,7 @@ def speculate(
         tell(Opened(opened, asked), now)
         tell(PromptCached(opened.cached_tokens), now)
         tell(first, now)
-        reactor = Reactor(text, controller, prepared.executor, tell, clock, explained=options.explain)
+        reactor = Reactor(text, controller, tell, clock, explained=options.explain)
         prepared.executor.open(len(text.known), reactor.react)
         if opened.tokens:
             yield first
@@ -144,7 +144,7 @@ def speculate(
         with text.stop.breaking(ended_early, above=False):
             while text.finish_reason is None and failure is None:
                 try:
-                    reactor.turn()
+                    reactor.turn(prepared.executor)
                 except Exception as error:
                     failure = error
                 yield from text.news()

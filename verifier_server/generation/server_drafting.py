@@ -290,12 +290,12 @@ class _FusedRun:
         )
         forced = forced_before(opened.details.sources, len(opened.tokens))
         controller.opened(self.clock(), latencies.link, forced)
-        reactor = Reactor(text, controller, executor, self._take, self.clock)
+        reactor = Reactor(text, controller, self._take, self.clock)
         executor.open(len(text.known), reactor.react)
         try:
             while text.finish_reason is None:
                 try:
-                    reactor.turn()
+                    reactor.turn(executor)
                 finally:
                     self._report(text)
             reactor.end()

@@ -199,7 +199,7 @@ class VirtualDrafter:
         )
         self.controller.opened(now, self._latencies.link)
         self.controller.finished = answer.finish_reason is not None
-        self._reactor = Reactor(text, self.controller, self, self._count, self._now)
+        self._reactor = Reactor(text, self.controller, self._count, self._now)
         self._decide(acted=False)
 
     def _now(self) -> float:
@@ -216,13 +216,13 @@ class VirtualDrafter:
 
     def _react(self, event: Completion) -> None:
         assert self._reactor is not None
-        if self._reactor.react(event):
+        if self._reactor.react(event, self):
             self._decide(acted=True)
 
     def _decide(self, *, acted: bool) -> None:
         """Have the reactor decide, and set a timer for the next time, in place of the last one."""
         assert self._reactor is not None
-        wake = self._reactor.run_due(acted=acted)
+        wake = self._reactor.run_due(self, acted=acted)
         if wake is not None and wake != self._wake:
             self._world.at(wake, partial(self._awake, wake))
         self._wake = wake

@@ -146,7 +146,7 @@ def to_all(*listeners: Listener) -> Listener:
     return tell
 
 
-class Judges(Protocol):
+class DraftVerifier(Protocol):
     """Has drafts judged, one at a time. Raises what ends the text."""
 
     def verify(self, draft: Draft, policy: RejectionPolicy = UNSAID) -> Verified:
@@ -156,10 +156,10 @@ class Judges(Protocol):
         """
 
 
-class Lane(Judges, Protocol):
-    """A way to the verifier, for one exchange at a time. Its methods raise what ends the text."""
+class VerifierConnection(DraftVerifier, Protocol):
+    """A connection to the verifier, for one exchange at a time. Its methods raise what ends the text."""
 
-    def another(self) -> "Lane":
+    def another(self) -> "VerifierConnection":
         """A further one, to be closed by whoever asked for it."""
 
     def connect(self) -> None:
