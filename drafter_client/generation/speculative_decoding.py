@@ -27,7 +27,7 @@ from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import forced_before
 from specpair.speculation.draft import TreeLimits
-from specpair.speculation.drafts.lookups import Lookup, Lookups
+from specpair.speculation.drafts.lookups import Lookups, TokenLookup
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates
@@ -55,8 +55,8 @@ def speculate(
     mechanisms: Mechanisms = Mechanisms(),
     estimates: Estimates | None = None,
     vocabulary: Vocabulary | None = None,
-    corpus: Callable[[], Lookup] | None = None,
-    earlier: Callable[[], Lookup | None] = lambda: None,
+    corpus: Callable[[], TokenLookup] | None = None,
+    earlier: Callable[[], TokenLookup | None] = lambda: None,
 ) -> Generator[Committed, None, None]:
     """Generate what follows the tokens in `text`, within its session. The caller releases the session.
 
@@ -175,8 +175,8 @@ class Preparation:
         text: TextSession,
         options: Options,
         vocabulary: Vocabulary | None = None,
-        corpus: Callable[[], Lookup] | None = None,
-        earlier: Callable[[], Lookup | None] = lambda: None,
+        corpus: Callable[[], TokenLookup] | None = None,
+        earlier: Callable[[], TokenLookup | None] = lambda: None,
     ) -> None:
         """`known`: the text so far. The others as for `speculate`."""
         self._executor, self._known, self._text, self._options = executor, known, text, options

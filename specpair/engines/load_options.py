@@ -131,7 +131,7 @@ class LoadOptions:
                 raise ModelLoadError(f"{field.name}: the {engine} backend has no such choice, leave it out", field.name)
 
 
-class Room(NamedTuple):
+class FreeMemory(NamedTuple):
     """`free`: bytes of memory that are free where the engine puts a model."""
 
     free: int

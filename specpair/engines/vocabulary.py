@@ -3,34 +3,14 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import IntEnum
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
 from specpair.engines import probe_texts
-
-
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """Sent in place of a vocabulary: SHA-256 hashes over (id, bytes) per class of token, for the ids below `below`."""
-
-    size: int = field(metadata={"ge": 1, "le": 2**53, "description": "Ids in the whole vocabulary."})
-    below: int = field(metadata={"ge": 0, "description": "The hashes cover the ids below this."})
-    begin: int | None = field(metadata={"ge": 0, "description": "The id of the begin token."})
-    ends: tuple[int, ...] = field(
-        metadata={"fail_fast": True, "strict": False, "description": "The ids of all end tokens."}
-    )
-    ordinary: str = field(metadata={"description": "Hash over id and bytes of the ordinary (text) tokens."})
-    control: str = field(metadata={"description": "Hash over id and bytes of the control tokens."})
-    text: str = field(
-        metadata={
-            "description": "Hash over all that defines texts: all tokens except unused ones, and the token ids of "
-            "probe texts."
-        }
-    )
-
+from specpair.protocol.fingerprint import Fingerprint
 
 _LINE_BREAK = "\n"  # is a token of its own wherever a space is put before texts
 
@@ -43,7 +23,7 @@ class Kind(IntEnum):
     UNUSED = 2  # padding of the embedding table; families pad differently
 
 
-class Part(NamedTuple):
+class TextPart(NamedTuple):
     """A part of a prompt. `control`: whether control tokens that it spells out are meant."""
 
     text: str
@@ -96,7 +76,7 @@ class Vocabulary(ABC):
         With `parse_control`, control tokens spelled out in the text (chat templates) become their ids.
         """
 
-    def encode_parts(self, parts: Sequence[Part]) -> list[int]:
+    def encode_parts(self, parts: Sequence[TextPart]) -> list[int]:
         """The ids of a prompt in parts. The begin token comes once, whether or not the first part spells it out."""
         begin = self.spelled(self.begin)
         ids: list[int] = []
@@ -182,7 +162,7 @@ class Vocabulary(ABC):
                 ids = self.encode(text, add_begin=add_begin, parse_control=not add_begin)
                 digest.update(repr(ids).encode())
         for at in range(0, len(probe_texts.FIXED), 3):
-            parts = [Part(text, bool(number % 2)) for number, text in enumerate(probe_texts.FIXED[at : at + 3])]
+            parts = [TextPart(text, bool(number % 2)) for number, text in enumerate(probe_texts.FIXED[at : at + 3])]
             digest.update(repr(self.encode_parts(parts)).encode())
         for text in probe_texts.generated(pieces):
             digest.update(repr(self.encode(text, add_begin=False)).encode())
@@ -223,7 +203,7 @@ class PaddedVocabulary(Vocabulary):
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         return self._vocabulary.encode(text, add_begin=add_begin, parse_control=parse_control)
 
-    def encode_parts(self, parts: Sequence[Part]) -> list[int]:
+    def encode_parts(self, parts: Sequence[TextPart]) -> list[int]:
         return self._vocabulary.encode_parts(parts)
 
 

@@ -27,7 +27,7 @@ from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import forced_before, last_round, passes, rounds
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.lookups import Lookup, Lookups
+from specpair.speculation.drafts.lookups import Lookups, TokenLookup
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates, Experience
@@ -180,7 +180,7 @@ class _FusedRun:
         """What earlier texts are looked up within, whatever else keys share."""
         return self.session.lease.owner, self.session.spec.cache_salt
 
-    def _earlier_texts(self, vocabulary_size: int) -> Lookup | None:
+    def _earlier_texts(self, vocabulary_size: int) -> TokenLookup | None:
         if self.earlier is None or self.session.strategy not in DRAFTER_INVARIANT:  # the text would depend on them
             return None
         return self.earlier.lookup(self._scope, vocabulary_size)

@@ -18,7 +18,7 @@ from specpair.drafters.run.events import Answered, Committed, Completion, Drafte
 from specpair.drafters.run.executors import React
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.speculation.draft import Draft
-from specpair.speculation.drafts.lookups import Lookup, Lookups
+from specpair.speculation.drafts.lookups import Lookups, TokenLookup
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
@@ -71,7 +71,7 @@ class VirtualDrafter:
         lookup: bool = False,
         estimates: Estimates | None = None,
         prediction: Sequence[int] | None = None,
-        corpus: Lookup | None = None,
+        corpus: TokenLookup | None = None,
         held_up: Callable[[], float] = lambda: 0.0,
         seed: int = 0,
         name: str = "session",

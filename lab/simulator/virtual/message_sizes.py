@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from specpair.engines.vocabulary import Fingerprint
 from specpair.http_service.replies.event_bytes import event_bytes
 from specpair.protocol.errors import Overloaded
+from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.messages import GenerateRequest, PrefillRequest, VerifyRequest, build
 from specpair.protocol.response_fields import SamplingReport, Timing
 from specpair.protocol.responses import (

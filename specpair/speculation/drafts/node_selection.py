@@ -107,7 +107,7 @@ class SideNode(NamedTuple):
     given: float
 
 
-class _Place(NamedTuple):
+class _WalkPosition(NamedTuple):
     """Where a walk through the tree is: behind `sent` tokens in flight and `unsent` further ones."""
 
     node: TreeNode
@@ -134,19 +134,19 @@ def side_nodes(
     `in_flight`: whether a node is part of a request that waits for its response.
     """
     sent = next((depth for depth, node in enumerate(path) if not in_flight(node)), len(path))
-    waiting: list[tuple[float, int, _Place]] = []
+    waiting: list[tuple[float, int, _WalkPosition]] = []
     numbers = count()  # nodes of one chance keep their order
 
-    def put(before: _Place, node: TreeNode, chance: float, right: bool) -> None:
+    def put(before: _WalkPosition, node: TreeNode, chance: float, right: bool) -> None:
         if chance < BRANCH_FLOOR:
             return
         unsent = 0 if in_flight(node) else before.unsent + 1
-        place = _Place(node, chance, recent_after(before.recent, right), unsent, before.behind, before.given)
+        place = _WalkPosition(node, chance, recent_after(before.recent, right), unsent, before.behind, before.given)
         if sent + unsent <= skip:
             place = place._replace(behind=node, given=chance)
         heappush(waiting, (-chance, next(numbers), place))
 
-    def put_others(place: _Place, accepted: float) -> None:
+    def put_others(place: _WalkPosition, accepted: float) -> None:
         children = place.node.children or []
         for share, other in zip(acceptance_model.runners_up.chances(children), children[1:], strict=False):
             put(place, other, (place.chance - accepted) * share, False)
@@ -155,7 +155,7 @@ def side_nodes(
     for depth, node in enumerate([root, *path]):
         if depth <= skip:
             behind, given = node, chances[depth]
-        place = _Place(node, chances[depth], recent, max(0, depth - sent), behind, given)
+        place = _WalkPosition(node, chances[depth], recent, max(0, depth - sent), behind, given)
         put_others(place, chances[depth + 1] if depth + 1 < len(chances) else 0.0)
         recent = recent_after(recent, True)
     while waiting:

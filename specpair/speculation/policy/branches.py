@@ -21,7 +21,7 @@ _CANDIDATES = 96  # most nodes beside the likeliest path that are considered
 _WIDER = 0.1
 
 
-class Branches:
+class BranchPolicy:
     """The branches of one text's draft tree."""
 
     def __init__(

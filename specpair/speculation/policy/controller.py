@@ -25,7 +25,7 @@ from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.drafts.tree import Proposal, TreeNode, draft_of
-from specpair.speculation.policy.branches import Branches
+from specpair.speculation.policy.branches import BranchPolicy
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.drafting_state import TICK, DraftingState
 from specpair.speculation.policy.expand_policy import ExpandPolicy
@@ -79,7 +79,7 @@ class SpeculationController:
         self._timeline = VerifierTimeline(latencies, mechanisms.self_continue, len(self.known))
         self.drafts_in_flight = self._timeline.drafts_in_flight  # the timeline's list, which nothing else changes
         may_fork = mechanisms.trees and not always_send and length.fixed is None
-        self._branches = Branches(
+        self._branches = BranchPolicy(
             self.text, length, latencies, self.drafts_in_flight, width if may_fork else 0, tree_limits
         )
         self._state = DraftingState(

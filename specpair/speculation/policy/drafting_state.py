@@ -12,7 +12,7 @@ from specpair.speculation.draft import DraftSource
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.node_selection import FLOOR, DraftStep
 from specpair.speculation.drafts.tree import TreeNode
-from specpair.speculation.policy.branches import Branches
+from specpair.speculation.policy.branches import BranchPolicy
 from specpair.speculation.policy.draft_length import MAX_AUTO, DraftLength, DraftPlan, Prospects
 from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.policy.timing import LatencyModel
@@ -38,7 +38,7 @@ class DraftingState:
         *,
         mechanisms: Mechanisms,
         timeline: VerifierTimeline,
-        branches: Branches,
+        branches: BranchPolicy,
     ) -> None:
         """`limit`: most tokens of the text, prompt included."""
         self.text, self.latencies, self.length = text, latencies, length

@@ -4,9 +4,9 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from specpair.engines.vocabulary import Fingerprint
 from specpair.protocol import messages, response_fields, responses, service_responses
 from specpair.protocol.errors import Overloaded
+from specpair.protocol.fingerprint import Fingerprint
 from specpair.speculation.acceptance import token_source
 from specpair.speculation.acceptance.explain import Decision, Verdict
 from specpair.speculation.acceptance.strategies import Strategy
@@ -182,7 +182,7 @@ RESPONSES: dict[str, st.SearchStrategy[response_fields.Response]] = {
         pieces=st.lists(st.text(st.characters(max_codepoint=255)), max_size=5),
     ),
 }
-REQUESTS: dict[str, st.SearchStrategy[messages.Message]] = {
+REQUESTS: dict[str, st.SearchStrategy[messages.RequestModel]] = {
     "prefill": st.builds(
         messages.PrefillRequest,
         session_id=SESSION_IDS,
