@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpair.engines.backend import Entry
-from specpair.speculation.tree_shape import paths
+from specpair.speculation.draft import paths
 
 NARROW = 32  # tokens: an entry of more never shares a launch; a wider launch gives logits of at most 32 tokens
 WIDTHS = (1, 2, 4, 8, 16, NARROW)  # tokens per slot in a launch that slots share

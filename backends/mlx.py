@@ -25,9 +25,8 @@ from backends.hugging_face.vocabulary import read_vocabulary
 from backends.machine import available_bytes, check_room, cores_to_use, slots_that_fit
 from specpair.engines.backend import Backend, Entry, Logits, Progress
 from specpair.engines.errors import EngineFailure, ModelLoadError
-from specpair.engines.files.folder import read_chat_templates, read_json
-from specpair.engines.load_options import COMPILATION, LoadOptions
-from specpair.engines.room import Room
+from specpair.engines.load_options import COMPILATION, FreeMemory, LoadOptions
+from specpair.engines.model_files import read_chat_templates, read_json
 
 _TRIED: Final = 8  # tokens in front of the one whose logits tell whether a model's trees are right
 _APART: Final = 0.05  # how much these may differ, as a share of the greatest: weights and sums may have 16 bits
@@ -237,10 +236,10 @@ def _moved(config: dict[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in rope.items() if config.get(key) is None}, **text}
 
 
-def room(options: LoadOptions) -> Room:
+def room(options: LoadOptions) -> FreeMemory:
     """What there is for a model: MLX puts it into the machine's memory."""
     widths = {None: None, "float32": 4.0}
-    return Room(available_bytes(), widths.get(options.dtype, 2.0))
+    return FreeMemory(available_bytes(), widths.get(options.dtype, 2.0))
 
 
 load = MlxBackend

@@ -6,8 +6,7 @@ from types import ModuleType
 from specpair import plugins
 from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import BackendError, ModelLoadError
-from specpair.engines.load_options import LoadOptions
-from specpair.engines.room import Room
+from specpair.engines.load_options import FreeMemory, LoadOptions
 from specpair.extras import installing
 from specpair.plugins import BACKENDS, BadPlugin
 
@@ -66,10 +65,10 @@ def programs_folder(name: str, options: LoadOptions) -> str | None:
     return folder
 
 
-def room(name: str, options: LoadOptions) -> Room | None:
+def room(name: str, options: LoadOptions) -> FreeMemory | None:
     """What this machine has for a model of the engine `name`; None: the engine cannot tell. Raises ModelLoadError."""
     told = getattr(_module(name), "room", None) if name in _MODULES else None
-    found: Room | None = None if told is None else told(options)
+    found: FreeMemory | None = None if told is None else told(options)
     return found
 
 

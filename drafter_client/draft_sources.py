@@ -18,9 +18,8 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary, texts_vocabulary
 from models import DEFAULT_DRAFT
 from specpair.drafters.base import Drafter
-from specpair.drafters.custom import CheckedDrafter
+from specpair.drafters.custom import CheckedDrafter, FallbackDrafter
 from specpair.drafters.draft_model import BRANCH_CELLS
-from specpair.drafters.fallback import FallbackDrafter
 from specpair.drafters.lookup import NAME, NgramDrafter
 from specpair.drafters.pass_times import PassTimes, pass_times
 from specpair.drafters.shared_engine import SharedEngine

@@ -1,8 +1,8 @@
 """Errors on the drafter's side. Errors that the verifier reports are in `specpair.protocol.errors`."""
 
-from specpair.drafters.errors import BadDrafter as BadDrafter
-from specpair.drafters.errors import DrafterError as DrafterError
-from specpair.drafters.errors import StrategyRefused as StrategyRefused
+from specpair.drafters.base import BadDrafter as BadDrafter
+from specpair.drafters.base import DrafterError as DrafterError
+from specpair.drafters.base import StrategyRefused as StrategyRefused
 
 
 class BadUrl(DrafterError):

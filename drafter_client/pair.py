@@ -35,9 +35,8 @@ from drafter_client.places import Places
 from drafter_client.text_run import TextRun
 from drafter_client.token_ids import foreign_id, with_prediction_ids
 from gateway.openai_api.chat.template import Renderer
-from specpair.corpus.draft_corpus import BadCorpus, DraftCorpora
+from specpair.corpus.draft_corpus import BadCorpus, CorpusState, DraftCorpora
 from specpair.corpus.earlier_texts import EarlierTexts
-from specpair.corpus.state import CorpusState
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.errors import BadGateway, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress

@@ -16,8 +16,7 @@ from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode
-from specpair.protocol.identity import continues
-from specpair.protocol.service_responses import ModelInfo
+from specpair.protocol.service_responses import ModelInfo, continues
 from specpair.speculation.policy.experience import Experience
 
 

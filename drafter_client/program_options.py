@@ -14,7 +14,7 @@ from models import DEFAULT_DRAFT
 from models.hub.options import HubOptions
 from specpair import plugins
 from specpair.command_line.parser import KEY, OneOf
-from specpair.corpus.options import CorpusOptions
+from specpair.corpus.draft_corpus import CorpusOptions
 from specpair.engines.load_options import FASTEST, LoadOptions
 from specpair.http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
 from specpair.options.option import like, option, settings_of

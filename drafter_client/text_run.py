@@ -31,11 +31,11 @@ from drafter_client.pairing import Paired, Pairing
 from specpair.corpus.draft_corpus import DraftCorpora
 from specpair.corpus.earlier_texts import EarlierTexts
 from specpair.drafters.base import Drafter
-from specpair.drafters.fallback import FallbackDrafter
+from specpair.drafters.custom import FallbackDrafter
 from specpair.protocol.errors import FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts
-from specpair.protocol.identity import continues
+from specpair.protocol.service_responses import continues
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
-from specpair.speculation.drafts.lookups import Lookup
+from specpair.speculation.drafts.lookups import TokenLookup
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
 
 _MOST_CHANGES = 3  # of the verifier's identity without a token between them
@@ -240,7 +240,7 @@ class TextRun:
                 earlier=self._earlier if options.lookup else lambda: None,
             )
 
-    def _earlier(self) -> Lookup | None:
+    def _earlier(self) -> TokenLookup | None:
         if self.options.strategy not in DRAFTER_INVARIANT:  # the text would depend on them
             return None
         return self.earlier.lookup(self._scope, self.paired.info.vocabulary.size)

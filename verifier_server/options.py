@@ -12,7 +12,7 @@ from backends.registry import SHOWN
 from gateway.openai_api.answers.options import AnswerOptions
 from models.hub.options import HubOptions
 from specpair.command_line.parser import KEY
-from specpair.corpus.options import CorpusOptions
+from specpair.corpus.draft_corpus import CorpusOptions
 from specpair.engines.load_options import FASTEST, LoadOptions
 from specpair.http_service.options.service_options import ACCESS, ROUTER, SERVICE, BodyOptions
 from specpair.options.option import AUTO, like, option, settings_of

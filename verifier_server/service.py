@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 
 from backends.machine import machine_id
 from specpair.engines.backend import Backend
-from specpair.engines.vocabulary import Part, Vocabulary
+from specpair.engines.vocabulary import TextPart, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
 from specpair.http_service.draining import Draining
 from specpair.http_service.keys.access import ANYONE, VERIFIER, Caller
@@ -19,8 +19,7 @@ from specpair.http_service.observability.request_context import note_session
 from specpair.protocol import messages
 from specpair.protocol.errors import UnknownSession
 from specpair.protocol.fingerprint import Fingerprint
-from specpair.protocol.identity import identity_of
-from specpair.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
+from specpair.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse, identity_of
 from specpair.protocol.times import milliseconds
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.timing import NARROW
@@ -196,7 +195,7 @@ class Service:
 
     @property
     def identity(self) -> str:
-        """What changes when another model or service answers: see `specpair.protocol.identity`."""
+        """What changes when another model or service answers: see `specpair.protocol.service_responses`."""
         if self._identity is None:
             self._identity = identity_of(self._described(), self.loader.loaded().own_name)
         return self._identity
@@ -249,7 +248,7 @@ class Service:
         """Token ids of the text or the parts in `request`. Raises PromptTooLong and InvalidRequest."""
         backend = self.engine.info
         if request.parts is not None:
-            parts = [Part(each.text, each.parse_control) for each in request.parts]
+            parts = [TextPart(each.text, each.parse_control) for each in request.parts]
             return await aside(sum(len(part.text) for part in parts), partial(encode_parts, backend, "parts", parts))
         text, flags = request.text or "", {"add_begin": request.add_begin, "parse_control": request.parse_control}
         return await aside(len(text), partial(encode_text, backend, "text", text, **flags))

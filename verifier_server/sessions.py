@@ -16,8 +16,7 @@ from specpair.speculation.acceptance.judge import Rule
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import FORCED, SELF_CONTINUED, TokenSource
-from specpair.speculation.sampling.processor_options import MakeGrammar
-from specpair.speculation.sampling.row_changes import ProcessorChain, following
+from specpair.speculation.sampling.row_changes import MakeGrammar, ProcessorChain, following
 from specpair.speculation.text_options import TextSpec
 
 _WATCHERS = Lock()  # guards the watchers of all sessions, which change seldom
@@ -110,7 +109,7 @@ class Session:
     @property
     def whole_rows(self) -> bool:
         """Whether judging needs whole rows of logits, and not only their top logits."""
-        return self.processors is not None or self.spec.told[1] is not None
+        return self.processors is not None or self.spec.details_asked[1] is not None
 
     def resume(self, tokens: Sequence[int]) -> None:
         """Begin with `tokens` after the prompt, which another session committed."""
@@ -122,7 +121,7 @@ class Session:
         """Whether this session holds all tokens of `other`, a new one of the same text, and can serve in its place."""
         if self.lease.requests and self.strategy not in DRAFTER_INVARIANT:
             return False  # an earlier client's request may be queued, and the text would depend on it
-        if self.spec.told != other.spec.told or self.decided_from > len(other.tokens):
+        if self.spec.details_asked != other.spec.details_asked or self.decided_from > len(other.tokens):
             return False
         return self.tokens[: len(other.tokens)] == other.tokens
 
@@ -131,7 +130,7 @@ class Session:
         return (
             self.prompt_len == other.prompt_len
             and self.tokens[: self.prompt_len] == other.tokens[: self.prompt_len]
-            and (self.spec.untold, self.limit) == (other.spec.untold, other.limit)
+            and (self.spec.without_details, self.limit) == (other.spec.without_details, other.limit)
         )
 
     @property
@@ -163,7 +162,7 @@ class Session:
 
         `to_end`: also those that end the text.
         """
-        if self.processors is None or self.finish_reason is not None or self.spec.told != (False, None):
+        if self.processors is None or self.finish_reason is not None or self.spec.details_asked != (False, None):
             return
         self.processors.commit(self.tokens)
         tokens = self.processors.certain(self.limit - len(self.tokens) - (not to_end))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from backends.generators import NoGenerator
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.files.folder import read_json
+from specpair.engines.model_files import read_json
 
 FOLDER = "a folder in Hugging Face layout"
 # Classes of transformers without a causal head: encoders, classifiers, and the layers alone. GPT2LMHeadModel has one.

@@ -12,9 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.files import token_names
-from specpair.engines.files.folder import read_tokens
-from specpair.engines.files.tokenizer_json import listed
+from specpair.engines.model_files import listed, named_ends, read_tokens
 from specpair.engines.vocabulary import Kind, Vocabulary
 
 
@@ -50,7 +48,7 @@ class HfVocabulary(Vocabulary):
             raise ModelLoadError(f"the tokenizer has ids up to {max(ids.values())}, the model only {size}")
         pieces, kinds = listed(content, ids, size)
         stated = frozenset(token for token in ends if 0 <= token < size)
-        super().__init__(pieces, kinds, begin, stated | token_names.ends(ids), end)
+        super().__init__(pieces, kinds, begin, stated | named_ends(ids), end)
         for each in content.get("added_tokens", ()):  # mark our control tokens, which may differ from the tokenizer's
             each["special"] = kinds[each["id"]] != Kind.ORDINARY
         self._plain = Tokenizer.from_str(json.dumps(content))

@@ -27,7 +27,7 @@ from backends.recurrent import JOINED, RecurrentStates
 from specpair.engines.backend import Backend, Entry, Logits, Progress
 from specpair.engines.errors import EngineFailure, ModelLoadError, OutOfRoom
 from specpair.engines.load_options import MOST_SLOTS, LoadOptions
-from specpair.speculation.tree_shape import depths
+from specpair.speculation.draft import depths
 
 # Types of weights with one kernel for all widths below ONE_PATH on CPUs; docs/strategies.md has the others.
 _ONE_KERNEL = lib.LLAMA_FTYPE_MOSTLY_Q8_0, lib.LLAMA_FTYPE_MOSTLY_Q4_0

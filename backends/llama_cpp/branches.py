@@ -12,7 +12,7 @@ import numpy as np
 
 from backends.llama_cpp.library import lib
 from specpair.engines.backend import Entry
-from specpair.speculation.tree_shape import leaves, paths
+from specpair.speculation.draft import leaves, paths
 
 _LEAVES = 8  # of a tree, at most
 _SEQUENCES = 128  # of all slots, at most: llama.cpp keeps room for a row of logits of each

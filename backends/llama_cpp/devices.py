@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from backends.llama_cpp.library import lib
 from backends.llama_cpp.model import KV_BYTES
 from backends.machine import available_bytes
-from specpair.engines.load_options import LoadOptions
-from specpair.engines.room import Room
+from specpair.engines.load_options import FreeMemory, LoadOptions
 
 from llama_cpp import _ggml  # isort: skip - after the library
 
@@ -17,11 +16,11 @@ _ggml.libggml.ggml_backend_dev_get.restype = ctypes.c_void_p
 _ggml.libggml.ggml_backend_dev_description.restype = ctypes.c_char_p
 
 
-def room(options: LoadOptions) -> Room:
+def room(options: LoadOptions) -> FreeMemory:
     """What memory there is. With `gpu_layers` -1 all of a model goes to GPUs, with another number a part of it."""
     gpus = gpu_bytes() if on_gpus(options) else []
     host = 0 if gpus and options.gpu_layers == -1 else available_bytes()
-    return Room(host + sum(gpus), cached=KV_BYTES[options.kv_type])
+    return FreeMemory(host + sum(gpus), cached=KV_BYTES[options.kv_type])
 
 
 def on_gpus(options: LoadOptions) -> bool:

@@ -23,11 +23,10 @@ from backends.neuron_legacy.model import TYPES, Checkpoint, cut_no_inputs, made,
 from backends.neuron_legacy.passes import ONE_AT_A_TIME, Passes, Work
 from backends.neuron_legacy.shapes import Piece, Programs, programs_for
 from backends.neuron_legacy.workers import ending_with_this_process, lacked_memory, workers_for
-from specpair.engines.backend import Backend, Entry, Logits, Progress
+from specpair.engines.backend import Backend, Entry, Logits, Progress, overflowed
 from specpair.engines.errors import EngineFailure, EngineLost, ModelLoadError
-from specpair.engines.files.folder import read_chat_templates
-from specpair.engines.finite import overflowed
 from specpair.engines.load_options import LoadOptions
+from specpair.engines.model_files import read_chat_templates
 
 _log = logging.getLogger("specpair.neuron")
 _SLOTS: Final = 4  # where the options leave it to the engine

@@ -12,7 +12,7 @@ from backends.hugging_face.folder import check_folder
 from backends.neuron_legacy.memory import Sizes
 from backends.neuron_legacy.shapes import Programs
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.files.folder import read_json
+from specpair.engines.model_files import read_json
 
 # Values of the option `dtype`: the library's name, and bytes per number.
 TYPES: Final = {"float32": ("f32", 4), "bfloat16": ("bf16", 2), "float16": ("f16", 2)}

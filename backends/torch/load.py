@@ -14,8 +14,7 @@ from backends.torch.memory import free_bytes
 from backends.torch.read_model import Reader, find_device, find_dtype, load_model
 from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.load_options import LoadOptions
-from specpair.engines.room import Room
+from specpair.engines.load_options import FreeMemory, LoadOptions
 
 
 def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader = load_model) -> TorchBackend:
@@ -49,14 +48,14 @@ def programs_folder(options: LoadOptions) -> str | None:
     return compiling.programs_folder(options, _compiler(options))
 
 
-def room(options: LoadOptions) -> Room | None:
+def room(options: LoadOptions) -> FreeMemory | None:
     """What there is for a model; None: the device cannot tell before it is used. Raises ModelLoadError."""
     if _compiler(options) == NEURON:
         return None
     device = find_device(options.device)
     free, width = free_bytes(device), find_dtype(options.dtype, device).itemsize
     devices = (options.tensor_parallel or 1) if device.type == "cuda" else 1
-    return None if free is None else Room(devices * free, width, width)
+    return None if free is None else FreeMemory(devices * free, width, width)
 
 
 def _compiler(options: LoadOptions) -> str | None:

@@ -13,8 +13,8 @@ from backends.neuron.chips import trn2_core_bytes
 from backends.torch.compiling import NEURON
 from backends.torch.read_model import context_of, read_config
 from specpair.engines.errors import ModelLoadError, first_line
-from specpair.engines.files.folder import read_json
 from specpair.engines.load_options import LoadOptions
+from specpair.engines.model_files import read_json
 
 _log = logging.getLogger("specpair.torch")
 

@@ -15,8 +15,8 @@ from transformers import modeling_gguf_pytorch_utils as gguf_reading
 from backends.hugging_face.folder import FOLDER, check_folder
 from backends.hugging_face.vocabulary import read_vocabulary
 from specpair.engines.errors import ModelLoadError, first_line
-from specpair.engines.files.folder import read_chat_templates
 from specpair.engines.load_options import DTYPES, LoadOptions
+from specpair.engines.model_files import read_chat_templates
 from specpair.engines.vocabulary import Vocabulary
 from specpair.extras import installing
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from backends.trial.reference import Floats
 from models.split_pattern import SPLIT_PATTERN
-from specpair.engines.token_spelling import BYTE_LEVEL
+from specpair.engines.model_files import BYTE_LEVEL
 
 
 class TinyModel:

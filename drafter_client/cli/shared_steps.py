@@ -29,7 +29,7 @@ from drafter_client.trace.writer import TraceFolder
 from specpair.command_line.options.reading import given
 from specpair.command_line.start import keep_loaded_objects
 from specpair.counted import counted
-from specpair.drafters.plugged import plugged
+from specpair.drafters.custom import plugged
 from specpair.engines.errors import BackendError
 from specpair.engines.load_options import LoadOptions
 from specpair.grammar.of_text import prepare_grammars

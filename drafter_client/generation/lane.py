@@ -13,7 +13,7 @@ from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 
 
 class RemoteLane:
-    """A connection for one session of a verifier. See `specpair.drafters.run.ports.Lane`."""
+    """A connection for one session of a verifier. See `specpair.drafters.run.events.VerifierConnection`."""
 
     def __init__(self, client: VerifierClient, session_id: str, bounds: ResponseBounds, *, trees: bool = False) -> None:
         """`bounds`: of the text, which responses are checked by.

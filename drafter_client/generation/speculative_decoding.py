@@ -27,8 +27,9 @@ from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import forced_before
 from specpair.speculation.draft import TreeLimits
-from specpair.speculation.drafts.lookups import Lookup, Lookups
+from specpair.speculation.drafts.lookups import Lookups, TokenLookup
 from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 
@@ -54,8 +55,8 @@ def speculate(
     mechanisms: Mechanisms = Mechanisms(),
     estimates: Estimates | None = None,
     vocabulary: Vocabulary | None = None,
-    corpus: Callable[[], Lookup] | None = None,
-    earlier: Callable[[], Lookup | None] = lambda: None,
+    corpus: Callable[[], TokenLookup] | None = None,
+    earlier: Callable[[], TokenLookup | None] = lambda: None,
 ) -> Generator[Committed, None, None]:
     """Generate what follows the tokens in `text`, within its session. The caller releases the session.
 
@@ -96,7 +97,8 @@ def speculate(
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
     preparation = Preparation(executor, known, text, options, vocabulary, corpus, earlier)
-    times, acceptance = estimates or Estimates.untaught(info.shared_pass_times)
+    estimates = estimates or Estimates.untaught(info.shared_pass_times)
+    times = estimates.latencies
     limit = min(info.context_length, len(text.prompt_ids) + options.max_tokens)
     bounds = ResponseBounds(client.url, info.vocabulary.size, limit, identity=info.identity, spec=options)
     try:
@@ -120,24 +122,20 @@ def speculate(
             text.known,
             limit,
             frozenset(info.vocabulary.ends),
-            times,
-            max_drafts=info.max_drafts,
+            estimates,
+            DraftLength(options.draft_n, info.max_drafts),
             tree_limits=TreeLimits(info.max_tree_leaves, info.max_tree_nodes),
             width=drafter.width,
-            length=options.draft_n,
             mechanisms=mechanisms,
-            next_in=next_in,
-            forced=forced_before(details.sources, len(opened.tokens)),
             lookups=prepared.lookups,
-            acceptance=acceptance,
             always_send=options.strategy.draws,
-            now=now,
         )
+        controller.opened(now, next_in, forced_before(details.sources, len(opened.tokens)))
         first = Committed(len(known), details.sourced(opened.tokens), details)
         tell(Opened(opened, asked), now)
         tell(PromptCached(opened.cached_tokens), now)
         tell(first, now)
-        reactor = Reactor(text, controller, prepared.executor, tell, clock, explained=options.explain)
+        reactor = Reactor(text, controller, tell, clock, explained=options.explain)
         prepared.executor.open(len(text.known), reactor.react)
         if opened.tokens:
             yield first
@@ -146,7 +144,7 @@ def speculate(
         with text.stop.breaking(ended_early, above=False):
             while text.finish_reason is None and failure is None:
                 try:
-                    reactor.turn()
+                    reactor.turn(prepared.executor)
                 except Exception as error:
                     failure = error
                 yield from text.news()
@@ -177,8 +175,8 @@ class Preparation:
         text: TextSession,
         options: Options,
         vocabulary: Vocabulary | None = None,
-        corpus: Callable[[], Lookup] | None = None,
-        earlier: Callable[[], Lookup | None] = lambda: None,
+        corpus: Callable[[], TokenLookup] | None = None,
+        earlier: Callable[[], TokenLookup | None] = lambda: None,
     ) -> None:
         """`known`: the text so far. The others as for `speculate`."""
         self._executor, self._known, self._text, self._options = executor, known, text, options

@@ -18,7 +18,7 @@ from drafter_client.metrics.waits import (
     fitted,
     partition,
 )
-from specpair.corpus.state import CorpusState
+from specpair.corpus.draft_corpus import CorpusState
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import STOP_STRING
 from specpair.quantile import quantile

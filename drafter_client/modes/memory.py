@@ -20,8 +20,8 @@ from pydantic.dataclasses import dataclass as validated
 from backends.machine import cache_folder
 from specpair.protocol.terminal_text import one_line
 from specpair.shared_files import replacing
-from specpair.speculation.policy.modes.measurement import ModeMeasurement
-from specpair.speculation.policy.modes.selector import links_differ
+from specpair.speculation.policy.modes.estimate import ModeMeasurement
+from specpair.speculation.policy.modes.rates import links_differ
 
 _MOST = 64  # entries that are kept
 _LONGEST_NAME = 200  # characters of a model's name that are kept
@@ -140,7 +140,7 @@ class ModeMemory:
 
     def keep(self, setting: Setting, link: float, measured: Mapping[str, ModeMeasurement], written: float) -> None:
         """Write the measurements of this run, by mode, and `ModeSelector.written`; drop the tokens per second of
-        earlier runs that `ModeSelector` has dropped. A file that cannot be written is left unchanged, with one line in
+        earlier runs that `ModeRates` has dropped. A file that cannot be written is left unchanged, with one line in
         the log."""
         now = self._clock()
         fresh = {

@@ -10,9 +10,15 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.lookup import NAME as LOOKUP
 from specpair.drafters.pass_times import PassTimes
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.policy.modes.estimate import PRIOR_LOOKUP, PRIOR_PREDICTION, PairLatencies, RateEstimate
-from specpair.speculation.policy.modes.measurement import ModeMeasurement
-from specpair.speculation.policy.modes.selector import ModeSelector, links_differ
+from specpair.speculation.policy.modes.estimate import (
+    PRIOR_LOOKUP,
+    PRIOR_PREDICTION,
+    ModeMeasurement,
+    PairLatencies,
+    RateEstimate,
+)
+from specpair.speculation.policy.modes.rates import ModeRates, links_differ
+from specpair.speculation.policy.modes.selector import ModeSelector
 
 _PROBE_PAUSE = 0.5  # seconds from one probe of the link to the next
 _PROBES = 3  # probes in a row that have to find another round trip: a busy machine may disturb some
@@ -62,7 +68,8 @@ class ModeSelection:
         if memory is not None:
             rates = memory.acceptance_rates(self._setting)
             priors |= {names[mode]: rate for mode, rate in rates.items() if mode in names}
-        self._selector = ModeSelector(
+        measured, written = self._recalled(link)
+        self._rates = ModeRates(
             [str(mode) for mode in modes],
             PairLatencies(
                 tuple(info.pass_times),
@@ -75,8 +82,9 @@ class ModeSelection:
             ),
             names,
             priors,
-            *self._recalled(link),
+            measured,
         )
+        self._selector = ModeSelector(self._rates, written)
         self._timed = threading.Lock()  # taken by the first text that times the drafter, and never released
         self._changed = 0  # probes in a row that found another link
         self._probing, self._probed_at = False, now
@@ -93,7 +101,7 @@ class ModeSelection:
             seconds = _step_time(drafter, text, clock)
             if seconds is not None:
                 with self._lock:
-                    self._selector.drafts_in(seconds)
+                    self._rates.drafts_in(seconds)
 
     def next(self, left: int, mode: Mode | None = None, written: int = 0, unread: int = 0) -> Mode:
         """The mode of the next stretch of a text that may have `left` more tokens.
@@ -114,7 +122,7 @@ class ModeSelection:
     def link(self) -> float:
         """The round trip in seconds of the link that modes are selected for."""
         with self._lock:
-            return self._selector.link
+            return self._rates.link
 
     def add_measurement(self, mode: Mode, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
         """Add a stretch of text. The arguments are those of `ModeSelector.add_measurement`."""
@@ -125,14 +133,14 @@ class ModeSelection:
         """Write the measurements to the memory for later runs."""
         if self._memory is not None:
             with self._lock:
-                link, known = self._selector.link, self._known()
+                link, known = self._rates.link, self._known()
             self._memory.keep(self._setting, link, *known)
 
     def probe_is_due(self, now: float) -> bool:
         """Whether the caller has to measure the round trip at once and then call `probed`. One probe runs at a time,
         with a pause before the next."""
         with self._lock:
-            if self._probing or now - self._probed_at < _PROBE_PAUSE or len(self._selector.modes) == 1:
+            if self._probing or now - self._probed_at < _PROBE_PAUSE or len(self._rates.modes) == 1:
                 return False
             self._probing = True
             return True
@@ -144,31 +152,31 @@ class ModeSelection:
             self._probing, self._probed_at = False, now
             if round_trip is None:
                 return
-            self._changed = self._changed + 1 if self._selector.differs(round_trip) else 0
+            self._changed = self._changed + 1 if self._rates.differs(round_trip) else 0
             if self._changed >= _PROBES:
                 self._changed = 0
-                self._links = [*self._links, (self._selector.link, *self._known())][-_LINKS:]
+                self._links = [*self._links, (self._rates.link, *self._known())][-_LINKS:]
                 self._selector.begin(round_trip, *self._recalled(round_trip))
 
     @property
     def rates(self) -> dict[Mode, RateEstimate]:
         """The tokens per second to expect of each mode."""
         with self._lock:
-            return {Mode(mode): self._selector.expected(mode) for mode in self._selector.modes}
+            return {Mode(mode): each for mode, each in self._rates.estimates.items()}
 
     def measured(self, mode: Mode) -> tuple[float, bool] | None:
         """The tokens per second measured in a mode over the present link, and whether in an earlier run; None: too few
         tokens were."""
         with self._lock:
-            return self._selector.measured(str(mode))
+            return self._rates.measured(str(mode))
 
     def why(self) -> str:
         """The measured or expected tokens per second of each mode, in words, for the readout."""
         with self._lock:
-            return self._selector.why()
+            return self._rates.why()
 
     def _known(self) -> tuple[dict[str, ModeMeasurement], float]:
-        return deepcopy(self._selector.measured_by_mode), self._selector.written
+        return deepcopy(self._rates.measured_by_mode), self._selector.written
 
     def _recalled(self, link: float) -> tuple[dict[str, ModeMeasurement], float]:
         """Measurements by mode over a similar link, and `ModeSelector.written`: of this run, else of earlier runs."""

@@ -4,7 +4,7 @@ from drafter_client.generation.events import Committed
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode
 from specpair.speculation.acceptance.token_source import TokenSource
-from specpair.speculation.policy.modes.measurement import WARM_UP
+from specpair.speculation.policy.modes.estimate import WARM_UP
 
 
 class Stretch:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from gateway.router.nodes.node_file import HourlyPrice, NodeUrl, Weight
 from specpair.command_line.known_keys import KnownKeys
-from specpair.protocol.messages import Message
+from specpair.protocol.messages import RequestModel
 from specpair.protocol.response_fields import Count, Identity, Milliseconds, Name, Response
 from specpair.protocol.service_responses import ServiceStatus
 
@@ -20,7 +20,7 @@ Price = Annotated[
 ]
 
 
-class NodeRequest(Message, KnownKeys):
+class NodeRequest(RequestModel, KnownKeys):
     """A node that registers, or reports that it is still there."""
 
     url: Annotated[NodeUrl, Field(description="Where the router reaches it.")]

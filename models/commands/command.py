@@ -25,7 +25,7 @@ from models.hub.repository import Hub
 from specpair.command_line import interruptible
 from specpair.command_line.parser import OneOf, Parser, Switch
 from specpair.counted import sized
-from specpair.engines.room import Room
+from specpair.engines.load_options import FreeMemory
 from specpair.extras import MissingExtra
 from specpair.protocol.terminal_text import one_line
 
@@ -68,7 +68,7 @@ def run(
     options: argparse.Namespace,
     styles: showing.Styles,
     running: Callable[[], Running | None],
-    room: Callable[[], Room | None] = lambda: None,
+    room: Callable[[], FreeMemory | None] = lambda: None,
     open_hub: Callable[[], Hub] = Hub,
 ) -> int:
     """Do what the options say. Returns the exit status: 1 for an error that was told, and if two models do not pair.
@@ -109,7 +109,7 @@ class _Command:
     program: str
     styles: showing.Styles
     running: Callable[[], Running | None]
-    room: Callable[[], Room | None]
+    room: Callable[[], FreeMemory | None]
     as_json: bool
     safetensors: bool
 

@@ -10,9 +10,15 @@ from models.commands.described import Described, Layers, ListedTokens
 from models.hub.errors import BadHead
 from models.hub.safetensors_head import StoredTensor
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.files.folder import StatedTokens, read_chat_templates, read_json, read_tokens
-from specpair.engines.files.token_names import ends
-from specpair.engines.files.tokenizer_json import ids_of, listed
+from specpair.engines.model_files import (
+    StatedTokens,
+    ids_of,
+    listed,
+    named_ends,
+    read_chat_templates,
+    read_json,
+    read_tokens,
+)
 from specpair.engines.vocabulary import if_control
 
 _STATES = ("mamba_d_state", "mamba_n_heads", "state_size", "conv_L_cache", "linear_conv_kernel_dim")
@@ -117,7 +123,7 @@ def _tokens(stated: StatedTokens, size: int) -> ListedTokens:
     begin, end = (if_control(token, kinds) for token in (stated.begin, stated.end))
     within = {token for token in stated.ends if 0 <= token < size}
     kind = f"{content['model']['type']} of tokenizer.json"
-    return ListedTokens(pieces, kinds, kind, begin, end, frozenset(within | ends(ids)), stated.adds_begin)
+    return ListedTokens(pieces, kinds, kind, begin, end, frozenset(within | named_ends(ids)), stated.adds_begin)
 
 
 def _quantized(stated: Mapping[str, Any]) -> str:

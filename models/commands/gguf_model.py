@@ -8,8 +8,7 @@ from typing import Any
 from models.commands.described import Described, Layers, ListedTokens
 from models.hub.gguf_head import GgufHead
 from specpair.engines.backend import DEFAULT_TEMPLATE
-from specpair.engines.files import token_names
-from specpair.engines.token_spelling import SPACE, byte_level, sentencepiece
+from specpair.engines.model_files import SPACE, byte_level, controls, named_ends, sentencepiece, shown
 from specpair.engines.vocabulary import Kind, if_control
 
 # Numbers of llama.cpp's `llama_ftype`.
@@ -112,7 +111,7 @@ class GgufModel(Described):
         kinds = [_kind_of(text, kind) for text, kind in zip(texts, kinds, strict=True)]
         pieces = [_piece(text, kind, scheme) for text, kind in zip(texts, types, strict=True)]
         ids = dict(zip(texts, range(len(texts)), strict=True))
-        for kind, tokens in ((Kind.CONTROL, token_names.controls(ids)), (Kind.ORDINARY, token_names.shown(ids))):
+        for kind, tokens in ((Kind.CONTROL, controls(ids)), (Kind.ORDINARY, shown(ids))):
             for token in tokens:
                 pieces[token], kinds[token] = texts[token].encode(errors=_AS_READ), kind
         begin, end = _USUAL.get(scheme, (None, None))
@@ -124,7 +123,7 @@ class GgufModel(Described):
             scheme,
             if_control(begin, kinds),
             if_control(end, kinds),
-            frozenset(stated | token_names.ends(ids)),
+            frozenset(stated | named_ends(ids)),
             self._adds_begin(scheme),
         )
 

@@ -16,7 +16,7 @@ from models.hub.fitting import instead
 from models.hub.names import ModelName
 from models.hub.repository import Hub
 from specpair.counted import sized
-from specpair.engines.room import Room
+from specpair.engines.load_options import FreeMemory
 
 USUAL_CONTEXT = 4096  # tokens, at most, that engines take without being told
 _PLENTY = 4  # a model with a text of the usual context takes at most as many times the bytes of its files
@@ -26,7 +26,7 @@ _PLENTY = 4  # a model with a text of the usual context takes at most as many ti
 class Load:
     """How a model is to be loaded. `context`: tokens of each text; None: the engine's usual ones."""
 
-    room: Room
+    room: FreeMemory
     context: int | None = None
     slots: int = 1
 

@@ -2,7 +2,7 @@
 
     python -m specpair.corpus VOCABULARY [STORE ROOT …]
 
-`VOCABULARY` is a file that `specpair.corpus.vocabulary_file` wrote. Standard output gets nothing.
+`VOCABULARY` is a file that `specpair.corpus.indexing` wrote. Standard output gets nothing.
 """
 
 import os
@@ -10,9 +10,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from specpair.corpus.indexing import bring_up_to_date
+from specpair.corpus.indexing import bring_up_to_date, read_encoder
 from specpair.corpus.store import Store
-from specpair.corpus.vocabulary_file import read_encoder
 
 
 def _give_way() -> None:

@@ -12,16 +12,44 @@ import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from specpair.child_processes.children import child
 from specpair.child_processes.giving_way import GivingWay
-from specpair.corpus import vocabulary_file
+from specpair.corpus.indexing import write_vocabulary
 from specpair.corpus.lookup import CorpusLookup
-from specpair.corpus.state import CorpusState
 from specpair.corpus.store import Store
 from specpair.corpus.suffix_array import SuffixArray
+from specpair.counted import counted
 from specpair.engines.vocabulary import Vocabulary
+from specpair.options.option import option
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusState:
+    """What a corpus holds, and how far its indexing is."""
+
+    files: int
+    tokens: int
+    skipped: dict[str, int]  # files that are left out, by reason
+    waiting: int  # files that are still to be indexed, as far as they have been found
+    indexing: bool  # whether it is going on
+    mapped: int  # bytes of memory maps
+    failure: str | None = None  # why the last indexing failed
+
+    @property
+    def described(self) -> str:
+        """The state in a short line, such as `120 files, 7 skipped, 12 to index`."""
+        parts = [counted(self.files, "file")]
+        if self.skipped:
+            parts.append(f"{sum(self.skipped.values())} skipped")
+        if self.indexing and self.waiting:
+            parts.append(f"{self.waiting} to index")
+        if self.failure is not None:
+            parts.append("not up to date: see the log")
+        return ", ".join(parts)
+
 
 _AGAIN = 60.0  # seconds after which what has changed is looked for again
 _log = logging.getLogger("specpair.corpus")
@@ -59,7 +87,7 @@ class DraftCorpus:
         ]
         self._words = cache / f"{name}.json"
         try:
-            vocabulary_file.write(vocabulary, self._words)
+            write_vocabulary(vocabulary, self._words)
         except OSError as error:
             raise BadCorpus(f"the index of the files cannot be kept in {cache}: {error.strerror}") from None
         self._arrays: dict[tuple[int, str], tuple[SuffixArray, int]] = {}  # by number of the store and segment's name
@@ -217,3 +245,18 @@ class DraftCorpora:
         with self._lock:
             for each in self._corpora.values():
                 each.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusOptions:
+    """Flags, variables and keys are made from this field."""
+
+    draft_corpus: tuple[Path, ...] = option(
+        (),
+        "files and folders of yours, as a repository, from which draft tokens are looked up, too: they are indexed in "
+        "the background and stay on this machine; of several, with commas",
+        usually="none",
+        reads=paths_of,
+        group="drafting",
+        placeholder="PATH",
+    )

@@ -1,4 +1,4 @@
-"""The contract of a drafter: to predict the next token behind each of several continuations of the text."""
+"""The contract of a drafter: to predict the next token behind each of several continuations of the text; its errors."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -28,3 +28,15 @@ class Drafter(Protocol):
         `tails`: 1 to `width` continuations of the text, likeliest first.
         `runners_up`: how many choices after the first are wanted; fewer do.
         """
+
+
+class DrafterError(Exception):
+    """Base of all errors on the drafter's side. The message is one plain sentence that says what to do."""
+
+
+class BadDrafter(DrafterError):
+    """A custom drafter returned something that breaks the drafter contract."""
+
+
+class StrategyRefused(DrafterError):
+    """The strategy is not possible with this drafter or these options."""

@@ -1,11 +1,19 @@
-"""Checks the results of a user's own drafter, so that an error names that drafter and not the code that uses it."""
+"""Drafters that may fail: a user's own, those of other distributions, and a draft model whose engine fails.
 
-from collections.abc import Sequence
+An error of the first two names the drafter or its distribution, and not the code that uses it. After a failure of the
+third, the target continues the text alone, and the failure is recorded.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from specpair.drafters.base import Drafter, Expansion
-from specpair.drafters.errors import BadDrafter
+from specpair.drafters.base import BadDrafter, Drafter, DrafterError, Expansion
+from specpair.engines.errors import first_line
+from specpair.engines.vocabulary import Vocabulary
+from specpair.plugins import DRAFTERS, BadPlugin, Plugin, find
+from specpair.protocol.errors import SpecPairError
 from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.sampling.sampling import Sampling
 
 
 class CheckedDrafter:
@@ -45,3 +53,76 @@ class CheckedDrafter:
 
     def _wrong(self, what: str) -> BadDrafter:
         return BadDrafter(f"{self._name} {what[:300]}")
+
+
+Make = Callable[[Vocabulary, Sampling], Drafter]
+
+
+def plugged(name: str) -> tuple[str, Make]:
+    """The plug-in `name` of the group `DRAFTERS`: its name with its distribution's, and what makes its drafters.
+
+    Raises BadDrafter, as the drafters do for any error of their own.
+    """
+    try:
+        plugin = find(DRAFTERS, name)
+    except BadPlugin as error:
+        raise BadDrafter(str(error)) from error
+    if plugin is None:
+        raise BadDrafter(f"no installed distribution has a drafter {name!r}")
+
+    def make(vocabulary: Vocabulary, sampling: Sampling) -> Drafter:
+        return _Plugged(plugin, vocabulary, sampling)
+
+    return plugin.what, make
+
+
+class _Plugged:
+    """A drafter of a plug-in."""
+
+    def __init__(self, plugin: Plugin, vocabulary: Vocabulary, sampling: Sampling) -> None:
+        try:
+            drafter = plugin.called(vocabulary, sampling, expected=DrafterError)
+        except BadPlugin as error:
+            raise BadDrafter(str(error)) from error
+        self.width: int = getattr(drafter, "width", 0)
+        self._expand = Plugin(plugin.what, getattr(drafter, "expand", None))
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
+        try:
+            expansion: Expansion = self._expand.called(text, tails, runners_up, expected=DrafterError)
+        except BadPlugin as error:
+            raise BadDrafter(str(error)) from error
+        return expansion  # `CheckedDrafter` checks it
+
+
+class FallbackDrafter:
+    """A drafter for one text. Once its engine has failed, for any reason, all its proposals have confidence 0.
+
+    Such drafts are not worth sending. If one were sent all the same, the target would reject it.
+    """
+
+    def __init__(self, make: Callable[[], Drafter]) -> None:
+        """`make` creates the drafter, which may fail, too. Raises SpecPairError and DrafterError of `make`."""
+        self.failure: str | None = None  # the engine's error, in one line
+        self.width = 1
+        self._drafter: Drafter | None = None
+        try:
+            self._drafter = make()
+            self.width = self._drafter.width
+        except Exception as error:
+            self._fail(error)
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
+        """The drafter's own expansion. Its SpecPairError and DrafterError are raised: they are no engine failures."""
+        if self._drafter is not None:
+            try:
+                return self._drafter.expand(text, tails, runners_up)
+            except Exception as error:
+                self._fail(error)
+        unknown = [Proposal(0, 0.0, 1 if runners_up else None) for _ in tails]
+        return Expansion(unknown, len(tails) + 1)  # `read` is above one a tail: no step time is learnt
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, SpecPairError | DrafterError):
+            raise error
+        self.failure, self._drafter = first_line(error), None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from specpair.drafters.base import Expansion
-from specpair.drafters.shared_engine import View
+from specpair.drafters.shared_engine import EngineView
 from specpair.engines.backend import Backend, Entry, Rows, TopLogitsSpec, top_logits_spec
 from specpair.engines.errors import BackendError, OutOfRoom
 from specpair.grammar.of_text import processors_of
@@ -266,15 +266,15 @@ def _run(
 ) -> list[tuple[int, Sequence[Rows] | BackendError]]:
     """Run as many of the calls as fit into one pass, and return what it brings to each, or its error."""
     room = calls[0][1].max_batch_tokens
-    fit: list[tuple[int, tuple[View, list[Entry], list[TopLogitsSpec]]]] = []
+    fit: list[tuple[int, tuple[EngineView, list[Entry], list[TopLogitsSpec]]]] = []
     for at, view, (batch, specs) in calls:
         tokens = sum(len(entry.tokens) for entry in batch)
         if not fit or tokens <= room:
-            assert isinstance(view, View)
+            assert isinstance(view, EngineView)
             fit.append((at, (view, batch, specs)))
             room -= tokens
     try:
-        brought = View.extend_together([call for _, call in fit])
+        brought = EngineView.extend_together([call for _, call in fit])
     except BackendError as error:
         return [(at, error) for at, _ in fit]
     return [(at, rows) for (at, _), rows in zip(fit, brought, strict=True)]

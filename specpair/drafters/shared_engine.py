@@ -75,13 +75,13 @@ class SharedEngine:
         self._lock = threading.Lock()  # guards the three above; never held while the engine runs
         self._lent: list[ref[_WholeRow]] = []  # rows of the last pass, which holders of its top logits can fetch
 
-    def view(self, slots: int = 1) -> "View":
+    def view(self, slots: int = 1) -> "EngineView":
         """An engine of `slots` free slots; its `close` gives them back. Raises OutOfRoom if fewer are free."""
         with self._lock:
             if not 1 <= slots <= len(self._free):
                 raise OutOfRoom(f"{slots} slots are wanted, {len(self._free)} of {self.backend.slots} are free")
             numbers = [self._free.pop() for _ in range(slots)]
-        return View(self, numbers)
+        return EngineView(self, numbers)
 
     def take_back(self, numbers: Sequence[int]) -> None:
         """Empty slots that were lent, and make them free."""
@@ -216,7 +216,7 @@ class SharedEngine:
         return top
 
 
-class View(Backend):
+class EngineView(Backend):
     """Slots of a shared engine, as an engine of its own. One thread at a time may use it.
 
     The results of a pass are valid until the next pass of this view, whatever other threads do.
@@ -256,7 +256,7 @@ class View(Backend):
 
     @classmethod
     def extend_together(
-        cls, calls: Sequence[tuple["View", Sequence[Entry], Sequence[TopLogitsSpec]]]
+        cls, calls: Sequence[tuple["EngineView", Sequence[Entry], Sequence[TopLogitsSpec]]]
     ) -> list[Sequence[Rows]]:
         """`extend_top_logits` of several views of one engine in one pass, all in this thread.
 

@@ -15,10 +15,9 @@ from math import prod
 
 import numpy as np
 
-from specpair.drafters.base import Expansion
+from specpair.drafters.base import Expansion, StrategyRefused
 from specpair.drafters.byte_pairs import BytePairs
 from specpair.drafters.draft_model import ModelDrafter
-from specpair.drafters.errors import StrategyRefused
 from specpair.engines.backend import Backend
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.speculation.drafts.tree import Proposal

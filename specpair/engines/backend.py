@@ -12,20 +12,21 @@ token, or the bonus token if all were accepted.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from math import inf, isfinite
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specpair.engines.errors import BackendError, BadEntry, ModelLoadError
-from specpair.engines.finite import overflowed
 from specpair.engines.vocabulary import Vocabulary
+from specpair.speculation.draft import leaves
 from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.top_logits import Logits as Logits
 from specpair.speculation.sampling.top_logits import TopLogits
-from specpair.speculation.tree_shape import leaves
 
-Logits = NDArray[np.float32]
+_LOOKED_AT = 8  # logits of a row: a NaN or an infinity in the model's last layer reaches every one of them
+
 Rows = Logits | Sequence[TopLogits]
 R = TypeVar("R", bound=Sequence[Logits | Sequence[TopLogits]])
 Progress = Callable[[float], None]
@@ -319,3 +320,15 @@ class Backend(ABC):
         for name, number, most in found:
             if most is not None and number > most:
                 raise BadEntry(f"slot {slot}: a tree of {number} {name}: {self.name} takes {most} here at most")
+
+
+def overflowed(rows: Logits | Sequence[TopLogits]) -> bool:
+    """Whether any of these rows of one slot comes from NaN or infinity in the model.
+
+    Looks at a few logits of a row, in time that does not depend on the vocabulary: 5 microseconds for a few rows. -inf
+    alone is no fault: some models mask ids. A single bad logit elsewhere is found where a token is chosen.
+    """
+    if isinstance(rows, np.ndarray):
+        few = rows[:, :_LOOKED_AT]
+        return bool(few.size) and not bool((few < inf).all())  # nor NaN
+    return any(not isfinite(top.log_sum) or not (len(top.logits) and top.logits[0] < inf) for top in rows)

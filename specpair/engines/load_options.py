@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 from specpair.engines.errors import ModelLoadError
 from specpair.options.option import option
@@ -128,3 +129,11 @@ class LoadOptions:
             usual = (field.default, 1) if field.name == "tensor_parallel" else (field.default,)
             if field.name in names and getattr(self, field.name) not in usual:
                 raise ModelLoadError(f"{field.name}: the {engine} backend has no such choice, leave it out", field.name)
+
+
+class FreeMemory(NamedTuple):
+    """`free`: bytes of memory that are free where the engine puts a model."""
+
+    free: int
+    weight: float | None = None  # bytes of a number of the weights there; None: as many as in the file
+    cached: float = 2.0  # bytes of a number in the KV cache

@@ -53,7 +53,7 @@ def _first_wrong(weights: Any) -> Any:
     return weights
 
 
-class Message(BaseModel):
+class RequestModel(BaseModel):
     """Base of all requests."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
@@ -63,18 +63,18 @@ class Message(BaseModel):
         return self.model_dump_json(exclude_unset=True, exclude_none=True).encode()
 
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=RequestModel)
 
 
 if TYPE_CHECKING:
 
-    class _WithSpec(Message):
+    class _WithSpec(RequestModel):
         """A request with the options of a text as its fields."""
 
         strategy: Strategy
 
 else:
-    _WithSpec = create_model("_WithSpec", __base__=Message, **request_fields(TextSpec))
+    _WithSpec = create_model("_WithSpec", __base__=RequestModel, **request_fields(TextSpec))
 
 
 class _Prompted(_WithSpec):
@@ -152,7 +152,7 @@ class PrefillRequest(_Prompted):
         return RejectionPolicy(self.self_continue or None, seconds(self.next_in_ms))
 
 
-class VerifyRequest(Message):
+class VerifyRequest(RequestModel):
     session_id: OptionalSessionId = None
     position: Annotated[
         int | None,
@@ -205,7 +205,7 @@ class VerifyRequest(Message):
         return RejectionPolicy(self.self_continue, seconds(self.next_in_ms))
 
 
-class BatchRequest(Message):
+class BatchRequest(RequestModel):
     """Verify requests for several sessions. They are validated one by one, so that one bad item fails alone."""
 
     items: Annotated[
@@ -221,14 +221,14 @@ class BatchRequest(Message):
         return message
 
 
-class PromptPart(Message):
+class PromptPart(RequestModel):
     """A part of a prompt."""
 
     text: Annotated[str, Field(description="Text to tokenize.")]
     parse_control: Annotated[bool, Field(description="Whether to parse control tokens in it.")] = False
 
 
-class TokenizeRequest(Message):
+class TokenizeRequest(RequestModel):
     text: Annotated[str | None, Field(description="Text to tokenize. Either this or `parts`.")] = None
     add_begin: Annotated[bool, Field(description="Whether to put the begin token first.")] = True
     parse_control: Annotated[bool, Field(description="Whether to parse control tokens in the text.")] = False

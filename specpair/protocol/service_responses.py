@@ -1,5 +1,7 @@
 """Responses about the verifier: its health, its model and vocabulary, its sessions. As in `responses`."""
 
+import hashlib
+import json
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -22,6 +24,7 @@ from specpair.protocol.response_fields import (
 )
 from specpair.protocol.times import seconds
 from specpair.speculation.policy.cost_by_width import CostByWidth
+from specpair.speculation.sampling import row_changes
 
 _WIDEST = 8192  # tokens of a pass that is told, at most
 ServiceStatus = Literal["loading", "ready", "overloaded", "draining", "failed", "verifier_away", "model_mismatch"]
@@ -217,3 +220,30 @@ class DeletedResponse(Response):
 
     session_id: SessionId
     deleted: Annotated[Literal[True], Field(description="A session that does not exist is an error instead.")]
+
+
+_OF_THE_TEXT = {"name", "noise", "vocabulary"}
+# Other values at each start of one verifier.
+_MEASURED = {"pass_ms", "wide_pass_ms", "draft_pass_ms", "kv_bytes", "identity"}
+_OF_THE_PLACE = {"machine"}  # other values at each replica of one service
+
+
+def identity_of(info: ModelInfo, model: str) -> str:
+    """The identity of a verifier.
+
+    `info`: what it serves, over its whole vocabulary.
+    `model`: the target's own name, which `info` may give another name.
+    """
+    told = json.loads(info.model_dump_json(by_alias=False))
+    text = [model, row_changes.NAME, *(told[name] for name in sorted(_OF_THE_TEXT))]
+    service = [told[name] for name in sorted(set(told) - _OF_THE_TEXT - _MEASURED - _OF_THE_PLACE)]
+    return f"{_hash(text, 16)}-{_hash(service, 8)}"
+
+
+def continues(identity: str, other: str) -> bool:
+    """Whether a text that was begun under one identity can go on under the other."""
+    return identity.partition("-")[0] == other.partition("-")[0]
+
+
+def _hash(value: object, digits: int) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:digits]

@@ -1,4 +1,4 @@
-"""A draft: what a drafter proposes as the continuation of a text, as a value, on both ends."""
+"""A draft: what a drafter proposes as the continuation of a text, as a value, on both ends; the shape of its tree."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,8 +7,10 @@ from enum import Enum
 from itertools import accumulate
 from typing import NamedTuple, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from specpair.speculation.acceptance.draft_probs import Weights
-from specpair.speculation.tree_shape import depths
 
 
 class DraftSource(Enum):
@@ -236,3 +238,30 @@ def children(drafts: Sequence[DraftToken]) -> list[list[int]]:
     for index, each in enumerate(drafts):
         following[index + 1 - each.parent].append(index)
     return following
+
+
+# The shape of a tree of tokens, as a draft and an entry have them: for each node, how many nodes before it its parent
+# stands. A distance that leads out of the tree, to the last token before it, makes a root.
+
+
+def depths(parents: Sequence[int]) -> list[int]:
+    """How many nodes the path to each has, itself included."""
+    found: list[int] = []
+    for at, back in enumerate(parents):
+        found.append(1 if back > at else found[at - back] + 1)
+    return found
+
+
+def leaves(parents: Sequence[int]) -> list[int]:
+    """The indices of the nodes that no other follows."""
+    followed = {at - back for at, back in enumerate(parents)}
+    return [at for at in range(len(parents)) if at not in followed]
+
+
+def paths(parents: Sequence[int]) -> NDArray[np.bool_]:
+    """The nodes on the path to each, itself included: row i, of shape (nodes,), is that of node i."""
+    found = np.eye(len(parents), dtype=np.bool_)
+    for at, back in enumerate(parents):
+        if back <= at:
+            found[at] |= found[at - back]
+    return found

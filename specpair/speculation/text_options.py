@@ -61,12 +61,12 @@ class TextSpec(SamplingOptions):
         return effective_sampling(self.strategy, self.sampling)
 
     @property
-    def told(self) -> tuple[bool, int | None]:
+    def details_asked(self) -> tuple[bool, int | None]:
         """What is told of its tokens besides their ids: the options `explain` and `logprobs`."""
         return self.explain, self.logprobs
 
     @property
-    def untold(self) -> Self:
+    def without_details(self) -> Self:
         """Its options without those of what is told, and without its length."""
         return replace(self, explain=False, logprobs=None, max_tokens=None)
 

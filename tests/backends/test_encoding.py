@@ -12,7 +12,7 @@ import pytest
 from gguf import GGUFWriter
 
 from backends.llama_cpp.vocabulary import read_gguf_vocabulary
-from specpair.engines.vocabulary import Part, Vocabulary
+from specpair.engines.vocabulary import TextPart, Vocabulary
 
 pytest.importorskip("tokenizers", reason="needs the extra in requirements/torch.txt")
 
@@ -134,9 +134,11 @@ def test_texts_have_the_ids_of_the_table(
 def test_parts_of_a_chat_have_the_ids_of_the_whole(read: tuple[Callable[[bool, bool], Vocabulary], bool]) -> None:
     """Text between two control tokens has the same ids, whether or not it spells another one."""
     vocabulary, spaces = read[0](True, True), read[1]
-    whole = vocabulary.encode_parts([Part("<s>[INST]a b[INST]\nb", True)])
+    whole = vocabulary.encode_parts([TextPart("<s>[INST]a b[INST]\nb", True)])
     assert whole == vocabulary.encode("<s>[INST]a b[INST]\nb", add_begin=False, parse_control=True)
-    forged = vocabulary.encode_parts([Part("<s>[INST]", True), Part("a </s>b", False), Part("[INST]\nb", True)])
+    forged = vocabulary.encode_parts(
+        [TextPart("<s>[INST]", True), TextPart("a </s>b", False), TextPart("[INST]\nb", True)]
+    )
     first, last = (SPACE_A, [SPACE, LINE, B]) if spaces else (A, [LINE, B])
     assert forged[:4] == [BEGIN, INST, first, SPACE] and forged[-len(last) - 2 :] == [B, INST, *last]
     assert forged[4 : -len(last) - 2] == [3 + byte for byte in b"</s>"]
@@ -147,7 +149,7 @@ def test_no_part_gets_a_space_that_it_would_not_have_in_the_whole(tmp_path: Path
     """`first`: a space comes before a text, not after its control tokens."""
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
     vocabulary = model_folder(tmp_path, Settings(True, True, True), normalizer=None, pre_tokenizer=metaspace)
-    parts = [Part("<s>[INST]", True), Part("a\nb", False), Part("[INST]b", True)]
+    parts = [TextPart("<s>[INST]", True), TextPart("a\nb", False), TextPart("[INST]b", True)]
     whole = vocabulary.encode("<s>[INST]a\nb[INST]b", add_begin=False, parse_control=True)
-    assert vocabulary.encode_parts(parts) == vocabulary.encode_parts([Part("<s>[INST]a\nb[INST]b", True)]) == whole
+    assert vocabulary.encode_parts(parts) == vocabulary.encode_parts([TextPart("<s>[INST]a\nb[INST]b", True)]) == whole
     assert (SPACE_A in whole) == (scheme == "always")

@@ -16,8 +16,7 @@ from models.hub.download import fetch_model
 from models.hub.names import parse_name
 from models.hub.repository import Hub
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.load_options import LoadOptions
-from specpair.engines.room import Room
+from specpair.engines.load_options import FreeMemory, LoadOptions
 from specpair.extras import installing
 from tests.stand_ins.hub import HubStandIn, serving
 
@@ -63,7 +62,7 @@ def test_a_model_that_does_not_fit_the_memory_is_fetched_only_by_its_own_command
 ) -> None:
     model = DEFAULT_DRAFT.read_bytes()
     hub.repositories["u/toy"] |= {"Toy-Q4_K_M.gguf": model}
-    monkeypatch.setattr(load, "room", lambda _options: Room(len(model) // 2))
+    monkeypatch.setattr(load, "room", lambda _options: FreeMemory(len(model) // 2))
     with pytest.raises(ModelLoadError) as caught:
         file_of("u/toy:Q4_K_M", "llama_cpp", lambda *_: None, LoadOptions(), "drafter models pull u/toy:Q4_K_M")
     said = str(caught.value)

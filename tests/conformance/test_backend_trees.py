@@ -7,8 +7,8 @@ import pytest
 
 from specpair.engines.backend import Entry, Logits, TopLogitsSpec
 from specpair.engines.errors import BadEntry
+from specpair.speculation.draft import depths, leaves, paths
 from specpair.speculation.sampling.top_logits import TopLogits
-from specpair.speculation.tree_shape import depths, leaves, paths
 from tests.conformance.conftest import Subject
 
 HELD = 10  # tokens in a slot before a tree, of which a pass feeds the last one again

@@ -10,7 +10,7 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, Strategy
 from drafter_client.display.panel_rows import notes
 from drafter_client.errors import ConnectionLost
-from specpair.drafters.fallback import FallbackDrafter
+from specpair.drafters.custom import FallbackDrafter
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineLost
 from tests.drafter_client.support import Verifier, plain

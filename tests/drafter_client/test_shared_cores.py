@@ -16,7 +16,7 @@ from drafter_client.modes.selection import ModeSelection
 from specpair.drafters.pass_times import PassTimes
 from specpair.engines.errors import first_line
 from specpair.speculation.policy.modes.estimate import PairLatencies
-from specpair.speculation.policy.modes.selector import ModeSelector
+from specpair.speculation.policy.modes.rates import ModeRates
 from specpair.speculation.policy.schedule import IN_TURNS, Mechanisms
 from tests.drafter_client.http.bodies import model_info
 from tests.drafter_client.support import Verifier
@@ -79,12 +79,12 @@ def test_a_draft_model_is_timed_when_it_is_loaded(verifier: Verifier, monkeypatc
     monkeypatch.setattr("drafter_client.draft_sources.pass_times", lambda *_: PassTimes(0.0125, 0.0035))
     made: list[PairLatencies] = []
 
-    class Noted(ModeSelector):
+    class Noted(ModeRates):
         def __init__(self, modes: Sequence[str], machines: PairLatencies, *rest: Any) -> None:
             super().__init__(modes, machines, *rest)
             made.append(machines)
 
-    monkeypatch.setattr("drafter_client.modes.selection.ModeSelector", Noted)
+    monkeypatch.setattr("drafter_client.modes.selection.ModeRates", Noted)
     for shared, read in ((False, None), (True, 0.0035)):
         monkeypatch.setattr(Drafting, "shares_cores", shared)
         with Pair(verifier.url, TOY):

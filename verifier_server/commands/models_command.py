@@ -7,8 +7,7 @@ from backends.registry import room
 from gateway.openai_api.answers.reply_style import reply_style
 from models.commands import command
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.load_options import LoadOptions
-from specpair.engines.room import Room
+from specpair.engines.load_options import FreeMemory, LoadOptions
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -17,9 +16,9 @@ def run(arguments: Sequence[str]) -> int:
     return command.run(parser, parser.parse(arguments), reply_style, lambda: None, _room)
 
 
-def _room() -> Room | None:
+def _room() -> FreeMemory | None:
     """The memory that llama.cpp has, or the machine's, where it is not installed."""
     try:
         return room("llama_cpp", LoadOptions())
     except ModelLoadError:
-        return Room(available_bytes())
+        return FreeMemory(available_bytes())

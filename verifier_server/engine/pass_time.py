@@ -12,8 +12,7 @@ from statistics import median
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.timing_ids import timing_ids
 from specpair.speculation.policy.cost_by_width import CostByWidth
-from specpair.speculation.policy.estimates import Line
-from specpair.speculation.policy.timing import NARROW
+from specpair.speculation.policy.timing import NARROW, Line
 
 _TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17)  # numbers of tokens whose passes are timed
 WIDER = (32, 64, 128, 256, 512)  # numbers of tokens, as in passes that many sessions share

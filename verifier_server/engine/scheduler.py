@@ -242,7 +242,7 @@ class Scheduler:
         if entry.parents:
             path = [each.draft for each in rulings if each.accepted and each.draft is not None]
             lacking = self.slots.keep(session, entry, [entry.trunk + each for each in path])
-        explained, likeliest = session.spec.told
+        explained, likeliest = session.spec.details_asked
         rejected = rulings[-1].draft is not None
         rated = [(rows[each.row], each.token) for each in rulings]
         details = TokenDetails(

@@ -13,7 +13,7 @@ from verifier_server.sessions import Session
 
 
 class EngineLane:
-    """One request at a time for one session. See `specpair.drafters.run.ports.Judges`."""
+    """One request at a time for one session. See `specpair.drafters.run.events.DraftVerifier`."""
 
     def __init__(self, engine: TokenEngine, session: Session) -> None:
         self._engine, self._session = engine, session

@@ -18,8 +18,7 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.run import events
 from specpair.drafters.run.executors import SerialExecutor
-from specpair.drafters.run.judged_rounds import JudgedRounds
-from specpair.drafters.run.reactor import PlainTranscript, Reactor
+from specpair.drafters.run.reactor import JudgedRounds, PlainTranscript, Reactor
 from specpair.engines.errors import BackendError
 from specpair.grammar.of_text import processors_of
 from specpair.protocol.errors import InternalError, SpecPairError
@@ -28,8 +27,9 @@ from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import forced_before, last_round, passes, rounds
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.lookups import Lookup, Lookups
+from specpair.speculation.drafts.lookups import Lookups, TokenLookup
 from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates, Experience
 from specpair.speculation.policy.schedule import LOCKSTEP
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
@@ -180,7 +180,7 @@ class _FusedRun:
         """What earlier texts are looked up within, whatever else keys share."""
         return self.session.lease.owner, self.session.spec.cache_salt
 
-    def _earlier_texts(self, vocabulary_size: int) -> Lookup | None:
+    def _earlier_texts(self, vocabulary_size: int) -> TokenLookup | None:
         if self.earlier is None or self.session.strategy not in DRAFTER_INVARIANT:  # the text would depend on them
             return None
         return self.earlier.lookup(self._scope, vocabulary_size)
@@ -282,23 +282,20 @@ class _FusedRun:
             text.known,
             session.limit,
             info.vocabulary.ends,
-            latencies,
-            max_drafts=info.max_drafts,
-            length=self.length,
+            estimates,
+            DraftLength(self.length, info.max_drafts),
             mechanisms=LOCKSTEP,
-            next_in=latencies.link,
-            forced=forced_before(opened.details.sources, len(opened.tokens)),
             lookups=lookups,
-            acceptance=estimates.acceptance,
             always_send=session.strategy.draws,
-            now=self.clock(),
         )
-        reactor = Reactor(text, controller, executor, self._take, self.clock)
+        forced = forced_before(opened.details.sources, len(opened.tokens))
+        controller.opened(self.clock(), latencies.link, forced)
+        reactor = Reactor(text, controller, self._take, self.clock)
         executor.open(len(text.known), reactor.react)
         try:
             while text.finish_reason is None:
                 try:
-                    reactor.turn()
+                    reactor.turn(executor)
                 finally:
                     self._report(text)
             reactor.end()

@@ -10,8 +10,7 @@ from drafter_client.http.addresses import Address
 from drafter_client.http.health import Health
 from gateway.balancing.candidate import queue_time
 from specpair.protocol.errors import ShuttingDown
-from specpair.protocol.identity import continues
-from specpair.protocol.service_responses import ModelInfo
+from specpair.protocol.service_responses import ModelInfo, continues
 
 _LINKS = 5  # round trips that are kept: the shortest is nearest to the link's own
 _SILENT = (ConnectionLost, VerifierUnreachable, VerifierTimeout)

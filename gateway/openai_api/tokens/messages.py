@@ -14,14 +14,14 @@ from gateway.openai_api.messages.requests import ChatRequest, ModelName
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.protocol import messages
 from specpair.protocol.errors import InvalidRequest
-from specpair.protocol.messages import Message, TokenIds, TokenizeRequest
+from specpair.protocol.messages import RequestModel, TokenIds, TokenizeRequest
 from specpair.protocol.service_responses import TokenizeResponse
 
 _STRINGS = "return_token_strs"
 _AT_ONCE = 4096  # tokens that are written at once
 
 
-class TokenizeContent(Message):
+class TokenizeContent(RequestModel):
     """llama-server's form."""
 
     content: Annotated[str, Field(description="The text.")]
@@ -35,7 +35,7 @@ class TokenizeContent(Message):
         return TokenizeRequest(text=self.content, add_begin=self.add_special, parse_control=self.parse_special)
 
 
-class TokenizePrompt(Message):
+class TokenizePrompt(RequestModel):
     """vLLM's form. The prompt is read as by `/v1/completions`: control tokens in it are text."""
 
     prompt: Annotated[str, Field(description="The text.")]
@@ -56,7 +56,7 @@ class TokenizeBody(RootModel[TokenizeRequest | TokenizeContent | TokenizePrompt 
     """
 
 
-class DetokenizeRequest(Message):
+class DetokenizeRequest(RequestModel):
     """Tokens whose text is wanted."""
 
     tokens: Annotated[TokenIds, Field(description="Token ids, at most as many as the context holds.")]

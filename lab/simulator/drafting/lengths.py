@@ -50,14 +50,14 @@ class PolicyLength(DraftLength):
         starts: Sequence[PassStart],
         chances: Sequence[float],
         made: int,
+        *,
         known: int,
-        *args: Any,
         **options: Any,
     ) -> DraftPlan | None:
         skip = starts[0].position - known
         if made > skip and self.policy.enough(chances[made] / chances[skip]):
             return DraftPlan(0, skip)
-        return super().plan(starts, chances, made, known, *args, **options)
+        return super().plan(starts, chances, made, known=known, **options)
 
     def to_send(self, latencies: LatencyModel, chances: Sequence[float], since: int, *args: Any, **options: Any) -> int:
         most = super().to_send(latencies, chances, since, *args, **options)

@@ -18,7 +18,7 @@ from specpair.drafters.run.events import Answered, Committed, Completion, Drafte
 from specpair.drafters.run.executors import React
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.speculation.draft import Draft
-from specpair.speculation.drafts.lookups import Lookup, Lookups
+from specpair.speculation.drafts.lookups import Lookups, TokenLookup
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
@@ -71,7 +71,7 @@ class VirtualDrafter:
         lookup: bool = False,
         estimates: Estimates | None = None,
         prediction: Sequence[int] | None = None,
-        corpus: Lookup | None = None,
+        corpus: TokenLookup | None = None,
         held_up: Callable[[], float] = lambda: 0.0,
         seed: int = 0,
         name: str = "session",
@@ -99,7 +99,8 @@ class VirtualDrafter:
         ends = world.backend.vocabulary.ends
         self.session = Session(name, list(prompt), len(prompt), TextSpec.of(sampling), limit, ends)
         self.session.self_continue = mechanisms.self_continue
-        self._latencies, self._acceptance = estimates or Estimates.untaught(pass_times)
+        self._estimates = estimates or Estimates.untaught(pass_times)
+        self._latencies = self._estimates.latencies
         self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction, corpus=corpus)
         self._latencies.exchanged(network.rtt + overhead, 0.0, 0.0)
         self._known = 0  # tokens of a session that was taken over; 0: all of them
@@ -185,22 +186,20 @@ class VirtualDrafter:
         now = self._world.now
         self.course.opened = now
         text = PlainTranscript(self.session.tokens[: answer.position] + answer.tokens, answer.finish_reason)
+        length = self._length
         self.controller = SpeculationController(
             text.known,
             self.session.limit,
             self._world.backend.vocabulary.ends,
-            self._latencies,
-            max_drafts=self._world.scheduler.max_drafts,
+            self._estimates,
+            length if isinstance(length, DraftLength) else DraftLength(length, self._world.scheduler.max_drafts),
             width=self._drafter.width,
-            length=self._length,
             mechanisms=self._mechanisms,
-            next_in=self._latencies.link,
             lookups=self._lookups,
-            acceptance=self._acceptance,
-            now=now,
         )
+        self.controller.opened(now, self._latencies.link)
         self.controller.finished = answer.finish_reason is not None
-        self._reactor = Reactor(text, self.controller, self, self._count, self._now)
+        self._reactor = Reactor(text, self.controller, self._count, self._now)
         self._decide(acted=False)
 
     def _now(self) -> float:
@@ -217,13 +216,13 @@ class VirtualDrafter:
 
     def _react(self, event: Completion) -> None:
         assert self._reactor is not None
-        if self._reactor.react(event):
+        if self._reactor.react(event, self):
             self._decide(acted=True)
 
     def _decide(self, *, acted: bool) -> None:
         """Have the reactor decide, and set a timer for the next time, in place of the last one."""
         assert self._reactor is not None
-        wake = self._reactor.run_due(acted=acted)
+        wake = self._reactor.run_due(self, acted=acted)
         if wake is not None and wake != self._wake:
             self._world.at(wake, partial(self._awake, wake))
         self._wake = wake

@@ -1,4 +1,4 @@
-"""What happens while a text is drafted and verified: one class for each event, and those who listen to them."""
+"""What a run needs of its verifier, what happens in it (one class for each event), and those who listen."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,8 @@ from specpair.drafters.base import Expansion
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 from specpair.speculation.policy.schedule import Schedule
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
@@ -142,3 +144,34 @@ def to_all(*listeners: Listener) -> Listener:
             listener(event, now)
 
     return tell
+
+
+class DraftVerifier(Protocol):
+    """Has drafts judged, one at a time. Raises what ends the text."""
+
+    def verify(self, draft: Draft, policy: RejectionPolicy = UNSAID) -> Verified:
+        """Have a draft judged.
+
+        `policy`: what the verifier does after a rejection.
+        """
+
+
+class VerifierConnection(DraftVerifier, Protocol):
+    """A connection to the verifier, for one exchange at a time. Its methods raise what ends the text."""
+
+    def another(self) -> "VerifierConnection":
+        """A further one, to be closed by whoever asked for it."""
+
+    def connect(self) -> None:
+        """Prepare for the first exchange. An error is raised by that exchange, not here."""
+
+    def listen(self, position: int, report: Callable[[Streamed], None]) -> None:
+        """Report committed tokens from `position` on, as they come, until the text has ended, or `abort` is called."""
+
+    def abort(self) -> None:
+        """Make the exchange under way fail, and every later one. May be called from any thread."""
+
+    def traffic(self) -> tuple[int, int]:
+        """The bytes sent and received so far."""
+
+    def close(self) -> None: ...

@@ -14,16 +14,13 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from specpair.drafters.base import Drafter
-from specpair.drafters.run.events import Answered, Completion, Drafted, Failed
-from specpair.drafters.run.ports import Judges, Lane
+from specpair.drafters.run.events import Answered, Completion, Drafted, DraftVerifier, Failed, VerifierConnection
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 _JOIN_TIMEOUT = 10.0  # seconds to wait for a thread to end; a draft step or an aborted exchange ends much earlier
 READ_CHUNK = 512  # prompt tokens that the drafter reads before it checks whether the executor was closed
-
-React = Callable[[Completion], bool]  # returns whether the thread in `Executor.wait` has to wake up
 
 
 class Executor(Protocol):
@@ -38,7 +35,7 @@ class Executor(Protocol):
     def read(self, text: list[int], held: int) -> None:
         """Have the drafter read `text` during the verifier's prefill. `held`: tokens it may have read of it before."""
 
-    def open(self, position: int, react: React) -> None:
+    def open(self, position: int, react: "React") -> None:
         """Begin to work: the session is open, and listened to from `position` on. Any thread may call `react`."""
 
     def draft(self, step: DraftStep, text: list[int]) -> None:
@@ -51,7 +48,7 @@ class Executor(Protocol):
         """Wait until `react` returns True, at most `timeout` seconds (None: without limit). Returns whether it did."""
 
     def traffic(self) -> tuple[int, int]:
-        """Return the bytes sent and received so far over lanes other than the caller's."""
+        """Return the bytes sent and received so far over connections other than the caller's."""
 
     def fail(self, error: Exception) -> None:
         """Have the caller's thread raise `error`, after `open`. May be called from any thread."""
@@ -60,8 +57,9 @@ class Executor(Protocol):
         """Abort all actions under way."""
 
 
-def _nothing(_event: Completion) -> bool:
-    return False
+# Reacts to an event, by further actions of the executor in which it happened. Returns whether the thread in
+# `Executor.wait` has to wake up.
+React = Callable[[Completion, Executor], bool]
 
 
 class SerialExecutor:
@@ -69,8 +67,8 @@ class SerialExecutor:
 
     at_once = False
 
-    def __init__(self, lane: Judges, drafter: Drafter) -> None:
-        self._lane, self._drafter = lane, drafter
+    def __init__(self, connection: DraftVerifier, drafter: Drafter) -> None:
+        self._connection, self._drafter = connection, drafter
         self._events: deque[Completion] = deque()
         self._react: React
 
@@ -84,13 +82,13 @@ class SerialExecutor:
         self._events.append(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
 
     def send(self, in_flight_draft: InFlightDraft) -> None:
-        response = self._lane.verify(in_flight_draft.draft)
+        response = self._connection.verify(in_flight_draft.draft)
         self._events.append(Answered(in_flight_draft, response))
 
     def wait(self, timeout: float | None) -> bool:
         if not self._events:
             return False
-        self._react(self._events.popleft())
+        self._react(self._events.popleft(), self)
         return True  # the caller has to handle the next event, if nothing else
 
     def traffic(self) -> tuple[int, int]:
@@ -100,7 +98,7 @@ class SerialExecutor:
         self._events.append(Failed(error))
 
     def close(self) -> None:
-        self._react = _nothing  # see `ThreadedExecutor.close`; no action outlives its call
+        pass  # no action outlives its call
 
 
 class _Carried(threading.local):
@@ -119,8 +117,8 @@ class ThreadedExecutor:
 
     at_once = True
 
-    def __init__(self, lane: Lane, drafter: Drafter, mechanisms: Mechanisms = Mechanisms()) -> None:
-        """`lane`: the event stream is read over it, and the others are made from it. Its user closes it.
+    def __init__(self, connection: VerifierConnection, drafter: Drafter, mechanisms: Mechanisms = Mechanisms()) -> None:
+        """`connection`: the event stream is read over it, and the others are made from it. Its user closes it.
         `mechanisms`: how many verify requests can be in flight at once, whether the drafter reads the text during the
             verifier's prefill, and whether there is an event stream.
         """
@@ -140,10 +138,10 @@ class ThreadedExecutor:
         self._opened = threading.Event()
         self._closed = False
         self._overlap = mechanisms.overlap
-        self._lanes = [lane.another() for _ in range(mechanisms.in_flight)]
+        self._connections = [connection.another() for _ in range(mechanisms.in_flight)]
         work: dict[str, Callable[[], None]] = {"draft": self._draft, "react": self._react_while_drafting}
-        work |= {f"verify {number}": partial(self._carry, each) for number, each in enumerate(self._lanes, 1)}
-        self._listener = lane if mechanisms.self_continue else None
+        work |= {f"verify {number}": partial(self._carry, each) for number, each in enumerate(self._connections, 1)}
+        self._listener = connection if mechanisms.self_continue else None
         if self._listener is not None:
             work["stream"] = partial(self._listen, self._listener)
         self._threads = [
@@ -183,7 +181,7 @@ class ThreadedExecutor:
         return True
 
     def traffic(self) -> tuple[int, int]:
-        counts = [lane.traffic() for lane in self._lanes]
+        counts = [connection.traffic() for connection in self._connections]
         return sum(sent for sent, _ in counts), sum(received for _, received in counts)
 
     def fail(self, error: Exception) -> None:
@@ -194,14 +192,13 @@ class ThreadedExecutor:
         self._opened.set()
         self._steps.put(None)
         self._step_continues.put(False)
-        for lane in self._lanes:
+        for connection in self._connections:
             self._unsent.put(None)
-            lane.abort()
+            connection.abort()
         if self._listener is not None:
             self._listener.abort()
         for thread in self._threads:
             thread.join(_JOIN_TIMEOUT)
-        self._react = _nothing  # the reactor, which this was a method of, holds this executor: a cycle
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
@@ -211,7 +208,7 @@ class ThreadedExecutor:
             self._report(Failed(error))
 
     def _report(self, event: Completion) -> None:
-        if not self._closed and self._react(event):
+        if not self._closed and self._react(event, self):
             self._wake_ups.put(None)
 
     def _draft(self) -> None:
@@ -249,13 +246,13 @@ class ThreadedExecutor:
             while self._drafted:
                 self._report(self._drafted.popleft())
 
-    def _carry(self, lane: Lane) -> None:
+    def _carry(self, connection: VerifierConnection) -> None:
         carried = self._carried
-        with closing(lane):
-            lane.connect()
+        with closing(connection):
+            connection.connect()
             draft = self._take()
             while draft is not None:
-                response = lane.verify(draft.draft, draft.policy)
+                response = connection.verify(draft.draft, draft.policy)
                 carried.keeps = True
                 self._report(Answered(draft, response))
                 carried.keeps = False
@@ -267,15 +264,15 @@ class ThreadedExecutor:
         self._taken.put(None)
         return draft
 
-    def _listen(self, lane: Lane) -> None:
-        lane.connect()
+    def _listen(self, connection: VerifierConnection) -> None:
+        connection.connect()
         self._opened.wait()
         if not self._closed:
-            lane.listen(self._position, self._report)
+            connection.listen(self._position, self._report)
 
 
-def executor_of(lane: Lane, drafter: Drafter, mechanisms: Mechanisms) -> Executor:
+def executor_of(connection: VerifierConnection, drafter: Drafter, mechanisms: Mechanisms) -> Executor:
     """The executor of a run with these mechanisms."""
     if mechanisms.overlap or mechanisms.self_continue:
-        return ThreadedExecutor(lane, drafter, mechanisms)
-    return SerialExecutor(lane, drafter)
+        return ThreadedExecutor(connection, drafter, mechanisms)
+    return SerialExecutor(connection, drafter)

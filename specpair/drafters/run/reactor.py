@@ -2,18 +2,52 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from specpair.drafters.run import events
 from specpair.drafters.run.events import Verified
 from specpair.drafters.run.executors import Executor
-from specpair.drafters.run.judged_rounds import JudgedRounds
 from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.acceptance.token_source import forced_before, last_round, passes
+from specpair.speculation.acceptance.round_counts import JudgedRound
+from specpair.speculation.acceptance.token_source import forced_before, last_round, passes, rounds
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
+
+
+class JudgedRounds:
+    """Tells the draft of each round of one text. A draft has one round at most."""
+
+    def __init__(self) -> None:
+        self._judged: set[InFlightDraft] = set()  # those in flight of which a round is known
+
+    def of(
+        self, marks: Sequence[str], start: int, text: Sequence[int], in_flight: Iterable[InFlightDraft]
+    ) -> Iterator[JudgedRound]:
+        """The rounds that committed the tokens of `text` from position `start` on, which have these `marks`.
+
+        `in_flight`: the drafts that one of the rounds may have judged. Answers may overtake each other: the draft
+        whose answer brought the tokens need not be the one that the first round judged.
+        """
+        sent = sorted(in_flight, key=lambda each: each.sent_at)
+        self._judged &= set(sent)
+        for first, accepted, judged in rounds(marks):
+            at = start + first
+            fits = []
+            for each in sent:
+                fresh = None if each in self._judged else each.draft.fresh(text[each.draft.position : at])
+                if fresh is not None and len(fresh) >= judged and fresh.accepted(text[at : at + accepted]) == accepted:
+                    fits.append((fresh, each))
+            if fits:  # the verifier judges all that is fresh, unless its pass is full
+                fresh, request = min(fits, key=lambda fit: len(fit[0]))
+                self._judged.add(request)
+                of_it = fresh.first(judged)
+                path = of_it.path(text[at : at + accepted])
+                known = len(path) == accepted  # else the verifier judged it as a chain
+                yield JudgedRound.of(of_it, path, request) if known else JudgedRound(judged, accepted, (), request)
+            else:  # its response was lost, for example
+                yield JudgedRound(judged, accepted)
 
 
 class Transcript(Protocol):
@@ -36,15 +70,15 @@ class PlainTranscript:
 class Reactor:
     """Feeds the events of one text to the controller, and has the executor run what the controller decides.
 
-    Committed tokens go into `text`, and every event is told to the listener. `turn` and `end` are for the thread
-    that reads the text, the caller's; `react` is for any thread.
+    The executor hands itself over with each event, so the reactor keeps no reference to it. Committed tokens go into
+    `text`, and every event is told to the listener. `turn` and `end` are for the thread that reads the text, the
+    caller's; `react` is for any thread.
     """
 
     def __init__(
         self,
         text: Transcript,
         controller: SpeculationController,
-        executor: Executor,
         tell: events.Listener,
         clock: Callable[[], float],
         *,
@@ -54,7 +88,7 @@ class Reactor:
         `clock`: returns seconds.
         `explained`: whether the decision on each token is told.
         """
-        self._text, self._controller, self._executor = text, controller, executor
+        self._text, self._controller = text, controller
         self._tell, self._clock, self._explained = tell, clock, explained
         # The drafter's probability of each draft token that was sent, by position and token; empty unless explained.
         self._confidence: dict[tuple[int, int | None], float] = {}
@@ -68,23 +102,23 @@ class Reactor:
         self._acted_at = 0.0  # when the due actions were last looked at, on the clock
         self._wakes_at: float | None = None  # when, on the clock, the caller's thread wakes up by itself
 
-    def turn(self) -> None:
+    def turn(self, executor: Executor) -> None:
         """Run the due actions and wait for the next event, after which `text` may have unread tokens. Raises the error
         of any thread; no further tokens are committed then."""
         try:
-            self._turn()
+            self._turn(executor)
         except BaseException as error:
             with self._lock:
                 self._failure = self._failure or error
             raise
 
-    def _turn(self) -> None:
-        wake = self.run_due(acted=self._acted)
+    def _turn(self, executor: Executor) -> None:
+        wake = self.run_due(executor, acted=self._acted)
         now = self._clock()
-        happened = self._executor.wait(None if wake is None else max(0.0, wake - now))
-        self._acted = happened and self._executor.at_once
+        happened = executor.wait(None if wake is None else max(0.0, wake - now))
+        self._acted = happened and executor.at_once
 
-    def run_due(self, *, acted: bool) -> float | None:
+    def run_due(self, executor: Executor, *, acted: bool) -> float | None:
         """Take in the outcomes, and run the due actions. Returns when to call again if no event comes before,
         on the clock; None: only after an event. Raises the error of any thread.
 
@@ -95,7 +129,7 @@ class Reactor:
         with self._lock:
             try:
                 if self._controller.reflect() or not acted:
-                    self._act()
+                    self._act(executor)
             finally:
                 self._tell_all()
             wake = self._wakes_at = self._due
@@ -108,7 +142,7 @@ class Reactor:
         if self._failure is not None:
             raise self._failure
 
-    def react(self, event: events.Completion) -> bool:
+    def react(self, event: events.Completion, executor: Executor) -> bool:
         """Handle an event and run the actions that are due after it. Returns whether to wake the caller's thread.
 
         Most draft steps bring nothing for the caller's thread, and a wake-up takes time from the thread that drafts.
@@ -116,21 +150,21 @@ class Reactor:
         with self._lock:
             if self._failure is None and not self._over:
                 try:
-                    return self._react(event, self._clock())
+                    return self._react(event, self._clock(), executor)
                 except BaseException as error:  # `turn` raises it in the caller's thread
                     self._failure = error
         return True
 
-    def _react(self, event: events.Completion, now: float) -> bool:
+    def _react(self, event: events.Completion, now: float, executor: Executor) -> bool:
         try:
             if self._text.finish_reason is not None:
                 if isinstance(event, events.Answered):  # a late one, which counts for the times
                     self._count(event, now)
                 return True
             self._handle(event, now)
-            if self._text.finish_reason is not None or not self._executor.at_once:
+            if self._text.finish_reason is not None or not executor.at_once:
                 return True
-            self._act()
+            self._act(executor)
             return not isinstance(event, events.Drafted) or self._wakes_too_late
         finally:
             self._tell_all()
@@ -153,7 +187,7 @@ class Reactor:
         due = self._due
         return due is not None and (self._wakes_at is None or due < self._wakes_at)
 
-    def _act(self) -> None:
+    def _act(self, executor: Executor) -> None:
         """Send the verify requests that are due, and begin the draft step that is due."""
         now = self._acted_at = self._clock()
         while (in_flight_draft := self._controller.next_draft(now)) is not None:
@@ -161,10 +195,10 @@ class Reactor:
             if self._explained:
                 positions = enumerate(in_flight_draft.draft, in_flight_draft.draft.position)
                 self._confidence |= {(position, each.token): each.confidence for position, each in positions}
-            self._executor.send(in_flight_draft)
+            executor.send(in_flight_draft)
         step = self._controller.next_step(now)
         if step is not None:
-            self._executor.draft(step, self._text.known)
+            executor.draft(step, self._text.known)
 
     def _handle(self, event: events.Completion, now: float) -> None:
         match event:
@@ -191,11 +225,11 @@ class Reactor:
         self._controller.answered(
             event.in_flight_draft,
             response.judged,
-            response.queue,
-            response.forward,
-            now,
-            (response.sessions, response.pass_tokens),
-            0 if ran is None else self._forced_before(event.in_flight_draft.draft.position, marks, ran.start),
+            queue=response.queue,
+            forward=response.forward,
+            now=now,
+            shared=(response.sessions, response.pass_tokens),
+            forced=0 if ran is None else self._forced_before(event.in_flight_draft.draft.position, marks, ran.start),
         )
         self._untold.append((event, now))
 

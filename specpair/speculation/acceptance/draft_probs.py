@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from specpair.speculation.sampling import full_logits, gumbel, nucleus
+from specpair.speculation.sampling import full_logits, gumbel
 from specpair.speculation.sampling.distribution import draw
 from specpair.speculation.sampling.gumbel import Purpose
 from specpair.speculation.sampling.sampling import Row, Sampling
@@ -45,7 +45,7 @@ def propose(row: Row, sampling: Sampling) -> Weights:
     scaled = logits[:most].astype(np.float64) / sampling.softmax_temperature
     if sampling.top_p < 1.0:
         total = None if sampling.top_k else _mass(row, sampling, float(scaled[0]))
-        scaled = scaled[: nucleus.nucleus_size(scaled, sampling.top_p, total)]
+        scaled = scaled[: full_logits.nucleus_size(scaled, sampling.top_p, total)]
     mass = np.exp(scaled[:MOST_IDS] - scaled[0])
     pairs = zip(ids.tolist(), (mass / mass.sum()).tolist(), strict=False)
     return {token: float(f"{weight:.{_DIGITS}g}") for token, weight in sorted(pairs) if weight >= _LEAST}

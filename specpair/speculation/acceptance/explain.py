@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from specpair.speculation.acceptance import probabilistic
 from specpair.speculation.acceptance.draft_probs import normalised
-from specpair.speculation.acceptance.judge import Odds, Rule, Ruling
+from specpair.speculation.acceptance.judge import Odds, Rule, Ruling, coin
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import DraftToken, children
 from specpair.speculation.sampling import gumbel
@@ -78,7 +77,7 @@ def _drawn(rule: Rule, draft: int, position: int, number: int) -> float | None:
     """`number`: of the draft token among those that follow the same one."""
     seed = rule.sampling.seed
     if rule.strategy is Strategy.PROBABILISTIC:
-        return probabilistic.coin(seed, position, number)
+        return coin(seed, position, number)
     if rule.strategy is Strategy.COUPLED and not rule.sampling.greedy:
         return gumbel.uniform(gumbel.row_key(seed, position), draft)
     return None

@@ -6,10 +6,8 @@ from collections.abc import Set as AbstractSet
 from specpair.speculation.draft import DraftSource
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.lookups import Lookups
-from specpair.speculation.drafts.node_selection import FLOOR, expandable_nodes
-from specpair.speculation.drafts.side_nodes import SideNode, side_nodes
+from specpair.speculation.drafts.node_selection import FLOOR, SideNode, expandable_nodes, levels, side_nodes
 from specpair.speculation.drafts.tree import DraftTree, Proposal, TreeNode
-from specpair.speculation.drafts.tree_law import levels
 
 
 class CommittedText:

@@ -14,7 +14,7 @@ from specpair.speculation.sampling.row_changes import ProcessorChain
 _RECENT = 64  # tokens of a text that may be compared with what is looked up
 
 
-class Lookup(Protocol):
+class TokenLookup(Protocol):
     """Predicts the next token of one text, which it follows."""
 
     def __len__(self) -> int:
@@ -36,8 +36,8 @@ class Lookups:
         *,
         in_text: bool = False,
         prediction: Sequence[int] | None = None,
-        corpus: Lookup | None = None,
-        earlier: Lookup | None = None,
+        corpus: TokenLookup | None = None,
+        earlier: TokenLookup | None = None,
         limits: ProcessorChain | None = None,
     ) -> None:
         """`in_text`: whether tokens are looked up in the text.
@@ -49,7 +49,7 @@ class Lookups:
         """
         self._limits = limits
         self._forced = 0  # of the last tokens of the text, those that alone could stand there
-        sources: list[tuple[DraftSource, Lookup | None]] = [
+        sources: list[tuple[DraftSource, TokenLookup | None]] = [
             (DraftSource.PREDICTION, None if prediction is None else PredictedOutput(prediction, prompt_len)),
             (DraftSource.LOOKUP, TextLookup() if in_text else None),
             (DraftSource.LOOKUP, earlier),

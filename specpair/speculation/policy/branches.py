@@ -9,8 +9,7 @@ from itertools import islice
 
 from specpair.speculation.draft import Draft, TreeLimits
 from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.node_selection import select_nodes
-from specpair.speculation.drafts.side_nodes import SideNode
+from specpair.speculation.drafts.node_selection import SideNode, select_nodes
 from specpair.speculation.drafts.tree import TreeNode, draft_of
 from specpair.speculation.policy.draft_length import MAX_AUTO, DraftLength
 from specpair.speculation.policy.timing import LatencyModel
@@ -22,7 +21,7 @@ _CANDIDATES = 96  # most nodes beside the likeliest path that are considered
 _WIDER = 0.1
 
 
-class Branches:
+class BranchPolicy:
     """The branches of one text's draft tree."""
 
     def __init__(

@@ -152,11 +152,11 @@ class DraftLength:
         starts: Sequence[PassStart],
         chances: Sequence[float],
         made: int,
+        *,
         known: int,
         room: int,
         waited_for: bool,
         latencies: LatencyModel,
-        *,
         forced: Sequence[bool] = (),
         predicted: bool = False,
     ) -> DraftPlan | None:
@@ -175,7 +175,17 @@ class DraftLength:
             since = starts[0].position - known
             most = self.cap + sum(forced[since:]), self.reach
             chosen = replace(self.prospects, price=self.price(latencies, chances, since, predicted=predicted))
-            return _best_plan(starts, chances, made, known, most, waited_for, latencies, chosen, forced)
+            return _best_plan(
+                starts,
+                chances,
+                made,
+                known=known,
+                most=most,
+                waited_for=waited_for,
+                latencies=latencies,
+                prospects=chosen,
+                forced=forced,
+            )
         skip, ahead = starts[0].position - known, len(starts) - 1
         missing = min(self.cap, room - skip) - (made - skip)
         if self.cap and missing > 0 and ahead:
@@ -228,7 +238,16 @@ def prospects(
         after_rejection = best_rejection_policy(latencies, chances, rate, next_draft_ready, may_self_continue=beside)
     else:
         after_rejection = RejectionPolicy(mechanisms.self_continue, NOT_SOON)
-    return Prospects(rate, price, length, unhurried[1], alongside, after_rejection, outpaced, overlap)
+    return Prospects(
+        rate=rate,
+        price=price,
+        length=length,
+        unhurried=unhurried[1],
+        alongside=alongside,
+        rejection_policy=after_rejection,
+        outpaced=outpaced,
+        overlap=overlap,
+    )
 
 
 def worths(
@@ -288,6 +307,7 @@ def _best_plan(
     starts: Sequence[PassStart],
     chances: Sequence[float],
     made: int,
+    *,
     known: int,
     most: tuple[int, int],
     waited_for: bool,

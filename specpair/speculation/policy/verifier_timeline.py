@@ -74,16 +74,15 @@ class _PassEnd(NamedTuple):
 class VerifierTimeline:
     """Follows the verifier from its last known state through the drafts in flight."""
 
-    def __init__(self, latencies: LatencyModel, self_continue: bool, position: int, next_in: float, now: float) -> None:
+    def __init__(self, latencies: LatencyModel, self_continue: bool, position: int) -> None:
         """`self_continue`: whether the verifier self-continues.
         `position`: committed tokens.
-        `next_in`: stated in the prefill request: from the departure of its response until the first draft arrives.
         """
         self.drafts_in_flight: list[InFlightDraft] = []  # in the order in which they were sent
         self.self_continue = self_continue  # as of the last response
         self._latencies = latencies
-        self._heard_at, self._position, self.forced = now, position, 0
-        self._draft_due = now - latencies.link / 2 + next_in  # when the verifier expects a draft
+        self._heard_at, self._position, self.forced = 0.0, position, 0
+        self._draft_due = -latencies.link / 2  # when the verifier expects a draft
         # A cache: the moment of the computation, and the end of all drafts in flight.
         self._end_of_all: tuple[float, _PassEnd] | None = None
 

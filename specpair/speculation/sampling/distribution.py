@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from specpair.speculation.sampling import full_logits, nucleus
+from specpair.speculation.sampling import full_logits
 from specpair.speculation.sampling.sampling import Logits, Row, Sampling
 from specpair.speculation.sampling.top_logits import TopLogits
 
@@ -53,7 +53,7 @@ def _kept(logits: Logits, scaled: NDArray[np.float64], sampling: Sampling) -> ND
     size, top_p = len(logits), sampling.top_p
     if 0 < sampling.top_k < size:
         ids = full_logits.top_ids(logits, sampling.top_k)
-        return ids[: nucleus.nucleus_size(scaled[ids], top_p)]
+        return ids[: full_logits.nucleus_size(scaled[ids], top_p)]
     if top_p >= 1.0:
         return slice(None)
     total = float(np.exp(scaled - scaled.max()).sum())
@@ -67,4 +67,4 @@ def _kept(logits: Logits, scaled: NDArray[np.float64], sampling: Sampling) -> ND
         # Where the two bounds differ, it is too close to call: sum over all ids, in the order of the definition.
         searched = searched * _WIDER if most == searched else size
     ids = np.lexsort((np.arange(size), -scaled))
-    return ids[: nucleus.nucleus_size(scaled[ids], top_p)]
+    return ids[: full_logits.nucleus_size(scaled[ids], top_p)]

@@ -1,4 +1,7 @@
-"""Draw a token from a whole row of logits: the same id as `nucleus.winner` on the sorted row, without sorting.
+"""Draw a token from a whole row of logits: the definition on sorted logits, and the same id without sorting.
+
+`nucleus_size` and `winner` define top-p and the draw, in float64. Sorted means by logit descending, then id ascending,
+with top-k already applied. All faster forms return the same ids.
 
 Why it is fast and exact: with v = 1 - u, the noise G = -log(-log1p(-v)) is at most -log v, so one float32 pass gives an
 upper bound of every score. Only the few ids whose bound reaches the best exact score are evaluated in float64. Top-p
@@ -13,7 +16,31 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from specpair.speculation.sampling import gumbel, nucleus
+from specpair.speculation.sampling import gumbel
+
+
+def nucleus_size(ordered: NDArray[np.float64], top_p: float, total: float | None = None) -> int:
+    """Length of the smallest prefix of descending scaled logits, shape (n,), whose renormalised mass reaches `top_p`.
+
+    `total`: the mass of all ids, in units of the first one's mass, where `ordered` holds only the first ids.
+
+    Returns n + 1 where `ordered` does not reach `top_p` of it.
+    """
+    if top_p >= 1.0:
+        return len(ordered)
+    mass = np.cumsum(np.exp(ordered - ordered[0]))
+    return int(np.searchsorted(mass, top_p * (mass[-1] if total is None else total), side="left")) + 1
+
+
+def winner(
+    logits: NDArray[np.float32], ids: NDArray[np.integer], temperature: float, top_p: float, key: gumbel.RowKey
+) -> int:
+    """The id drawn among `ids`, which are sorted together with their `logits`; both have shape (n,)."""
+    scaled = logits.astype(np.float64) / temperature
+    kept = nucleus_size(scaled, top_p)
+    scores = scaled[:kept] + gumbel.gumbel(key, ids[:kept])
+    return int(ids[:kept][scores.argmax()])
+
 
 _BOUND_OFFSET = (127 + 32) * float(np.log(2.0))  # exponent bias and scale of v, left out of the bounds
 _FEW = 10  # candidates up to which plain Python is faster than array calls
@@ -36,7 +63,7 @@ def draw(logits: Logits, temperature: float, top_k: int, top_p: float, key: gumb
     best = likeliest(logits)
     if 0 < top_k < len(logits):
         ids = top_ids(logits, top_k)
-        return nucleus.winner(logits[ids], ids, temperature, top_p, key)
+        return winner(logits[ids], ids, temperature, top_p, key)
     return _draw_unsorted(logits, temperature, top_p, key, best)
 
 
@@ -93,7 +120,7 @@ def _draw_unsorted(logits: Logits, temperature: float, top_p: float, key: gumbel
         before = float(work.weight.sum())  # pairwise: a dot product in float32 rounds more than the slack
         if abs(before - limit) < _MASS_SLACK * limit:
             ids = np.lexsort((_ids(len(logits)), -logits.astype(np.float64)))
-            return nucleus.winner(logits[ids], ids, temperature, top_p, key)
+            return winner(logits[ids], ids, temperature, top_p, key)
         if before < limit:
             return leader
         # Put all ids that are not ahead out of reach. Arithmetic does it, as a masked write takes ten times as long.

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from specpair.options.option import option, options_of
-from specpair.speculation.sampling.processor_options import ProcessorContext, ProcessorOptions
-from specpair.speculation.sampling.row_changes import LogitProcessor
+from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessorContext, ProcessorOptions
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions

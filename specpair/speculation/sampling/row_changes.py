@@ -17,12 +17,10 @@ Logits are float32, and so is the arithmetic. A verifier and a drafter that proc
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from math import inf, log
-from typing import ClassVar, overload
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specpair.speculation.sampling.top_logits import Logits, Row, TopLogits
 
@@ -67,138 +65,25 @@ class LogitProcessor(ABC):
         return None
 
 
-class TokenCounts:
-    """How often each token id occurs. To add or remove a token takes the same time for any length of text."""
-
-    def __init__(self, size: int | None) -> None:
-        """`size`: ids that count, those below it; None: all."""
-        self._size = size
-        self._indices: dict[int, int] = {}  # where each id is in the arrays
-        self._ids, self._counts = np.zeros(64, np.int64), np.zeros(64, np.float32)
-
-    def add(self, token: int) -> None:
-        if self._size is not None and token >= self._size:
-            return
-        index = self._indices.setdefault(token, len(self._indices))
-        if index == len(self._ids):
-            self._ids = np.concatenate((self._ids, np.zeros_like(self._ids)))
-            self._counts = np.concatenate((self._counts, np.zeros_like(self._counts)))
-        self._ids[index] = token
-        self._counts[index] += 1
-
-    def remove(self, token: int) -> None:
-        """Remove the token that was added last, of those that were not removed."""
-        if self._size is not None and token >= self._size:
-            return
-        index = self._indices[token]
-        self._counts[index] -= 1
-        if not self._counts[index]:  # it was added last, so its index is the last one
-            del self._indices[token]
-
-    @property
-    def ids(self) -> NDArray[np.int64]:
-        """The ids that occur, shape (n,), in the order in which they came."""
-        return self._ids[: len(self._indices)]
-
-    @property
-    def counts(self) -> Logits:
-        """How often each of `ids` occurs, float32 of shape (n,)."""
-        return self._counts[: len(self._indices)]
+# Makes a new processor that masks what a grammar forbids. Takes a `GrammarText`; raises InvalidRequest.
+MakeGrammar = Callable[[Any], LogitProcessor]
 
 
-class EndsLater(LogitProcessor):
-    """Masks the end tokens while the output has fewer than `least` tokens."""
+class ProcessorContext(NamedTuple):
+    """What a processor may know of the text whose rows it changes."""
 
-    limits: ClassVar[bool] = True
-
-    def __init__(self, ends: Iterable[int], least: int) -> None:
-        self._all_ends = frozenset(ends)
-        self._ends, self._least, self._length = np.array(sorted(ends), np.int64), least, 0
-
-    def push(self, token: int) -> None:
-        self._length += 1
-
-    def pop(self, token: int) -> None:
-        self._length -= 1
-
-    def process(self, row: Logits) -> None:
-        if self._length < self._least:
-            logits = row[self._ends]
-            row[self._ends] = -inf
-            if row.max() == -inf:  # nothing but the end can come
-                row[self._ends] = logits
-
-    def allows(self, token: int) -> bool:
-        return self._length >= self._least or token not in self._all_ends
+    ends: Collection[int]  # ids of the model's end tokens
+    size: int | None  # ids of a row, where the text may hold others; None: it holds none
+    temperature: float  # 0: the argmax is taken
+    grammars: MakeGrammar | None = None  # None: there are none
 
 
-class Biases(LogitProcessor):
-    """Adds a bias to the logits of some ids."""
+class ProcessorOptions(ABC):
+    """The options of one logit processor."""
 
-    def __init__(self, biases: Mapping[int, float], size: int | None = None) -> None:
-        """`biases`: of each id.
-        `size`: ids of a row; those beyond are left out.
-        """
-        kept = [(token, bias) for token, bias in sorted(biases.items()) if size is None or token < size]
-        self._ids = np.array([token for token, _ in kept], np.int64)
-        self._biases = np.array([bias for _, bias in kept], np.float32)
-
-    def process(self, row: Logits) -> None:
-        row[self._ids] += self._biases
-
-
-class LowerRepeated(LogitProcessor):
-    """Divides the positive logits of ids in prompt or output by a penalty, and multiplies the negative ones by it."""
-
-    def __init__(self, penalty: float, size: int | None = None) -> None:
-        """`size`: ids of a row; those beyond are left out."""
-        self._penalty, self._seen = penalty, TokenCounts(size)
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        for token in dict.fromkeys(prompt):
-            self._seen.add(token)
-
-    def push(self, token: int) -> None:
-        self._seen.add(token)
-
-    def pop(self, token: int) -> None:
-        self._seen.remove(token)
-
-    def process(self, row: Logits) -> None:
-        ids = self._seen.ids
-        logits = row[ids]
-        row[ids] = np.where(logits > 0, logits / self._penalty, logits * self._penalty)
-
-
-class LowerWritten(LogitProcessor):
-    """Lowers the logits of ids in the output: by `presence`, and by `frequency` for each time that they occur."""
-
-    def __init__(self, frequency: float, presence: float, size: int | None = None) -> None:
-        """`size`: ids of a row; those beyond are left out."""
-        self._frequency, self._presence, self._output = frequency, presence, TokenCounts(size)
-
-    def push(self, token: int) -> None:
-        self._output.add(token)
-
-    def pop(self, token: int) -> None:
-        self._output.remove(token)
-
-    def process(self, row: Logits) -> None:
-        row[self._output.ids] -= self._frequency * self._output.counts + self._presence
-
-
-class LowerProbable(LogitProcessor):
-    """Masks ids whose probability at `temperature` is less than `min_p` (above 0) times the greatest one."""
-
-    def __init__(self, min_p: float, temperature: float) -> None:
-        self._reach = temperature * log(min_p)  # p_i / p_max = exp((l_i - l_max) / temperature)
-
-    def process(self, row: Logits) -> None:
-        least = float(row.max()) + self._reach
-        floor = np.float32(least)
-        if floor < least:  # so that comparing in float32 decides as float64 would
-            floor = np.nextafter(floor, np.float32(inf))
-        row[row < floor] = -inf
+    @abstractmethod
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
+        """A new processor; None where these options change no row."""
 
 
 class ProcessorChain:

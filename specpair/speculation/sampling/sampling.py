@@ -4,7 +4,7 @@ The rule is `argmax_i(log p_i + G(seed, position, i))` with `p` the distribution
 `G` the noise of `gumbel`. Logit processors have changed the row before (`processors`): nothing here applies them.
 `choose_reference` is the plainest form. `choose` returns the same ids without sorting or exponentiating a whole
 vocabulary in float64 (`full_logits`), or from the top logits of a row where the engine keeps the rest on the device
-(`top_logits_choice`).
+(`TopLogits`).
 """
 
 from collections.abc import Collection, Sequence
@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from specpair.options.option import complaint, option, options_of
-from specpair.speculation.sampling import full_logits, gumbel, nucleus, top_logits_choice
-from specpair.speculation.sampling.processor_options import MakeGrammar, ProcessorContext
+from specpair.speculation.sampling import full_logits, gumbel
 from specpair.speculation.sampling.processors import Processors
-from specpair.speculation.sampling.row_changes import LogitProcessor
+from specpair.speculation.sampling.row_changes import LogitProcessor, MakeGrammar, ProcessorContext
 from specpair.speculation.sampling.top_logits import Logits as Logits
 from specpair.speculation.sampling.top_logits import Row as Row
 from specpair.speculation.sampling.top_logits import TopLogits
@@ -182,14 +181,14 @@ def choose_reference(logits: Logits, sampling: Sampling, position: int) -> int:
     if sampling.top_k:
         ids = ids[: sampling.top_k]
     key = gumbel.row_key(sampling.seed, position)
-    return nucleus.winner(logits[ids], ids, sampling.temperature, sampling.top_p, key)
+    return full_logits.winner(logits[ids], ids, sampling.temperature, sampling.top_p, key)
 
 
 def _choose_top(top: TopLogits, sampling: Sampling, position: int) -> int | None:
     if sampling.greedy:
-        return top_logits_choice.likeliest(top)
+        return top.likeliest()
     key = gumbel.row_key(sampling.seed, position)
-    return top_logits_choice.draw(top, sampling.temperature, sampling.top_k, sampling.top_p, key)
+    return top.draw(sampling.temperature, sampling.top_k, sampling.top_p, key)
 
 
 def _choose_several_top(top: TopLogits, sampling: Sampling, position: int, count: int) -> list[int]:

@@ -2,6 +2,12 @@
 
 A row of 152,000 logits is a fetch of 608 KB. The greatest thousand and the sum over all decide nearly every token. For
 the others, `whole` fetches the row.
+
+A draw chooses the same id as `full_logits.winner` on the sorted row, or leaves it undecided. Two bounds hold for the
+ids outside the top logits: none of their logits exceeds the smallest top logit, and their mass is what remains of the
+sum. So the best score among the top logits wins unless the noise of an id outside makes up for the distance. Such ids
+are found by their noise alone. An id is certain to pass the filters if it passes them for every row that the bounds
+allow. Where this leaves the choice open, the caller decides on the whole row.
 """
 
 from collections.abc import Callable
@@ -12,11 +18,16 @@ from math import exp, inf, isfinite, log1p
 import numpy as np
 from numpy.typing import NDArray
 
+from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.full_logits import Logits as Logits
-from specpair.speculation.sampling.full_logits import top_ids
+from specpair.speculation.sampling.full_logits import top_ids, winner
 
 _DOUBT = 1e-4  # relative error bound of a float32 sum over a vocabulary, far above its rounding
 _DOUBT_OF_TERMS = 1e-6  # added to `_DOUBT` per unit of |log_sum|: the device scales and adds in float32
+_ORDER = 1e-9  # relative bound on the difference between float64 sums of one vocabulary in different order
+# Most rivals (ids outside whose noise suffices to win) to be expected for a search. With more of them, only one row in
+# fifty has none, and the search costs as much as the row.
+_MANY = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -117,6 +128,67 @@ class TopLogits:
 
         rest.full, rest._whole = full, None
         return rest
+
+    def likeliest(self) -> int | None:
+        """The smallest id with the greatest logit; None: undecided. Raises what `check` raises."""
+        self.check()
+        return int(self.ids[0]) if self.sure else None
+
+    def draw(self, temperature: float, top_k: int, top_p: float, key: gumbel.RowKey) -> int | None:
+        """The token drawn under the filters (`top_k` 0 and `top_p` 1: off); None: undecided.
+
+        Raises what `check` raises, and ValueError where top-p is on and the top logits are of another temperature.
+        """
+        self.check()
+        if top_p < 1.0 and self.temperature != temperature:
+            raise ValueError(
+                f"top-p at temperature {temperature} needs top logits of that temperature, not {self.temperature}"
+            )
+        k = top_k if 0 < top_k < self.size else self.size
+        if not self.outside or k <= self.sure:
+            return winner(self.logits[:k], self.ids[:k], temperature, top_p, key)
+        scaled = self.logits.astype(np.float64) / temperature
+        certain, possible = len(scaled), self.size
+        filtered = k < self.size or top_p < 1.0
+        if filtered:
+            certain, possible = self._kept(scaled, k, top_p)
+            certain = min(certain, self.sure)  # of ids tied at the smallest logit, those outside may pass instead
+        closed = possible <= self.sure
+        among = possible if closed else len(scaled)
+        scores = scaled[:among] + gumbel.gumbel(key, self.ids[:among])
+        best = int(scores.argmax())
+        if best >= certain:
+            return None
+        drawn, score = int(self.ids[best]), float(scores[best])
+        if closed:
+            return drawn
+        least = gumbel.least_high(score - float(scaled[-1]))
+        if (2**32 - least) * self.size > _MANY * 2**32:
+            return None
+        rivals = gumbel.ids_from(key, least, self.size)
+        rivals = rivals[~self.holds(rivals)]
+        if not len(rivals):
+            return drawn
+        scores = self.whole()[rivals].astype(np.float64) / temperature + gumbel.gumbel(key, rivals)
+        if scores.max() <= score:
+            return drawn
+        return None if filtered else int(rivals[scores.argmax()])
+
+    def _kept(self, scaled: NDArray[np.float64], k: int, top_p: float) -> tuple[int, int]:
+        """Least and greatest number of ids that may pass the filters. Beyond len(scaled) the number is not exact."""
+        if top_p >= 1.0:
+            return k, k
+        mass = np.cumsum(np.exp(scaled - scaled[0]))
+        n = len(mass)
+        if k <= n:  # the k greatest logits are known, though not which of tied ids they belong to
+            least = most = top_p * float(mass[k - 1])
+        else:
+            total = exp(min(self.log_sum - float(scaled[0]), 700.0))  # far beyond any vocabulary, within float64
+            least = float(mass[-1]) if k < self.size else max(float(mass[-1]), total * (1.0 - self.doubt))
+            rest = min(self.outside, k - n) * exp(float(scaled[-1] - scaled[0]))
+            most = min(float(mass[-1]) + rest, total * (1.0 + self.doubt))
+            least, most = top_p * least * (1.0 - _ORDER), top_p * most * (1.0 + _ORDER)
+        return int(mass.searchsorted(least)) + 1, int(mass.searchsorted(most)) + 1
 
 
 Row = Logits | TopLogits  # a row of logits as an engine gives it

@@ -13,7 +13,7 @@ from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from models.export import export_hf
 from models.gguf_file import read_gguf, write_gguf
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.files.folder import read_chat_templates
+from specpair.engines.model_files import read_chat_templates
 from specpair.engines.vocabulary import Kind, Vocabulary
 from tests.models.conftest import TinyModel
 

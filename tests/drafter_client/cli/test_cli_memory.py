@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specpair.speculation.policy.modes.measurement import ModeMeasurement
+from specpair.speculation.policy.modes.estimate import ModeMeasurement
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, serving
 

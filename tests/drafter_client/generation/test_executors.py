@@ -296,7 +296,7 @@ def test_draft_steps_continue_as_allowed_and_are_reported_in_order(
                 third.set()
             return super().expand(text, tails, runners_up)
 
-    def react(event: Completion) -> bool:
+    def react(event: Completion, _: object) -> bool:
         assert isinstance(event, Drafted) and third.wait(20)
         reported.append((event.expansion.proposals[0].token, event.onward))
         if not event.onward:

@@ -27,7 +27,7 @@ from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.drafts.tree import Proposal
-from specpair.speculation.policy.modes.selector import ModeSelector
+from specpair.speculation.policy.modes.rates import ModeRates
 from tests.drafter_client.http.bodies import model_info
 from tests.drafter_client.http.fake_transports import Canned
 from tests.drafter_client.support import Ticks, Verifier
@@ -463,7 +463,7 @@ def test_draft_model_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
             return Expansion([Proposal(7, 0.5)], 1)
 
     told: list[float] = []
-    monkeypatch.setattr(ModeSelector, "drafts_in", lambda _, seconds: told.append(seconds))
+    monkeypatch.setattr(ModeRates, "drafts_in", lambda _, seconds: told.append(seconds))
     selection = ModeSelection(MODES, INFO, "draft", 0.001, 0.0)
     for _ in range(2):
         selection.time_draft_steps(Slow(), [1, 2, 3, 4], now)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drafter_client.modes.memory import ModeMemory, Setting, memory_file
-from specpair.speculation.policy.modes.measurement import ModeMeasurement
+from specpair.speculation.policy.modes.estimate import ModeMeasurement
 from tests.drafter_client.support import Ticks
 
 SETTING = Setting("target", "llama_cpp", 30.0, "draft", "served")

@@ -12,7 +12,7 @@ from gateway.openai_api.answers.reply_style import reply_style
 from models.commands import command
 from models.hub.catalogue import read_catalogue
 from models.hub.repository import PAUSES, Hub
-from specpair.engines.room import Room
+from specpair.engines.load_options import FreeMemory
 from tests.stand_ins.hub import HubStandIn, serving
 
 Run = Callable[..., tuple[int, str, str]]
@@ -50,7 +50,9 @@ def folder(files: dict[str, Path]) -> dict[str, bytes]:
 def run(stand_in: HubStandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     made = command.parser("verifier")
 
-    def ran(*arguments: str, serves: command.Running | None = None, room: Room | None = None) -> tuple[int, str, str]:
+    def ran(
+        *arguments: str, serves: command.Running | None = None, room: FreeMemory | None = None
+    ) -> tuple[int, str, str]:
         hub = Hub(stand_in.address, tmp_path / "cache", False, wait=lambda _seconds: None)
         status = command.run(made, made.parse(arguments), reply_style, lambda: serves, lambda: room, lambda: hub)
         said = capsys.readouterr()
@@ -215,12 +217,12 @@ def test_a_model_larger_than_the_memory_is_pulled_with_a_warning_that_names_thos
     large, small = (files[name].read_bytes() for name in ("large", "small"))
     stand_in.repositories["u/both"] = {"m-Q8_0.gguf": large, "m-Q4_0.gguf": small, "m-Q2_K.gguf": small[:1000]}
     cache = 512 * 2 * 4 * 32 * 2  # bytes, for a context of 512 tokens
-    status, out, err = run("pull", "u/both:Q8_0", room=Room(len(small) + cache))
+    status, out, err = run("pull", "u/both:Q8_0", room=FreeMemory(len(small) + cache))
     assert status == 0 and Path(out.strip()).is_file()
     assert "of KV cache for 512 tokens are more than the" in err and "fetched all the same" in err
     assert "Q4_0 (0.3 MB) and Q2_K (0.0 MB) would fit: write u/both:Q4_0" in err
     run("remove", "u/both")
-    assert "fetched all the same" not in run("pull", "u/both:Q8_0", room=Room(len(large) + cache))[2]
+    assert "fetched all the same" not in run("pull", "u/both:Q8_0", room=FreeMemory(len(large) + cache))[2]
 
 
 def test_facts_are_told_to_programs(run: Run, files: dict[str, Path]) -> None:

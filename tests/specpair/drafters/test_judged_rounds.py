@@ -1,6 +1,6 @@
 """Rounds find the draft that they judged, whichever answer brings their tokens."""
 
-from specpair.drafters.run.judged_rounds import JudgedRounds
+from specpair.drafters.run.reactor import JudgedRounds
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_source import split
 from specpair.speculation.draft import Draft

@@ -27,7 +27,7 @@ def test_a_moment_that_passes_while_the_reactor_decides_is_not_missed() -> None:
     seconds = count()  # that pass from one reading of the clock to the next
     given: Any = Waiting()
     no_executor: Any = None
-    reactor = Reactor(PlainTranscript([0], None), given, no_executor, lambda *_: None, lambda: float(next(seconds)))
-    assert reactor.run_due(acted=False) == Waiting.moment
-    assert reactor.run_due(acted=True) == Waiting.moment
-    assert reactor.run_due(acted=False) is None
+    reactor = Reactor(PlainTranscript([0], None), given, lambda *_: None, lambda: float(next(seconds)))
+    assert reactor.run_due(no_executor, acted=False) == Waiting.moment
+    assert reactor.run_due(no_executor, acted=True) == Waiting.moment
+    assert reactor.run_due(no_executor, acted=False) is None

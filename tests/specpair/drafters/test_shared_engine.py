@@ -10,7 +10,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.drafters.draft_model import ModelDrafter, expand_together
-from specpair.drafters.shared_engine import SharedEngine, View
+from specpair.drafters.shared_engine import EngineView, SharedEngine
 from specpair.engines.backend import Entry, Logits, Rows, TopLogitsSpec
 from specpair.engines.errors import BackendError, EngineFailure, EngineLost, OutOfRoom
 from specpair.speculation.sampling.sampling import Sampling
@@ -94,10 +94,10 @@ class Scene:
         assert self.arrived.acquire(timeout=20)
         return future
 
-    def feed(self, view: View, start: int, tokens: Sequence[int], slot: int = 0) -> Future[Any]:
+    def feed(self, view: EngineView, start: int, tokens: Sequence[int], slot: int = 0) -> Future[Any]:
         return self.call(lambda: view.extend([Entry(slot, start, tokens, 0)])[0])
 
-    def block(self, view: View) -> Future[Any]:
+    def block(self, view: EngineView) -> Future[Any]:
         """Start a pass of `view` that blocks until `unblock`."""
         self.engine.gate.clear()
         self.engine.entered.clear()

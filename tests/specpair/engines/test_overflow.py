@@ -10,10 +10,9 @@ from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
 from backends.trial.tiny_gguf import write_tiny_gguf
 from backends.trial.tiny_llama import TinyModel
+from specpair.drafters.custom import FallbackDrafter
 from specpair.drafters.draft_model import ModelDrafter
-from specpair.drafters.fallback import FallbackDrafter
-from specpair.engines.backend import Backend, Entry, Logits
-from specpair.engines.finite import overflowed
+from specpair.engines.backend import Backend, Entry, Logits, overflowed
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.sampling.top_logits import top_logits_of

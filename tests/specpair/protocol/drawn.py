@@ -182,7 +182,7 @@ RESPONSES: dict[str, st.SearchStrategy[response_fields.Response]] = {
         pieces=st.lists(st.text(st.characters(max_codepoint=255)), max_size=5),
     ),
 }
-REQUESTS: dict[str, st.SearchStrategy[messages.Message]] = {
+REQUESTS: dict[str, st.SearchStrategy[messages.RequestModel]] = {
     "prefill": st.builds(
         messages.PrefillRequest,
         session_id=SESSION_IDS,

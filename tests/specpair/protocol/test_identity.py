@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from specpair.protocol.identity import continues, identity_of
-from specpair.protocol.service_responses import ModelInfo
+from specpair.protocol.service_responses import ModelInfo, continues, identity_of
 from specpair.speculation.sampling import row_changes
 from tests.drafter_client.http.bodies import model_info
 

@@ -14,7 +14,7 @@ from specpair.speculation.text_options import TextSpec
 PROMPTED = [messages.PrefillRequest, messages.GenerateRequest]
 
 
-def refusal(schema: type[messages.Message], body: Any) -> InvalidRequest:
+def refusal(schema: type[messages.RequestModel], body: Any) -> InvalidRequest:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     with pytest.raises(InvalidRequest) as caught:
         messages.parse(schema, data)
@@ -149,7 +149,7 @@ def test_self_continue_needs_a_drafter_invariant_strategy(strategy: Strategy) ->
 
 @pytest.mark.parametrize("schema", PROMPTED)
 @pytest.mark.parametrize("strategy", Strategy)
-def test_threshold_belongs_to_its_strategy_only(schema: type[messages.Message], strategy: Strategy) -> None:
+def test_threshold_belongs_to_its_strategy_only(schema: type[messages.RequestModel], strategy: Strategy) -> None:
     bare: dict[str, Any] = {"prompt": "x", "strategy": strategy}
     given = {**bare, "threshold": 0.25}
     good, bad = (given, bare) if strategy is Strategy.THRESHOLD else (bare, given)
@@ -206,13 +206,15 @@ def test_batch_size_is_limited(bad: Any) -> None:
         (messages.GenerateRequest, {"prompt": "x", "self_continue": True}, "self_continue"),
     ],
 )
-def test_unknown_keys_are_refused(schema: type[messages.Message], body: dict[str, Any], field: str) -> None:
+def test_unknown_keys_are_refused(schema: type[messages.RequestModel], body: dict[str, Any], field: str) -> None:
     assert refusal(schema, body).message == f"{field}: Extra inputs are not permitted"
 
 
 @pytest.mark.parametrize("schema", PROMPTED)
 @pytest.mark.parametrize("body", [{}, {"prompt": "x", "prompt_ids": [1]}, {"prompt": None}], ids=str)
-def test_exactly_one_of_prompt_and_prompt_ids_is_required(schema: type[messages.Message], body: dict[str, Any]) -> None:
+def test_exactly_one_of_prompt_and_prompt_ids_is_required(
+    schema: type[messages.RequestModel], body: dict[str, Any]
+) -> None:
     assert refusal(schema, body).message == "give either prompt or prompt_ids"
 
 
@@ -263,7 +265,7 @@ def test_session_id_in_a_header_obeys_the_same_rule(bad: str) -> None:
     ],
 )
 def test_of_many_wrong_values_the_first_is_named(
-    schema: type[messages.Message], body: dict[str, Any], param: str
+    schema: type[messages.RequestModel], body: dict[str, Any], param: str
 ) -> None:
     """To name every one of hundreds of thousands takes seconds."""
     refused = refusal(schema, body)

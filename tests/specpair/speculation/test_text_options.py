@@ -29,5 +29,8 @@ def test_what_is_wrong_with_options_is_said(options: dict[str, Any], words: str 
 
 def test_what_is_told_of_tokens_does_not_change_them() -> None:
     spec = TextSpec(seed=3, temperature=0.5, explain=True, logprobs=0, max_tokens=9)
-    assert spec.told == (True, 0)
-    assert spec.untold == TextSpec(seed=3, temperature=0.5) and spec.untold.told == (False, None)
+    assert spec.details_asked == (True, 0)
+    assert spec.without_details == TextSpec(seed=3, temperature=0.5) and spec.without_details.details_asked == (
+        False,
+        None,
+    )

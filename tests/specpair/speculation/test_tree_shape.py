@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.tree_shape import depths, leaves, paths
+from specpair.speculation.draft import depths, leaves, paths
 
 
 @st.composite

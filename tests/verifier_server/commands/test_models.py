@@ -7,7 +7,7 @@ from huggingface_hub import constants
 
 from backends.llama_cpp import load
 from models import DEFAULT_DRAFT
-from specpair.engines.room import Room
+from specpair.engines.load_options import FreeMemory
 from tests.stand_ins.hub import serving
 from verifier_server.commands import models_command
 
@@ -19,7 +19,7 @@ def test_a_pull_warns_of_the_memory_that_the_engine_has(
     with serving({"u/toy": {"Toy-F16.gguf": model}}) as stand_in:
         monkeypatch.setattr(constants, "ENDPOINT", stand_in.address)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-        monkeypatch.setattr(load, "room", lambda _options: Room(len(model)))
+        monkeypatch.setattr(load, "room", lambda _options: FreeMemory(len(model)))
         assert models_command.run(["pull", "u/toy"]) == 0
     said = capsys.readouterr()
     assert Path(said.out.strip()).read_bytes() == model

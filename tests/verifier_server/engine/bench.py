@@ -10,7 +10,7 @@ from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.draft_probs import Weights
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
-from specpair.speculation.sampling.processor_options import MakeGrammar
+from specpair.speculation.sampling.row_changes import MakeGrammar
 from specpair.speculation.sampling.sampling import Sampling, choose_reference
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.engine import Engine

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specpair.engines.backend import DEFAULT_TEMPLATE, Progress
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.files.folder import read_chat_templates, read_json
 from specpair.engines.load_options import COMPILATION, LoadOptions
+from specpair.engines.model_files import read_chat_templates, read_json
 from specpair.engines.vocabulary import Vocabulary
 from specpair.extras import installing
 from specpair.options.option import options_of

@@ -98,7 +98,7 @@ def _speculation(given: Mapping[str, Any], max_drafts: int) -> dict[str, Any]:
 
 
 def _trained(folder: Path) -> int:
-    from specpair.engines.files.folder import read_json
+    from specpair.engines.model_files import read_json
 
     stated = read_json(folder / "config.json").get("max_position_embeddings")
     return min(int(stated), _CONTEXT) if stated else _CONTEXT

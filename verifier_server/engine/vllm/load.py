@@ -56,7 +56,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
             f"the vllm engine needs {error.name}, which is not installed: in an environment of its own, "
             f"{installing('vllm')}"
         ) from error
-    from specpair.engines.files.folder import read_chat_templates
+    from specpair.engines.model_files import read_chat_templates
 
     loop = LoopThread()
     try:

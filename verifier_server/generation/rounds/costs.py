@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from specpair.speculation.policy.cost_by_width import CostByWidth
-from specpair.speculation.policy.estimates import Curve
-from specpair.speculation.policy.timing import NARROW
+from specpair.speculation.policy.timing import NARROW, Curve
 
 _DISTURBED = 1.5  # multiple of the expected time from which a draft pass counts as disturbed, and as no longer
 _LISTED = (*range(1, 34), 64, 128, 256, 512, 1024)  # widths of the target's passes whose costs are listed

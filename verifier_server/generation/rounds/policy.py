@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from specpair.speculation.policy.cost_by_width import LEAST
 from specpair.speculation.policy.draft_length import MAX_AUTO
-from specpair.speculation.policy.estimates import Mean
+from specpair.speculation.policy.timing import Mean
 from verifier_server.engine.draft_credit import worth_judging
 from verifier_server.generation.rounds.costs import PassCosts
 from verifier_server.generation.rounds.text import AHEAD, RoundText

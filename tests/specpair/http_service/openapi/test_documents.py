@@ -133,7 +133,7 @@ def test_request_examples_are_valid(service: Service) -> None:
             elif name == "TokenizeBody":
                 read_tokenize(body)
             else:
-                messages.parse(ours[name], body)  # type: ignore[type-var]  # it is a Message
+                messages.parse(ours[name], body)  # type: ignore[type-var]  # it is a RequestModel
 
 
 def test_response_examples_are_valid(service: Service) -> None:

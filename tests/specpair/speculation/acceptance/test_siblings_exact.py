@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, normalised, propose, without
 from specpair.speculation.acceptance.explain import explain
-from specpair.speculation.acceptance.judge import Rule, judge
-from specpair.speculation.acceptance.probabilistic import coin, decide, residual
+from specpair.speculation.acceptance.judge import Rule, coin, decide, judge, residual
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.sampling.sampling import Sampling

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.acceptance import probabilistic
-from specpair.speculation.acceptance.judge import Rule, Ruling
+from specpair.speculation.acceptance.judge import Rule, Ruling, decide
 from specpair.speculation.acceptance.judge import judge as judge_by_rule
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, common_prefix, effective_sampling
 from specpair.speculation.draft import chain
@@ -103,7 +102,7 @@ def test_drafter_invariant_strategies() -> None:
 def test_residual_without_mass_gives_a_sample_of_the_target() -> None:
     """As where the two distributions are equal but for rounding."""
     p = np.array([0.0, 1.0])
-    assert {probabilistic.decide(p, [(0, {0: 1e-300, 1: 1.0})], 3, position) for position in range(20)} == {1}
+    assert {decide(p, [(0, {0: 1e-300, 1: 1.0})], 3, position) for position in range(20)} == {1}
 
 
 def plain_threshold(drafts: list[int], rows: list[Logits], sampling: Sampling, threshold: float) -> list[int]:

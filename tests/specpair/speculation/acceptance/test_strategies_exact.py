@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, normalised, propose
-from specpair.speculation.acceptance.judge import Rule, judge
-from specpair.speculation.acceptance.probabilistic import coin, decide
+from specpair.speculation.acceptance.judge import Rule, coin, decide, judge
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling import gumbel

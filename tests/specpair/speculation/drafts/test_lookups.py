@@ -4,7 +4,8 @@ from specpair.speculation.draft import DraftSource
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.tree import DraftTree, Proposal
-from specpair.speculation.sampling.row_changes import EndsLater, LogitProcessor, ProcessorChain, following
+from specpair.speculation.sampling.processors import EndsLater
+from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessorChain, following
 from specpair.speculation.sampling.sampling import Logits
 
 PREDICTED = [10, 11, 12, 13, 14, 15]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.drafts.runners_up import RunnersUp
+from specpair.speculation.drafts.acceptance_model import RunnersUp
 from specpair.speculation.drafts.tree import Proposal, TreeNode
 
 WRONG, RIGHT = 1, 2

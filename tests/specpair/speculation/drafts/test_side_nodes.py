@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.node_selection import BRANCH_FLOOR
-from specpair.speculation.drafts.side_nodes import SideNode, side_nodes
+from specpair.speculation.drafts.node_selection import BRANCH_FLOOR, SideNode, side_nodes
 from specpair.speculation.drafts.tree import DraftTree, Proposal, TreeNode
 
 SURE = 0.6

@@ -9,8 +9,11 @@ from functools import cache
 
 import numpy as np
 
+from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.draft_length import DraftLength
+from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import LOCKSTEP
 from specpair.speculation.policy.timing import LatencyModel
 
@@ -99,7 +102,7 @@ def generate(
     times.exchanged(world.link, 0.0, 0.0)  # as the handshake does
     limit = len(text.right)
     controller = SpeculationController(
-        [0], limit, frozenset(), times, max_drafts=room, length=length, mechanisms=LOCKSTEP
+        [0], limit, frozenset(), Estimates(times, AcceptanceModel()), DraftLength(length, room), mechanisms=LOCKSTEP
     )
     outcome = Outcome([], [], [], [])
     now, unread, made = 0.0, world.prompt, 0

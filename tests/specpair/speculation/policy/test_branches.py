@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from specpair.speculation.draft import Draft, TreeLimits
+from specpair.speculation.draft import Draft, TreeLimits, leaves
+from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.draft_length import DraftLength
+from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import LOCKSTEP
 from specpair.speculation.policy.timing import LatencyModel
-from specpair.speculation.tree_shape import leaves
 
 
 def _sent(limits: TreeLimits = TreeLimits(), wider: float = 0.0) -> Draft:
@@ -26,8 +28,8 @@ def _sent(limits: TreeLimits = TreeLimits(), wider: float = 0.0) -> Draft:
         [10, 11, 12, 13],
         1000,
         frozenset({999}),
-        latencies,
-        max_drafts=64,
+        Estimates(latencies, AcceptanceModel()),
+        DraftLength(None, 64),
         tree_limits=limits,
         width=4,
         mechanisms=replace(LOCKSTEP, trees=True),

@@ -7,10 +7,13 @@ from typing import Any, ClassVar
 import pytest
 
 from specpair.speculation.draft import Draft, DraftSource
+from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.draft_length import DraftLength
+from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
 from specpair.speculation.policy.timing import LatencyModel
@@ -34,13 +37,13 @@ def _controller(
     mechanisms: Mechanisms = WAITING, latencies: LatencyModel | None = None, **options: Any
 ) -> SpeculationController:
     """A controller behind a prompt of three tokens and the first generated one. The drafter counts up from there."""
-    return SpeculationController(
-        [10, 11, 12, 13],
-        options.pop("limit", 1000),
-        frozenset({END}),
-        latencies or _latencies(),
-        **{"max_drafts": 64, "width": 6, "mechanisms": mechanisms, **options},
-    )
+    length = DraftLength(options.pop("length", None), options.pop("max_drafts", 64))
+    limit, next_in = options.pop("limit", 1000), options.pop("next_in", 0.0)
+    options = {"width": 6, "mechanisms": mechanisms, **options}
+    tokens, estimates = [10, 11, 12, 13], Estimates(latencies or _latencies(), AcceptanceModel())
+    controller = SpeculationController(tokens, limit, frozenset({END}), estimates, length, **options)
+    controller.opened(0.0, next_in)
+    return controller
 
 
 def _draft(

@@ -8,9 +8,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from specpair.speculation.acceptance.draft_probs import Weights
+from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.draft_length import DraftLength
+from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.policy.timing import LatencyModel
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
@@ -72,9 +75,8 @@ def generate(world: World, always_send: bool = True) -> Course:
         prompt,
         world.limit,
         {END},
-        times,
-        max_drafts=world.max_drafts,
-        length=world.length,
+        Estimates(times, AcceptanceModel()),
+        DraftLength(world.length, world.max_drafts),
         mechanisms=LOCKSTEP,
         lookups=Lookups(in_text=world.lookup),
         always_send=always_send,
@@ -139,7 +141,13 @@ def test_every_drawn_token_is_sent_in_the_next_request(world: World) -> None:
 def test_chosen_tokens_may_be_left_out() -> None:
     """A chosen token of confidence 0 may be dropped, because judging it costs time. Only drawn tokens must be sent."""
     controller = SpeculationController(
-        [1, 2], 99, {END}, LatencyModel([0.01, 0.02, 0.03]), max_drafts=8, mechanisms=LOCKSTEP, always_send=True
+        [1, 2],
+        99,
+        {END},
+        Estimates.untaught([0.01, 0.02, 0.03]),
+        DraftLength(None, 8),
+        mechanisms=LOCKSTEP,
+        always_send=True,
     )
     times = 0
     for _ in range(40):
@@ -177,5 +185,5 @@ def test_requests_carry_no_distributions_without_always_send() -> None:
 def test_always_send_works_in_lockstep_only(mechanisms: Mechanisms) -> None:
     with pytest.raises(ValueError, match="in lockstep only"):
         SpeculationController(
-            [0], 10, frozenset(), LatencyModel([]), max_drafts=4, mechanisms=mechanisms, always_send=True
+            [0], 10, frozenset(), Estimates.untaught([]), DraftLength(None, 4), mechanisms=mechanisms, always_send=True
         )

@@ -12,6 +12,8 @@ from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.tree import Proposal, TreeNode
 from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.draft_length import DraftLength
+from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.policy.timing import LatencyModel
 from tests.examples import examples
@@ -65,7 +67,10 @@ def _controller(tokens: list[int], *, lookup: bool = True) -> SpeculationControl
     times = LatencyModel([0.04, 0.0405, 0.041])
     times.exchanged(0.01, 0.0, 0.0)
     times.drafted(1, 0.001)
-    return SpeculationController(tokens, 1000, frozenset(), times, max_drafts=64, lookups=Lookups(in_text=lookup))
+    lookups = Lookups(in_text=lookup)
+    return SpeculationController(
+        tokens, 1000, frozenset(), Estimates(times, AcceptanceModel()), DraftLength(None, 64), lookups=lookups
+    )
 
 
 def test_in_flight_draft_marks_looked_up_tokens() -> None:

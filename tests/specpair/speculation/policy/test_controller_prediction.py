@@ -13,6 +13,8 @@ from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.tree import TreeNode
 from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.draft_length import DraftLength
+from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.policy.timing import LatencyModel
 from tests.examples import examples
@@ -89,7 +91,15 @@ def _controller(prediction: list[int], known: list[int], *, lookup: bool = True)
     times = LatencyModel([0.04, 0.0401, 0.0402])
     times.exchanged(0.01, 0.0, 0.0)
     lookups = Lookups(2, in_text=lookup, prediction=prediction)
-    return SpeculationController(known, 1000, frozenset(), times, max_drafts=64, lookups=lookups, mechanisms=LOCKSTEP)
+    return SpeculationController(
+        known,
+        1000,
+        frozenset(),
+        Estimates(times, AcceptanceModel()),
+        DraftLength(None, 64),
+        lookups=lookups,
+        mechanisms=LOCKSTEP,
+    )
 
 
 def test_a_draft_says_which_tokens_are_from_the_prediction() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.policy.estimates import Curve, Line, Mean
+from specpair.speculation.policy.timing import Curve, Line, Mean
 
 TIMES = st.floats(0.0, 1e6)
 

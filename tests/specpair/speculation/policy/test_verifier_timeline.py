@@ -22,7 +22,7 @@ class Costs:
 
 def _timeline(self_continue: bool = False, next_in: float | None = None) -> VerifierTimeline:
     """Seven tokens are known since 100, so the verifier's pass ended at 90."""
-    timeline = VerifierTimeline(Costs(), self_continue, 3, 0.0, 0.0)  # type: ignore[arg-type]
+    timeline = VerifierTimeline(Costs(), self_continue, 3)  # type: ignore[arg-type]
     timeline.news(7, 100.0)
     timeline.expects(next_in, 100.0)
     return timeline
@@ -129,7 +129,8 @@ def test_verifier_self_continues_where_the_draft_is_half_a_step_away(next_in: fl
 
 
 def test_announcement_in_the_prefill_request_counts_from_the_start() -> None:
-    timeline = VerifierTimeline(Costs(), True, 3, 24.0, 0.0)  # type: ignore[arg-type]
+    timeline = VerifierTimeline(Costs(), True, 3)  # type: ignore[arg-type]
+    timeline.expects(24.0, 0.0)
     assert timeline.starts([0.0, 28.0, 30.0], 0.0) == [(10.0, 3), (38.0, 3), (89.0, 4)]
 
 
@@ -194,7 +195,9 @@ def test_verifier_self_continues_until_half_a_step_before_the_draft() -> None:
 )
 def test_self_continuation_equals_a_step_by_step_simulation(until: int, known: float, draft_due: float) -> None:
     """The verifier is free at 0 and self-continues, except while it waits for the draft."""
-    timeline = VerifierTimeline(Costs(), True, 0, draft_due, 10.0)  # type: ignore[arg-type]
+    timeline = VerifierTimeline(Costs(), True, 0)  # type: ignore[arg-type]
+    timeline.news(0, 10.0)
+    timeline.expects(draft_due, 10.0)
     free, position = 0.0, 0
     while free < until:
         begins = draft_due + 25.0 if abs(free - draft_due) < 25.0 else free

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from specpair.speculation.sampling import nucleus
+from specpair.speculation.sampling import full_logits
 from specpair.speculation.sampling.distribution import draw, probabilities, reported_sampling
 from specpair.speculation.sampling.sampling import Logits, Sampling, choose
 from tests.specpair.speculation.rows import Device, logits_of, positions, rows, samplings
@@ -22,7 +22,7 @@ def reference(logits: Logits, sampling: Sampling) -> NDArray[np.float64]:
         return p
     ids = np.lexsort((np.arange(len(logits)), -logits.astype(np.float64)))[: sampling.top_k or None]
     scaled = logits[ids].astype(np.float64) / sampling.temperature
-    ids = ids[: nucleus.nucleus_size(scaled, sampling.top_p)]
+    ids = ids[: full_logits.nucleus_size(scaled, sampling.top_p)]
     mass = np.exp(scaled[: len(ids)] - scaled[0])
     p[ids] = mass / mass.sum()
     return p

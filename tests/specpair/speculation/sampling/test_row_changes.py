@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.sampling.row_changes import (
-    LogitProcessor,
-    LowerProbable,
-    ProcessedRows,
-    ProcessorChain,
-    TokenCounts,
-)
+from specpair.speculation.sampling.processors import LowerProbable, TokenCounts
+from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessedRows, ProcessorChain
 from specpair.speculation.sampling.sampling import Logits, Sampling
 from specpair.speculation.sampling.top_logits import top_logits_of
 from tests.specpair.speculation import processed

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.sampling.nucleus import nucleus_size
+from specpair.speculation.sampling.full_logits import nucleus_size
 from specpair.speculation.sampling.sampling import GREEDY_BELOW, Logits, Sampling, choose, choose_reference, choose_two
 from tests.examples import examples
 from tests.specpair.speculation.rows import SHAPES, logits_of, rows, samplings, small_rows

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from specpair.speculation.sampling import gumbel, nucleus
+from specpair.speculation.sampling import full_logits, gumbel
 from specpair.speculation.sampling.sampling import Logits, Sampling, choose, choose_reference, choose_two
 from specpair.speculation.sampling.top_logits import TopLogits
 from tests.examples import examples
@@ -137,8 +137,8 @@ def test_nucleus_within_the_top_logits_never_fetches(
 ) -> None:
     ordered = np.sort(row.astype(np.float64))[::-1] / sampling.temperature
     device, top = device_and_top_logits(row, share, sampling, seed)
-    spare = (nucleus.nucleus_size(ordered, min(1.0, sampling.top_p + off)) for off in (-1e-3, 1e-3))
-    assume(len(set(spare)) == 1 and nucleus.nucleus_size(ordered, sampling.top_p) <= top.sure)
+    spare = (full_logits.nucleus_size(ordered, min(1.0, sampling.top_p + off)) for off in (-1e-3, 1e-3))
+    assume(len(set(spare)) == 1 and full_logits.nucleus_size(ordered, sampling.top_p) <= top.sure)
     choose(top, sampling, position)
     assert not device.asked
 

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.policy.modes.estimate import FUSED, REMOTE, TARGET, PairLatencies
-from specpair.speculation.policy.modes.measurement import TURN, WARM_UP, ModeMeasurement
+from specpair.speculation.policy.modes.estimate import (
+    FUSED,
+    REMOTE,
+    TARGET,
+    TURN,
+    WARM_UP,
+    ModeMeasurement,
+    PairLatencies,
+)
+from specpair.speculation.policy.modes.rates import ModeRates
 from specpair.speculation.policy.modes.selector import ModeSelector
 
 MODES = [REMOTE, FUSED, TARGET]
@@ -18,7 +26,7 @@ SHARED = {REMOTE: "draft", FUSED: "draft"}
 
 def _selector(link: float = 0.0004, modes: list[str] = MODES, **options: object) -> ModeSelector:
     drafts = options.pop("drafts", SHARED)
-    return ModeSelector(modes, PairLatencies(PASS_TIMES, link, 0.004, 0.004), drafts, **options)  # type: ignore[arg-type]
+    return ModeSelector(ModeRates(modes, PairLatencies(PASS_TIMES, link, 0.004, 0.004), drafts, **options))  # type: ignore[arg-type]
 
 
 def _write(selector: ModeSelector, rates: dict[str, float], tokens: int = 128, share: float = 0.75) -> dict[str, int]:
@@ -42,7 +50,7 @@ def _write(selector: ModeSelector, rates: dict[str, float], tokens: int = 128, s
 
 def _expected(selector: ModeSelector) -> dict[str, float]:
     """The estimated rate of each mode, in tokens per second."""
-    rates = {mode: float(rate) for mode, rate in re.findall(r"(\w+) expected ([\d.]+)", selector.why())}
+    rates = {mode: float(rate) for mode, rate in re.findall(r"(\w+) expected ([\d.]+)", selector.rates.why())}
     assert set(rates) == set(MODES)
     return rates
 
@@ -57,9 +65,9 @@ def test_one_mode_writes_a_short_text_where_estimates_are_right(link: float, bes
 def test_what_is_measured_is_told_and_nothing_else() -> None:
     selector = _selector()
     selector.add_measurement(TARGET, 4, 0.1)
-    assert selector.measured(TARGET) is None and selector.measured(REMOTE) is None
+    assert selector.rates.measured(TARGET) is None and selector.rates.measured(REMOTE) is None
     selector.add_measurement(TARGET, 96, 2.4)
-    assert selector.measured(TARGET) == (40.0, False)
+    assert selector.rates.measured(TARGET) == (40.0, False)
 
 
 def test_mode_that_could_not_win_is_never_tried() -> None:
@@ -130,9 +138,9 @@ def test_remembered_best_mode_begins_and_stays() -> None:
         FUSED: ModeMeasurement(100.0, 100 / 50.0, 75.0, 100.0, remembered=True),
     }
     selector = _selector(0.02, measured_by_mode=remembered)
-    assert "remote remembered 80.0, fused remembered 50.0" in selector.why() and selector.fastest is None
+    assert "remote remembered 80.0, fused remembered 50.0" in selector.rates.why() and selector.fastest is None
     assert _write(selector, {REMOTE: 80.0, FUSED: 50.0, TARGET: 33.0}) == {REMOTE: 128}
-    assert "remote measured 80.0" in selector.why() and selector.fastest == REMOTE
+    assert "remote measured 80.0" in selector.rates.why() and selector.fastest == REMOTE
 
 
 def test_remembered_best_mode_is_left_where_it_is_slower_now() -> None:
@@ -174,7 +182,7 @@ def test_remembered_rates_are_dropped_when_a_mode_is_far_faster() -> None:
     selector = _selector(0.0004, measured_by_mode=slow)
     by_mode = _write(selector, rates, 400)
     assert by_mode[FUSED] > 250 and selector.next(400) == FUSED
-    assert "fused measured" in selector.why() and "remembered" not in selector.why()
+    assert "fused measured" in selector.rates.why() and "remembered" not in selector.rates.why()
 
 
 def test_remembered_rates_stay_where_a_mode_is_as_fast_as_remembered() -> None:
@@ -184,7 +192,7 @@ def test_remembered_rates_stay_where_a_mode_is_as_fast_as_remembered() -> None:
     }
     selector = _selector(0.0004, measured_by_mode=remembered)
     assert _write(selector, {REMOTE: 66.0, FUSED: 40.0, TARGET: 33.0}) == {REMOTE: 128}
-    assert "fused remembered 40.0" in selector.why()
+    assert "fused remembered 40.0" in selector.rates.why()
 
 
 def test_slow_trial_ends_and_a_faster_mode_writes_the_rest() -> None:
@@ -192,7 +200,7 @@ def test_slow_trial_ends_and_a_faster_mode_writes_the_rest() -> None:
     selector = _selector(0.0004)
     by_mode = _write(selector, {REMOTE: 18.0, FUSED: 14.0, TARGET: 19.0}, 400)
     assert by_mode[FUSED] <= 100, by_mode
-    assert selector.why().startswith("target measured 19.0, remote measured 18.0") and selector.next(400) != FUSED
+    assert selector.rates.why().startswith("target measured 19.0, remote measured 18.0") and selector.next(400) != FUSED
 
 
 @given(st.floats(1e-4, 0.12), st.floats(0.3, 0.99), st.integers(1, 400))
@@ -203,7 +211,7 @@ def test_text_has_few_changes_of_mode(link: float, share: float, tokens: int) ->
 
 
 def test_best_mode_is_found_by_trials_where_no_times_are_known() -> None:
-    selector = ModeSelector(MODES, PairLatencies((), 0.0004), SHARED)
+    selector = ModeSelector(ModeRates(MODES, PairLatencies((), 0.0004), SHARED))
     by_mode = _write(selector, {REMOTE: 5.0, FUSED: 90.0, TARGET: 30.0}, 600)
     assert max(by_mode, key=lambda mode: by_mode[mode]) == FUSED
 
@@ -212,23 +220,24 @@ def test_single_mode_needs_no_trial() -> None:
     selector = _selector(modes=[TARGET])
     assert selector.fastest == selector.next(100) == TARGET == selector.next(100, TARGET, 50)
     selector.add_measurement(TARGET, 24, 1.0)
-    assert selector.why() == "there is only target"
+    assert selector.rates.why() == "there is only target"
 
 
 def test_why_reports_estimates_and_measurements() -> None:
     selector = _selector(0.02)
-    assert selector.why().startswith("fused expected ") and selector.why().endswith("at a round trip of 20.0 ms")
+    why = selector.rates.why()
+    assert why.startswith("fused expected ") and why.endswith("at a round trip of 20.0 ms")
     assert selector.fastest is None
     _write(selector, {REMOTE: 50.0, FUSED: 60.0, TARGET: 33.0})
-    assert selector.why().startswith("fused measured 60.0, remote expected ") and selector.fastest == FUSED
-    assert selector.why().endswith("at a round trip of 20.0 ms, 75% of the draft tokens of draft accepted")
+    assert selector.rates.why().startswith("fused measured 60.0, remote expected ") and selector.fastest == FUSED
+    assert selector.rates.why().endswith("at a round trip of 20.0 ms, 75% of the draft tokens of draft accepted")
 
 
 def test_burst_of_tokens_is_no_measurement() -> None:
     """A reader that is slower than every mode receives tokens in bursts, at any rate."""
     selector = _selector()
     selector.add_measurement(REMOTE, 400, 0.001)
-    assert "measured" not in selector.why() and not selector.fastest
+    assert "measured" not in selector.rates.why() and not selector.fastest
     assert all(rate < 400.0 for rate in _expected(selector).values())
 
 
@@ -256,7 +265,7 @@ def test_old_measurements_count_less() -> None:
     ],
 )
 def test_link_differs_where_the_round_trip_is_far_off(before: float, now: float, differs: bool) -> None:
-    assert _selector(before).differs(now) is differs
+    assert _selector(before).rates.differs(now) is differs
 
 
 def test_another_link_starts_over_from_estimates_and_memory() -> None:
@@ -264,7 +273,7 @@ def test_another_link_starts_over_from_estimates_and_memory() -> None:
     _write(selector, {REMOTE: 80.0, FUSED: 60.0, TARGET: 33.0})
     assert selector.next(128) == REMOTE
     selector.begin(0.06)
-    assert selector.link == 0.06 and "measured" not in selector.why() and selector.next(128) == FUSED
+    assert selector.rates.link == 0.06 and "measured" not in selector.rates.why() and selector.next(128) == FUSED
     measurement = ModeMeasurement(100.0, 1.0, 75.0, 100.0, remembered=True)
     selector.begin(0.06, {REMOTE: measurement, FUSED: replace(measurement, seconds=2.0)})
     assert selector.next(128) == REMOTE
@@ -277,7 +286,8 @@ HERE = [REMOTE, TARGET]
 
 
 def _on_shared_cores(pass_times: tuple[float, ...]) -> ModeSelector:
-    return ModeSelector(HERE, PairLatencies(pass_times, 0.0005, draft=0.022, read=0.0046), {REMOTE: "draft"})
+    latencies = PairLatencies(pass_times, 0.0005, draft=0.022, read=0.0046)
+    return ModeSelector(ModeRates(HERE, latencies, {REMOTE: "draft"}))
 
 
 @pytest.mark.parametrize("tokens", [16, 128, 2000])
@@ -320,16 +330,18 @@ def test_other_work_on_shared_cores_does_not_make_drafts_look_better() -> None:
 def test_a_target_as_fast_as_a_round_begins_alone(read: float | None) -> None:
     """As the one that ships, whose draft model takes 0.3 ms a token."""
     small = PairLatencies(tuple(0.001 + 0.0002 * more for more in range(17)), 0.0003, draft=0.0003, read=read)
-    assert ModeSelector(HERE, small, {REMOTE: "draft"}).next(128, unread=20) == TARGET
+    assert ModeSelector(ModeRates(HERE, small, {REMOTE: "draft"})).next(128, unread=20) == TARGET
 
 
 def test_a_pair_that_has_measured_nothing_drafts_where_that_is_expected_to_be_no_slower() -> None:
     """Drafting takes longer than a pass: no draft of the model pays, but those looked up in the text may."""
     slow_drafts = PairLatencies(PASS_TIMES, 0.02, 0.04)
-    assert ModeSelector([REMOTE, TARGET], slow_drafts).next(64) == REMOTE
-    assert ModeSelector([REMOTE, TARGET], replace(slow_drafts, self_continue=False)).next(64) == TARGET
+    assert ModeSelector(ModeRates([REMOTE, TARGET], slow_drafts)).next(64) == REMOTE
+    assert ModeSelector(ModeRates([REMOTE, TARGET], replace(slow_drafts, self_continue=False))).next(64) == TARGET
     short_passes = replace(slow_drafts, pass_times=tuple(each / 40 for each in PASS_TIMES))
-    assert ModeSelector([REMOTE, TARGET], short_passes).next(64) == TARGET, "rounds take longer than the passes"
+    assert ModeSelector(ModeRates([REMOTE, TARGET], short_passes)).next(64) == TARGET, (
+        "rounds take longer than the passes"
+    )
 
 
 def test_a_target_that_is_faster_than_reported_makes_drafts_faster_too() -> None:
@@ -337,7 +349,7 @@ def test_a_target_that_is_faster_than_reported_makes_drafts_faster_too() -> None
     reported, measured = _selector(), _selector()
     measured.add_measurement(TARGET, 96, 96 * PASS_TIMES[0] / 2)
     for mode in (REMOTE, FUSED):
-        assert measured.expected(mode).likely > 1.7 * reported.expected(mode).likely
+        assert measured.rates.estimates[mode].likely > 1.7 * reported.rates.estimates[mode].likely
 
 
 @pytest.mark.parametrize("slower", [0.5, 0.7, 0.85])

@@ -1,1 +1,0 @@
-"""What model files in Hugging Face layout say of tokens and templates, read without any model library."""
