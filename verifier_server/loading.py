@@ -3,14 +3,17 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from importlib import import_module
 from math import inf
+from pathlib import Path
+from typing import Protocol
 
 from backends.machine import corpus_folder
 from backends.registry import load
+from gateway.openai_api.chat.template import Renderer
 from specpair.corpus.draft_corpus import BadCorpus, DraftCorpora, DraftCorpus
 from specpair.corpus.earlier_texts import EarlierTexts
 from specpair.counted import counted
@@ -18,30 +21,72 @@ from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.fairness import retry_after
 from specpair.grammar.of_text import prepare_grammars
-from specpair.protocol.errors import ModelFailed, ModelLoading
+from specpair.protocol.errors import InvalidRequest, ModelFailed, ModelLoading, NoChatTemplate
 from specpair.protocol.terminal_text import one_line, several_lines
 from specpair.speculation.policy.cost_by_width import CostByWidth
-from verifier_server.chat_template import choose_chat_template
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.observer import EngineObserver
 from verifier_server.engine.pass_time import pass_cost, shared_pass_cost
-from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving, TokenEngine
+from verifier_server.engine.port import EngineInfo, EngineObserver, LoadedEngine, Serving, TokenEngine
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import load_draft_model, lookup_alone
-from verifier_server.generation.drafting import Drafting
-from verifier_server.generation.engine_drafting import EngineDrafting
+from verifier_server.generation.drafting import Drafting, EngineDrafting
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.options import TOKEN_ENGINES
-from verifier_server.process.model_files import MappedFiles, parts
-from verifier_server.process.named_models import with_files
-from verifier_server.process.program_store import fetch_programs
-from verifier_server.process.progress_log import of_loading
+from verifier_server.process.model_files import MappedFiles, fetch_programs, of_loading, parts, with_files
 from verifier_server.settings import Settings
 
+_TRIED = {
+    "messages": [{"role": "user", "content": "Hello"}],
+    "add_generation_prompt": True,
+    "bos_token": "",
+    "eos_token": "",
+}
 _log = logging.getLogger("specpair.verifier")
 _SLICE = 0.1  # seconds that a wait lasts at a time
 _FETCH_SHARE = 0.9  # fetching's fraction of the progress, where a model is fetched
 _DRAFT_SHARE = 0.1  # the draft model's fraction of the loading progress; it is a small model
+
+
+class HasTemplates(Protocol):
+    """An engine, or a model that is loaded for one."""
+
+    chat_template: str | None  # the one that is served
+
+    @property
+    def chat_templates(self) -> Mapping[str, str]: ...
+
+
+def choose_chat_template(backend: HasTemplates, chosen: str | None) -> None:
+    """Have `backend` serve the template `chosen`, a path or a name; None: the model's usual one.
+
+    Raises ModelLoadError if there is none, or if it cannot render a message.
+    """
+    if chosen is None:
+        return
+    template = backend.chat_templates.get(chosen)
+    if template is None:
+        template = _read(chosen, backend)
+    try:
+        with closing(Renderer()) as renderer:
+            renderer.render(template, _TRIED)
+    except InvalidRequest:
+        pass  # it is well, and takes other messages
+    except NoChatTemplate as error:
+        raise _wrong(f"{chosen} cannot be used: {error}") from None
+    backend.chat_template = template
+
+
+def _read(path: str, backend: HasTemplates) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (FileNotFoundError, ValueError, OSError) as error:
+        named = ", ".join(sorted(backend.chat_templates)) or "none"
+        reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+        raise _wrong(f"{path}: {reason}; templates in the model's files: {named}") from None
+
+
+def _wrong(reason: str) -> ModelLoadError:
+    return ModelLoadError(f"chat_template: {reason}", "chat_template")
 
 
 @dataclass(frozen=True, slots=True)

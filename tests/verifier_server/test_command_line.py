@@ -34,7 +34,7 @@ from tests.verifier_server.processes import (
     with_each_command,
 )
 from verifier_server import app
-from verifier_server.process.uvicorn_command import OPTIONS
+from verifier_server.process.server_process import OPTIONS
 from verifier_server.service import Service
 
 

@@ -12,7 +12,7 @@ from specpair.command_line.version import installed
 from specpair.engines.load_options import FASTEST, STORED, LoadOptions
 from verifier_server.flags import from_environment, from_flags
 from verifier_server.options import OPTIONS
-from verifier_server.process.uvicorn_command import refuse_workers
+from verifier_server.process.server_process import refuse_workers
 from verifier_server.settings import PREFIX, Settings, SettingsError
 
 

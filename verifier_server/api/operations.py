@@ -17,8 +17,8 @@ from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, 
 from specpair.http_service.openapi.state import state_operations
 from specpair.protocol import errors, messages, responses, service_responses
 from verifier_server.api import routes
-from verifier_server.live import messages as live
-from verifier_server.live.endpoints import LiveEndpoints
+from verifier_server.api.live_events import LiveEndpoints
+from verifier_server.observability import live_view as live
 
 _MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # errors while there is no model
 _ALWAYS: Errors = (*ALWAYS, errors.ShuttingDown)

@@ -31,9 +31,8 @@ from verifier_server.flags import Command, flags_parser, read_flags
 from verifier_server.options import OPTIONS, TOKEN_ENGINES
 from verifier_server.selftest.environment import environment
 from verifier_server.selftest.model_checks import check_model, has_model
-from verifier_server.selftest.printed import Copied
+from verifier_server.selftest.printed import Copied, hider, names_secret
 from verifier_server.selftest.report import Report, ReportLost
-from verifier_server.selftest.secrets import hider, names_secret
 from verifier_server.selftest.tiny_checks import check_tiny
 from verifier_server.settings import Settings, SettingsError
 

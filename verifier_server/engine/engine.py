@@ -11,8 +11,7 @@ from specpair.engines.errors import BackendError, EngineLost, first_line
 from specpair.protocol.errors import EngineError, ShuttingDown, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.terminal_text import one_line
-from verifier_server.engine.observer import EngineState
-from verifier_server.engine.port import EngineInfo
+from verifier_server.engine.port import EngineInfo, EngineState
 from verifier_server.engine.requests import Request
 from verifier_server.engine.scheduler import Inconsistent, Scheduler
 from verifier_server.sessions import Session

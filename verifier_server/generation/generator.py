@@ -13,9 +13,8 @@ from specpair.protocol.messages import GenerateRequest
 from specpair.speculation.draft import Draft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
-from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.drafting import DraftCounts, Drafting
-from verifier_server.generation.engine_client import EngineClient
+from verifier_server.generation.engine_client import Accounting, EngineClient
 from verifier_server.generation.prompts import make_session, prediction_of
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session

@@ -5,24 +5,62 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from statistics import median
 
 import numpy as np
 
-from specpair.engines.backend import Backend, Entry
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.load_options import LoadOptions
+from specpair.engines.timing_ids import timing_ids
 from specpair.engines.vocabulary import Kind
 from specpair.protocol.terminal_text import one_line
 from verifier_server.generation.draft_model import load_draft_model
-from verifier_server.process.named_models import with_files
+from verifier_server.process.model_files import with_files
 from verifier_server.selftest.comparing import Comparison, difference, empty, spread
-from verifier_server.selftest.pass_times import pass_times
 from verifier_server.selftest.report import CheckFailed, CheckSkipped, Report
 from verifier_server.settings import Settings
 
+_WIDTHS = (1, 2, 4, 8, 16, 32)  # tokens of each slot
+_HELD = 128  # tokens that each slot holds, if the context has room for them
+_ROUNDS = 7
+_MOST_SECONDS = 60.0
 Load = Callable[[str, LoadOptions], Backend]
 _TOLERANCE = 0.03  # of the spread of a row's logits: how much two ways to compute one may differ
 _WALK = 64  # tokens of the text that is walked over
 _GENERATED = 64  # tokens that are decoded alone and beside other slots
+
+
+def pass_times(backend: Backend, line: Callable[[str], None]) -> str:
+    """Write a table of milliseconds with `line`. Returns the times of one token and of eight of one slot, in words."""
+    held = min(_HELD, backend.context_length // 2)
+    length = held + max(_WIDTHS)
+    ids = [timing_ids(backend.vocabulary.size, (slot + 1) * length)[-length:] for slot in range(backend.slots)]
+    for slot in range(backend.slots):
+        for start in range(0, held, backend.max_batch_tokens):
+            part = ids[slot][start : min(held, start + backend.max_batch_tokens)]
+            backend.extend([Entry(slot, start, part, len(part))])
+    widths = [width for width in _WIDTHS if held + width <= backend.context_length]
+    counts = sorted({1, backend.slots})
+    cells = [(count, width) for count in counts for width in widths if count * width <= backend.max_batch_tokens]
+    samples: dict[tuple[int, int], list[float]] = {cell: [] for cell in cells}
+    began = time.perf_counter()
+    for number in range(_ROUNDS + 1):
+        if number > 1 and time.perf_counter() - began > _MOST_SECONDS:
+            break
+        for count, width in cells:
+            batch = [Entry(slot, held, ids[slot][held : held + width], 0) for slot in range(count)]
+            started = time.perf_counter()
+            backend.extend_top_logits(batch, [TopLogitsSpec(1, 1.0, backend.vocabulary.size)] * count)
+            if number:  # the first round may prepare what later ones use
+                samples[count, width].append(time.perf_counter() - started)
+    times = {cell: median(taken) for cell, taken in samples.items()}
+    line(f"        ms of a pass, after {held} tokens, each the median of {min(map(len, samples.values()))}")
+    line(f"        {'tokens a slot':>14}" + "".join(f"{width:>9}" for width in widths))
+    for count in counts:
+        shown = (f"{1e3 * times[count, width]:.2f}" if (count, width) in times else "-" for width in widths)
+        line(f"        {f'{count} slot' + 's' * (count > 1):>14}" + "".join(f"{text:>9}" for text in shown))
+    several = max(width for count, width in cells if count == 1 and width <= 8)
+    return f"{1e3 * times[1, 1]:.1f} ms for 1 token of a slot, {1e3 * times[1, several]:.1f} for {several}"
 
 
 def check_model(report: Report, settings: Settings, load: Load) -> int | None:

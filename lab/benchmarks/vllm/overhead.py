@@ -37,11 +37,9 @@ from specpair.quantile import quantile
 from specpair.speculation.draft import Draft
 from specpair.speculation.text_options import TextSpec
 from tests.verifier_server.engine.vllm.folders import folder_of
+from verifier_server.engine.cores.core import LoopThread, Wish
 from verifier_server.engine.cores.engine import CoreEngine
-from verifier_server.engine.cores.loop_thread import LoopThread
-from verifier_server.engine.cores.wish import Wish
-from verifier_server.engine.observer import EngineObserver
-from verifier_server.engine.port import EngineInfo, Serving
+from verifier_server.engine.port import EngineInfo, EngineObserver, Serving
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.vllm import load as loading
 from verifier_server.engine.vllm.arguments import engine_arguments

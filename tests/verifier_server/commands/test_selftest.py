@@ -19,7 +19,7 @@ from tests.models.conftest import TinyModel
 from tests.paths import ROOT
 from tests.terminal.pseudo import terminal
 from tests.verifier_server.processes import MODULE, environment, errors_of_ended
-from verifier_server.selftest.secrets import hider
+from verifier_server.selftest.printed import hider
 from verifier_server.selftest.tiny_checks import small_options, splits_once, written
 
 SELFTEST = [*MODULE, "selftest"]

@@ -34,7 +34,7 @@ from verifier_server.engine.requests import Answer
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import DraftModel
 from verifier_server.generation.drafting import DraftCounts
-from verifier_server.generation.rounds.rounds import DraftPass, Rounds, TargetPass
+from verifier_server.generation.rounds import DraftPass, Rounds, TargetPass
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.sessions import Session
 

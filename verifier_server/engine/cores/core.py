@@ -1,12 +1,57 @@
-"""What an engine asks of a core: texts by name, what is wished for them, what steps gave."""
+"""What an engine asks of a core that decodes by itself: texts by name, up to where each may go, what steps gave.
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+A core runs in an event loop in a thread of its own.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.sampling.logprobs import TokenLogprobs
-from verifier_server.engine.cores.wish import Step, Wish
 from verifier_server.sessions import Session
+
+T = TypeVar("T")
+
+
+class Wish(NamedTuple):
+    """Up to where a text may be decoded."""
+
+    position: int  # where the draft begins
+    draft: list[int] | None  # token ids; None: none is to be judged
+    free: int  # the text may be decoded without a draft until it has this many tokens
+    proposes: bool = False  # whether what the core proposes by itself is judged, while there is no draft
+
+    def wants_step(self, tokens: Any, total: int) -> bool:
+        """Whether another step is to be run for a text of `total` tokens, which `tokens` can be sliced for."""
+        return total < self.free or (self.draft is not None and self._tail(tokens, total) is not None)
+
+    def tail(self, tokens: Any, total: int) -> list[int]:
+        """What of the draft is to be judged behind `total` tokens."""
+        return [] if self.draft is None else self._tail(tokens, total) or []
+
+    def decodes(self, total: int) -> bool:
+        """Whether the next step for a text of `total` tokens is one without a draft, whatever the tokens are."""
+        return self.draft is None and not self.proposes and total < self.free
+
+    def _tail(self, tokens: Any, total: int) -> list[int] | None:
+        """The rest of the draft; None: the tokens answer it, since they contradict it, or hold one token more."""
+        draft = self.draft or []
+        known = list(tokens[self.position : total])
+        if total < self.position or len(known) > len(draft) or known != draft[: len(known)]:
+            return None
+        return draft[len(known) :]
+
+
+class Step(NamedTuple):
+    """What a step did for a text, beside the tokens that it gave."""
+
+    draft: list[int]  # draft tokens that it judged
+    fed: int  # tokens that it read
+    seconds: float
+    texts: int  # how many texts shared it
+    preempted: int = 0  # texts under way that lost their KV cache to others since a step last told of them
 
 
 class Output(NamedTuple):
@@ -48,3 +93,25 @@ class Core(Protocol):
 
     async def close(self) -> None:
         """Give up what it holds."""
+
+
+class LoopThread:
+    """Runs from when it is made until `stop`."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def result(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` in the loop, and wait for its result."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def stop(self) -> None:
+        """Cancel what runs, and end the thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.get_loop().run_forever()

@@ -21,13 +21,10 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import SELF_CONTINUED, marks_of
 from verifier_server.engine.arrivals import SILENCE
-from verifier_server.engine.cores.core import Core, CoreAway, CoreLost, Output
-from verifier_server.engine.cores.loop_thread import LoopThread
-from verifier_server.engine.cores.wish import Wish
+from verifier_server.engine.cores.core import Core, CoreAway, CoreLost, LoopThread, Output, Wish
 from verifier_server.engine.engine import SHUTTING_DOWN, died_of
-from verifier_server.engine.observer import EngineState
 from verifier_server.engine.pass_time import PassTime
-from verifier_server.engine.port import AWAY_WAIT, Serving
+from verifier_server.engine.port import AWAY_WAIT, EngineState, Serving
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import LEAD, SequenceState

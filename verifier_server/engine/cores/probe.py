@@ -7,8 +7,7 @@ from specpair.engines.errors import ModelLoadError
 from specpair.engines.timing_ids import timing_ids
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.text_options import TextSpec
-from verifier_server.engine.cores.core import Core, Output
-from verifier_server.engine.cores.wish import Wish
+from verifier_server.engine.cores.core import Core, Output, Wish
 from verifier_server.engine.pass_time import interpolate
 from verifier_server.engine.port import EngineInfo
 from verifier_server.sessions import Session

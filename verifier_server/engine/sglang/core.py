@@ -17,8 +17,7 @@ from specpair.protocol.errors import EngineError, SpecPairError
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.top_logits import Logits, TopLogits
-from verifier_server.engine.cores.core import CoreAway, CoreLost, Output
-from verifier_server.engine.cores.wish import Step, Wish
+from verifier_server.engine.cores.core import CoreAway, CoreLost, Output, Step, Wish
 from verifier_server.engine.sglang.api import Prompt, Refusal, SglangApi, as_error
 from verifier_server.engine.sglang.connections import Unreachable
 from verifier_server.engine.sglang.replies import BadReply

@@ -17,9 +17,8 @@ from specpair.options.option import options_of
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.sampling.processors import MinP, Processors
-from verifier_server.engine.cores.core import CoreAway
+from verifier_server.engine.cores.core import CoreAway, LoopThread
 from verifier_server.engine.cores.engine import CoreEngine
-from verifier_server.engine.cores.loop_thread import LoopThread
 from verifier_server.engine.cores.probe import Probe
 from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving
 

@@ -75,7 +75,7 @@ def _speculation(given: Mapping[str, Any], max_drafts: int) -> dict[str, Any]:
     own = given.get("speculative_config")
     others = dict(given.get("additional_config") or {})
     if own is None:
-        nothing = {"method": "custom_class", "model": f"{PLUGINS}.proposer.NoProposer"}
+        nothing = {"method": "custom_class", "model": f"{PLUGINS}.worker.NoProposer"}
         return {
             "speculative_config": nothing | {"num_speculative_tokens": max_drafts},
             "additional_config": others | {KEY: 0},

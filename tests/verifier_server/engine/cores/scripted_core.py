@@ -8,8 +8,7 @@ from backends.scripted import ScriptedBackend
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.logprobs import TokenLogprobs, token_logprobs
-from verifier_server.engine.cores.core import CoreAway, CoreLost, Output
-from verifier_server.engine.cores.wish import Step, Wish
+from verifier_server.engine.cores.core import CoreAway, CoreLost, Output, Step, Wish
 from verifier_server.sessions import Session
 
 
