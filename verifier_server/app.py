@@ -37,7 +37,7 @@ from specpair.http_service.shutdown import stop_signals
 from specpair.http_service.trailing_slash import without_slash
 from specpair.protocol.errors import ShuttingDown
 from verifier_server.api import operations
-from verifier_server.api.live_events import LiveEndpoints
+from verifier_server.api.live_events import LiveEvents
 from verifier_server.api.openai_texts import VerifierSource
 from verifier_server.api.openapi import document
 from verifier_server.engine.engine import SHUTTING_DOWN
@@ -125,7 +125,7 @@ def create_app(
     service.texts_full = lambda: endpoints.places.full
     registry, metrics_open = service.metrics.registry, settings.metrics_open
     state = StateEndpoints(gate, registry, service.condition, lambda: (service.health(), {}), metrics_open)
-    operations.add_to(app, state, LiveEndpoints(service), endpoints, source)
+    operations.add_to(app, state, LiveEvents(service), endpoints, source)
     page = StaticFiles("verifier_server", "page")
     page.add_to(app)
     app.add_middleware(HeadRequests)

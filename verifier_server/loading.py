@@ -6,32 +6,27 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from importlib import import_module
 from math import inf
 from pathlib import Path
 from typing import Protocol
 
 from backends.machine import corpus_folder
-from backends.registry import load
 from gateway.openai_api.chat.template import Renderer
 from specpair.corpus.draft_corpus import BadCorpus, DraftCorpora, DraftCorpus
 from specpair.corpus.earlier_texts import EarlierTexts
 from specpair.counted import counted
-from specpair.engines.backend import Backend, Progress
+from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.fairness import retry_after
 from specpair.grammar.of_text import prepare_grammars
 from specpair.protocol.errors import InvalidRequest, ModelFailed, ModelLoading, NoChatTemplate
 from specpair.protocol.terminal_text import one_line, several_lines
 from specpair.speculation.policy.cost_by_width import CostByWidth
-from verifier_server.engine.engine import Engine
-from verifier_server.engine.pass_time import pass_cost, shared_pass_cost
-from verifier_server.engine.port import EngineInfo, EngineObserver, LoadedEngine, Serving, TokenEngine
-from verifier_server.engine.scheduler import Scheduler
+from verifier_server.engine.choice import load_target
+from verifier_server.engine.port import EngineInfo, EngineObserver, Serving, TokenEngine
 from verifier_server.generation.draft_model import load_draft_model, lookup_alone
-from verifier_server.generation.drafting import Drafting, EngineDrafting
+from verifier_server.generation.drafting import EngineDrafting, FusedGenerator
 from verifier_server.generation.server_drafting import ServerDrafting
-from verifier_server.options import TOKEN_ENGINES
 from verifier_server.process.model_files import MappedFiles, fetch_programs, of_loading, parts, with_files
 from verifier_server.settings import Settings
 
@@ -90,13 +85,13 @@ def _wrong(reason: str) -> ModelLoadError:
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class LoadedModels:
     """The loaded models, ready to be used."""
 
     engine: TokenEngine  # runs the target model
     own_name: str  # of the target, which `Settings.alias` may call otherwise
     pass_times: CostByWidth  # of the target
-    drafting: Drafting | None  # None: nothing drafts here
+    drafting: FusedGenerator | None  # None: nothing drafts here
     predicting: ServerDrafting  # for texts with a prediction: `drafting`, or by lookup alone without a draft model
 
     def stop(self) -> None:
@@ -105,7 +100,7 @@ class Models:
         self.predicting.stop()
 
 
-class Loader:
+class ModelLoader:
     """Loads the models of a verifier. Thread-safe."""
 
     def __init__(
@@ -123,7 +118,7 @@ class Loader:
         """
         self.progress = 0.0  # 0 to 1
         self.failure: str | None = None  # why the models could not be loaded
-        self.models: Models | None = None  # None: not loaded yet, or failed
+        self.models: LoadedModels | None = None  # None: not loaded yet, or failed
         self.stopping = False  # whether the verifier ends, so that it is never ready for texts
         self.files = MappedFiles(())  # those of the models
         self._settings, self._clock, self._deliver = settings, clock, deliver
@@ -152,7 +147,7 @@ class Loader:
             self._thread.join(min(left, _SLICE))
         return not self._thread.is_alive()
 
-    def loaded(self) -> Models:
+    def loaded(self) -> LoadedModels:
         """The models. Raises ModelLoading or ModelFailed while there are none."""
         if self.failure is not None:
             raise ModelFailed(f"the model could not be loaded: {self.failure}")
@@ -192,7 +187,7 @@ class Loader:
         if self._on_failure is not None:
             self._on_failure()
 
-    def _load(self) -> Models:
+    def _load(self) -> LoadedModels:
         """Load the models and time their passes. Frees the target if one of these steps fails."""
         settings, deliver = self._settings, self._deliver
         if self._backend is None:
@@ -202,7 +197,9 @@ class Loader:
             fetch_programs(settings)
         share = 1.0 - _DRAFT_SHARE * settings.drafts
         with ExitStack() as on_failure:
-            target = self._target(settings, lambda fraction: self._report(share * fraction))
+            target = load_target(
+                settings, self._backend, lambda fraction: self._report(share * fraction), self._check_waiting
+            )
             on_failure.callback(target.close)
             own = target.info
             _log.info(
@@ -241,24 +238,14 @@ class Loader:
             observer = self._observer(info.model_name)
             engine = target.serve(Serving(info, self._clock, deliver, observer, self._failed))
             on_failure.pop_all()
-            drafting: Drafting | None = None if draft is None else predicting
+            drafting: FusedGenerator | None = None if draft is None else predicting
             if info.proposer is not None:
                 drafting = EngineDrafting(info)
-        return Models(engine, own.model_name, pass_times, drafting, predicting)
+        return LoadedModels(engine, own.model_name, pass_times, drafting, predicting)
 
-    def _target(self, settings: Settings, progress: Progress) -> LoadedEngine:
-        """The target's engine, loaded. Raises BackendError."""
-        if self._backend is None and (module := TOKEN_ENGINES.get(settings.backend)) is not None:
-
-            def stoppable(fraction: float) -> None:
-                if self.stopping:
-                    raise _Stopped("stopped before the model was there")
-                if fraction:  # else it is waited for, which its log says
-                    progress(fraction)
-
-            loaded: LoadedEngine = import_module(module).load(settings.load_options(), settings, stoppable)
-            return loaded
-        return with_logits(self._backend or load(settings.backend, settings.load_options(), progress), settings)
+    def _check_waiting(self) -> None:
+        if self.stopping:
+            raise _Stopped("stopped before the model was there")
 
     def _report_fetching(self, fraction: float) -> None:
         """Note the progress of fetching the models. Called from the loader's thread. Raises _Stopped."""
@@ -270,33 +257,6 @@ class Loader:
         """Note the progress of loading, and log it now and then. Called from the loader's thread."""
         self._log_progress(fraction)
         self.progress = self._fetched + (1.0 - self._fetched) * fraction
-
-
-def with_logits(backend: Backend, settings: Settings) -> LoadedEngine:
-    """The engine over one that has logits, which times its passes. Closes the backend if that fails."""
-    with ExitStack() as on_failure:
-        on_failure.callback(backend.close)
-        pass_times = shared_pass_cost(backend, time.perf_counter, pass_cost(backend, time.perf_counter))
-        on_failure.pop_all()
-
-    def serve(serving: Serving) -> Engine:
-        backend.model_name, backend.chat_template = serving.info.model_name, serving.info.chat_template
-        scheduler = Scheduler(
-            backend,
-            max_drafts=settings.max_drafts,
-            prefill_chunk=settings.prefill_chunk,
-            max_queue=settings.max_queue,
-            pass_times=pass_times,
-            most_kept=settings.most_kept(backend),
-            one_scope=settings.share_prefixes,
-            observer=serving.observer,
-        )
-        engine = Engine(scheduler, serving.clock, serving.deliver, serving.on_failure)
-        engine.start()
-        return engine
-
-    info = EngineInfo.of(backend, settings.max_drafts)
-    return LoadedEngine(info, backend.chat_templates, backend.chat_template, pass_times, serve, backend.close)
 
 
 def _corpus(settings: Settings, info: EngineInfo) -> DraftCorpus | None:

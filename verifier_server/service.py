@@ -33,9 +33,9 @@ from verifier_server.generation.engine_client import Accounting, EngineClient
 from verifier_server.generation.generator import GenerationTask, Generator
 from verifier_server.generation.prompts import P, aside, encode_parts, encode_text, make_session, with_ids
 from verifier_server.generation.verify import Verifying, implicit
-from verifier_server.loading import Loader
+from verifier_server.loading import ModelLoader
 from verifier_server.observability.engine_events import EngineFeed, log_text
-from verifier_server.observability.metrics import BusyTime, EngineMetrics, VerifierGauges
+from verifier_server.observability.metrics import BusyTime, EngineMetrics, ServiceGauges
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
 from verifier_server.settings import Settings
@@ -78,7 +78,7 @@ class Service:
             check_new=self.draining.check_new_text,
             on_change=self.draining.changed,
         )
-        self.loader = Loader(
+        self.loader = ModelLoader(
             settings,
             clock,
             self.engine_client.deliver,
@@ -88,7 +88,7 @@ class Service:
                 EngineMetrics(self.metrics, self._ended, model_name), self.busy, self.feed
             ),
         )
-        gauges = VerifierGauges(self.metrics.model_name, self.condition, self.sessions, self._engine_state)
+        gauges = ServiceGauges(self.metrics.model_name, self.condition, self.sessions, self._engine_state)
         self.metrics.registry.register(gauges)
         self.verifying = Verifying(self.engine_client, self.sessions, self.accounting)
         self.texts = Generator(self.engine_client, self.sessions, self.accounting)

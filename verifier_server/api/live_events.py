@@ -21,7 +21,7 @@ EVERY = 0.25  # seconds between events, at least: the passes in between are told
 LOOK = 1.0  # seconds of silence after which the verifier is looked at
 
 
-class LiveEndpoints:
+class LiveEvents:
     """The endpoint as a method."""
 
     def __init__(self, service: Service) -> None:

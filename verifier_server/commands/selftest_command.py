@@ -27,18 +27,19 @@ from specpair.engines.load_options import LoadOptions
 from specpair.http_service.observability import logs
 from specpair.options.option import Option
 from specpair.protocol.terminal_text import one_line, several_lines
-from verifier_server.flags import Command, flags_parser, read_flags
-from verifier_server.options import OPTIONS, TOKEN_ENGINES
+from verifier_server.engine.choice import TOKEN_ENGINES
+from verifier_server.flags import CommandHelp, flags_parser, read_flags
+from verifier_server.options import OPTIONS
 from verifier_server.selftest.environment import environment
 from verifier_server.selftest.model_checks import check_model, has_model
 from verifier_server.selftest.printed import Copied, hider, names_secret
-from verifier_server.selftest.report import Report, ReportLost
+from verifier_server.selftest.report import ReportLost, SelftestReport
 from verifier_server.selftest.tiny_checks import check_tiny
 from verifier_server.settings import Settings, SettingsError
 
 _STUCK = 600.0  # seconds after which the report says where the program is
 _KEY = 8  # characters of another program's key, at least: a shorter one may be a word such as "none"
-_COMMAND = Command(
+_COMMAND = CommandHelp(
     "verifier selftest",
     "[FLAGS]",
     "Try the engine on this machine and write one report to send to the makers of this program. If a model is set, it "
@@ -105,7 +106,7 @@ def run(arguments: Sequence[str]) -> int:
             report.file.close()
 
 
-def _run(report: Report, settings: Settings, folder: Path) -> int:
+def _run(report: SelftestReport, settings: Settings, folder: Path) -> int:
     def loaded(engine: str, options: LoadOptions) -> Backend:
         try:
             return load(engine, options)
@@ -148,11 +149,11 @@ def _check_temporary_files() -> None:
         raise SettingsError(f"TMPDIR: {error.strerror}: name a folder for temporary files") from None
 
 
-def _opened(path: Path | None, settings: Settings, secrets: Sequence[str]) -> Report:
+def _opened(path: Path | None, settings: Settings, secrets: Sequence[str]) -> SelftestReport:
     """The new report. Raises SettingsError if its file exists or cannot be written."""
     path = path or Path(f"selftest-{settings.backend}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.txt")
     try:
-        return Report(path, _console(), hider(secrets))
+        return SelftestReport(path, _console(), hider(secrets))
     except FileExistsError:
         raise SettingsError(f"--report: {path} exists: name another file, or move this one away") from None
     except OSError as error:
@@ -174,7 +175,7 @@ class _Terminal(Console):
 
 
 @contextmanager
-def _watched(report: Report, secrets: Sequence[str]) -> Iterator[Copied]:
+def _watched(report: SelftestReport, secrets: Sequence[str]) -> Iterator[Copied]:
     """A context in which the report gets what is printed, and the stacks of a crash or of a long wait."""
     logging.getLogger("gguf").setLevel(logging.WARNING)  # it tells of each file that it writes
     faulthandler.enable(report.file)
@@ -189,7 +190,7 @@ def _watched(report: Report, secrets: Sequence[str]) -> Iterator[Copied]:
         faulthandler.disable()
 
 
-def _interrupted(report: Report, copied: Copied) -> None:
+def _interrupted(report: SelftestReport, copied: Copied) -> None:
     """Say in the report where the program was, and on the terminal where the report is."""
     with suppress(ReportLost):
         report.line("", f"interrupted in: {report.current or 'no check'}; the stacks of all threads:")

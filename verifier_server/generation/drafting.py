@@ -44,7 +44,7 @@ class DraftCounts(RoundCounts):
         )
 
 
-class Drafts(Protocol):
+class FusedDrafter(Protocol):
     """What drafts."""
 
     @property
@@ -63,11 +63,11 @@ class Drafts(Protocol):
         """Why the latest draft step failed; None if it succeeded."""
 
 
-class Drafting(Protocol):
+class FusedGenerator(Protocol):
     """Generates texts that the server both drafts and verifies. Thread-safe."""
 
     @property
-    def draft(self) -> Drafts: ...
+    def draft(self) -> FusedDrafter: ...
 
     def start(
         self,
@@ -100,7 +100,7 @@ class Proposer(NamedTuple):
 
 
 class EngineDrafting:
-    """Has the engine generate texts. It is a `Drafting`."""
+    """Has the engine generate texts. It is a `FusedGenerator`."""
 
     def __init__(self, info: EngineInfo) -> None:
         """`info`: of an engine that proposes tokens."""
@@ -116,7 +116,7 @@ class EngineDrafting:
         on_answer: OnAnswer,
         prediction: Sequence[int] | None = None,
     ) -> Callable[[], None]:
-        """See `Drafting`. The engine decides the `length`; a `prediction` is not used."""
+        """See `FusedGenerator`. The engine decides the `length`; a `prediction` is not used."""
         if length is not None:
             raise InvalidRequest(
                 f"draft_n: the {engine.info.name} engine drafts by itself here, by settings of its own: leave it out",

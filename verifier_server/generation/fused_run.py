@@ -28,7 +28,7 @@ from specpair.speculation.policy.schedule import LOCKSTEP
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer
-from verifier_server.generation.draft_model import DraftModel
+from verifier_server.generation.draft_model import SharedDraftModel
 from verifier_server.generation.drafting import DraftCounts
 from verifier_server.generation.engine_client import EngineLane
 from verifier_server.generation.round_policy import RoundText
@@ -44,7 +44,7 @@ class FusedRun:
     """One text. Used by one thread, which waits while those of the rounds write it, except `cancel`."""
 
     engine: TokenEngine
-    draft: DraftModel
+    draft: SharedDraftModel
     session: Session
     length: int | None  # draft length; None: the controller chooses it
     prediction: Sequence[int] | None  # token ids that the text may have; None: there is no prediction

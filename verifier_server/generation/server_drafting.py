@@ -19,7 +19,7 @@ from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.policy.experience import Experience
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import OnAnswer
-from verifier_server.generation.draft_model import DraftModel
+from verifier_server.generation.draft_model import SharedDraftModel
 from verifier_server.generation.drafting import DraftCounts
 from verifier_server.generation.fused_run import FusedRun
 from verifier_server.generation.round_policy import PassCosts, RoundPolicy
@@ -66,7 +66,7 @@ class ServerDrafting:
 
     def __init__(
         self,
-        draft: DraftModel,
+        draft: SharedDraftModel,
         pass_times: Sequence[float],
         clock: Callable[[], float],
         deliver: Callable[[], None],
@@ -99,20 +99,20 @@ class ServerDrafting:
         """See `Drafting`. Without a `length` it is chosen, for all texts together."""
         in_rounds = length is None and not self.draft.looks_up and session.strategy in DRAFTER_INVARIANT
         text = FusedRun(
-            engine,
-            self.draft,
-            session,
-            length,
-            prediction,
-            self._clock,
-            counts,
-            self._clock(),
-            position,
-            self.corpus,
-            self._earlier,
-            on_answer,
-            self._deliver,
-            self._round_thread(engine) if in_rounds else None,
+            engine=engine,
+            draft=self.draft,
+            session=session,
+            length=length,
+            prediction=prediction,
+            clock=self._clock,
+            counts=counts,
+            began=self._clock(),
+            position=position,
+            corpus=self.corpus,
+            earlier=self._earlier,
+            on_answer=on_answer,
+            deliver=self._deliver,
+            rounds=self._round_thread(engine) if in_rounds else None,
         )
 
         def generate() -> None:

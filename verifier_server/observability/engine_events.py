@@ -60,11 +60,7 @@ def log_text(session: Session) -> None:
     generated = len(session.tokens) - session.decided_from
     if generated:
         LogLine(
-            session.prompt_len,
-            generated,
-            session.seconds,
-            session.drafted,
-            session.accepted,
+            *(session.prompt_len, generated, session.seconds, session.drafted, session.accepted),
             mode_of(session),
             _ended_by(session),
         ).log(session.id)

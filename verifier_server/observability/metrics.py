@@ -70,7 +70,7 @@ class EngineMetrics(EngineObserver):
         self._on_end(session)
 
 
-class VerifierGauges(Collector):
+class ServiceGauges(Collector):
     """The gauges of a verifier. Those of the engine are missing while there is none."""
 
     def __init__(

@@ -17,7 +17,7 @@ from specpair.protocol.terminal_text import one_line
 from verifier_server.generation.draft_model import load_draft_model
 from verifier_server.process.model_files import with_files
 from verifier_server.selftest.comparing import Comparison, difference, empty, spread
-from verifier_server.selftest.report import CheckFailed, CheckSkipped, Report
+from verifier_server.selftest.report import CheckFailed, CheckSkipped, SelftestReport
 from verifier_server.settings import Settings
 
 _WIDTHS = (1, 2, 4, 8, 16, 32)  # tokens of each slot
@@ -63,7 +63,7 @@ def pass_times(backend: Backend, line: Callable[[str], None]) -> str:
     return f"{1e3 * times[1, 1]:.1f} ms for 1 token of a slot, {1e3 * times[1, several]:.1f} for {several}"
 
 
-def check_model(report: Report, settings: Settings, load: Load) -> int | None:
+def check_model(report: SelftestReport, settings: Settings, load: Load) -> int | None:
     """Run all checks on the target model of `settings`, and load its draft model beside it, if there is one.
 
     Returns how many devices share the model; None if it was not loaded.

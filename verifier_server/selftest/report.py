@@ -33,7 +33,7 @@ class CheckSkipped(Exception):
     """A check has nothing to do. The message says why."""
 
 
-class Report:
+class SelftestReport:
     """Runs checks and writes down how they went. Used by one thread at a time."""
 
     def __init__(

@@ -20,7 +20,7 @@ from specpair.engines.load_options import LoadOptions
 from specpair.speculation.sampling.top_logits import TopLogits
 from verifier_server.selftest.comparing import Comparison, Rows, empty
 from verifier_server.selftest.model_checks import devices_of
-from verifier_server.selftest.report import CheckFailed, CheckSkipped, Report
+from verifier_server.selftest.report import CheckFailed, CheckSkipped, SelftestReport
 
 Load = Callable[[str, LoadOptions], Backend]
 # How much a logit may differ, on logits with a spread of 8, by number type. On a CPU, 2e-5, 0.2 and 0.03 were measured.
@@ -32,7 +32,7 @@ _KV_HEADS = 4  # at least, and a multiple of the devices
 
 
 def check_tiny(
-    report: Report, engine: str, options: LoadOptions, folder: Path, load: Load, *, beside_model: bool
+    report: SelftestReport, engine: str, options: LoadOptions, folder: Path, load: Load, *, beside_model: bool
 ) -> None:
     """Run all checks on a tiny Llama that is written to `folder`.
 
@@ -62,7 +62,7 @@ def check_tiny(
                 _run_all(report, backend, _Reference(model), TOLERANCES[dtype])
 
 
-def _run_all(report: Report, backend: Backend, reference: "_Reference", allowed: float) -> None:
+def _run_all(report: SelftestReport, backend: Backend, reference: "_Reference", allowed: float) -> None:
     checks: dict[str, Callable[[Backend, _Reference, Comparison], None]] = {
         "random batches with rollbacks": _random_batches,
         "all slots in one pass": _all_slots,

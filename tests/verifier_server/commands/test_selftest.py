@@ -388,14 +388,14 @@ command.load = loaded
 def test_signal_after_the_last_check_leaves_a_whole_report(tmp_path: Path, run: Run) -> None:
     lines = """
 import os, signal, time
-from verifier_server.selftest.report import Report
-finish = Report.finish
+from verifier_server.selftest.report import SelftestReport
+finish = SelftestReport.finish
 def slowly(self):
     status = finish(self)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(60)
     return status
-Report.finish = slowly
+SelftestReport.finish = slowly
 """
     status, printed, errors = run([*SCRIPTED, "--report", "r.txt"], tmp_path, lines, TMPDIR=str(tmp_path))
     assert status == -signal.SIGINT and "6 checks in" in printed and "Traceback" not in errors

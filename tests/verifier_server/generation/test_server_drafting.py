@@ -32,7 +32,7 @@ from verifier_server.api import routes
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer
 from verifier_server.engine.scheduler import Scheduler
-from verifier_server.generation.draft_model import DraftModel
+from verifier_server.generation.draft_model import SharedDraftModel
 from verifier_server.generation.drafting import DraftCounts
 from verifier_server.generation.rounds import DraftPass, Rounds, TargetPass
 from verifier_server.generation.server_drafting import ServerDrafting
@@ -460,7 +460,9 @@ def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
     now = [0.0]
     engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16), lambda: now[0])
     draft = half_right(slots=1)
-    fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: now[0], lambda: None)
+    fusion = ServerDrafting(
+        SharedDraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: now[0], lambda: None
+    )
     last: list[SimpleQueue[Answer | SpecPairError]] = [SimpleQueue(), SimpleQueue()]
     for number, results in enumerate(last):
         session = Session(str(number), [256, 1], 2, TextSpec.of(WARM), 12, {257})
@@ -482,7 +484,9 @@ def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
 def test_a_client_with_many_texts_does_not_block_another_client() -> None:
     engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16))
     draft = half_right(slots=1)
-    fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
+    fusion = ServerDrafting(
+        SharedDraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None
+    )
     ended: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
 
     def report(client: str, result: Answer | SpecPairError) -> None:
@@ -505,7 +509,7 @@ def test_a_client_with_many_texts_does_not_block_another_client() -> None:
 def written_together(draft: Backend, counts: Sequence[DraftCounts], pass_times: Sequence[float]) -> None:
     """Write texts to their ends in rounds, one for each of `counts`. They are the target's."""
     engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16, pass_times=pass_times))
-    model = DraftModel(draft, draft.slots, draft.vocabulary.size, time.perf_counter)
+    model = SharedDraftModel(draft, draft.slots, draft.vocabulary.size, time.perf_counter)
     if isinstance(draft, Failing):
         draft.numbers = count()
     fusion = ServerDrafting(model, pass_times, time.perf_counter, lambda: None)
@@ -560,7 +564,9 @@ def test_stopping_ends_running_and_waiting_texts(draft_n: int | None) -> None:
     engine = Engine(Scheduler(Endless(), max_drafts=16))
     engine.start()
     draft = half_right(slots=1)
-    fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
+    fusion = ServerDrafting(
+        SharedDraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None
+    )
     results: list[list[Answer | SpecPairError]] = [[], []]
     started, ended = threading.Event(), threading.Semaphore(0)
 

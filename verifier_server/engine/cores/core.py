@@ -9,14 +9,18 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from specpair.protocol.errors import SpecPairError
+from specpair.speculation.draft import rest_of_chain
 from specpair.speculation.sampling.logprobs import TokenLogprobs
+from verifier_server.engine.arrivals import SILENCE
+from verifier_server.engine.requests import Request
+from verifier_server.engine.sequence_state import LEAD, SequenceState
 from verifier_server.sessions import Session
 
 T = TypeVar("T")
 
 
-class Wish(NamedTuple):
-    """Up to where a text may be decoded."""
+class CoreRequest(NamedTuple):
+    """Up to where a core may decode a text, and what it is to judge. Plain values: vLLM's are sent to its processes."""
 
     position: int  # where the draft begins
     draft: list[int] | None  # token ids; None: none is to be judged
@@ -25,26 +29,24 @@ class Wish(NamedTuple):
 
     def wants_step(self, tokens: Any, total: int) -> bool:
         """Whether another step is to be run for a text of `total` tokens, which `tokens` can be sliced for."""
-        return total < self.free or (self.draft is not None and self._tail(tokens, total) is not None)
+        return total < self.free or (self.draft is not None and self._rest(tokens, total) is not None)
 
     def tail(self, tokens: Any, total: int) -> list[int]:
         """What of the draft is to be judged behind `total` tokens."""
-        return [] if self.draft is None else self._tail(tokens, total) or []
+        return self._rest(tokens, total) or []
 
     def decodes(self, total: int) -> bool:
         """Whether the next step for a text of `total` tokens is one without a draft, whatever the tokens are."""
         return self.draft is None and not self.proposes and total < self.free
 
-    def _tail(self, tokens: Any, total: int) -> list[int] | None:
-        """The rest of the draft; None: the tokens answer it, since they contradict it, or hold one token more."""
-        draft = self.draft or []
-        known = list(tokens[self.position : total])
-        if total < self.position or len(known) > len(draft) or known != draft[: len(known)]:
+    def _rest(self, tokens: Any, total: int) -> list[int] | None:
+        """What of the draft goes beyond the tokens; None: the core need not judge it."""
+        if total < self.position:
             return None
-        return draft[len(known) :]
+        return rest_of_chain(self.draft or [], tokens[self.position : total])
 
 
-class Step(NamedTuple):
+class CoreStep(NamedTuple):
     """What a step did for a text, beside the tokens that it gave."""
 
     draft: list[int]  # draft tokens that it judged
@@ -54,12 +56,12 @@ class Step(NamedTuple):
     preempted: int = 0  # texts under way that lost their KV cache to others since a step last told of them
 
 
-class Output(NamedTuple):
+class CoreOutput(NamedTuple):
     """What a step gave for a text."""
 
     name: str
     tokens: list[int]  # committed
-    step: Step
+    step: CoreStep
     cached: int | None  # with the first tokens: how many tokens before them were not read, as the cache held them
     ended: bool  # whether the core has forgotten the text
     logprobs: list[TokenLogprobs | None] | None = None  # of each token, where the text asks for them
@@ -79,16 +81,16 @@ class CoreAway(Exception):
 class Core(Protocol):
     """Decodes texts by itself, as far as it is allowed to, and judges drafts. Used in one event loop."""
 
-    async def begin(self, name: str, session: Session, salt: str, wish: Wish) -> None:
+    async def begin(self, name: str, session: Session, salt: str, wanted: CoreRequest) -> None:
         """Take in a text. Those of the same `salt` share what they begin with. Raises CoreLost."""
 
-    async def wish(self, name: str, wish: Wish) -> None:
-        """Say anew what is wished for a text; nothing happens if it has ended. Raises CoreLost."""
+    async def update(self, name: str, wanted: CoreRequest) -> None:
+        """Say anew what is wanted of a text; nothing happens if it has ended. Raises CoreLost."""
 
     async def forget(self, names: Sequence[str]) -> None:
         """Stop texts, and free their KV cache. Raises CoreLost."""
 
-    async def outputs(self) -> list[Output]:
+    async def outputs(self) -> list[CoreOutput]:
         """What the next step gave. Raises CoreLost. Raises CoreAway once; the next call returns when it is back."""
 
     async def close(self) -> None:
@@ -115,3 +117,39 @@ class LoopThread:
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
             runner.get_loop().run_forever()
+
+
+def wanted_of(
+    sequence: SequenceState, now: float, half_pass: float, max_drafts: int
+) -> tuple[CoreRequest, float | None]:
+    """What is wanted of a text now, and after how many seconds that has to be thought over; None: never.
+
+    `half_pass`: half the time of a pass over one token, in seconds.
+    `max_drafts`: draft tokens that the core judges at once.
+    """
+    session, free, again = sequence.session, 0, None
+    proposes = any(request.proposes for request in sequence.requests)
+    if any(request.until_end for request in sequence.requests):
+        free = session.limit
+    elif not sequence.waits and sequence.may_continue(unread=0) and now - sequence.heard <= SILENCE:
+        until = None if sequence.requests else sequence.blocked_until(now, half_pass)
+        free = 0 if until is not None else sequence.acknowledged + LEAD
+        again = (sequence.heard + SILENCE if until is None else until) - now + 1e-3
+    if sequence.requests:
+        run, _ = sequence.choose(max_drafts)
+        if run.fresh or free <= len(session.tokens):
+            begun = session.tokens[run.position : run.fresh.position] if run.fresh else []
+            draft = run.draft.ids if run.draft.is_chain else [*begun, *run.fresh.ids]
+            return CoreRequest(run.position, draft, free), again
+    return CoreRequest(0, None, free, proposes), again
+
+
+def asked_for(sequence: SequenceState, judged: Sequence[int]) -> Request | None:
+    """The request whose draft a step has judged, or which asked for a step without a draft; None: it was none."""
+    for request in sequence.requests:
+        fresh = request.fresh.ids
+        if request.proposes:
+            return request
+        if (fresh[: len(judged)] == list(judged)) if judged else not fresh:
+            return request
+    return None

@@ -10,15 +10,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from specpair.engines.backend import DEFAULT_TEMPLATE, Progress
+from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import LoadOptions
 from specpair.extras import installing
 from specpair.speculation.acceptance.strategies import Strategy
 from verifier_server.engine.cores.core import CoreLost, LoopThread
-from verifier_server.engine.cores.engine import CoreEngine
-from verifier_server.engine.cores.probe import Probe
-from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving
+from verifier_server.engine.cores.load import CoreProbe, loaded_engine, refuse_scheduling
+from verifier_server.engine.port import EngineInfo, LoadedEngine
 from verifier_server.engine.vllm.arguments import engine_arguments
 from verifier_server.engine.vllm.core import VllmCore
 
@@ -92,9 +91,7 @@ def check_interface() -> None:
 def load(options: LoadOptions, settings: Any, progress: Progress | None = None) -> LoadedEngine:
     """Load a model folder with vLLM. `settings`: those of the verifier. Raises ModelLoadError."""
     max_drafts = settings.max_drafts
-    for name in ("prefill_chunk", "keep_tokens"):
-        if getattr(settings, name) != type(settings).model_fields[name].default:
-            raise ModelLoadError(f"{name}: vLLM decides that by itself, leave it out", name)
+    refuse_scheduling(settings, "vLLM")
     if settings.drafts and "speculative_config" in settings.vllm_args:
         raise ModelLoadError(
             "vllm_args: speculative_config drafts in mode fused, and so does the draft model: leave one of them out",
@@ -115,8 +112,6 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
             f"the vllm engine needs {error.name}, which is not installed: in an environment of its own, "
             f"{installing('vllm')}"
         ) from error
-    from specpair.engines.files.folder import read_chat_templates
-
     loop = LoopThread()
     try:
         core, config = loop.result(start_core(arguments))
@@ -141,7 +136,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
             proposer=None if "speculative_config" not in settings.vllm_args else config.speculative_config.method,
             lacks=LACKS,
         )
-        probe = Probe(core, info, "vLLM")
+        probe = CoreProbe(core, info, "vLLM")
         loop.result(judge_in_workers(core, folder, info.vocabulary.size))
         loop.result(probe.check())
         pass_times = loop.result(probe.pass_times())
@@ -153,25 +148,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
         loop.stop()
         raise
     _log.info("vLLM %s, probed", found)
-
-    def serve(serving: Serving) -> CoreEngine:
-        engine = CoreEngine(
-            core,
-            loop,
-            serving,
-            pass_times,
-            max_queue=settings.max_queue,
-            one_scope=settings.share_prefixes,
-        )
-        engine.start()
-        return engine
-
-    def close() -> None:
-        loop.result(core.close())
-        loop.stop()
-
-    templates = read_chat_templates(folder)
-    return LoadedEngine(info, templates, templates.get(DEFAULT_TEMPLATE), pass_times, serve, close)
+    return loaded_engine(core, loop, info, pass_times, folder, settings)
 
 
 async def start_core(arguments: Any) -> tuple[VllmCore, Any]:

@@ -95,7 +95,7 @@ class InProcess:
         return set(self.core.salts)
 
     def is_idle(self) -> bool:
-        return not any(text.wish.free for text in list(self.core.texts.values()))
+        return not any(text.wanted.free for text in list(self.core.texts.values()))
 
     def leave(self) -> None:
         self.do(self.core.leave)
