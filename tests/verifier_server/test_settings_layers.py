@@ -192,15 +192,6 @@ def test_error_in_the_file_names_its_key(file: Path, line: str, words: str) -> N
         assert str(caught.value) == f"{file} [verifier] {words}"
 
 
-def test_missing_model_in_the_file_is_looked_for_beside_the_file(file: Path) -> None:
-    other = file.parent / "there" / "settings.toml"
-    other.parent.mkdir()
-    other.write_text('[verifier]\nmodel = "m.gguf"\n')
-    with pytest.raises(SettingsError) as caught:
-        from_flags(["--config", "there/settings.toml"], {})
-    assert str(caught.value) == f"{other} [verifier] model: no such file: {other.parent / 'm.gguf'}"
-
-
 def test_key_in_a_file_that_everybody_can_read_is_warned_of(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     file.write_text('[verifier]\napi_key = "sesame"\n')
     file.chmod(0o644)
@@ -249,13 +240,6 @@ def test_print_config_shows_all_settings_in_the_order_of_the_help(
         ["threads", "2", f"{file} [verifier] threads"],
         ["api_key", "(set)", "variable VERIFIER_API_KEY"],
     ]
-
-
-def test_program_prints_its_settings_and_ends(file: Path, verifier: Program) -> None:
-    file.write_text("[verifier]\nslots = 3\n")
-    done = verifier("--print-config", "--port", "0")
-    assert (done.status, done.err) == (0, "")
-    assert f"{file} [verifier] slots" in done.out and "flag --port" in done.out
 
 
 def test_uvicorn_ends_with_one_line_for_a_bad_file(file: Path, verifier: Program) -> None:

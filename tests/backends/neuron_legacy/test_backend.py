@@ -15,7 +15,7 @@ from backends.neuron.cores import VISIBLE
 from backends.neuron_legacy.backend import CORES
 from backends.neuron_legacy.passes import Passes
 from backends.neuron_legacy.shapes import programs_for
-from backends.trial.random_batches import random_batches
+from backends.trial.checks import random_batches
 from specpair.engines.backend import Entry
 from specpair.engines.errors import EngineFailure, EngineLost, ModelLoadError
 from specpair.engines.load_options import LoadOptions

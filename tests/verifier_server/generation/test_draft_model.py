@@ -126,13 +126,6 @@ def test_a_foreign_vocabulary_is_refused_with_the_first_difference() -> None:
     assert freed
 
 
-def test_different_end_ids_are_refused() -> None:
-    backend = ScriptedBackend(Script(seed=9))
-    backend.vocabulary.ends = frozenset({13})
-    health, _ = failed(None, backend)
-    assert "the end-of-text ids are [13] here and [257] there. Choose" in str(health.reason)
-
-
 def test_a_larger_vocabulary_drafts_only_ids_of_the_target(serve: Serve) -> None:
     """Families pad their vocabularies differently: ids that the target does not have are never drafted."""
     draft = ScriptedBackend(Script(seed=SCRIPT.seed, vocabulary_size=300))
@@ -176,11 +169,6 @@ def test_the_next_text_of_the_scope_begins_with_what_the_last_one_left() -> None
     assert [read(draft, PROMPT), read(draft, [*PROMPT, 1, 2])] == [41, 2]
     assert [read(draft, PROMPT, "b"), read(draft, PROMPT, "b")] == [41, 1]
     assert read(draft, [*PROMPT, 1, 2, 3]) == 1, "the other scope has another slot"
-
-
-def test_scopes_are_one_if_the_operator_says_so() -> None:
-    draft = SharedDraftModel(ScriptedBackend(SCRIPT, slots=1), 1, 258, lambda: 0.0, one_scope=True)
-    assert [read(draft, PROMPT, "a"), read(draft, PROMPT, "b")] == [41, 1]
 
 
 def test_the_draft_model_keeps_a_number_of_tokens_the_oldest_text_goes_first() -> None:

@@ -1,33 +1,39 @@
-"""Measures and checks the model that the settings name: its load, the times of its passes, and whether it agrees with
-itself."""
+"""Checks of an engine with whatever model it has loaded: the times of its passes, and whether it agrees with itself."""
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import median
 
 import numpy as np
 
+from backends.trial.checks import CheckFailed, CheckSkipped, Comparison, difference, empty, random_text, spread
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
-from specpair.engines.load_options import LoadOptions
 from specpair.engines.timing_ids import timing_ids
-from specpair.engines.vocabulary import Kind
-from specpair.protocol.terminal_text import one_line
-from verifier_server.generation.draft_model import load_draft_model
-from verifier_server.process.model_files import with_files
-from verifier_server.selftest.comparing import Comparison, difference, empty, spread
-from verifier_server.selftest.report import CheckFailed, CheckSkipped, SelftestReport
-from verifier_server.settings import Settings
 
 _WIDTHS = (1, 2, 4, 8, 16, 32)  # tokens of each slot
 _HELD = 128  # tokens that each slot holds, if the context has room for them
 _ROUNDS = 7
 _MOST_SECONDS = 60.0
-Load = Callable[[str, LoadOptions], Backend]
 _TOLERANCE = 0.03  # of the spread of a row's logits: how much two ways to compute one may differ
 _WALK = 64  # tokens of the text that is walked over
 _GENERATED = 64  # tokens that are decoded alone and beside other slots
+
+
+def engine_checks(backend: Backend, line: Callable[[str], None]) -> Iterator[tuple[str, Callable[[], str]]]:
+    """The checks by name; each empties the slots first. `line`: takes the lines of a table of times."""
+    checks: dict[str, Callable[[], str]] = {
+        "pass times": partial(pass_times, backend, line),
+        "a cached walk against one pass": partial(_walk, backend),
+        "decoding alone and beside other slots": partial(_beside_others, backend),
+    }
+    for name, run in checks.items():
+
+        def emptied(run: Callable[[], str] = run) -> str:
+            empty(backend)
+            return run()
+
+        yield name, emptied
 
 
 def pass_times(backend: Backend, line: Callable[[str], None]) -> str:
@@ -61,67 +67,6 @@ def pass_times(backend: Backend, line: Callable[[str], None]) -> str:
         line(f"        {f'{count} slot' + 's' * (count > 1):>14}" + "".join(f"{text:>9}" for text in shown))
     several = max(width for count, width in cells if count == 1 and width <= 8)
     return f"{1e3 * times[1, 1]:.1f} ms for 1 token of a slot, {1e3 * times[1, several]:.1f} for {several}"
-
-
-def check_model(report: SelftestReport, settings: Settings, load: Load) -> int | None:
-    """Run all checks on the target model of `settings`, and load its draft model beside it, if there is one.
-
-    Returns how many devices share the model; None if it was not loaded.
-    """
-    report.section("the model of the settings")
-    if settings.hf is not None or settings.draft_hf is not None:
-        fetched: list[Settings] = []
-
-        def fetch() -> str:
-            fetched.append(with_files(settings))
-            return "what is named on the hub is in the cache"
-
-        if not report.check("fetch", fetch):
-            return None
-        (settings,) = fetched
-    if not has_model(settings):
-        report.check("load", _no_model)
-        return None
-    with ExitStack() as loaded:
-        backends: list[Backend] = []
-
-        def load_target() -> str:
-            began = time.monotonic()
-            backend = load(settings.backend, settings.load_options())
-            loaded.callback(backend.close)
-            backends.append(backend)
-            return f"{_described(backend)}; loaded in {time.monotonic() - began:.1f} s"
-
-        def load_draft() -> str:
-            draft = load_draft_model(settings, backends[0], lambda _: None, time.perf_counter)
-            if draft is None:
-                raise CheckSkipped("no draft model is set")
-            loaded.callback(draft.close)
-            return f"{one_line(draft.name)} for {draft.slots} texts at once, {1e3 * draft.step_time:.2f} ms a step"
-
-        if not report.check("load", load_target):
-            return None
-        (backend,) = backends
-        report.check("draft model", load_draft)
-        for name, run in (
-            ("pass times", partial(pass_times, backend, report.line)),
-            ("a cached walk against one pass", partial(_walk, backend)),
-            ("decoding alone and beside other slots", partial(_beside_others, backend)),
-        ):
-
-            def emptied(run: Callable[[], str] = run) -> str:
-                empty(backend)
-                return run()
-
-            report.check(name, emptied)
-        return backend.devices
-
-
-def has_model(settings: Settings) -> bool:
-    """Whether the settings name a model that the engine can load, or the engine has a default."""
-    if settings.load_options().model is None:
-        return False
-    return settings.model is not None or settings.backend == "llama_cpp"
 
 
 def _walk(backend: Backend) -> str:
@@ -179,28 +124,3 @@ def _decoded(backend: Backend, prompts: Sequence[Sequence[int]], count: int) -> 
         chosen.append(tokens[0])
         pending = [(start + len(fed), [token]) for (start, fed), token in zip(pending, tokens, strict=True)]
     return chosen, np.stack(rows)
-
-
-def random_text(backend: Backend, seed: int, count: int) -> list[int]:
-    """Random ids of ordinary tokens, after the begin token if the model has one: `count` in all."""
-    vocabulary = backend.vocabulary
-    ordinary = np.flatnonzero(np.equal(vocabulary.kinds, Kind.ORDINARY))
-    ids: list[int] = np.random.default_rng(seed).choice(ordinary, count).tolist()
-    return ids if vocabulary.begin is None else [vocabulary.begin, *ids][:count]
-
-
-def _described(backend: Backend) -> str:
-    return (
-        f"{one_line(backend.model_name)} on {devices_of(backend)}, {backend.slots} slots of "
-        f"{backend.context_length} tokens, KV cache of {backend.kv_bytes / 2**20:.0f} MiB"
-    )
-
-
-def devices_of(backend: Backend) -> str:
-    """Where a model runs, in words."""
-    count = f"{backend.devices} devices: " if backend.devices > 1 else ""
-    return count + backend.runs_on
-
-
-def _no_model() -> str:
-    raise CheckSkipped("no model is set: name it with --model or VERIFIER_MODEL to have it measured, too")
