@@ -57,7 +57,7 @@ test-mlx:
 test-browser:
 	@scripts/setup requirements/dev.txt
 	@.venv/bin/pip install --quiet --disable-pip-version-check -r requirements/browser.txt
-	@.venv/bin/python -m pytest --engine browser tests/drafter_client/serve tests/lab/report tests/verifier_server/live
+	@.venv/bin/python -m pytest --engine browser tests/drafter_client/serve tests/lab/report tests/verifier_server/api/test_page.py
 
 test-tnx:
 	@test -d "$(TNX_SRC)/transformers_neuronx" || \

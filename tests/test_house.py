@@ -46,7 +46,6 @@ FLOORS = {
         ["selftest"],
         ["process"],
         ["api/openapi", "api"],
-        ["live"],
         ["generation", "observability"],
         ["engine"],
     ],

@@ -1,4 +1,4 @@
-"""The application that `uvicorn verifier_server.app:app` serves."""
+"""The application that `uvicorn verifier_server.app:app` serves, and what every request of it passes."""
 
 import asyncio
 import logging
@@ -13,8 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 
+from gateway.anthropic_api.errors import form_of
 from gateway.openai_api.answers.options import style_named
 from gateway.openai_api.endpoints import Endpoints
 from gateway.router.registration import registration_of
@@ -27,15 +30,19 @@ from specpair.http_service.observability import logs
 from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.observability.supervisor import Supervisor
 from specpair.http_service.origins import Origins, read_origins
+from specpair.http_service.replies.failures import Failures
+from specpair.http_service.replies.noted_send import NotedSend
 from specpair.http_service.replies.static_files import StaticFiles
 from specpair.http_service.shutdown import stop_signals
-from verifier_server.api import entrance, operations
+from specpair.http_service.trailing_slash import without_slash
+from specpair.protocol.errors import ShuttingDown
+from verifier_server.api import operations
+from verifier_server.api.live_events import LiveEvents
 from verifier_server.api.openai_texts import VerifierSource
 from verifier_server.api.openapi import document
+from verifier_server.engine.engine import SHUTTING_DOWN
 from verifier_server.flags import from_environment
-from verifier_server.live.endpoints import LiveEndpoints
-from verifier_server.process.open_files import allow_files
-from verifier_server.process.uvicorn_command import refuse_workers, start_anew
+from verifier_server.process.server_process import allow_files, refuse_workers, start_anew
 from verifier_server.service import GRACE, Service
 from verifier_server.settings import Settings, SettingsError
 
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("specpair.verifier")
 ENDS_WITHIN = 10.0  # seconds; open requests have less to finish
+FAILURES = Failures("verifier", form_of)
 SWITCH_INTERVAL = 0.0005  # seconds; with Python's default of 5 ms a busy engine thread delays replies by that much
 
 
@@ -124,16 +132,53 @@ def create_app(
     service.texts_full = lambda: endpoints.places.full
     registry, metrics_open = service.metrics.registry, settings.metrics_open
     state = StateEndpoints(gate, registry, service.condition, lambda: (service.health(), {}), metrics_open)
-    operations.add_to(app, state, LiveEndpoints(service), endpoints, source)
+    operations.add_to(app, state, LiveEvents(service), endpoints, source)
     page = StaticFiles("verifier_server", "page")
     page.add_to(app)
     app.add_middleware(HeadRequests)
-    entrance.add_to(app, stopping=lambda: service.stopping)
+    app.add_middleware(CancellableRequests, stopping=lambda: service.stopping)
+    FAILURES.add_to(app)
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
     hosts = Hosts(read_hosts(settings.allowed_hosts), settings.key("allowed_hosts"))
     app.add_layers(gate, origins, hosts, service.metrics, [*document.SERVICE.paths, *page.paths], settings.access_log)
-    app.serve_directly(operations.VERIFY, entrance.FAILURES)
+    app.serve_directly(operations.VERIFY, FAILURES)
     return app
+
+
+class CancellableRequests:
+    """Middleware: each path works with a trailing slash, too. A request that is cancelled during shutdown gets a reply
+    if possible, and is not logged as a fault."""
+
+    def __init__(self, app: ASGIApp, stopping: Callable[[], bool]) -> None:
+        self._app, self._stopping = app, stopping
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, _until_cancelled(receive), send)
+            return
+        noted = NotedSend(send)
+        try:
+            await self._app(without_slash(scope) if scope["type"] == "http" else scope, receive, noted)
+        except asyncio.CancelledError:
+            if not self._stopping():
+                raise
+            if not noted.begun:
+                error = ShuttingDown(SHUTTING_DOWN)
+                reply = await FAILURES.failed(Request(scope), error)
+                reply.headers["Connection"] = "close"
+                await reply(scope, receive, send)
+
+
+def _until_cancelled(receive: Receive) -> Receive:
+    """`receive`, but a cancellation becomes the shutdown event: on a forced stop, uvicorn cancels the lifespan."""
+
+    async def receive_or_end() -> Message:
+        try:
+            return await receive()
+        except asyncio.CancelledError:
+            return {"type": "lifespan.shutdown"}
+
+    return receive_or_end
 
 
 def stop_process(status: int) -> None:

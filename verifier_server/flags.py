@@ -20,7 +20,7 @@ from verifier_server.settings import Settings
 _log = logging.getLogger("specpair.verifier")
 
 
-class Address(LayeredSettings if TYPE_CHECKING else settings_model(LayeredSettings, ADDRESS)):  # type: ignore[misc]
+class ListenAddress(LayeredSettings if TYPE_CHECKING else settings_model(LayeredSettings, ADDRESS)):  # type: ignore[misc]
     """Where the command `verifier` listens. Under uvicorn, its own flags say so."""
 
     if TYPE_CHECKING:
@@ -44,14 +44,14 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     """
     layers = _layers({}, None, environment)
     for layer in layers:
-        for name in sorted(Address.model_fields.keys() & layer.values.keys()):
+        for name in sorted(ListenAddress.model_fields.keys() & layer.values.keys()):
             _log.warning(
                 "%s: only the command 'verifier' reads this %s; uvicorn takes --%s", layer.key(name), layer.kind, name
             )
     return Settings.from_layers(layers)
 
 
-def from_flags(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[Settings, Address]:
+def from_flags(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[Settings, ListenAddress]:
     """Settings from flags, the environment and `specpair.toml`, the first of which overrides the others.
 
     Raises SettingsError. With --help, --version or --print-config, prints it and exits.
@@ -61,12 +61,12 @@ def from_flags(arguments: Sequence[str], environment: Mapping[str, str] = os.env
 
 def read_flags(
     parser: Parser, arguments: Sequence[str], environment: Mapping[str, str] = os.environ
-) -> tuple[Settings, Address, argparse.Namespace]:
+) -> tuple[Settings, ListenAddress, argparse.Namespace]:
     """`from_flags` by a `parser` of `flags_parser`, and all that it parsed: also what a command has added to it."""
     options = parser.parse(arguments, optional=_NAMES.taken)
     given = {name: value for name, value in vars(options).items() if name in _NAMES.taken}
     layers = _layers(given, options.config, environment)
-    settings, address = Settings.from_layers(layers), Address.from_layers(layers)
+    settings, address = Settings.from_layers(layers), ListenAddress.from_layers(layers)
     if options.print_config:
         print(table([action.dest for action in parser.actions()], [address, settings]))
         parser.exit()
@@ -80,7 +80,7 @@ def _layers(given: Mapping[str, Any], config: Path | None, environment: Mapping[
     # An empty address is none, as in VERIFIER_PORT=$PORT without a PORT.
     for at, layer in enumerate(layers):
         values = {
-            name: value for name, value in layer.values.items() if value != "" or name not in Address.model_fields
+            name: value for name, value in layer.values.items() if value != "" or name not in ListenAddress.model_fields
         }
         layers[at] = layer._replace(values=values)
     return layers
@@ -91,7 +91,7 @@ def keys_file(config: Path | None, environment: Mapping[str, str] = os.environ) 
     return first_path(_layers({}, config, environment), "keys_file")
 
 
-class Command(NamedTuple):
+class CommandHelp(NamedTuple):
     """What the help of a command that takes all settings begins and ends with."""
 
     prog: str
@@ -101,7 +101,7 @@ class Command(NamedTuple):
     commands: tuple[str, ...] = ()
 
 
-SERVE = Command(
+SERVE = CommandHelp(
     "verifier",
     "[FLAGS]\n"
     "compile [FLAGS]   (ahead of serving: 'verifier compile --help')\n"
@@ -121,7 +121,7 @@ SERVE = Command(
 )
 
 
-def flags_parser(options: Mapping[str, Option], command: Command = SERVE) -> Parser:
+def flags_parser(options: Mapping[str, Option], command: CommandHelp = SERVE) -> Parser:
     """The parser of the command `verifier`, or of another that takes its settings, with the flags of `options`."""
     parser = Parser(**command._asdict())
     parser.add_config_flags()

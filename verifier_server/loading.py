@@ -3,55 +3,95 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from importlib import import_module
 from math import inf
+from pathlib import Path
+from typing import Protocol
 
 from backends.machine import corpus_folder
-from backends.registry import load
+from gateway.openai_api.chat.template import Renderer
 from specpair.corpus.draft_corpus import BadCorpus, DraftCorpora, DraftCorpus
 from specpair.corpus.earlier_texts import EarlierTexts
 from specpair.counted import counted
-from specpair.engines.backend import Backend, Progress
+from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.fairness import retry_after
 from specpair.grammar.of_text import prepare_grammars
-from specpair.protocol.errors import ModelFailed, ModelLoading
+from specpair.protocol.errors import InvalidRequest, ModelFailed, ModelLoading, NoChatTemplate
 from specpair.protocol.terminal_text import one_line, several_lines
 from specpair.speculation.policy.cost_by_width import CostByWidth
-from verifier_server.chat_template import choose_chat_template
-from verifier_server.engine.engine import Engine
-from verifier_server.engine.observer import EngineObserver
-from verifier_server.engine.pass_time import pass_cost, shared_pass_cost
-from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving, TokenEngine
-from verifier_server.engine.scheduler import Scheduler
+from verifier_server.engine.choice import load_target
+from verifier_server.engine.port import EngineInfo, EngineObserver, Serving, TokenEngine
 from verifier_server.generation.draft_model import load_draft_model, lookup_alone
-from verifier_server.generation.drafting import Drafting
-from verifier_server.generation.engine_drafting import EngineDrafting
+from verifier_server.generation.drafting import EngineDrafting, FusedGenerator
 from verifier_server.generation.server_drafting import ServerDrafting
-from verifier_server.options import TOKEN_ENGINES
-from verifier_server.process.model_files import MappedFiles, parts
-from verifier_server.process.named_models import with_files
-from verifier_server.process.program_store import fetch_programs
-from verifier_server.process.progress_log import of_loading
+from verifier_server.process.model_files import MappedFiles, fetch_programs, of_loading, parts, with_files
 from verifier_server.settings import Settings
 
+_TRIED = {
+    "messages": [{"role": "user", "content": "Hello"}],
+    "add_generation_prompt": True,
+    "bos_token": "",
+    "eos_token": "",
+}
 _log = logging.getLogger("specpair.verifier")
 _SLICE = 0.1  # seconds that a wait lasts at a time
 _FETCH_SHARE = 0.9  # fetching's fraction of the progress, where a model is fetched
 _DRAFT_SHARE = 0.1  # the draft model's fraction of the loading progress; it is a small model
 
 
+class HasTemplates(Protocol):
+    """An engine, or a model that is loaded for one."""
+
+    chat_template: str | None  # the one that is served
+
+    @property
+    def chat_templates(self) -> Mapping[str, str]: ...
+
+
+def choose_chat_template(backend: HasTemplates, chosen: str | None) -> None:
+    """Have `backend` serve the template `chosen`, a path or a name; None: the model's usual one.
+
+    Raises ModelLoadError if there is none, or if it cannot render a message.
+    """
+    if chosen is None:
+        return
+    template = backend.chat_templates.get(chosen)
+    if template is None:
+        template = _read(chosen, backend)
+    try:
+        with closing(Renderer()) as renderer:
+            renderer.render(template, _TRIED)
+    except InvalidRequest:
+        pass  # it is well, and takes other messages
+    except NoChatTemplate as error:
+        raise _wrong(f"{chosen} cannot be used: {error}") from None
+    backend.chat_template = template
+
+
+def _read(path: str, backend: HasTemplates) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (FileNotFoundError, ValueError, OSError) as error:
+        named = ", ".join(sorted(backend.chat_templates)) or "none"
+        reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+        raise _wrong(f"{path}: {reason}; templates in the model's files: {named}") from None
+
+
+def _wrong(reason: str) -> ModelLoadError:
+    return ModelLoadError(f"chat_template: {reason}", "chat_template")
+
+
 @dataclass(frozen=True, slots=True)
-class Models:
+class LoadedModels:
     """The loaded models, ready to be used."""
 
     engine: TokenEngine  # runs the target model
     own_name: str  # of the target, which `Settings.alias` may call otherwise
     pass_times: CostByWidth  # of the target
-    drafting: Drafting | None  # None: nothing drafts here
+    drafting: FusedGenerator | None  # None: nothing drafts here
     predicting: ServerDrafting  # for texts with a prediction: `drafting`, or by lookup alone without a draft model
 
     def stop(self) -> None:
@@ -60,7 +100,7 @@ class Models:
         self.predicting.stop()
 
 
-class Loader:
+class ModelLoader:
     """Loads the models of a verifier. Thread-safe."""
 
     def __init__(
@@ -78,7 +118,7 @@ class Loader:
         """
         self.progress = 0.0  # 0 to 1
         self.failure: str | None = None  # why the models could not be loaded
-        self.models: Models | None = None  # None: not loaded yet, or failed
+        self.models: LoadedModels | None = None  # None: not loaded yet, or failed
         self.stopping = False  # whether the verifier ends, so that it is never ready for texts
         self.files = MappedFiles(())  # those of the models
         self._settings, self._clock, self._deliver = settings, clock, deliver
@@ -107,7 +147,7 @@ class Loader:
             self._thread.join(min(left, _SLICE))
         return not self._thread.is_alive()
 
-    def loaded(self) -> Models:
+    def loaded(self) -> LoadedModels:
         """The models. Raises ModelLoading or ModelFailed while there are none."""
         if self.failure is not None:
             raise ModelFailed(f"the model could not be loaded: {self.failure}")
@@ -147,7 +187,7 @@ class Loader:
         if self._on_failure is not None:
             self._on_failure()
 
-    def _load(self) -> Models:
+    def _load(self) -> LoadedModels:
         """Load the models and time their passes. Frees the target if one of these steps fails."""
         settings, deliver = self._settings, self._deliver
         if self._backend is None:
@@ -157,7 +197,9 @@ class Loader:
             fetch_programs(settings)
         share = 1.0 - _DRAFT_SHARE * settings.drafts
         with ExitStack() as on_failure:
-            target = self._target(settings, lambda fraction: self._report(share * fraction))
+            target = load_target(
+                settings, self._backend, lambda fraction: self._report(share * fraction), self._check_waiting
+            )
             on_failure.callback(target.close)
             own = target.info
             _log.info(
@@ -196,24 +238,14 @@ class Loader:
             observer = self._observer(info.model_name)
             engine = target.serve(Serving(info, self._clock, deliver, observer, self._failed))
             on_failure.pop_all()
-            drafting: Drafting | None = None if draft is None else predicting
+            drafting: FusedGenerator | None = None if draft is None else predicting
             if info.proposer is not None:
                 drafting = EngineDrafting(info)
-        return Models(engine, own.model_name, pass_times, drafting, predicting)
+        return LoadedModels(engine, own.model_name, pass_times, drafting, predicting)
 
-    def _target(self, settings: Settings, progress: Progress) -> LoadedEngine:
-        """The target's engine, loaded. Raises BackendError."""
-        if self._backend is None and (module := TOKEN_ENGINES.get(settings.backend)) is not None:
-
-            def stoppable(fraction: float) -> None:
-                if self.stopping:
-                    raise _Stopped("stopped before the model was there")
-                if fraction:  # else it is waited for, which its log says
-                    progress(fraction)
-
-            loaded: LoadedEngine = import_module(module).load(settings.load_options(), settings, stoppable)
-            return loaded
-        return with_logits(self._backend or load(settings.backend, settings.load_options(), progress), settings)
+    def _check_waiting(self) -> None:
+        if self.stopping:
+            raise _Stopped("stopped before the model was there")
 
     def _report_fetching(self, fraction: float) -> None:
         """Note the progress of fetching the models. Called from the loader's thread. Raises _Stopped."""
@@ -225,33 +257,6 @@ class Loader:
         """Note the progress of loading, and log it now and then. Called from the loader's thread."""
         self._log_progress(fraction)
         self.progress = self._fetched + (1.0 - self._fetched) * fraction
-
-
-def with_logits(backend: Backend, settings: Settings) -> LoadedEngine:
-    """The engine over one that has logits, which times its passes. Closes the backend if that fails."""
-    with ExitStack() as on_failure:
-        on_failure.callback(backend.close)
-        pass_times = shared_pass_cost(backend, time.perf_counter, pass_cost(backend, time.perf_counter))
-        on_failure.pop_all()
-
-    def serve(serving: Serving) -> Engine:
-        backend.model_name, backend.chat_template = serving.info.model_name, serving.info.chat_template
-        scheduler = Scheduler(
-            backend,
-            max_drafts=settings.max_drafts,
-            prefill_chunk=settings.prefill_chunk,
-            max_queue=settings.max_queue,
-            pass_times=pass_times,
-            most_kept=settings.most_kept(backend),
-            one_scope=settings.share_prefixes,
-            observer=serving.observer,
-        )
-        engine = Engine(scheduler, serving.clock, serving.deliver, serving.on_failure)
-        engine.start()
-        return engine
-
-    info = EngineInfo.of(backend, settings.max_drafts)
-    return LoadedEngine(info, backend.chat_templates, backend.chat_template, pass_times, serve, backend.close)
 
 
 def _corpus(settings: Settings, info: EngineInfo) -> DraftCorpus | None:

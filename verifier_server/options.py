@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from backends.registry import SHOWN
 from gateway.openai_api.answers.options import AnswerOptions
 from models.hub.options import HubOptions
 from specpair.command_line.parser import KEY
@@ -16,12 +15,9 @@ from specpair.corpus.draft_corpus import CorpusOptions
 from specpair.engines.load_options import FASTEST, LoadOptions
 from specpair.http_service.options.service_options import ACCESS, ROUTER, SERVICE, BodyOptions
 from specpair.options.option import AUTO, like, option, settings_of
+from verifier_server.engine.choice import ENGINES, NGRAM
 from verifier_server.engine.vllm.arguments import read_table
 
-# Engines that commit tokens by themselves: modules with a `load(options, settings, progress)`, which returns a
-# `LoadedEngine`. They cannot draft.
-TOKEN_ENGINES = {"vllm": "verifier_server.engine.vllm.load", "sglang": "verifier_server.engine.sglang.load"}
-NGRAM = "ngram"  # the draft engine without a model: n-gram lookup
 MOST_DRAFT_SLOTS = 8  # texts drafted for at once, at most, if `draft_slots` is auto
 MODEL, ENGINE, DRAFT, LIMITS = "model", "engine", "server-side drafting (mode fused)", "sessions and limits"
 Auto = Literal["auto"]
@@ -59,7 +55,7 @@ class VerifierOptions(AnswerOptions):
     )
     backend: str = option(
         "llama_cpp",
-        f"engine: {', '.join((*SHOWN, *TOKEN_ENGINES))}, or one of a plug-in",
+        f"engine: {', '.join(ENGINES)}, or one of a plug-in",
         group=MODEL,
         placeholder="NAME",
     )

@@ -1,6 +1,12 @@
-"""The program `verifier`: chooses the command. Each is imported when it is run, as no other one needs what it does."""
+"""The program `verifier`: its commands. Each imports what it needs when it is run, as no other one needs that."""
 
 import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specpair.command_line.completion.accepted import Parsers
+    from specpair.options.option import Option
 
 
 def main() -> int:
@@ -13,9 +19,7 @@ def main() -> int:
 
         return key_command.run("verifier", arguments, keys_file)
     if command == ["models"]:
-        from verifier_server.commands import models_command
-
-        return models_command.run(arguments)
+        return models(arguments)
     if command == ["compile"]:
         from verifier_server.commands import compile_command
 
@@ -27,10 +31,70 @@ def main() -> int:
     if command in (["completion"], ["man"]):
         from specpair.command_line.completion import command as completion
         from specpair.command_line.manual import command as manual
-        from verifier_server.commands.parsers import parsers
 
         run = completion.run if command == ["completion"] else manual.run
         return run("verifier", arguments, parsers)
-    from verifier_server.commands import serve_command
+    return serve(sys.argv[1:])
 
-    return serve_command.run(sys.argv[1:])
+
+def serve(arguments: Sequence[str]) -> int:
+    """Serve until stopped, with the settings as flags. Returns the exit status: see `listening.run`; 1 also when the
+    model cannot be loaded, or the engine dies."""
+    from specpair.command_line.start import keep_loaded_objects
+    from specpair.http_service import listening
+    from specpair.http_service.observability import logs
+    from verifier_server.app import create_app, stop_process
+    from verifier_server.flags import from_flags
+
+    def make() -> listening.Served:
+        settings, address = from_flags(arguments)
+        logs.configure(settings.log_format)
+        app = create_app(settings, on_failure=lambda: stop_process(1), on_success=keep_loaded_objects)
+        service = app.state.service
+        return listening.Served(app, address.host, address.port, lambda: int(service.failure is not None))
+
+    return listening.run("verifier", make)
+
+
+def models(arguments: Sequence[str]) -> int:
+    """The command of both ends, for a program that knows no other verifier. Returns the exit status."""
+    from backends.machine import available_bytes
+    from backends.registry import room
+    from gateway.openai_api.answers.reply_style import reply_style
+    from models.commands import command
+    from specpair.engines.errors import ModelLoadError
+    from specpair.engines.load_options import FreeMemory, LoadOptions
+
+    def room_here() -> FreeMemory | None:
+        try:
+            return room("llama_cpp", LoadOptions())
+        except ModelLoadError:  # it is not installed
+            return FreeMemory(available_bytes())
+
+    parser = command.parser("verifier")
+    return command.run(parser, parser.parse(arguments), reply_style, lambda: None, room_here)
+
+
+def parsers(options: "Mapping[str, Option] | None" = None) -> "Parsers":
+    """The parsers of all commands, by command, for completions, manual pages and the documentation.
+
+    `options`: the settings for which they have flags, beside the address; None: all.
+    """
+    from models.commands import command as models_command
+    from specpair.command_line.completion import command as completion
+    from specpair.command_line.manual import command as manual
+    from specpair.http_service.keys import key_command
+    from verifier_server.commands import compile_command, selftest_command
+    from verifier_server.flags import flags_parser
+    from verifier_server.options import OPTIONS
+
+    taken = OPTIONS if options is None else options
+    return {
+        "verifier": lambda: flags_parser(taken),
+        "verifier compile": lambda: compile_command.parser(taken),
+        "verifier selftest": lambda: selftest_command.parser(taken),
+        "verifier models": lambda: models_command.parser("verifier"),
+        "verifier key": lambda: key_command.parser("verifier"),
+        "verifier completion": lambda: completion.parser("verifier"),
+        "verifier man": lambda: manual.parser("verifier"),
+    }

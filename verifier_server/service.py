@@ -25,21 +25,16 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.policy.timing import NARROW
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.text_options import TextSpec
-from verifier_server.engine.observer import EngineObservers, EngineState
 from verifier_server.engine.pass_time import WIDER
-from verifier_server.engine.port import AWAY_WAIT, TokenEngine
+from verifier_server.engine.port import AWAY_WAIT, EngineObservers, EngineState, TokenEngine
 from verifier_server.engine.requests import Answer, Request
-from verifier_server.generation.accounting import Accounting
-from verifier_server.generation.engine_client import EngineClient
+from verifier_server.generation.engine_client import Accounting, EngineClient
 from verifier_server.generation.generator import GenerationTask, Generator
 from verifier_server.generation.prompts import P, aside, encode_parts, encode_text, make_session, with_ids
 from verifier_server.generation.verify import Verifying, implicit
-from verifier_server.loading import Loader
-from verifier_server.observability.busy_time import BusyTime
-from verifier_server.observability.engine_feed import EngineFeed
-from verifier_server.observability.engine_metrics import EngineMetrics
-from verifier_server.observability.gauges import VerifierGauges
-from verifier_server.observability.text_log import log_text
+from verifier_server.loading import ModelLoader
+from verifier_server.observability.engine_events import EngineFeed, log_text
+from verifier_server.observability.metrics import BusyTime, EngineMetrics, ServiceGauges
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
 from verifier_server.settings import Settings
@@ -82,7 +77,7 @@ class Service:
             check_new=self.draining.check_new_text,
             on_change=self.draining.changed,
         )
-        self.loader = Loader(
+        self.loader = ModelLoader(
             settings,
             clock,
             self.engine_client.deliver,
@@ -92,7 +87,7 @@ class Service:
                 EngineMetrics(self.metrics, self._ended, model_name), self.busy, self.feed
             ),
         )
-        gauges = VerifierGauges(self.metrics.model_name, self.condition, self.sessions, self._engine_state)
+        gauges = ServiceGauges(self.metrics.model_name, self.condition, self.sessions, self._engine_state)
         self.metrics.registry.register(gauges)
         self.verifying = Verifying(self.engine_client, self.sessions, self.accounting)
         self.texts = Generator(self.engine_client, self.sessions, self.accounting)

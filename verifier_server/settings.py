@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
 
-from backends.registry import COMPILING, devices_of_draft, known, listed
+from backends.registry import COMPILING, devices_of_draft
 from models import DEFAULT_TARGET
 from specpair.command_line.errors import SettingsError as SettingsError
 from specpair.command_line.layers import LayeredSettings
@@ -19,8 +19,9 @@ from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.fairness import share_of_one_client
 from specpair.http_service.options.service_options import check_keys
+from verifier_server.engine.choice import NGRAM, TOKEN_ENGINES, check_draft, check_target
 from verifier_server.engine.port import EngineInfo
-from verifier_server.options import MOST_DRAFT_SLOTS, NGRAM, OPTIONS, TOKEN_ENGINES, VerifierOptions
+from verifier_server.options import MOST_DRAFT_SLOTS, OPTIONS, VerifierOptions
 
 PREFIX = "VERIFIER_"
 _USUAL_CONTEXT = 4096  # tokens; by default, engines take a model's trained context length up to this one
@@ -44,9 +45,7 @@ class Settings(_Options):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Settings":
-        if not known(self.backend) and self.backend not in TOKEN_ENGINES:
-            names = ", ".join((*listed(), *TOKEN_ENGINES))
-            raise ValueError(f"backend: {self.backend!r} is unknown, choose one of {names}")
+        check_target(self.backend)
         for name, engine in (("vllm_args", "vllm"), ("sglang_url", "sglang"), ("sglang_api_key", "sglang")):
             if getattr(self, name) and self.backend != engine:
                 raise ValueError(f"{name}: the engine is {self.backend}: leave it out, or set backend to {engine}")
@@ -101,15 +100,8 @@ class Settings(_Options):
         return share_of_one_client(self.max_sessions) if given == "auto" else given
 
     def _check_draft(self) -> None:
-        if self.drafts and self.draft_engine in TOKEN_ENGINES:
-            raise ValueError(
-                f"draft_backend: {self.draft_engine} gives no logits to draft with: choose one of "
-                f"{', '.join(listed())}, {NGRAM}"
-            )
-        if self.draft_engine not in (NGRAM, *TOKEN_ENGINES) and not known(self.draft_engine):
-            raise ValueError(
-                f"draft_backend: {self.draft_engine!r} is unknown, choose one of {', '.join(listed())}, {NGRAM}"
-            )
+        if self.drafts or self.draft_engine not in TOKEN_ENGINES:
+            check_draft(self.draft_engine)
         for name in ("draft_model", "draft_hf"):
             if getattr(self, name) is not None and self.draft_engine == NGRAM:
                 raise ValueError(f"{name}: {NGRAM} is a lookup in the text and takes no model: leave {name} out")

@@ -1,1 +1,1 @@
-"""What an engine is tried with: a tiny Llama of random weights, its logits in NumPy, and random batches."""
+"""What an engine is tried with: tiny models of random weights, logits of a Llama in NumPy, and checks of engines."""

@@ -172,13 +172,13 @@ class Draft:
         """
         if not committed:
             return self
+        if self.is_chain:
+            rest = rest_of_chain(self.ids, committed)
+            return None if rest is None else type(self)(self.position + len(committed), self.tokens[len(committed) :])
         path = self.path(committed)
         if len(path) < len(committed):
             return None
         at = path[-1] if path else -1
-        rest = type(self)(self.position + len(committed), self.tokens[at + 1 :])
-        if rest.is_chain:
-            return rest
         return self._behind(at, self.position + len(committed), range(at + 1, len(self.tokens)))
 
     def contains(self, other: Self) -> bool:
@@ -223,6 +223,15 @@ class Draft:
 
 
 NO_DRAFT = Draft(0)  # at whatever position
+
+
+def rest_of_chain(ids: Sequence[int], committed: Sequence[int]) -> list[int] | None:
+    """What of a chain of draft tokens goes beyond the `committed` ones, the text from the draft's position on.
+
+    None: the text answers the draft, since it took another way, or goes beyond the draft.
+    """
+    count = len(committed)
+    return list(ids[count:]) if list(ids[:count]) == list(committed) else None
 
 
 def chain(ids: Sequence[int], probs: Sequence[Weights] = ()) -> tuple[DraftToken, ...]:

@@ -21,7 +21,7 @@ from tests.drafter_client.support import running
 from tests.stand_ins.hub import HubStandIn, serving
 from tests.verifier_server.processes import MODULE, hasty, ready
 from tests.verifier_server.processes import serving as started
-from verifier_server.loading import Loader
+from verifier_server.loading import ModelLoader
 from verifier_server.settings import Settings
 
 PAIR = {"u/pair": {"Std-Q8_0.gguf": DEFAULT_TARGET.read_bytes(), "Small-F16.gguf": DEFAULT_DRAFT.read_bytes()}}
@@ -82,7 +82,7 @@ def test_a_verifier_that_is_stopped_while_it_fetches_goes_on_at_the_next_start(
 
 def test_a_loader_that_is_to_stop_ends_the_fetching(stand_in: HubStandIn, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    loader = Loader(Settings(hf="u/pair"), time.monotonic, lambda: None)
+    loader = ModelLoader(Settings(hf="u/pair"), time.monotonic, lambda: None)
     loader.stopping = True
     loader.start()
     assert loader.wait(20) and loader.models is None and loader.failure is None

@@ -12,7 +12,7 @@ import pytest
 from tests.drafter_client.support import Verifier, running
 from tests.paths import ROOT
 from tests.terminal.pseudo import Terminal, check, python, terminal
-from verifier_server.process.uvicorn_command import OPTIONS
+from verifier_server.process.server_process import OPTIONS
 from verifier_server.settings import Settings
 
 pytestmark = [

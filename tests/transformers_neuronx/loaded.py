@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from backends import registry
-from backends.trial.random_batches import random_batches
+from backends.trial.checks import random_batches
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.load_options import LoadOptions
 from tests.models.conftest import TinyModel, reference_logits

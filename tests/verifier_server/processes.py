@@ -14,7 +14,7 @@ import pytest
 
 from tests.forking import Process, started
 from tests.verifier_server.conftest import SCRIPT
-from verifier_server.process.uvicorn_command import OPTIONS
+from verifier_server.process.server_process import OPTIONS
 
 MODULE = [sys.executable, "-m", "verifier_server"]
 ENDLESS = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed), "VERIFIER_CONTEXT": "1000000"}

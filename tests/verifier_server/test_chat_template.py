@@ -10,7 +10,7 @@ from backends.trial.tiny_gguf import write_tiny_gguf
 from backends.trial.tiny_llama import TinyModel
 from specpair.engines.errors import ModelLoadError
 from tests.verifier_server.conftest import settings
-from verifier_server.chat_template import choose_chat_template
+from verifier_server.loading import choose_chat_template
 from verifier_server.service import Service
 
 OWN = {"default": "{{ messages[0].content }}", "tool_use": "{{ tools }}"}

@@ -34,15 +34,8 @@ from tests.verifier_server.processes import (
     with_each_command,
 )
 from verifier_server import app
-from verifier_server.process.uvicorn_command import OPTIONS
+from verifier_server.process.server_process import OPTIONS
 from verifier_server.service import Service
-
-
-def test_bad_flag_ends_the_program_with_one_line(verifier: Program) -> None:
-    done = verifier("--slots", "nope")
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("verifier: --slots: 'nope' is neither auto nor a whole number")
-    assert done.err.count("\n") == 1
 
 
 def test_bad_variable_ends_uvicorn_with_one_line(verifier: Program) -> None:
@@ -115,9 +108,9 @@ def test_verifier_that_stops_before_its_model_is_loaded_never_says_that_it_is_re
 # A verifier whose load never ends and cannot be interrupted. {} is replaced by further changes of a test.
 STUCK = """
 import signal, sys, threading, uvicorn
-import verifier_server.app, verifier_server.loading
+import verifier_server.app, verifier_server.engine.choice
 def never(*_): threading.Event().wait()
-verifier_server.loading.load = never
+verifier_server.engine.choice.load = never
 {}
 from verifier_server.program import main
 sys.argv = ["verifier", "--port", "0"]
@@ -254,17 +247,6 @@ def test_ctrl_c_with_an_open_stream_prints_no_traceback(command: list[str], time
             assert process.wait(20) in (0, -signal.SIGINT, 128 + signal.SIGINT)
         output += process.stderr.read()
         assert "Traceback" not in output and "Error" not in output
-
-
-def test_open_stream_ends_with_an_error_at_shutdown() -> None:
-    with ready(hasty(UVICORN), **ENDLESS, VERIFIER_DRAIN_SECONDS="0.1") as (process, http):
-        body = {"prompt_ids": [1, 2], "stream": True, "temperature": 1.0}
-        with http.stream("POST", "/generate", json=body) as written:
-            lines = written.iter_lines()
-            assert next(lines) == "event: open"
-            process.send_signal(signal.SIGTERM)
-            assert '"code":"shutting_down"' in list(lines)[-2]
-        assert process.wait(20) in (0, -signal.SIGTERM)
 
 
 def test_open_requests_get_shutting_down_with_retry_after() -> None:

@@ -189,54 +189,6 @@ def test_a_session_lingers_as_long_as_the_scheduler_continues_it() -> None:
     assert LINGER == SILENCE
 
 
-def test_a_client_with_many_sessions_leaves_room_for_others() -> None:
-    desk = Desk(1024, 768, ttl=900.0)
-    for _ in range(1500):
-        with desk.used("flood"):
-            desk.now += 0.003
-    for number in range(300):
-        desk.open(f"other {number % 7}")
-    assert len(desk.table) == 1024
-    assert {each.client for each in desk.removed} == {"flood"}
-
-
-def test_only_the_client_with_its_quota_in_use_is_refused() -> None:
-    desk = Desk(8, 6)
-    with ExitStack() as in_use:
-        for _ in range(6):
-            in_use.enter_context(desk.used("flood"))
-        with pytest.raises(Overloaded, match="6 sessions of yours are in use, and one client may have 6"):
-            desk.open("flood")
-        for number in range(9):
-            desk.open("other")
-            assert len(desk.removed) == max(0, number - 1)
-    desk.open("flood")
-
-
-def test_a_session_used_again_while_it_lingers_counts_once() -> None:
-    desk = Desk(8, 2)
-    session = desk.open(self_continue=True)
-    for _ in range(4):
-        with desk.table.in_use(session):
-            desk.now += 0.5
-        desk.now += 0.5
-    with desk.used(), pytest.raises(Overloaded, match="2 sessions of yours are in use"):
-        desk.open()
-    desk.now += LINGER
-    with desk.used(), desk.used():
-        pass
-
-
-def test_a_client_with_its_quota_displaces_its_own_session() -> None:
-    desk = Desk(4, 2)
-    others = [desk.open("other"), desk.open("other")]
-    mine = [desk.open("me"), desk.open("me")]
-    desk.now = 1.0
-    desk.open("me")
-    assert desk.removed == [mine[0]], "though the other client's sessions have been idle for longer"
-    assert [desk.table.get(each.id) for each in others] == others
-
-
 def full(lasting: Callable[[], float], seconds: float) -> list[tuple[int, float]]:
     """All places are in use, each again and again for `lasting()` seconds. A new client asks every third second.
 

@@ -3,7 +3,7 @@
 import pytest
 
 from specpair.http_service.keys.access import ANYONE, Caller
-from specpair.protocol.errors import Overloaded, SessionConflict, UnknownSession
+from specpair.protocol.errors import SessionConflict, UnknownSession
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.text_options import TextSpec
 from verifier_server.session_table import CALLERS, SessionTable
@@ -56,13 +56,6 @@ def test_a_session_is_found_by_its_id() -> None:
     words = "no session b: it was never prefilled, was deleted, expired when idle, or made room for another one"
     with pytest.raises(UnknownSession, match=words):
         table.sessions.get("b")
-
-
-def test_generated_ids_are_unique_and_long() -> None:
-    table = Table(capacity=50)
-    names = {table.open(None).id for _ in range(50)}
-    assert len(names) == 50
-    assert all(len(name) == 32 for name in names)
 
 
 def test_another_text_under_an_id_in_use_is_a_conflict() -> None:
@@ -149,22 +142,6 @@ def test_the_engine_is_told_a_client_and_a_scope() -> None:
     assert table.open("d", caller="").client is None, "callers on a UNIX socket are not one client"
 
 
-def test_deleted_and_idle_sessions_make_room() -> None:
-    table = Table(ttl=10, capacity=2)
-    opened = table.open("a")
-    table.now = 5
-    with table.sessions.in_use(opened), table.sessions.in_use(table.open("b")):
-        with pytest.raises(Overloaded, match="all 2 sessions are taken and in use"):
-            table.open("c")
-        assert table.open("a") is opened  # already in the table
-        table.sessions.remove("a")
-        table.open("c")
-    table.now = 15.5
-    table.open("d")
-    table.open("e")
-    assert [each.id for each in table.sessions.all()] == ["d", "e"]
-
-
 def test_a_prefill_without_a_token_leaves_no_session() -> None:
     """Refused, cancelled or failed: a retry opens the session anew, and it takes no place meanwhile."""
     table = Table()
@@ -241,18 +218,6 @@ def test_a_failed_make_leaves_nothing_behind() -> None:
     assert len(table.sessions) == 0
     with pytest.raises(UnknownSession):
         table.sessions.latest(ANYONE)
-
-
-def test_a_refused_prompt_displaces_no_session() -> None:
-    table = Table(capacity=1)
-    table.open("a")
-
-    def fail(_name: str) -> Session:
-        raise ValueError("no prompt")
-
-    with pytest.raises(ValueError, match="no prompt"):
-        table.sessions.open("b", ANYONE, "request", fail)
-    assert table.removed == []
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,10 @@ import pytest
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.command_line.options.setting_fields import names_of
 from specpair.command_line.parser import flag
-from specpair.command_line.version import installed
 from specpair.engines.load_options import FASTEST, STORED, LoadOptions
 from verifier_server.flags import from_environment, from_flags
 from verifier_server.options import OPTIONS
-from verifier_server.process.uvicorn_command import refuse_workers
+from verifier_server.process.server_process import refuse_workers
 from verifier_server.settings import PREFIX, Settings, SettingsError
 
 
@@ -191,25 +190,6 @@ def test_kubernetes_variables_are_ignored(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.text == ""
 
 
-def test_unknown_variable_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    assert from_environment({"VERIFIER_IMAGE_URL": "x"}) == from_environment({})
-    assert [record.getMessage() for record in caplog.records] == [
-        "VERIFIER_IMAGE_URL: nothing reads this variable, and it is ignored"
-    ]
-
-
-def test_address_is_read_from_the_environment() -> None:
-    environment = {"VERIFIER_HOST": "0.0.0.0", "VERIFIER_PORT": "9001"}
-    options = from_flags([], environment)[1]
-    assert (options.host, options.port) == ("0.0.0.0", 9001)
-    options = from_flags(["--port", "0", "--host", "::1"], environment)[1]
-    assert (options.host, options.port) == ("::1", 0)
-    with pytest.raises(SettingsError, match=r"VERIFIER_PORT: must be in \[0, 65535\], got 99999"):
-        from_flags([], {"VERIFIER_PORT": "99999"})
-    with pytest.raises(SettingsError, match="--port: 'x' is not a whole number"):
-        from_flags(["--port", "x"], {})
-
-
 def test_address_variables_are_ignored_under_uvicorn(caplog: pytest.LogCaptureFixture) -> None:
     assert from_environment({"VERIFIER_PORT": "9001"}) == from_environment({})
     assert "VERIFIER_PORT: only the command 'verifier' reads this variable; uvicorn takes --port" in caplog.text
@@ -245,12 +225,6 @@ def test_help_has_groups_and_examples_but_no_test_engine(
     assert [line for line in text.splitlines() if line in titles] == titles
     assert len(text.partition("examples:\n")[2].splitlines()) == 3 and "scripted" not in text
     assert from_flags(["--backend", "scripted", "--model", "1"], {})[0].backend == "scripted"
-
-
-def test_version_flag_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        from_flags(["--version"], {})
-    assert caught.value.code == 0 and capsys.readouterr().out == f"verifier {installed()}\n"
 
 
 WORKERS = "sessions and their KV caches live in one process"

@@ -12,8 +12,8 @@ from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.command_line.parser import flag
 from tests.verifier_server.conftest import Program
 from verifier_server import app
-from verifier_server.flags import Address, from_environment, from_flags
-from verifier_server.options import TOKEN_ENGINES
+from verifier_server.engine.choice import TOKEN_ENGINES
+from verifier_server.flags import ListenAddress, from_environment, from_flags
 from verifier_server.settings import PREFIX, Settings, SettingsError
 
 # Three values of a setting, for flag, variable and file, where 3, 4 and 5 are none of its values.
@@ -50,7 +50,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "sglang_api_key": ("k1", "k2", "k3"),
     "tool_style": ("hermes", "llama", "json"),
 }
-FIELDS = {**Address.model_fields, **Settings.model_fields}
+FIELDS = {**ListenAddress.model_fields, **Settings.model_fields}
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> 
     file.write_text(f"[verifier]\n{name} = {quoted}\n")
     for value, origin, flags, variables in layers:
         both = from_flags(flags, {**others, **variables})
-        settings = both[1] if name in Address.model_fields else both[0]
+        settings = both[1] if name in ListenAddress.model_fields else both[0]
         found = getattr(settings, name)
         wanted = file.parent / value if isinstance(value, Path) else value
         if isinstance(found, tuple):
@@ -103,7 +103,7 @@ def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> 
     file.write_text("[verifier]\n")
     if name == "sglang_url":  # its engine needs one
         others["VERIFIER_BACKEND"] = "scripted"
-    settings = from_flags([], others)[1 if name in Address.model_fields else 0]
+    settings = from_flags([], others)[1 if name in ListenAddress.model_fields else 0]
     assert (getattr(settings, name), settings.origin(name)) == (FIELDS[name].default, "default")
 
 
@@ -192,15 +192,6 @@ def test_error_in_the_file_names_its_key(file: Path, line: str, words: str) -> N
         assert str(caught.value) == f"{file} [verifier] {words}"
 
 
-def test_missing_model_in_the_file_is_looked_for_beside_the_file(file: Path) -> None:
-    other = file.parent / "there" / "settings.toml"
-    other.parent.mkdir()
-    other.write_text('[verifier]\nmodel = "m.gguf"\n')
-    with pytest.raises(SettingsError) as caught:
-        from_flags(["--config", "there/settings.toml"], {})
-    assert str(caught.value) == f"{other} [verifier] model: no such file: {other.parent / 'm.gguf'}"
-
-
 def test_key_in_a_file_that_everybody_can_read_is_warned_of(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     file.write_text('[verifier]\napi_key = "sesame"\n')
     file.chmod(0o644)
@@ -249,13 +240,6 @@ def test_print_config_shows_all_settings_in_the_order_of_the_help(
         ["threads", "2", f"{file} [verifier] threads"],
         ["api_key", "(set)", "variable VERIFIER_API_KEY"],
     ]
-
-
-def test_program_prints_its_settings_and_ends(file: Path, verifier: Program) -> None:
-    file.write_text("[verifier]\nslots = 3\n")
-    done = verifier("--print-config", "--port", "0")
-    assert (done.status, done.err) == (0, "")
-    assert f"{file} [verifier] slots" in done.out and "flag --port" in done.out
 
 
 def test_uvicorn_ends_with_one_line_for_a_bad_file(file: Path, verifier: Program) -> None:

@@ -17,8 +17,8 @@ from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, 
 from specpair.http_service.openapi.state import state_operations
 from specpair.protocol import errors, messages, responses, service_responses
 from verifier_server.api import routes
-from verifier_server.live import messages as live
-from verifier_server.live.endpoints import LiveEndpoints
+from verifier_server.api.live_events import LiveEvents
+from verifier_server.observability import live_view as live
 
 _MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # errors while there is no model
 _ALWAYS: Errors = (*ALWAYS, errors.ShuttingDown)
@@ -165,7 +165,7 @@ LIVE = (
     Operation(
         "GET",
         "/events",
-        LiveEndpoints.watch_verifier,
+        LiveEvents.watch_verifier,
         "operation",
         None,
         (*_ALWAYS, errors.Overloaded),
@@ -183,7 +183,7 @@ OPERATIONS = (*_OWN, *TOKENS, *STATE, *LIVE, *OPENAI, *RESPONSES, *MESSAGES)
 
 
 def add_to(
-    app: FastAPI, state: StateEndpoints, live_endpoints: LiveEndpoints, openai_endpoints: Endpoints, source: TextSource
+    app: FastAPI, state: StateEndpoints, live_endpoints: LiveEvents, openai_endpoints: Endpoints, source: TextSource
 ) -> None:
     """Register every endpoint. `source`: of the texts of OpenAI's endpoints."""
     operation.add_to(app, _OWN)

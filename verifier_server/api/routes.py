@@ -17,8 +17,7 @@ from specpair.protocol.errors import (
     SessionMismatch,
     SpecPairError,
 )
-from verifier_server.api.generate_responses import sampling_report, summary, text_events
-from verifier_server.api.server_sent_events import committed_tokens
+from verifier_server.api.streams import committed_tokens, sampling_report, summary, text_events
 from verifier_server.engine.requests import Answer, check_position
 from verifier_server.service import Service
 from verifier_server.sessions import Session

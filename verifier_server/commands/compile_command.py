@@ -14,16 +14,14 @@ from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.http_service.observability import logs
 from specpair.options.option import Option
 from specpair.protocol.terminal_text import one_line, several_lines
-from verifier_server.flags import Command, flags_parser, read_flags
+from verifier_server.flags import CommandHelp, flags_parser, read_flags
 from verifier_server.generation.draft_model import DRAFT_MODEL, load_draft_model
 from verifier_server.options import OPTIONS
-from verifier_server.process.named_models import with_files
-from verifier_server.process.program_store import fetch_programs, publish_programs
-from verifier_server.process.progress_log import of_loading
+from verifier_server.process.model_files import fetch_programs, of_loading, publish_programs, with_files
 from verifier_server.settings import Settings, SettingsError
 
 TARGET, DRAFT = "target", "draft"
-_COMMAND = Command(
+_COMMAND = CommandHelp(
     "verifier compile",
     "[FLAGS]",
     "Compile the programs of the target model, and of the draft model if there is one, and end. They are kept in the "

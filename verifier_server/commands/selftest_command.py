@@ -5,9 +5,10 @@ import logging
 import os
 import shutil
 import sys
+import time
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,9 @@ from rich.console import Console
 from rich.text import Text
 
 from backends.registry import devices_of_draft, load
+from backends.trial.checks import CheckSkipped, Load, devices_of
+from backends.trial.engine_checks import engine_checks
+from backends.trial.tiny_checks import check_tiny
 from specpair.command_line import interruptible
 from specpair.command_line.parser import Parser
 from specpair.command_line.print_config import table
@@ -27,19 +31,19 @@ from specpair.engines.load_options import LoadOptions
 from specpair.http_service.observability import logs
 from specpair.options.option import Option
 from specpair.protocol.terminal_text import one_line, several_lines
-from verifier_server.flags import Command, flags_parser, read_flags
-from verifier_server.options import OPTIONS, TOKEN_ENGINES
+from verifier_server.engine.choice import TOKEN_ENGINES
+from verifier_server.flags import CommandHelp, flags_parser, read_flags
+from verifier_server.generation.draft_model import load_draft_model
+from verifier_server.options import OPTIONS
+from verifier_server.process.model_files import with_files
 from verifier_server.selftest.environment import environment
-from verifier_server.selftest.model_checks import check_model, has_model
-from verifier_server.selftest.printed import Copied
-from verifier_server.selftest.report import Report, ReportLost
-from verifier_server.selftest.secrets import hider, names_secret
-from verifier_server.selftest.tiny_checks import check_tiny
+from verifier_server.selftest.printed import Copied, hider, names_secret
+from verifier_server.selftest.report import ReportLost, SelftestReport
 from verifier_server.settings import Settings, SettingsError
 
 _STUCK = 600.0  # seconds after which the report says where the program is
 _KEY = 8  # characters of another program's key, at least: a shorter one may be a word such as "none"
-_COMMAND = Command(
+_COMMAND = CommandHelp(
     "verifier selftest",
     "[FLAGS]",
     "Try the engine on this machine and write one report to send to the makers of this program. If a model is set, it "
@@ -106,7 +110,7 @@ def run(arguments: Sequence[str]) -> int:
             report.file.close()
 
 
-def _run(report: Report, settings: Settings, folder: Path) -> int:
+def _run(report: SelftestReport, settings: Settings, folder: Path) -> int:
     def loaded(engine: str, options: LoadOptions) -> Backend:
         try:
             return load(engine, options)
@@ -119,12 +123,75 @@ def _run(report: Report, settings: Settings, folder: Path) -> int:
     report.section("the machine", shown=False)
     report.line(*environment())
     # The model comes first: a process claims its devices once, and the tiny one runs on as many where all must.
-    devices = check_model(report, settings, loaded)
+    devices = _check_model(report, settings, loaded)
     options = settings.load_options()
     if devices is not None:
         options = replace(options, tensor_parallel=devices_of_draft(settings.backend, settings.backend, devices))
-    check_tiny(report, settings.backend, options, folder, loaded, beside_model=has_model(settings))
+    check_tiny(report, settings.backend, options, folder, loaded, beside_model=_has_model(settings))
     return report.finish()
+
+
+def _check_model(report: SelftestReport, settings: Settings, load: Load) -> int | None:
+    """Run all checks on the target model of `settings`, and load its draft model beside it, if there is one.
+
+    Returns how many devices share the model; None if it was not loaded.
+    """
+    report.section("the model of the settings")
+    if settings.hf is not None or settings.draft_hf is not None:
+        fetched: list[Settings] = []
+
+        def fetch() -> str:
+            fetched.append(with_files(settings))
+            return "what is named on the hub is in the cache"
+
+        if not report.check("fetch", fetch):
+            return None
+        (settings,) = fetched
+    if not _has_model(settings):
+        report.check("load", _no_model)
+        return None
+    with ExitStack() as loaded:
+        backends: list[Backend] = []
+
+        def load_target() -> str:
+            began = time.monotonic()
+            backend = load(settings.backend, settings.load_options())
+            loaded.callback(backend.close)
+            backends.append(backend)
+            return f"{_described(backend)}; loaded in {time.monotonic() - began:.1f} s"
+
+        def load_draft() -> str:
+            draft = load_draft_model(settings, backends[0], lambda _: None, time.perf_counter)
+            if draft is None:
+                raise CheckSkipped("no draft model is set")
+            loaded.callback(draft.close)
+            return f"{one_line(draft.name)} for {draft.slots} texts at once, {1e3 * draft.step_time:.2f} ms a step"
+
+        if not report.check("load", load_target):
+            return None
+        (backend,) = backends
+        report.check("draft model", load_draft)
+        for name, run in engine_checks(backend, report.line):
+            report.check(name, run)
+        return backend.devices
+
+
+def _has_model(settings: Settings) -> bool:
+    """Whether the settings name a model that the engine can load, or the engine has a default."""
+    if settings.load_options().model is None:
+        return False
+    return settings.model is not None or settings.backend == "llama_cpp"
+
+
+def _described(backend: Backend) -> str:
+    return (
+        f"{one_line(backend.model_name)} on {devices_of(backend)}, {backend.slots} slots of "
+        f"{backend.context_length} tokens, KV cache of {backend.kv_bytes / 2**20:.0f} MiB"
+    )
+
+
+def _no_model() -> str:
+    raise CheckSkipped("no model is set: name it with --model or VERIFIER_MODEL to have it measured, too")
 
 
 def _secrets(settings: Settings) -> list[str]:
@@ -149,11 +216,11 @@ def _check_temporary_files() -> None:
         raise SettingsError(f"TMPDIR: {error.strerror}: name a folder for temporary files") from None
 
 
-def _opened(path: Path | None, settings: Settings, secrets: Sequence[str]) -> Report:
+def _opened(path: Path | None, settings: Settings, secrets: Sequence[str]) -> SelftestReport:
     """The new report. Raises SettingsError if its file exists or cannot be written."""
     path = path or Path(f"selftest-{settings.backend}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.txt")
     try:
-        return Report(path, _console(), hider(secrets))
+        return SelftestReport(path, _console(), hider(secrets))
     except FileExistsError:
         raise SettingsError(f"--report: {path} exists: name another file, or move this one away") from None
     except OSError as error:
@@ -175,7 +242,7 @@ class _Terminal(Console):
 
 
 @contextmanager
-def _watched(report: Report, secrets: Sequence[str]) -> Iterator[Copied]:
+def _watched(report: SelftestReport, secrets: Sequence[str]) -> Iterator[Copied]:
     """A context in which the report gets what is printed, and the stacks of a crash or of a long wait."""
     logging.getLogger("gguf").setLevel(logging.WARNING)  # it tells of each file that it writes
     faulthandler.enable(report.file)
@@ -190,7 +257,7 @@ def _watched(report: Report, secrets: Sequence[str]) -> Iterator[Copied]:
         faulthandler.disable()
 
 
-def _interrupted(report: Report, copied: Copied) -> None:
+def _interrupted(report: SelftestReport, copied: Copied) -> None:
     """Say in the report where the program was, and on the terminal where the report is."""
     with suppress(ReportLost):
         report.line("", f"interrupted in: {report.current or 'no check'}; the stacks of all threads:")

@@ -5,14 +5,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from queue import Empty, SimpleQueue
+from typing import Any
 
+from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, EngineLost, first_line
 from specpair.protocol.errors import EngineError, ShuttingDown, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.terminal_text import one_line
-from verifier_server.engine.observer import EngineState
-from verifier_server.engine.port import EngineInfo
+from verifier_server.engine.pass_time import pass_cost, shared_pass_cost
+from verifier_server.engine.port import EngineInfo, EngineState, LoadedEngine, Serving
 from verifier_server.engine.requests import Request
 from verifier_server.engine.scheduler import Inconsistent, Scheduler
 from verifier_server.sessions import Session
@@ -201,3 +204,30 @@ class Engine:
         except Empty:
             return
         call()
+
+
+def with_logits(backend: Backend, settings: Any) -> LoadedEngine:
+    """The engine over a backend, which times the passes, and closes it if that fails. `settings`: of the verifier."""
+    with ExitStack() as on_failure:
+        on_failure.callback(backend.close)
+        pass_times = shared_pass_cost(backend, time.perf_counter, pass_cost(backend, time.perf_counter))
+        on_failure.pop_all()
+
+    def serve(serving: Serving) -> Engine:
+        backend.model_name, backend.chat_template = serving.info.model_name, serving.info.chat_template
+        scheduler = Scheduler(
+            backend,
+            max_drafts=settings.max_drafts,
+            prefill_chunk=settings.prefill_chunk,
+            max_queue=settings.max_queue,
+            pass_times=pass_times,
+            most_kept=settings.most_kept(backend),
+            one_scope=settings.share_prefixes,
+            observer=serving.observer,
+        )
+        engine = Engine(scheduler, serving.clock, serving.deliver, serving.on_failure)
+        engine.start()
+        return engine
+
+    info = EngineInfo.of(backend, settings.max_drafts)
+    return LoadedEngine(info, backend.chat_templates, backend.chat_template, pass_times, serve, backend.close)

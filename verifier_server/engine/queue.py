@@ -5,8 +5,8 @@ from collections.abc import Callable, Hashable, Iterable, Set
 from itertools import count, takewhile
 from typing import NamedTuple
 
-from specpair.fairness import FairTurns, share_of_one_client
-from specpair.protocol.errors import OverlapRefused, SpecPairError, UnknownSession
+from specpair.fairness import FairTurns, retry_after, share_of_one_client
+from specpair.protocol.errors import OverlapRefused, Overloaded, SpecPairError, UnknownSession
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.draft import Draft
 from verifier_server.engine.arrivals import SILENCE
@@ -101,6 +101,14 @@ class Queue:
         if self.is_full:
             return Overload(self.waiting, f"{self.size} requests are already waiting")
         return None
+
+    def check_room(self, request: Request, room_in: Callable[[list[SequenceState]], float]) -> None:
+        """Raise Overloaded if `request` may not wait, too. `room_in`: roughly how many seconds it takes until a request
+        of one of these sessions is answered."""
+        overload = None if request.admitted else self.overload(request.session)
+        if overload is not None:
+            wait = retry_after(room_in(overload.blocking))
+            raise Overloaded(f"{overload.why}: try again later", retry_after=wait)
 
     def add(self, request: Request, now: float) -> SequenceState:
         """Queue a request; returns the state of its session.

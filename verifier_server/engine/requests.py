@@ -5,7 +5,7 @@ states `position`, the number of tokens that the client KNOWS to be committed, a
 on. The draft is compared with what is committed by now. Only the part beyond that needs the model.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
@@ -93,16 +93,18 @@ class Request:
         `fresh` may stay longer than `max_drafts` while the request is not the `first` of its session: earlier requests
         may commit part of it. Raises TooManyDrafts, PositionInsidePrompt, PositionBeyondCommitted.
         """
-        session = self.session
-        finished = session.finish_reason is not None
-        fresh = fresh_draft(session.tokens, session.prompt_len, finished, self.draft)
-        if fresh is None or (not session.strategy.extends and self.position < len(session.tokens)):
+        session, total = self.session, len(self.session.tokens)
+        check_position(total, session.prompt_len, self.position)
+        if session.finish_reason is not None or (not session.strategy.extends and self.position < total):
+            return False
+        fresh = self.draft.fresh(session.tokens[self.position :])
+        if fresh is None:
             return False
         if not trees:
             fresh = fresh.likeliest()
         if len(fresh) <= max_drafts:
             # The last position before the limit always gets a bonus or recovered token: no draft token is needed there.
-            fresh = fresh.within(session.limit - len(session.tokens) - 1)
+            fresh = fresh.within(session.limit - total - 1)
         elif first:
             check_number(len(fresh), max_drafts)
         self.fresh = fresh
@@ -140,18 +142,6 @@ def check_number(fresh: int, max_drafts: int) -> None:
         raise TooManyDrafts(
             f"{fresh} new draft tokens: this verifier judges at most {max_drafts} at once", limit=max_drafts
         )
-
-
-def fresh_draft(tokens: Sequence[int], prompt_len: int, finished: bool, draft: Draft) -> Draft | None:
-    """The part of a draft that goes beyond the committed `tokens` (prompt included).
-
-    An empty draft: the target decodes one token. None: the committed tokens already hold the whole answer.
-    `finished`: whether the text has ended.
-
-    Raises PositionInsidePrompt and PositionBeyondCommitted, both with the number of committed tokens.
-    """
-    check_position(len(tokens), prompt_len, draft.position)
-    return None if finished else draft.fresh(tokens[draft.position :])
 
 
 def check_position(total: int, prompt_len: int, position: int) -> None:

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 
 from specpair.engines.backend import Backend, Entry, Rows
 from specpair.engines.errors import BackendError, EngineFailure
-from specpair.fairness import retry_after
-from specpair.protocol.errors import EngineError, InvalidRequest, Overloaded, SpecPairError
+from specpair.protocol.errors import EngineError, InvalidRequest, SpecPairError
 from specpair.speculation.acceptance.explain import explain
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.acceptance.token_details import TokenDetails
@@ -25,9 +24,9 @@ from specpair.speculation.sampling.row_changes import ProcessedRows
 from specpair.speculation.sampling.sampling import Logits, Row
 from verifier_server.engine.arrivals import LONGEST, window_until
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
-from verifier_server.engine.observer import EngineObserver, EngineState
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.pass_time import prefill_chunk as chosen_chunk
+from verifier_server.engine.port import EngineObserver, EngineState
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SequenceState
@@ -74,17 +73,16 @@ class Scheduler:
         self._queue = Queue(self.max_drafts, max_queue, trees=backend.takes_trees)
         self.slots = SlotPool(backend, most_kept, one_scope=one_scope)
         chunk = chosen_chunk(pass_times) if prefill_chunk is None else prefill_chunk
-        self._composer = Composer(backend, self.slots, self._queue, self._pass_time, chunk, self.max_drafts, pass_times)
+        self._composer = Composer(
+            backend, self.slots, self._queue, self._pass_time, chunk, max_drafts=self.max_drafts, pass_times=pass_times
+        )
         self._running: BatchPlan | None = None
         self._passes = 0  # planned so far
         self._window_opened: float | None = None  # when the pass that waits in the batching window could have started
 
     def submit(self, request: Request, now: float) -> None:
         """Queue a request. Raises Overloaded, with `retry_after` in seconds, and what `Queue.add` does."""
-        overload = None if request.admitted else self._queue.overload(request.session)
-        if overload is not None:
-            wait = retry_after(self._room_in(overload.blocking))
-            raise Overloaded(f"{overload.why}: try again later", retry_after=wait)
+        self._queue.check_room(request, self._room_in)
         sequence = self._queue.add(request, now)
         if len(sequence.requests) == 1:
             sequence.served = self._passes  # it queues after the sessions that wait already

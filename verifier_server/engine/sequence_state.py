@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 from verifier_server.engine.arrivals import ArrivalEstimator
 from verifier_server.engine.draft_credit import DraftCredit
-from verifier_server.engine.observer import EngineObserver
+from verifier_server.engine.port import EngineObserver
 from verifier_server.engine.requests import Request
 from verifier_server.sessions import Session
 

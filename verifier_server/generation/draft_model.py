@@ -15,15 +15,15 @@ from specpair.engines.errors import BackendError, ModelLoadError, OutOfRoom, fir
 from specpair.engines.vocabulary import cannot_draft
 from specpair.grammar.of_text import prepare_grammars
 from specpair.speculation.text_options import TextSpec
+from verifier_server.engine.choice import NGRAM
 from verifier_server.engine.port import EngineInfo
-from verifier_server.options import NGRAM
 from verifier_server.settings import Settings
 
 DRAFT_MODEL = "the draft model: "  # how errors of its engine begin
 _TIMED = 6  # draft steps that are timed at load
 
 
-class DraftModel:
+class SharedDraftModel:
     """Drafts for several texts at once, with a slot for each. Thread-safe, except `close`."""
 
     def __init__(
@@ -139,7 +139,7 @@ def load_draft_model(
     progress: Progress,
     clock: Callable[[], float],
     given: Backend | None = None,
-) -> DraftModel | None:
+) -> SharedDraftModel | None:
     """The draft model that `settings` name, or the one `given`; None if there is none.
 
     `clock`: in seconds.
@@ -162,13 +162,13 @@ def load_draft_model(
                 backend.vocabulary.derived = target.vocabulary.derived  # a grammar is compiled once for both
             prepare_grammars(backend.vocabulary)
             kept, one_scope = settings.most_kept(target), settings.share_prefixes
-            draft = DraftModel(backend, backend.slots, target.vocabulary.size, clock, kept, one_scope=one_scope)
+            draft = SharedDraftModel(backend, backend.slots, target.vocabulary.size, clock, kept, one_scope=one_scope)
         except BackendError as error:
             raise ModelLoadError(DRAFT_MODEL + settings.explained(error, of_draft=True)) from error
         on_failure.pop_all()
     return draft
 
 
-def lookup_alone(settings: Settings, target: Backend | EngineInfo, clock: Callable[[], float]) -> DraftModel:
+def lookup_alone(settings: Settings, target: Backend | EngineInfo, clock: Callable[[], float]) -> SharedDraftModel:
     """Drafts that are looked up, without a model. Arguments as for `load_draft_model`."""
-    return DraftModel(None, settings.draft_slots_beside(target.slots), target.vocabulary.size, clock)
+    return SharedDraftModel(None, settings.draft_slots_beside(target.slots), target.vocabulary.size, clock)

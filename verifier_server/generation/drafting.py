@@ -1,14 +1,17 @@
-"""The port of server-side drafting (mode fused): what generates such texts, and what is counted of them."""
+"""Server-side drafting (mode fused): its port, what is counted of such texts, and drafting by the engine itself."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from specpair.protocol.errors import InvalidRequest
 from specpair.protocol.responses import Speculation
 from specpair.protocol.times import milliseconds
-from specpair.speculation.acceptance.round_counts import RoundCounts
-from verifier_server.engine.port import TokenEngine
-from verifier_server.engine.requests import OnAnswer
+from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
+from specpair.speculation.acceptance.token_source import rounds
+from specpair.speculation.draft import Draft
+from verifier_server.engine.port import EngineInfo, TokenEngine
+from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.sessions import Session
 
 
@@ -41,7 +44,7 @@ class DraftCounts(RoundCounts):
         )
 
 
-class Drafts(Protocol):
+class FusedDrafter(Protocol):
     """What drafts."""
 
     @property
@@ -60,11 +63,11 @@ class Drafts(Protocol):
         """Why the latest draft step failed; None if it succeeded."""
 
 
-class Drafting(Protocol):
+class FusedGenerator(Protocol):
     """Generates texts that the server both drafts and verifies. Thread-safe."""
 
     @property
-    def draft(self) -> Drafts: ...
+    def draft(self) -> FusedDrafter: ...
 
     def start(
         self,
@@ -85,3 +88,51 @@ class Drafting(Protocol):
 
         Raises InvalidRequest for a `length` or a `prediction` that cannot be used.
         """
+
+
+class Proposer(NamedTuple):
+    """What drafts in an engine. What it takes is part of the engine's passes."""
+
+    name: str
+    slots: int
+    step_time: float = 0.0
+    failure: str | None = None
+
+
+class EngineDrafting:
+    """Has the engine generate texts. It is a `FusedGenerator`."""
+
+    def __init__(self, info: EngineInfo) -> None:
+        """`info`: of an engine that proposes tokens."""
+        self.draft = Proposer(info.proposer or "", info.slots)
+
+    def start(
+        self,
+        engine: TokenEngine,
+        session: Session,
+        length: int | None,
+        counts: DraftCounts,
+        position: int,
+        on_answer: OnAnswer,
+        prediction: Sequence[int] | None = None,
+    ) -> Callable[[], None]:
+        """See `FusedGenerator`. The engine decides the `length`; a `prediction` is not used."""
+        if length is not None:
+            raise InvalidRequest(
+                f"draft_n: the {engine.info.name} engine drafts by itself here, by settings of its own: leave it out",
+                param="draft_n",
+            )
+
+        def counted(result: Answer | Exception) -> None:
+            if isinstance(result, Answer) and result.position > session.prompt_len:
+                for each in rounds(result.details.sources):
+                    counts.count(JudgedRound(each.judged, each.accepted))
+            on_answer(result)  # type: ignore[arg-type]
+
+        request = Request(session, Draft(position), counted, until_end=True, proposes=True)
+        engine.submit(request)
+
+        def cancel() -> None:
+            request.cancelled = True
+
+        return cancel

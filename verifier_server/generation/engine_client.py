@@ -1,14 +1,19 @@
-"""The event loop's way to the engine: hands it requests, awaits the answers, drops requests of lost clients."""
+"""The way to the engine: hands it requests, awaits the answers, counts them for keys, drops those of lost clients."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from queue import SimpleQueue
 from typing import TypeVar
 
+from specpair.http_service.keys.accounts import Accounts
 from specpair.protocol.errors import InvalidRequest, SpecPairError
+from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
+from verifier_server.sessions import Session
 
 T = TypeVar("T")
 
@@ -80,3 +85,90 @@ class EngineClient:
 def disconnected() -> InvalidRequest:
     """The error of a request whose client has disconnected."""
     return InvalidRequest("the connection was closed before the answer came")
+
+
+class EngineLane:
+    """One request at a time for one session. See `specpair.drafters.run.ports.Judges`."""
+
+    def __init__(self, engine: TokenEngine, session: Session) -> None:
+        self._engine, self._session = engine, session
+        self._request: Request | None = None  # the latest one
+        self._answers: SimpleQueue[Answer | SpecPairError] = SimpleQueue()
+        self._aborted = False
+
+    def verify(self, draft: Draft, policy: RejectionPolicy = UNSAID) -> Answer:
+        """Raises InvalidRequest after `abort`, and the error that the engine answers with."""
+        return self.begin(draft, policy, admitted=True)()
+
+    def begin(
+        self,
+        draft: Draft,
+        policy: RejectionPolicy = UNSAID,
+        *,
+        admitted: bool = False,
+        submit: Callable[[Request], object] | None = None,
+    ) -> Callable[[], Answer]:
+        """Begin to have a draft judged; returns a function that waits for the answer. Both raise what `verify` does.
+
+        `admitted`: whether the engine has answered a request of this text.
+        `submit`: hands the request to the engine; None: that is done at once.
+        """
+        request = Request(
+            self._session,
+            draft,
+            self._answers.put,
+            policy=policy,
+            admitted=admitted,
+        )
+        self._request = request
+        if self._aborted:  # looked at after `_request` is set, so that `abort` drops every later request
+            raise disconnected()
+        (submit or self._engine.submit)(request)
+        return self._answer
+
+    def _answer(self) -> Answer:
+        answer = self._answers.get()
+        if isinstance(answer, SpecPairError):
+            raise answer
+        return answer
+
+    def abort(self) -> None:
+        """Make the request under way fail, and every later one. May be called from any thread."""
+        self._aborted = True
+        if self._request is not None:
+            self._request.cancelled = True
+        self._answers.put(disconnected())  # the engine drops the request without an answer
+
+
+class Accounting:
+    """Counts for the keys what the engine did in their sessions. Used in the event loop.
+
+    Each committed token counts once, with the first answer that comes after it: also one of self-continuation, and
+    also if several answers hold it.
+    """
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+
+    def answered(self, session: Session, answer: Answer) -> None:
+        """Count what has happened in `session` up to an answer. Each answer is to be told once."""
+        ran = answer.round
+        self._count(session, answer.total_tokens, answer.judged, 0 if ran is None else ran.accepted)
+
+    def over(self, session: Session) -> None:
+        """Count the tokens that came after the last answer: the session is removed."""
+        self._count(session, len(session.tokens), 0, 0)
+
+    def _count(self, session: Session, total: int, drafted: int, accepted: int) -> None:
+        lease = session.lease
+        new = max(0, total - lease.counted)
+        first = new > 0 and lease.counted == session.decided_from
+        lease.counted += new
+        if new or drafted:
+            self._accounts.of(lease.key).count(
+                self._accounts.clock(),
+                prompt=session.prompt_len if first else 0,
+                generated=new,
+                drafted=drafted,
+                accepted=accepted,
+            )

@@ -13,9 +13,8 @@ from specpair.protocol.messages import GenerateRequest
 from specpair.speculation.draft import Draft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
-from verifier_server.generation.accounting import Accounting
-from verifier_server.generation.drafting import DraftCounts, Drafting
-from verifier_server.generation.engine_client import EngineClient
+from verifier_server.generation.drafting import DraftCounts, FusedGenerator
+from verifier_server.generation.engine_client import Accounting, EngineClient
 from verifier_server.generation.prompts import make_session, prediction_of
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
@@ -56,7 +55,7 @@ class Generator:
         session_id: str | None,
         caller: Caller,
         engine: TokenEngine,
-        drafting: Drafting | None,
+        drafting: FusedGenerator | None,
     ) -> GenerationTask:
         """Make a text for `request`, and end the text that an earlier request generates in the same session.
 

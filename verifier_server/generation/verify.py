@@ -12,8 +12,7 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.processors import token_id
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request, check_number
-from verifier_server.generation.accounting import Accounting
-from verifier_server.generation.engine_client import EngineClient
+from verifier_server.generation.engine_client import Accounting, EngineClient
 from verifier_server.generation.prompts import check_ids
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session

@@ -15,7 +15,7 @@ from typing import Any
 
 from backends.machine import available_bytes, cores, processor
 from specpair.command_line import version as distribution
-from verifier_server.selftest.secrets import names_secret
+from verifier_server.selftest.printed import names_secret
 
 PACKAGES = (
     *("numpy", "torch", "transformers", "tokenizers", "safetensors", "accelerate"),

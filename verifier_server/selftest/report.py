@@ -15,25 +15,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from backends.trial.checks import CheckFailed, CheckSkipped
 from specpair.protocol.terminal_text import one_line, several_lines
 
 OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
 _STYLES = {OK: "green", FAILED: "bold red", SKIPPED: "dim"}
 
 
-class CheckFailed(Exception):
-    """A check found something wrong. The message says what."""
-
-
 class ReportLost(Exception):
     """The report cannot be written any more. The message says why."""
 
 
-class CheckSkipped(Exception):
-    """A check has nothing to do. The message says why."""
-
-
-class Report:
+class SelftestReport:
     """Runs checks and writes down how they went. Used by one thread at a time."""
 
     def __init__(

@@ -20,7 +20,7 @@ from verifier_server.engine.requests import Request
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import lookup_alone
 from verifier_server.generation.server_drafting import ServerDrafting
-from verifier_server.loading import Models
+from verifier_server.loading import LoadedModels
 from verifier_server.settings import Settings
 
 PASS_TIMES = [0.02 + 0.001 * tokens for tokens in range(1, 18)]  # seconds
@@ -112,7 +112,9 @@ class Verifier:
         self.engine = _Between(scheduler, clock, deliver)
         lookup = lookup_alone(settings, EngineInfo.of(backend, settings.max_drafts), clock.time)
         predicting = ServerDrafting(lookup, PASS_TIMES, clock.time, deliver)
-        service.loader.models = Models(self.engine, backend.model_name, CostByWidth.of(PASS_TIMES), None, predicting)
+        service.loader.models = LoadedModels(
+            self.engine, backend.model_name, CostByWidth.of(PASS_TIMES), None, predicting
+        )
         backend.fails = fails
         self.requests: set[asyncio.Task[None]] = set()  # under way
 

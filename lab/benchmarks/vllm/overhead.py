@@ -37,11 +37,9 @@ from specpair.quantile import quantile
 from specpair.speculation.draft import Draft
 from specpair.speculation.text_options import TextSpec
 from tests.verifier_server.engine.vllm.folders import folder_of
+from verifier_server.engine.cores.core import CoreRequest, LoopThread
 from verifier_server.engine.cores.engine import CoreEngine
-from verifier_server.engine.cores.loop_thread import LoopThread
-from verifier_server.engine.cores.wish import Wish
-from verifier_server.engine.observer import EngineObserver
-from verifier_server.engine.port import EngineInfo, Serving
+from verifier_server.engine.port import EngineInfo, EngineObserver, Serving
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.vllm import load as loading
 from verifier_server.engine.vllm.arguments import engine_arguments
@@ -107,7 +105,7 @@ async def _texts(core: VllmCore, count: int, tokens: int, numbers: Iterator[int]
     """The seconds of each step in which `count` texts were written."""
     names = {f"text:{next(numbers)}" for _ in range(count)}
     for name in names:
-        await core.begin(name, _session(name, tokens), name, Wish(PROMPT, None, PROMPT + tokens))
+        await core.begin(name, _session(name, tokens), name, CoreRequest(PROMPT, None, PROMPT + tokens))
     left, begun, ended = set(names), set[str](), list[float]()
     while left:
         outputs = await core.outputs()
@@ -160,7 +158,7 @@ def _requests(report: Report, loop: LoopThread, cores: dict[str, VllmCore], fold
         name, core = f"text:{next(numbers)}", cores["vllm"]
         session = _session(name, 1)
         began = time.perf_counter()
-        await core.begin(name, session, name, Wish(PROMPT, None, PROMPT + 1))
+        await core.begin(name, session, name, CoreRequest(PROMPT, None, PROMPT + 1))
         while not (outputs := await core.outputs()):
             pass
         return time.perf_counter() - began, outputs[0].step.seconds

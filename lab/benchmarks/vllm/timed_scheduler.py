@@ -5,7 +5,7 @@ from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from verifier_server.engine.vllm.plugins import KEY, Told
+from verifier_server.engine.vllm.plugins import KEY, StepReport
 
 
 class TimedScheduler(Scheduler):  # type: ignore[misc]
@@ -17,7 +17,7 @@ class TimedScheduler(Scheduler):  # type: ignore[misc]
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         outputs = super().update_from_output(scheduler_output, model_runner_output)
-        told = Told(time.perf_counter() - self._began, len(scheduler_output.num_scheduled_tokens), 0, {})
+        told = StepReport(time.perf_counter() - self._began, len(scheduler_output.num_scheduled_tokens), 0, {})
         for client in outputs.values():
             for first in client.outputs[:1]:
                 if first.prefill_stats is not None:

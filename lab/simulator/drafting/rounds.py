@@ -15,10 +15,8 @@ from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
 from verifier_server.engine.requests import Answer, Request
-from verifier_server.generation.rounds.costs import PassCosts
-from verifier_server.generation.rounds.policy import RoundPolicy
-from verifier_server.generation.rounds.rounds import READ_CHUNK, DraftPass, Rounds, TargetPass
-from verifier_server.generation.rounds.text import RoundText
+from verifier_server.generation.round_policy import PassCosts, RoundPolicy, RoundText
+from verifier_server.generation.rounds import READ_CHUNK, DraftPass, Rounds, TargetPass
 from verifier_server.sessions import Session
 
 

@@ -15,14 +15,14 @@ from backends.neuron.cores import VISIBLE
 from backends.neuron_legacy.backend import CORES
 from backends.neuron_legacy.passes import Passes
 from backends.neuron_legacy.shapes import programs_for
-from backends.trial.random_batches import random_batches
+from backends.trial.checks import random_batches
 from specpair.engines.backend import Entry
 from specpair.engines.errors import EngineFailure, EngineLost, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from tests.backends.neuron_legacy.conftest import IDS, Load
 from tests.models.conftest import TinyModel, reference_logits
 from tests.stand_ins.neuron import paying_from, taking
-from verifier_server.loading import Loader
+from verifier_server.loading import ModelLoader
 from verifier_server.settings import Settings
 
 pytestmark = pytest.mark.engine("torch")  # the stand-in needs torch
@@ -414,7 +414,7 @@ def test_server_with_a_draft_model_loads_both_at_one_degree(
         tensor_parallel=degree,
         batch_tokens=100,
     )
-    loader = Loader(settings, time.monotonic, lambda: None)
+    loader = ModelLoader(settings, time.monotonic, lambda: None)
     loader.start()
     assert loader.wait(60) and loader.failure is None
     models = loader.loaded()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.trial.random_batches import random_batches
+from backends.trial.checks import random_batches
 from specpair.engines.backend import TOP_LOGITS_COUNT, Entry, TopLogitsSpec
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions

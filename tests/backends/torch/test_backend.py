@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from backends.registry import load
-from backends.trial.random_batches import random_batches
+from backends.trial.checks import random_batches
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from models.export import export_hf
 from specpair.engines.backend import Backend, Entry

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from backends.registry import load
-from backends.trial.random_batches import random_batches
+from backends.trial.checks import random_batches
 from specpair.engines.backend import Entry, TopLogitsSpec
 from specpair.engines.errors import EngineLost, ModelLoadError
 from specpair.engines.load_options import LoadOptions

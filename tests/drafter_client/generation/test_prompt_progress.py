@@ -21,7 +21,7 @@ from specpair.http_service.replies import event_stream
 from specpair.protocol.prompt_progress import PromptProgress
 from tests.drafter_client.support import Verifier, serving
 from tests.gateway.openai_api.conftest import served
-from verifier_server.api import routes, server_sent_events
+from verifier_server.api import routes, streams
 
 PROMPT = [7] * 1000
 
@@ -45,7 +45,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every wait for news is short."""
     monkeypatch.setattr(verifier_transport, "PROBE_AFTER", 0.05)
     monkeypatch.setattr(verifier_transport, "PROBE_AGAIN", 0.05)
-    for module in (event_stream, routes, server_sent_events):
+    for module in (event_stream, routes, streams):
         monkeypatch.setattr(module, "HEARTBEAT", 0.05)
 
 

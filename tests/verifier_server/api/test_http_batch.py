@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from backends.scripted import ScriptedBackend
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.support import Gated, leave_behind, until
 
 PROMPTS = {name: [256, 5 + number] for number, name in enumerate("abcd")}
 TEXTS = {name: plain(SCRIPT, ids, 12) for name, ids in PROMPTS.items()}
@@ -103,14 +101,6 @@ def test_malformed_batch_is_refused(server: LiveServer, body: Any, param: str | 
     assert response.json()["error"].get("param") == param
 
 
-def test_batch_needs_the_key_and_the_method_post(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT), wait=False, api_key="secret")
-    response = live.http.post("/verify/batch", json={"items": [right("a")]})
-    assert (response.status_code, response.json()["error"]["code"]) == (401, "unauthorized")
-    response = live.http.get("/verify/batch")
-    assert (response.status_code, response.json()["error"]["code"]) == (405, "method_not_allowed")
-
-
 def test_one_session_may_occur_twice_if_its_strategy_allows_overlap(serve: Serve) -> None:
     """If the strategy does not allow overlap, another draft for the same session is refused."""
     live = serve(ScriptedBackend(SCRIPT))
@@ -132,25 +122,3 @@ def test_omitted_positions_advance_from_batch_to_batch(serve: Serve) -> None:
         results = live.post("/verify/batch", {"items": items})["results"]
         assert [each["position"] for each in results] == [1 + at, 1 + at]
         assert [each["accepted_prefix_len"] for each in results] == [1, 1]
-
-
-def test_disconnected_client_leaves_no_requests(serve: Serve) -> None:
-    backend = Gated()
-    live = serve(backend)
-    opened(live)
-    sessions = live.service.sessions
-    backend.close_gate()
-    with ThreadPoolExecutor(1) as thread:
-        other = thread.submit(live.post, "/prefill", {"session_id": "other", "prompt_ids": [256, 9]})
-        assert backend.entered.wait(20)
-        passes = backend.passes
-        body = {"items": [right(name) for name in "abc"]}
-        leave_behind(live, "/verify/batch", body, lambda: all(sessions.get(name).lease.requests == 1 for name in "abc"))
-        until(lambda: not any(sessions.get(name).lease.requests for name in "abc"))
-        backend.gate.set()
-        other.result(20)
-    live.service.engine.check_integrity()
-    assert backend.passes <= passes + 1, "one pass of the other request, none of the disconnected one"
-    assert all(len(sessions.get(name).tokens) == 3 for name in "abc")
-    results = live.post("/verify/batch", body)["results"]
-    assert [each["tokens"] for each in results] == [TEXTS[name][1:4] for name in "abc"]

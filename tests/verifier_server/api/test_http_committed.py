@@ -155,33 +155,6 @@ def test_character_split_by_an_interruption_arrives_whole(serve: Serve) -> None:
     assert "".join(part["text"] for part in first + rest) == whole
 
 
-def test_mode_can_change_within_a_session(live: LiveServer) -> None:
-    name = "changing"
-    received: list[int] = []
-    for turn, count in enumerate((4, 9, 5, 20)):
-        body = {**BODY, "session_id": name, "committed_ids": list(received)}
-        if turn % 2:
-            body |= {"mode": "fused", "stream": True, "draft_n": 2}
-            with live.client() as client, client.stream("POST", "/generate", json=body) as response:
-                for event, data in read_events(response):
-                    received += data["tokens"] if event == "tokens" else []
-                    if len(received) > count:
-                        break
-        else:
-            reply = live.post("/prefill", {**body, "self_continue": turn == 0})
-            assert reply["self_continue"] == (turn == 0)
-            assert reply["position"] == len(PROMPT) + len(received)
-            received += reply["tokens"]
-            if reply["finish_reason"] is None:
-                position = len(PROMPT) + len(received)
-                received += live.post("/verify", {"session_id": name, "position": position, "draft_tokens": []})[
-                    "tokens"
-                ]
-        assert received == TEXT[: len(received)]
-    received += finish(live, name, len(PROMPT) + len(received))
-    assert received == TEXT
-
-
 def test_cached_tokens_are_not_computed_again(serve: Serve) -> None:
     """A continued session uses its KV cache slot. Another session with the same prefix uses a copy."""
     backend = ScriptedBackend(SCRIPT, slots=2)
@@ -257,7 +230,14 @@ def test_impossible_committed_ids_are_refused(
 
 
 @pytest.mark.parametrize("path", ["/prefill", "/generate"])
-@pytest.mark.parametrize("change", [{"prompt_ids": [256, 9]}, {"seed": 6}, {"max_tokens": 29}, {"top_k": 3}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"prompt_ids": [256, 9]}, {"seed": 6}, {"max_tokens": 29}, {"top_k": 3}),
+        *({"presence_penalty": 0.5}, {"regex": "[a-z]*"}, {"cache_salt": "y"}),
+    ],
+    ids=str,
+)
 def test_other_parameters_under_the_same_id_are_a_conflict(live: LiveServer, path: str, change: dict[str, Any]) -> None:
     live.post("/prefill", {**BODY, "session_id": "mine"})
     body = {**BODY, "session_id": "mine", **change}
@@ -265,15 +245,6 @@ def test_other_parameters_under_the_same_id_are_a_conflict(live: LiveServer, pat
         response = live.http.post(path, json={**body, "committed_ids": committed})
         assert (response.status_code, response.json()["error"]["code"]) == (409, "session_conflict")
     assert live.post("/prefill", {**BODY, "session_id": "mine"})["tokens"] == TEXT[:1]
-
-
-def test_deleted_session_is_opened_again_from_committed_ids(live: LiveServer) -> None:
-    name = "deleted"
-    live.post("/prefill", {**BODY, "session_id": name})
-    live.http.delete(f"/sessions/{name}")
-    reply = live.post("/prefill", {**BODY, "session_id": name, "committed_ids": TEXT[:7]})
-    assert reply["tokens"] == TEXT[7:8]
-    assert finish(live, name, reply["total_tokens"]) == TEXT[8:]
 
 
 def test_decisions_cover_the_tokens_of_the_reply(live: LiveServer) -> None:

@@ -24,24 +24,6 @@ def test_concurrent_clients_get_their_own_texts(serve: Serve) -> None:
             assert text == expected
 
 
-def test_one_session_can_have_several_drafts_in_flight(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT))
-    ids = [256, 1, 2]
-    text = plain(SCRIPT, ids, 40)
-    live.post("/prefill", {"session_id": "s", "prompt_ids": ids})
-
-    def verify(count: int) -> list[int]:
-        tokens: list[int] = live.post("/verify", {"session_id": "s", "position": 3, "draft_tokens": text[:count]})[
-            "tokens"
-        ]
-        return tokens
-
-    with ThreadPoolExecutor(8) as threads:
-        for count, tokens in enumerate(threads.map(verify, range(20))):
-            assert len(tokens) > count
-            assert tokens == text[: len(tokens)]
-
-
 def test_prompts_are_prefilled_in_chunks_of_the_set_size(serve: Serve) -> None:
     backend = ScriptedBackend(SCRIPT)
     live = serve(backend, prefill_chunk=16)
@@ -60,7 +42,7 @@ def test_served_engine_has_a_batching_window(serve: Serve, monkeypatch: pytest.M
         windows.append(bound.arguments["batching_window"])
         return Scheduler(*given, **how)
 
-    monkeypatch.setattr("verifier_server.loading.Scheduler", noted)
+    monkeypatch.setattr("verifier_server.engine.engine.Scheduler", noted)
     serve()
     assert windows == [LONGEST]
 

@@ -169,16 +169,6 @@ def test_verify_is_answered_while_a_text_is_streamed(serve: Serve) -> None:
         assert reply["tokens"] == text
 
 
-def test_running_texts_count_as_sessions(serve: Serve) -> None:
-    live = serve(Watched(), max_sessions=1)
-    with live.client() as client, client.stream("POST", "/generate", json={"prompt": "x", "stream": True}) as response:
-        lines = response.iter_lines()  # kept in a variable, since dropping it disconnects
-        next(lines)
-        refused = live.http.post("/generate", json={"prompt": "x"})
-        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
-        assert refused.headers["retry-after"] == "1"
-
-
 def test_failing_stream_ends_with_an_error_event(serve: Serve) -> None:
     class Failing(ScriptedBackend):
         last_pass = -1

@@ -88,13 +88,6 @@ def test_what_is_wrong_with_a_grammar_is_said(
         assert error["param"] == param
 
 
-def test_a_session_of_another_grammar_is_another_text(server: LiveServer) -> None:
-    opened = server.post("/prefill", PROMPT | {"regex": "[a-z]+"})
-    again = PROMPT | {"session_id": opened["session_id"], "committed_ids": opened["tokens"], "regex": "[a-z]*"}
-    response = server.http.post("/prefill", json=again)
-    assert (response.status_code, response.json()["error"]["code"]) == (409, "session_conflict")
-
-
 def test_log_probabilities_are_told_of_forced_tokens_too(server: LiveServer) -> None:
     plain = server.post("/generate", PROMPT | {"json_schema": SCHEMA})
     told = server.post("/generate", PROMPT | {"json_schema": SCHEMA, "logprobs": 1, "explain": True})

@@ -42,7 +42,7 @@ class SlowLoad:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowLoad]:
     load = SlowLoad()
-    monkeypatch.setattr("verifier_server.loading.load", load)
+    monkeypatch.setattr("verifier_server.engine.choice.load", load)
     yield load
     load.go_on.set()
 

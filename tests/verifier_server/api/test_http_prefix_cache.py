@@ -89,12 +89,3 @@ def test_choices_of_one_prompt_do_not_count_for_each_other(serve: Serve) -> None
     live = serve(ScriptedBackend(SCRIPT, slots=3))
     assert text(live, "/v1/completions", n=3) == 0
     assert text(live, "/v1/completions", n=3) == 60
-
-
-def test_a_text_that_goes_on_has_the_salt_that_it_began_with(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT, slots=3))
-    body = {"session_id": "a", "prompt_ids": PROMPT, "max_tokens": 8, "cache_salt": "x", "seed": 1}
-    tokens = live.post("/prefill", body)["tokens"]
-    refused = live.http.post("/prefill", json={**body, "committed_ids": tokens, "cache_salt": "y"})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "session_conflict")
-    assert live.post("/prefill", {**body, "committed_ids": tokens})["position"] == 62

@@ -72,13 +72,6 @@ def test_a_bias_of_an_id_that_the_vocabulary_lacks_is_refused(server: LiveServer
     assert error["message"] == "logit_bias: token id 258 is outside of the vocabulary of 258 ids"
 
 
-def test_a_session_of_other_processors_is_another_text(server: LiveServer) -> None:
-    opened = server.post("/prefill", ASKED)
-    again = ASKED | {"session_id": opened["session_id"], "committed_ids": opened["tokens"], "presence_penalty": 0.5}
-    response = server.http.post("/prefill", json=again)
-    assert (response.status_code, response.json()["error"]["code"]) == (409, "session_conflict")
-
-
 def test_whole_texts_and_their_events_have_logprobs(server: LiveServer) -> None:
     whole = server.post("/generate", ASKED | {"logprobs": 3})
     assert whole["token_ids"] == EXPECTED and whole["logprobs"] == logprobs(EXPECTED, 3)
@@ -101,21 +94,6 @@ def test_prefill_verify_and_stream_have_logprobs(server: LiveServer) -> None:
         reply = server.post("/verify", request)
     told = streamed(server, opened["session_id"])
     assert [each for data in told for each in data["logprobs"]] == logprobs(EXPECTED, 2)
-
-
-def test_self_continued_tokens_have_logprobs(server: LiveServer) -> None:
-    opened = server.post("/prefill", ASKED | {"logprobs": 1, "self_continue": True})
-    told = streamed(server, opened["session_id"])
-    assert any(data["own"] for data in told)
-    assert [each for data in told for each in data["logprobs"]] == logprobs(EXPECTED, 1)
-
-
-def test_tokens_of_an_earlier_request_have_null(server: LiveServer) -> None:
-    again = ASKED | {"session_id": "continued", "committed_ids": EXPECTED[:5], "logprobs": 0, "explain": True}
-    reply = server.post("/generate", again)
-    assert reply["token_ids"] == EXPECTED
-    assert reply["logprobs"] == [None] * 5 + logprobs(EXPECTED, 0)[5:]
-    assert reply["decisions"][:5] == [None] * 5 and [each["token"] for each in reply["decisions"][5:]] == EXPECTED[5:]
 
 
 def test_a_request_for_other_logprobs_opens_the_session_anew(server: LiveServer) -> None:

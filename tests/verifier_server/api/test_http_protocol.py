@@ -22,12 +22,6 @@ def wrong(token: int) -> int:
     return (token + 1) % 256
 
 
-def test_health_names_status_and_model(server: LiveServer) -> None:
-    body = server.http.get("/health").json()
-    assert body["status"] == "ready"
-    assert body["model"] == "scripted-2"
-
-
 def test_model_lists_limits_and_fingerprints(server: LiveServer) -> None:
     body = server.http.get("/model").json()
     fingerprint = body.pop("vocabulary")
@@ -233,13 +227,6 @@ def test_simple_client_gets_the_text_of_the_target(serve: Serve, draft: Any) -> 
     assert simple_client(live.http, PROMPT, draft) == TEXT
 
 
-def test_simple_client_uses_its_latest_session(server: LiveServer) -> None:
-    server.post("/prefill", {"prompt": "another"})
-    server.post("/prefill", {"prompt": PROMPT})
-    assert server.post("/verify", {"draft_tokens": TEXT[:2]})["tokens"] == TEXT[:3]
-    assert server.post("/verify", {"draft_tokens": []})["tokens"] == TEXT[2:3]
-
-
 def test_repeated_prefill_is_answered_from_the_record(serve: Serve) -> None:
     backend = ScriptedBackend(SCRIPT)
     live = serve(backend)
@@ -253,22 +240,6 @@ def test_repeated_prefill_is_answered_from_the_record(serve: Serve) -> None:
     later = live.post("/prefill", body)
     assert later["tokens"][:1] == first["tokens"]
     assert later["total_tokens"] == 14
-
-
-def test_session_id_in_header_and_in_body_are_equal(server: LiveServer) -> None:
-    first = server.post("/prefill", {"prompt": PROMPT}, headers={"X-Session-Id": "either"})
-    again = server.post("/prefill", {"session_id": "either", "prompt": PROMPT})
-    assert {**again, "timing": None} == {**first, "timing": None}
-
-
-@pytest.mark.parametrize("change", [{"prompt": "other"}, {"seed": 1}, {"max_tokens": 5}, {"top_k": 3}], ids=str)
-def test_different_prefill_under_the_same_id_is_a_conflict(server: LiveServer, change: dict[str, Any]) -> None:
-    body = {"session_id": "taken", "prompt": PROMPT}
-    server.post("/prefill", body)
-    response = server.http.post("/prefill", json={**body, **change})
-    assert response.status_code == 409
-    assert response.json()["error"]["code"] == "session_conflict"
-    assert server.post("/prefill", body)["tokens"] == TEXT[:1]
 
 
 @pytest.mark.parametrize("where", ["header", "body", "both"])
@@ -314,29 +285,3 @@ def test_end_token_stops_the_text(serve: Serve) -> None:
     again = live.post("/verify", {"position": 12 + len(text), "draft_tokens": [1]})
     assert (again["tokens"], again["finish_reason"], again["total_tokens"]) == ([], "stop", 12 + len(text))
     assert live.post("/generate", {"prompt": PROMPT})["finish_reason"] == "stop"
-
-
-def test_openapi_document_describes_the_bodies(server: LiveServer) -> None:
-    document = server.http.get("/openapi.json").json()
-    assert {path for path in document["paths"] if not path.startswith("/v1/")} == {
-        "/usage",
-        "/prefill",
-        "/verify",
-        "/verify/batch",
-        "/generate",
-        "/tokenize",
-        "/detokenize",
-        "/apply-template",
-        "/vocabulary",
-        "/health",
-        "/live",
-        "/ready",
-        "/events",
-        "/metrics",
-        "/model",
-        "/sessions",
-        "/sessions/{session_id}",
-        "/sessions/{session_id}/stream",
-    }
-    fields = {"session_id", "position", "draft_tokens", "draft_parents", "draft_probs", "next_in_ms", "self_continue"}
-    assert document["components"]["schemas"]["VerifyRequest"]["properties"].keys() == fields

@@ -1,13 +1,10 @@
 """Self-continuation over HTTP."""
 
-import threading
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from backends.scripted import ScriptedBackend
-from specpair.engines.backend import Entry, Logits
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
@@ -18,26 +15,6 @@ from verifier_server.engine.sequence_state import LEAD
 PROMPT_IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT_IDS, 200)
 PREFILL = {"session_id": "s", "prompt_ids": PROMPT_IDS, "self_continue": True}
-
-
-class Stepping(ScriptedBackend):
-    """A backend that waits in each pass for `step` while `stepping` is set."""
-
-    def __init__(self) -> None:
-        super().__init__(SCRIPT)
-        self.stepping, self.entered, self.allowed = False, threading.Semaphore(0), threading.Semaphore(0)
-
-    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        if self.stepping:
-            self.entered.release()
-            assert self.allowed.acquire(timeout=20)
-        return super()._forward(batch)
-
-    def step(self, count: int) -> None:
-        """Wait for `count` passes to begin, and let each end."""
-        for _ in range(count):
-            assert self.entered.acquire(timeout=20)
-            self.allowed.release()
 
 
 def settled_length(live: LiveServer) -> int:
@@ -67,27 +44,6 @@ def test_self_continuation_decodes_a_bounded_lead_of_the_target_s_text(serve: Se
     assert (reply["accepted_prefix_len"], reply["judged"]) == (2, 0)
     assert reply["tokens"] == TEXT[17 : 17 + len(reply["tokens"])]
     assert settled_length(live) == 20 + LEAD
-
-
-def test_self_continuation_pauses_after_two_silent_seconds(serve: Serve) -> None:
-    now, backend = [0.0], Stepping()
-    live = serve(backend, clock=lambda: now[0])
-    live.post("/prefill", {**PREFILL, "self_continue": False, "session_id": "other"})
-    backend.stepping = True
-    opened: list[Any] = []
-    opener = threading.Thread(target=lambda: opened.append(live.post("/prefill", PREFILL)))
-    opener.start()
-    backend.step(6)  # the pass of the prompt and five of self-continuation
-    opener.join(20)
-    assert backend.entered.acquire(timeout=20)
-    now[0] = 2.1
-    backend.allowed.release()
-    assert settled_length(live) == 3 + 7
-    backend.stepping = False
-    assert (
-        live.post("/verify", {"session_id": "s", "position": 4, "draft_tokens": [], "next_in_ms": 1e6})["judged"] == 0
-    )
-    assert settled_length(live) == 4 + LEAD
 
 
 def test_session_without_self_continue_does_not_advance(serve: Serve) -> None:

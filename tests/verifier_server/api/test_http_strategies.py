@@ -1,19 +1,15 @@
 """Strategies over HTTP: required and refused fields, and the decisions that `explain` returns."""
 
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
-from specpair.speculation.acceptance.draft_probs import drawn_from, propose
+from backends.scripted import ScriptedBackend
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.sampling import Sampling
-from tests.specpair.speculation import chi_square
-from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.conftest import SCRIPT, LiveServer
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.support import Gated, events, until
+from tests.verifier_server.support import events
 
 PROMPT_IDS = [256, 1, 2]
 PREFILL: dict[str, Any] = {"prompt_ids": PROMPT_IDS, "max_tokens": 40, "seed": 5, "temperature": 0.8}
@@ -136,56 +132,3 @@ def test_replies_have_no_decisions_without_explain(server: LiveServer, opened: A
     assert "decisions" not in server.post("/verify", {"session_id": session_id, "position": 4, "draft_tokens": [1]})
     assert "decisions" not in server.post("/generate", PREFILL)
     assert all("decisions" not in part for _, part in events(server, PREFILL))
-
-
-@pytest.mark.parametrize("strategy", ["probabilistic", "threshold"])
-def test_overlapping_drafts_are_refused(serve: Serve, strategy: str) -> None:
-    backend = Gated()
-    live = serve(backend)
-    threshold = {"threshold": 0.3} if strategy == "threshold" else {}
-    live.post("/prefill", {**PREFILL, "session_id": "s", "strategy": strategy, **threshold})
-    request: dict[str, Any] = {"session_id": "s", "position": 4, "draft_tokens": [60, 61]}
-    if strategy == "probabilistic":
-        request["draft_probs"] = [{"60": 1.0}, {"61": 1.0}]
-    session = live.service.sessions.get("s")
-    backend.close_gate()
-    with ThreadPoolExecutor(4) as threads:
-        prefill = threads.submit(live.post, "/prefill", {"prompt_ids": [256, 9]})
-        assert backend.entered.wait(20)
-        first = threads.submit(live.post, "/verify", request)
-        until(lambda: session.lease.requests == 1)
-        same = threads.submit(live.post, "/verify", request)
-        until(lambda: session.lease.requests == 2)
-        other = threads.submit(refused, live, "/verify", {"session_id": "s", "position": 4, "draft_tokens": []})
-        until(lambda: session.lease.requests == 3)
-        live.http.get("/health")  # the event loop answers it when it has given that request to the engine
-        backend.gate.set()
-        prefill.result(20)
-        assert first.result(20)["tokens"] == same.result(20)["tokens"]
-        status, code, message, _ = other.result(20)
-    live.service.engine.check_integrity()
-    assert (status, code) == (422, "overlap_refused")
-    assert "would depend on timing" in message
-
-
-def test_texts_of_many_sessions_are_samples_of_the_target(serve: Serve) -> None:
-    """The first two tokens after the prompt, in four hundred sessions, follow the target's distribution."""
-    script = Script(seed=3, sharpness=1.0, support=4)
-    live = serve(ScriptedBackend(script, slots=4))
-    target = ScriptedBackend(script)
-    drafter = ScriptedBackend(Script(seed=3, sharpness=1.0, support=4, agreement=0.0))
-    found: Counter[int] = Counter()
-    for seed in range(400):
-        sampling = Sampling(seed, 1.0, 3)
-        body = {"prompt_ids": PROMPT_IDS, "max_tokens": 3, "seed": seed, "temperature": 1.0, "top_k": 3}
-        opened = live.post("/prefill", {**body, "session_id": f"s{seed}", "strategy": "probabilistic"})
-        first = opened["tokens"][0]
-        weights = propose(drafter.logits_after([*PROMPT_IDS, first]), sampling)
-        request = {"session_id": f"s{seed}", "position": 4, "draft_tokens": [drawn_from(weights, seed, 4)]}
-        request["draft_probs"] = [{str(token): weight for token, weight in weights.items()}]
-        second = live.post("/verify", request)["tokens"][0]
-        found[4 * first + second] += 1
-    one = probabilities(target.logits_after(PROMPT_IDS), Sampling(0, 1.0, 3))
-    two = [probabilities(target.logits_after([*PROMPT_IDS, first]), Sampling(0, 1.0, 3)) for first in range(4)]
-    expected = [float(one[first] * two[first][second]) for first in range(4) for second in range(4)]
-    assert chi_square.fits_pooled([found[at] for at in range(16)], expected)

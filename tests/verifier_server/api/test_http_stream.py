@@ -14,7 +14,7 @@ from specpair.speculation.acceptance.token_details import TokenDetails
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import read_events, tokens_of, until
-from verifier_server.api import server_sent_events
+from verifier_server.api import streams
 
 PROMPT_IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT_IDS, 60)
@@ -206,7 +206,7 @@ def test_disconnect_during_silence_is_noticed(live: LiveServer) -> None:
 
 
 def test_silent_stream_sends_comments(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_sent_events, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(streams, "HEARTBEAT", 0.01)
     with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
         stream = read_events(response)
         assert [next(stream) for _ in range(3)] == [(":", None)] * 3

@@ -40,15 +40,6 @@ def test_a_tree_is_judged_and_the_reply_says_which_path_was_accepted(server: Liv
     assert (stale["tokens"], stale["accepted_path"], stale["judged"]) == (TEXT[1:6], [], 0)
 
 
-def test_parents_of_a_chain_change_nothing(server: LiveServer) -> None:
-    replies = []
-    for parents in ({}, {"draft_parents": [1, 1, 1]}, {"draft_parents": None}):
-        body = {"session_id": opened(server), "position": 4, "draft_tokens": [TEXT[1], WRONG, TEXT[3]], **parents}
-        reply = server.post("/verify", body)
-        replies.append({name: value for name, value in reply.items() if name != "timing"})
-    assert replies[0] == replies[1] == replies[2] and "accepted_path" not in replies[0]
-
-
 def test_trees_share_a_pass_with_chains_in_a_batch(server: LiveServer) -> None:
     one, other = opened(server), opened(server)
     items = [

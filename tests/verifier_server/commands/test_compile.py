@@ -63,13 +63,6 @@ def test_torch_without_compilation_is_refused() -> None:
     assert done.stderr.startswith("verifier: VERIFIER_COMPILE: without it, torch compiles nothing on this device: set ")
 
 
-def test_bad_flags_and_settings_are_refused(verifier: Program) -> None:
-    words = "verifier: no flag --slotz; did you mean --slots?\nverifier: 'compile --help' lists the flags\n"
-    assert verifier("compile", "--slotz", "2") == (2, "", words)
-    words = "verifier: --slots: 'two' is neither auto nor a whole number\n"
-    assert verifier("compile", "--slots", "two") == (2, "", words)
-
-
 def test_mistyped_command_and_command_behind_flags_are_named(verifier: Program) -> None:
     for arguments, words in (
         (["compil"], "no command compil; did you mean compile?"),
@@ -77,13 +70,6 @@ def test_mistyped_command_and_command_behind_flags_are_named(verifier: Program) 
         (["--slots", "2", "compile"], "compile comes first: verifier compile …"),
     ):
         assert verifier(*arguments) == (2, "", f"verifier: {words}\nverifier: '--help' lists the flags\n")
-
-
-def test_help_shows_the_usage(verifier: Program) -> None:
-    done = verifier("compile", "--help")
-    assert done.status == 0 and done.out.startswith("usage: verifier compile [FLAGS]\n")
-    assert "--compile-cache" in done.out
-    assert "       verifier compile [FLAGS]   (" in verifier("--help").out
 
 
 @pytest.mark.engine("torch")

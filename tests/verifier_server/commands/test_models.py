@@ -9,7 +9,7 @@ from backends.llama_cpp import load
 from models import DEFAULT_DRAFT
 from specpair.engines.load_options import FreeMemory
 from tests.stand_ins.hub import serving
-from verifier_server.commands import models_command
+from verifier_server import program
 
 
 def test_a_pull_warns_of_the_memory_that_the_engine_has(
@@ -20,7 +20,7 @@ def test_a_pull_warns_of_the_memory_that_the_engine_has(
         monkeypatch.setattr(constants, "ENDPOINT", stand_in.address)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
         monkeypatch.setattr(load, "room", lambda _options: FreeMemory(len(model)))
-        assert models_command.run(["pull", "u/toy"]) == 0
+        assert program.models(["pull", "u/toy"]) == 0
     said = capsys.readouterr()
     assert Path(said.out.strip()).read_bytes() == model
     assert said.err.startswith("verifier: u/toy: ") and "lower the context; it is fetched all the same" in said.err

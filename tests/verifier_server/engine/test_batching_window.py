@@ -44,13 +44,6 @@ def test_the_window_with_the_largest_gain_is_chosen(
         assert gain(0.0, step, ready, expected, until) == best > 0.0
 
 
-@given(st.lists(moments, max_size=12), st.integers(1, 40), st.integers(1, 40))
-def test_more_ready_sessions_wait_less(expected: list[float], few: int, more: int) -> None:
-    few, more = sorted((few, more))
-    short, long = (window_until(0.0, 1.0, 1.0, ready, expected) or 0.0 for ready in (more, few))
-    assert short <= long
-
-
 @pytest.mark.parametrize(
     ("expected", "ready", "until"),
     [

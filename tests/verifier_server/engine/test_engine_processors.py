@@ -159,9 +159,3 @@ def test_a_session_opened_anew_with_other_logprobs_replaces_the_old_one() -> Non
     assert without.same_text(with_three)
     assert not without.can_replace(with_three) and not with_three.can_replace(without)
     assert with_three.can_replace(again)
-
-
-def test_other_processors_make_another_text() -> None:
-    bench = Bench(SCRIPT)
-    plain_text, penalised = bench.open(PROMPT), bench.open(PROMPT, sampling=Sampling(presence_penalty=0.5))
-    assert not plain_text.same_text(penalised)

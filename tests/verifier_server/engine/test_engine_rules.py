@@ -35,21 +35,22 @@ def wrong(at: int) -> int:
     return (TEXT[at] + 1) % 256
 
 
-def test_accepted_drafts_are_followed_by_a_recovered_token(bench: Bench, session: Session) -> None:
-    answer = bench.verify(session, 5, [*TEXT[1:4], wrong(4), TEXT[5]])
-    assert (answer.position, answer.tokens) == (5, TEXT[1:5])
-    assert (answer.accepted, answer.judged, answer.total_tokens) == (3, 5, 9)
-    assert answer.finish_reason is None
-
-
-def test_a_fully_accepted_draft_is_followed_by_a_bonus_token(bench: Bench, session: Session) -> None:
-    answer = bench.verify(session, 5, TEXT[1:6])
-    assert (answer.tokens, answer.accepted, answer.judged) == (TEXT[1:7], 5, 5)
-
-
-def test_an_empty_draft_is_one_step_of_plain_decoding(bench: Bench, session: Session) -> None:
-    answer = bench.verify(session, 5)
-    assert (answer.tokens, answer.accepted, answer.judged) == (TEXT[1:2], 0, 0)
+@pytest.mark.parametrize(
+    ("drafts", "tokens", "accepted"),
+    [
+        ([*TEXT[1:4], (TEXT[4] + 1) % 256, TEXT[5]], TEXT[1:5], 3),  # a recovered token follows
+        (TEXT[1:6], TEXT[1:7], 5),  # a bonus token follows
+        ([], TEXT[1:2], 0),  # a step of plain decoding
+        ([TEXT[1], END, 3], TEXT[1:3], 1),  # a drafted end token can be rejected
+    ],
+    ids=["rejected", "accepted", "empty", "end"],
+)
+def test_a_token_follows_those_accepted(
+    bench: Bench, session: Session, drafts: list[int], tokens: list[int], accepted: int
+) -> None:
+    answer = bench.verify(session, 5, drafts)
+    assert (answer.position, answer.tokens, answer.accepted, answer.judged) == (5, tokens, accepted, len(drafts))
+    assert (answer.total_tokens, answer.finish_reason) == (5 + len(tokens), None)
 
 
 def test_a_round_feeds_only_the_pending_token_and_the_drafts(bench: Bench, session: Session) -> None:
@@ -165,11 +166,6 @@ def test_an_end_token_ends_the_text_and_nothing_is_committed_after_it() -> None:
         assert after.judged == 0
     with pytest.raises(PositionBeyondCommitted):
         bench.verify(session, 5 + len(SHORT))
-
-
-def test_a_drafted_end_token_can_be_rejected(bench: Bench, session: Session) -> None:
-    answer = bench.verify(session, 5, [TEXT[1], END, 3])
-    assert (answer.tokens, answer.finish_reason) == (TEXT[1:3], None)
 
 
 def test_an_end_token_at_the_limit_is_a_stop() -> None:

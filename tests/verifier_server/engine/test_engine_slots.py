@@ -143,16 +143,6 @@ def test_decoding_to_the_end_does_not_starve_others() -> None:
     assert long.tokens[4:] == TEXTS[0]
 
 
-def test_more_texts_than_slots_are_all_generated() -> None:
-    bench = Bench(SCRIPT, slots=2)
-    sessions = [bench.open(prompt, max_tokens=60) for prompt in PROMPTS]
-    asked = [bench.ask(session, 4, until_end=True) for session in sessions]
-    bench.run(*asked)
-    assert [session.tokens[4:] for session in sessions] == [text[:60] for text in TEXTS]
-    streamed = [[token for result in each.results for token in result.tokens] for each in asked]  # type: ignore[union-attr]
-    assert streamed == [text[:60] for text in TEXTS]
-
-
 def test_a_forgotten_session_frees_its_slot_and_fails_its_requests() -> None:
     bench = Bench(SCRIPT, slots=2)
     gone, stays = bench.open(PROMPTS[0]), bench.open(PROMPTS[1])
@@ -167,12 +157,6 @@ def test_a_forgotten_session_frees_its_slot_and_fails_its_requests() -> None:
     assert waiting[2].answer.tokens == TEXTS[1][1:2]
     assert bench.slot(gone) is None
     assert [bench.backend.length(slot) for slot in range(2)] == [0, 5]
-
-
-def test_a_session_without_a_slot_can_be_forgotten() -> None:
-    bench = Bench(SCRIPT)
-    bench.engine.forget(bench.open(PROMPTS[0]))
-    assert bench.prefill(bench.open(PROMPTS[1])).tokens == TEXTS[1][:1]
 
 
 def test_a_cancelled_request_is_dropped_between_passes() -> None:

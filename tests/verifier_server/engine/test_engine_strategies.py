@@ -245,15 +245,6 @@ def test_a_draft_cut_at_the_limit_keeps_its_distributions() -> None:
     bench.run(asked)
 
 
-def test_there_is_a_decision_for_each_token_of_the_text() -> None:
-    bench = Bench(SCRIPT)
-    session = bench.open(PROMPT, sampling=Sampling(6), max_tokens=3, explain=True)
-    text = bench.decode(session)
-    assert session.details.decisions is not None
-    assert [each.token for each in filter(None, session.details.decisions)] == text
-    assert {each.verdict for each in filter(None, session.details.decisions)} == {"own"}
-
-
 @ONE_AT_A_TIME
 def test_each_distribution_is_computed_once_for_rule_and_decision(
     strategy: Strategy, monkeypatch: pytest.MonkeyPatch

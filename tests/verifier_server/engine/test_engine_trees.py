@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from backends.scripted import END, Script, ScriptedBackend
 from specpair.grammar.compiling import Grammars
-from specpair.protocol.errors import TooManyDrafts
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.sampling.sampling import Sampling
@@ -134,17 +133,6 @@ def test_a_bonus_token_follows_a_path_to_a_leaf() -> None:
     assert (answer.tokens, answer.path, answer.details.sources) == ([first, second], [1], ["a", "bx"])
 
 
-def test_an_engine_without_trees_judges_the_chain_of_first_children() -> None:
-    backend = ScriptedBackend(SCRIPT)
-    backend.takes_trees = False
-    bench, (_, first, second, third) = Bench(backend=backend), plain(SCRIPT, PROMPT, 4)
-    session = bench.open(PROMPT)
-    bench.prefill(session)
-    wrong = next(each for each in range(30) if each not in (first, second))
-    answer = bench.verify(session, 5, tree_of((first, 1), (wrong, 2), (second, 2), (wrong, 3)))
-    assert (answer.tokens, answer.path, answer.judged) == ([first, second, third], [0, 2], 2)
-
-
 def test_a_tree_is_cut_where_the_slot_has_no_more_room() -> None:
     """Each node takes a place in the slot, those at the same position, too."""
     bench, text = Bench(SCRIPT, context=16), plain(SCRIPT, PROMPT, 12)
@@ -168,14 +156,6 @@ def test_a_tree_is_cut_to_what_the_engine_takes(leaves: int | None, nodes: int |
     answer = bench.verify(session, 5, tree_of((text[1], 1), (text[2], 1), (wrong[0], 3), (wrong[1], 4)))
     assert (answer.path, answer.judged) == ([0, 1], 2 if leaves == 1 else 3)
     assert drafted(bench, session, text, 3) == text
-
-
-def test_a_tree_of_too_many_nodes_is_refused() -> None:
-    bench = Bench(SCRIPT, max_drafts=4)
-    session = bench.open(PROMPT)
-    bench.prefill(session)
-    with pytest.raises(TooManyDrafts, match="5 new draft tokens"):
-        bench.verify(session, 5, tree_of(*((at, 1 + at) for at in range(5))))
 
 
 def test_no_node_lies_beyond_the_limit_of_the_text() -> None:

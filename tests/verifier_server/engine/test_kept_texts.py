@@ -77,21 +77,6 @@ def test_the_same_prompt_again_is_read_in_the_same_slot() -> None:
     assert world.slot(again) == slot is not None and again.cached == 200
 
 
-def test_ten_turns_are_read_once_in_all() -> None:
-    world = make_world()
-    tokens, before = list(SYSTEM), world.backend.fed
-    for turn in range(10):
-        tokens = [*ended(world, tokens).tokens, turn, turn]
-    assert world.backend.fed - before == len(tokens) - 2 - 1, "each token once, but for the last of the last turn"
-
-
-def test_a_text_that_was_left_is_kept_too() -> None:
-    world = make_world()
-    session = opened(world, SYSTEM)
-    world.scheduler.forget(session)
-    assert read(world, [*session.tokens, 5]) == 1 + 1
-
-
 def test_a_text_removed_in_its_pass_is_kept_too() -> None:
     world = make_world()
     session = world.open(SYSTEM)

@@ -13,7 +13,7 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Logits, Sampling
 from tests.examples import examples
-from verifier_server.engine.requests import check_position, fresh_draft
+from verifier_server.engine.requests import check_position
 
 PROMPT = (1, 2, 3)
 END = 6
@@ -41,7 +41,7 @@ class Model:
 
     def verify(self, position: int, drafts: list[int]) -> list[int]:
         """The committed tokens from `position` on."""
-        fresh = fresh_draft(self.tokens, len(PROMPT), self.finished, Draft.chain(position, drafts))
+        fresh = None if self.finished else Draft.chain(position, drafts).fresh(self.tokens[position:])
         if fresh is not None:
             rows = [logits_after(tuple(self.tokens + fresh.ids[:at])) for at in range(len(fresh) + 1)]
             self.tokens += [
@@ -95,49 +95,19 @@ def test_retry_costs_no_model_time() -> None:
     assert (model.tokens, model.judged) == (text[:6], 4)
 
 
-TOKENS = [1, 2, 3, 4, 5]
-
-
 @pytest.mark.parametrize(
-    ("position", "drafts", "fresh"),
+    ("position", "said"),
     [
-        (5, [], []),  # one plain step
-        (5, [7, 8], [7, 8]),
-        (3, [4, 5], []),  # all committed by now: asks for one more
-        (3, [4, 5, 6], [6]),
-        (3, [4], None),  # contained: one more token is committed already
-        (3, [], None),
-        (3, [4, 9, 6], None),  # rejected
-        (4, [9], None),
+        (2, "position 2 lies inside the prompt of 3 tokens"),
+        (3, None),
+        (5, None),
+        (6, "position 6 lies beyond the 5 committed tokens"),
     ],
 )
-def test_fresh_drafts_lie_beyond_the_committed_tokens(
-    position: int, drafts: list[int], fresh: list[int] | None
-) -> None:
-    expected = None if fresh is None else Draft.chain(5, fresh)
-    assert fresh_draft(TOKENS, 3, False, Draft.chain(position, drafts)) == expected
-    assert fresh_draft(TOKENS, 3, True, Draft.chain(position, drafts)) is None, "nothing follows an end token"
-
-
-def test_position_inside_the_prompt_is_refused_with_total_tokens() -> None:
-    with pytest.raises(PositionInsidePrompt, match="position 2 lies inside the prompt of 3 tokens") as caught:
-        fresh_draft(TOKENS, 3, False, Draft.chain(2, [3]))
-    assert caught.value.details == {"total_tokens": 5}
-
-
-@pytest.mark.parametrize("finished", [False, True])
-def test_position_beyond_the_committed_tokens_is_refused(finished: bool) -> None:
-    with pytest.raises(PositionBeyondCommitted, match="position 6 lies beyond the 5 committed tokens") as caught:
-        fresh_draft(TOKENS, 3, finished, Draft(6))
-    assert caught.value.details == {"total_tokens": 5}
-
-
-@pytest.mark.parametrize(
-    ("position", "error"), [(2, PositionInsidePrompt), (3, None), (5, None), (6, PositionBeyondCommitted)]
-)
-def test_check_position_accepts_generated_positions_only(position: int, error: type[Exception] | None) -> None:
-    if error is None:
+def test_generated_positions_alone_are_accepted(position: int, said: str | None) -> None:
+    if said is None:
         check_position(5, 3, position)
     else:
-        with pytest.raises(error):
+        with pytest.raises(PositionInsidePrompt if position < 3 else PositionBeyondCommitted, match=said) as caught:
             check_position(5, 3, position)
+        assert caught.value.details == {"total_tokens": 5}

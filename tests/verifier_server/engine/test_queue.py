@@ -4,7 +4,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry
-from specpair.protocol.errors import Overloaded, SpecPairError, UnknownSession
+from specpair.protocol.errors import Overloaded, SpecPairError
 from tests.verifier_server.engine.bench import Asked, Bench, plain
 from tests.verifier_server.engine.virtual import World
 from verifier_server.engine.arrivals import LONGEST
@@ -156,16 +156,6 @@ def test_later_requests_of_an_admitted_text_are_not_refused(bench: Bench) -> Non
     assert asked[2].answer.tokens == TEXT[:1]
 
 
-def test_one_session_cannot_fill_the_queue(bench: Bench, session: Session) -> None:
-    other = bench.open([256, 9])
-    asked = [bench.ask(session, 5, [wrong(1)]) for _ in range(PER_SESSION + 1)]
-    fine = bench.ask(other, 2)
-    bench.run(*asked, fine)
-    refused = [each for each in asked if isinstance(each.results[-1], Overloaded)]
-    assert refused == asked[PER_SESSION:]
-    assert fine.answer.tokens
-
-
 def test_cancelled_requests_take_no_room() -> None:
     world = World(ScriptedBackend(SCRIPT), max_queue=2)
     gone = [world.ask(world.open([256, number])) for number in range(2)]
@@ -176,23 +166,6 @@ def test_cancelled_requests_take_no_room() -> None:
     world.run(1.0)
     assert len(got) == 1
     assert len(world.plans) == 1
-
-
-def test_a_cancelled_request_is_dropped_and_its_session_stays(bench: Bench, session: Session) -> None:
-    passes = bench.backend.passes
-    asked = bench.ask(session, 5, TEXT[1:3])
-    asked.request.cancelled = True
-    bench.engine.step()
-    assert (bench.backend.passes, asked.results) == (passes, [])
-    assert bench.verify(session, 5, TEXT[1:3]).tokens == TEXT[1:4], "a retry finds the session unchanged"
-
-
-def test_a_request_for_a_forgotten_session_is_refused(bench: Bench, session: Session) -> None:
-    bench.engine.forget(session)
-    asked = bench.ask(session, 5)
-    bench.run(asked)
-    with pytest.raises(UnknownSession, match="session-1 was deleted"):
-        _ = asked.answer
 
 
 def test_the_window_ignores_finished_sessions() -> None:

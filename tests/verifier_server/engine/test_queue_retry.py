@@ -6,12 +6,9 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.protocol.errors import Overloaded
-from specpair.speculation.text_options import TextSpec
 from tests.verifier_server.engine.virtual import World, opened
 from verifier_server.engine.composer import BatchPlan
-from verifier_server.engine.draft_credit import DraftCredit
-from verifier_server.engine.queue import PER_SESSION, Queue
-from verifier_server.engine.sequence_state import SequenceState
+from verifier_server.engine.queue import PER_SESSION
 from verifier_server.sessions import Session
 
 
@@ -89,20 +86,6 @@ def of_client(world: World, name: str, number: int) -> Session:
     return session
 
 
-def test_one_client_leaves_a_quarter_of_the_queue_to_others() -> None:
-    world = make_world(2, max_queue=8)
-    for number in range(6):
-        world.ask(of_client(world, "a", number))
-    with pytest.raises(Overloaded):
-        world.ask(of_client(world, "a", 6))
-    world.ask(of_client(world, "b", 7))
-    world.ask(of_client(world, "", 8))
-    with pytest.raises(Overloaded):
-        world.ask(of_client(world, "b", 9))
-    world.run(world.now + 1000.0)
-    world.ask(of_client(world, "a", 10))
-
-
 def test_clients_without_a_name_are_not_limited() -> None:
     world = make_world(2, max_queue=8)
     for number in range(8):
@@ -117,18 +100,3 @@ def test_another_client_gets_the_next_turn() -> None:
     world.ask(of_client(world, "b", 9), then=lambda _: order.append("b"))
     world.run(done=lambda: len(order) == 7)
     assert order.index("b") <= 2, order
-
-
-def test_sessions_of_one_client_keep_their_order() -> None:
-    sequences = [SequenceState(Session(str(n), [1], 1, TextSpec(seed=0), 9, ()), DraftCredit()) for n in range(6)]
-    queue = Queue(4, 8)
-    for turn, (sequence, client) in enumerate(zip(sequences, "aaabab", strict=True)):
-        sequence.turn, sequence.session.client = turn, client
-    assert [
-        sequence.session.id for sequence in queue.in_turns(reversed(sequences), lambda sequence: sequence.turn)
-    ] == list("031524")
-    for sequence in sequences:
-        sequence.session.client = "a"
-    assert [
-        sequence.session.id for sequence in queue.in_turns(reversed(sequences), lambda sequence: sequence.turn)
-    ] == list("012345")

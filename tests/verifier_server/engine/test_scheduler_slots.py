@@ -174,17 +174,6 @@ def test_the_longest_prefix_is_copied() -> None:
     assert world.backend.fed - before == 201 - 150
 
 
-def test_generated_text_is_shared_too() -> None:
-    """The next turn of a chat starts with the whole previous one."""
-    world = make_world(2)
-    first = opened(world, SYSTEM, max_tokens=31)
-    world.ask(first, None, plain(SCRIPT, SYSTEM, 31)[1:])
-    world.run(world.now + 0.1)
-    before = world.backend.fed
-    opened(world, [*first.tokens, 5, 6])
-    assert world.backend.fed - before == 3, "the last token of a text was never fed"
-
-
 @pytest.mark.parametrize(("common", "shared"), [(15, 0), (16, 16)])
 def test_a_short_prefix_is_not_copied(common: int, shared: int) -> None:
     world = make_world(2)
@@ -222,19 +211,6 @@ def test_a_prefix_shared_by_simultaneous_prompts_is_computed_once() -> None:
     world.run(5.0)
     assert world.backend.fed < len(prompts[0]) + 4 * 32
     assert [session.tokens[session.prompt_len :] for session in sessions] == [plain(SCRIPT, p, 1) for p in prompts]
-
-
-def test_an_evicted_text_copies_a_shared_prefix() -> None:
-    world = make_world(2)
-    gone = opened(world, [*SYSTEM, 1])
-    opened(world, [*SYSTEM, 2])
-    opened(world, [5, 6])
-    assert world.slot(gone) is None
-    before = world.backend.fed
-    world.ask(gone)
-    world.run(world.now + 0.1)
-    assert world.backend.fed - before == 2
-    assert gone.tokens[202:] == plain(SCRIPT, [*SYSTEM, 1], 2)
 
 
 def test_a_slot_that_changes_hands_keeps_the_shared_prefix() -> None:

@@ -66,13 +66,6 @@ def test_it_continues_from_the_first_token_at_once() -> None:
     assert all(plan.tokens == 1 for _, plan in world.plans[1:])
 
 
-def test_sessions_without_self_continue_are_not_continued() -> None:
-    world = make_world()
-    session = opened(world, self_continue=False)
-    world.run(5.0)
-    assert len(session.tokens) == 4
-
-
 def test_it_stays_within_its_lead_over_the_acknowledged_position() -> None:
     world = make_world()
     session = opened(world)
@@ -231,16 +224,6 @@ def test_late_drafts_are_compared_with_target_decoded_tokens() -> None:
     assert (third.tokens, third.accepted, third.judged) == (TEXT[1:10], 8, 3)
     _, plan = world.plans[passes]
     assert (fed(plan), continued(plan)) == ({session.id: 4}, [])
-
-
-def test_the_source_of_each_token_is_recorded() -> None:
-    world = make_world()
-    session = opened(world)
-    world.run(world.now + 2.5 * STEP)  # 3 tokens are committed, the 4th is being decoded
-    world.ask(session, 4, TEXT[1:6])
-    world.run(world.now + 1.6 * STEP)
-    assert session.tokens[3:] == TEXT[:7]
-    assert "".join(session.details.sources) == "btttaab", "three target-decoded, two accepted, one bonus token"
 
 
 class Failing(ScriptedBackend):

@@ -19,7 +19,7 @@ from specpair.grammar.compiling import grammars_of
 from specpair.protocol.service_responses import HealthResponse
 from specpair.speculation.text_options import TextSpec
 from tests.verifier_server.conftest import SCRIPT, Serve
-from verifier_server.generation.draft_model import DraftModel, load_draft_model
+from verifier_server.generation.draft_model import SharedDraftModel, load_draft_model
 from verifier_server.service import Service
 from verifier_server.settings import Settings
 
@@ -126,13 +126,6 @@ def test_a_foreign_vocabulary_is_refused_with_the_first_difference() -> None:
     assert freed
 
 
-def test_different_end_ids_are_refused() -> None:
-    backend = ScriptedBackend(Script(seed=9))
-    backend.vocabulary.ends = frozenset({13})
-    health, _ = failed(None, backend)
-    assert "the end-of-text ids are [13] here and [257] there. Choose" in str(health.reason)
-
-
 def test_a_larger_vocabulary_drafts_only_ids_of_the_target(serve: Serve) -> None:
     """Families pad their vocabularies differently: ids that the target does not have are never drafted."""
     draft = ScriptedBackend(Script(seed=SCRIPT.seed, vocabulary_size=300))
@@ -144,14 +137,14 @@ def test_a_larger_vocabulary_drafts_only_ids_of_the_target(serve: Serve) -> None
 
 def test_a_step_is_timed_on_the_given_clock() -> None:
     seconds = count()
-    draft = DraftModel(ScriptedBackend(SCRIPT), 4, 258, lambda: next(seconds) / 1e3)
+    draft = SharedDraftModel(ScriptedBackend(SCRIPT), 4, 258, lambda: next(seconds) / 1e3)
     assert draft.step_time == pytest.approx(0.001)
     assert (draft.slots, draft.name, draft.failure, draft.looks_up) == (4, "scripted-2", None, False)
 
 
 def test_each_text_has_a_slot_that_is_released() -> None:
     backend = ScriptedBackend(SCRIPT, slots=2)
-    draft = DraftModel(backend, 2, 258, lambda: 0.0, most_kept=0)
+    draft = SharedDraftModel(backend, 2, 258, lambda: 0.0, most_kept=0)
     with draft.drafter(TextSpec()) as one, draft.drafter(TextSpec()):
         assert isinstance(one, ModelDrafter) and one.width == 1
         one.expand([256, 1, 2], [[]], False)
@@ -165,26 +158,21 @@ def test_each_text_has_a_slot_that_is_released() -> None:
 PROMPT = [256, *range(40)]
 
 
-def read(draft: DraftModel, prompt: list[int], scope: object = "a") -> int:
+def read(draft: SharedDraftModel, prompt: list[int], scope: object = "a") -> int:
     """How many tokens of a prompt the draft model reads."""
     with draft.drafter(TextSpec(), prompt=prompt, scope=scope) as drafter:
         return drafter.expand(prompt, [[]], False).read
 
 
 def test_the_next_text_of_the_scope_begins_with_what_the_last_one_left() -> None:
-    draft = DraftModel(ScriptedBackend(SCRIPT, slots=3), 3, 258, lambda: 0.0)
+    draft = SharedDraftModel(ScriptedBackend(SCRIPT, slots=3), 3, 258, lambda: 0.0)
     assert [read(draft, PROMPT), read(draft, [*PROMPT, 1, 2])] == [41, 2]
     assert [read(draft, PROMPT, "b"), read(draft, PROMPT, "b")] == [41, 1]
     assert read(draft, [*PROMPT, 1, 2, 3]) == 1, "the other scope has another slot"
 
 
-def test_scopes_are_one_if_the_operator_says_so() -> None:
-    draft = DraftModel(ScriptedBackend(SCRIPT, slots=1), 1, 258, lambda: 0.0, one_scope=True)
-    assert [read(draft, PROMPT, "a"), read(draft, PROMPT, "b")] == [41, 1]
-
-
 def test_the_draft_model_keeps_a_number_of_tokens_the_oldest_text_goes_first() -> None:
-    draft = DraftModel(ScriptedBackend(SCRIPT, slots=3), 3, 258, lambda: 0.0, most_kept=100)
+    draft = SharedDraftModel(ScriptedBackend(SCRIPT, slots=3), 3, 258, lambda: 0.0, most_kept=100)
     prompts = [[number, *range(41)] for number in range(3)]
     assert [read(draft, prompt) for prompt in prompts] == [42, 42, 42]
     assert [read(draft, prompt) for prompt in reversed(prompts)] == [1, 1, 42]

@@ -44,11 +44,6 @@ def test_a_key_finds_its_own_texts_of_the_same_salt(serve: Serve, tmp_path: Path
     assert looked_up(live, "two") > 40
 
 
-def test_nothing_is_kept_if_the_operator_says_so(serve: Serve) -> None:
-    live = serve(backend(), draft_backend="ngram", keep_tokens=0)
-    assert [looked_up(live), looked_up(live)] == [0, 0]
-
-
 @pytest.mark.parametrize("rounds", [True, False])
 def test_a_draft_model_is_helped_by_them(serve: Serve, rounds: bool) -> None:
     # Passes as long as a model's: of shorter ones the server says, rightly, that a draft token costs what it brings.

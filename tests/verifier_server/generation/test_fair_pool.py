@@ -3,7 +3,7 @@
 from functools import partial
 from threading import Event
 
-from verifier_server.generation.fair_pool import FairPool
+from verifier_server.generation.server_drafting import FairPool
 
 
 def test_clients_take_turns_and_each_keeps_its_order() -> None:

@@ -1,6 +1,5 @@
 """Server-side drafting (mode fused): the text is the target's, whatever the draft model is and whether it fails."""
 
-import asyncio
 import json
 import socket
 import threading
@@ -18,8 +17,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import BackendError, EngineFailure, EngineLost
-from specpair.protocol import messages
-from specpair.protocol.errors import Overloaded, ShuttingDown, SpecPairError
+from specpair.protocol.errors import ShuttingDown, SpecPairError
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
@@ -32,9 +30,9 @@ from verifier_server.api import routes
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer
 from verifier_server.engine.scheduler import Scheduler
-from verifier_server.generation.draft_model import DraftModel
+from verifier_server.generation.draft_model import SharedDraftModel
 from verifier_server.generation.drafting import DraftCounts
-from verifier_server.generation.rounds.rounds import DraftPass, Rounds, TargetPass
+from verifier_server.generation.rounds import DraftPass, Rounds, TargetPass
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.sessions import Session
 
@@ -107,12 +105,6 @@ def test_the_stream_has_the_same_content_as_the_reply(fused: LiveServer, samplin
     assert "".join(part["text"] for _, part in parts) == reply["text"]
 
 
-def test_the_strategy_of_the_request_is_used(fused: LiveServer) -> None:
-    reply = fused.post("/generate", body_of(WARM, strategy="deterministic", draft_n=3))
-    assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH)
-    assert reply["speculation"]["accepted"] > 0
-
-
 def test_greedy_accepts_nothing_and_commits_the_argmax(fused: LiveServer) -> None:
     reply = fused.post("/generate", body_of(WARM, strategy="greedy", draft_n=3))
     assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH)
@@ -126,20 +118,6 @@ def test_a_threshold_of_0_accepts_every_draft(fused: LiveServer) -> None:
     assert stats["accepted"] == stats["drafted"] > 0
     strict = fused.post("/generate", body_of(WARM, strategy="threshold", threshold=0.999, draft_n=3))
     assert strict["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
-
-
-def test_a_draft_below_the_threshold_that_the_target_samples_is_accepted(fused: LiveServer) -> None:
-    """Counters, decisions and text agree."""
-    asked: dict[str, Any] = {"strategy": "threshold", "threshold": 0.99, "draft_n": 3, "explain": True}
-    reply = fused.post("/generate", body_of(WARM, **asked))
-    stats, decisions = reply["speculation"], reply["decisions"]
-    accepted = [each for each in decisions if each["verdict"] == "accepted"]
-    assert any(each["draft_p"] <= 0.99 for each in accepted)
-    assert all(
-        (each["draft"] == each["token"]) == (each in accepted) for each in decisions if each["draft"] is not None
-    )
-    assert stats["accepted"] == len(accepted)
-    assert 1 + stats["rounds"] + stats["accepted"] == LENGTH
 
 
 def test_probabilistic_accepts_each_draft_with_its_probability(fused: LiveServer) -> None:
@@ -232,12 +210,6 @@ def test_impossible_requests_are_refused_with_the_reason(fused: LiveServer, serv
     assert refused(fused, mode="fused", draft_n=-1)[:2] == (422, "invalid_request")
     assert refused(fused, mode="both")[:2] == (422, "invalid_request")
     assert refused(fused, mode="fused", prompt="", stream=True)[:2] == (422, "empty_prompt")
-
-
-def test_model_lists_the_modes_and_the_draft_model(fused: LiveServer) -> None:
-    body = fused.http.get("/model").json()
-    assert (body["modes"], body["draft_model"]) == (["target", "fused"], "scripted-2")
-    assert body["draft_pass_ms"] > 0.0
 
 
 def test_texts_of_all_modes_run_at_the_same_time(serve: Serve) -> None:
@@ -460,7 +432,9 @@ def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
     now = [0.0]
     engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16), lambda: now[0])
     draft = half_right(slots=1)
-    fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: now[0], lambda: None)
+    fusion = ServerDrafting(
+        SharedDraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: now[0], lambda: None
+    )
     last: list[SimpleQueue[Answer | SpecPairError]] = [SimpleQueue(), SimpleQueue()]
     for number, results in enumerate(last):
         session = Session(str(number), [256, 1], 2, TextSpec.of(WARM), 12, {257})
@@ -479,33 +453,10 @@ def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
     assert waited == [7.0, 7.0]
 
 
-def test_a_client_with_many_texts_does_not_block_another_client() -> None:
-    engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16))
-    draft = half_right(slots=1)
-    fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
-    ended: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
-
-    def report(client: str, result: Answer | SpecPairError) -> None:
-        assert isinstance(result, Answer)
-        if result.finish_reason is not None:
-            ended.put((client, result.finish_reason))
-
-    clients = [*["many"] * 4, "one"]
-    for number, client in enumerate(clients):
-        session = Session(str(number), [256, number], 2, TextSpec.of(WARM), 12, {257}, client=client)
-        fusion.start(engine, session, 2, DraftCounts(), 2, lambda result, client=client: report(client, result))  # type: ignore[misc]
-    engine.start()
-    order = [ended.get(timeout=20) for _ in clients]
-    engine.stop()
-    fusion.stop()
-    assert sorted(order) == [(client, "length") for client in sorted(clients)]
-    assert order.index(("one", "length")) <= 2, "after the running text and at most one more"
-
-
 def written_together(draft: Backend, counts: Sequence[DraftCounts], pass_times: Sequence[float]) -> None:
     """Write texts to their ends in rounds, one for each of `counts`. They are the target's."""
     engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16, pass_times=pass_times))
-    model = DraftModel(draft, draft.slots, draft.vocabulary.size, time.perf_counter)
+    model = SharedDraftModel(draft, draft.slots, draft.vocabulary.size, time.perf_counter)
     if isinstance(draft, Failing):
         draft.numbers = count()
     fusion = ServerDrafting(model, pass_times, time.perf_counter, lambda: None)
@@ -560,7 +511,9 @@ def test_stopping_ends_running_and_waiting_texts(draft_n: int | None) -> None:
     engine = Engine(Scheduler(Endless(), max_drafts=16))
     engine.start()
     draft = half_right(slots=1)
-    fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
+    fusion = ServerDrafting(
+        SharedDraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None
+    )
     results: list[list[Answer | SpecPairError]] = [[], []]
     started, ended = threading.Event(), threading.Semaphore(0)
 
@@ -579,19 +532,3 @@ def test_stopping_ends_running_and_waiting_texts(draft_n: int | None) -> None:
     assert all(ended.acquire(timeout=20) for _ in results)
     assert isinstance(results[0][-1], ShuttingDown) and len(results[0]) > 1
     assert [type(result) for result in results[1]] == [ShuttingDown]
-
-
-def test_a_burst_of_streams_respects_max_sessions(serve: Serve) -> None:
-    """Texts are counted when they are admitted, not when their first token is sent."""
-    live = serve(ScriptedBackend(SCRIPT), draft=half_right(), max_sessions=2)
-    request = messages.GenerateRequest.model_validate(body_of(GREEDY))
-
-    async def burst() -> tuple[int, int]:
-        texts = [live.service.open_text(request) for _ in range(2)]
-        with pytest.raises(Overloaded, match="all 2 sessions are taken"):
-            live.service.open_text(request)
-        most = live.service.texts.under_way
-        del texts
-        return most, live.service.texts.under_way
-
-    assert asyncio.run(burst()) == (2, 0), "a text that is never started does not count"

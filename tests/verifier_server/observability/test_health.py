@@ -1,7 +1,6 @@
 """The statuses loading, ready, overloaded, draining and failed, as orchestrators and drafters see them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import httpx
 import pytest
@@ -74,13 +73,6 @@ def test_statuses_are_told_apart(
         told = live.http.get("/health")
         assert (told.status_code, told.json()["status"]) == health
         assert ("overloaded" in told.json()) == (status == "overloaded")
-
-
-def test_none_of_the_health_checks_needs_a_key(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT), api_key="s3cret")
-    assert [live.http.get(path).status_code for path in ("/live", "/ready", "/health")] == [200, 200, 200]
-    far: dict[str, Any] = {"headers": {"X-Forwarded-For": "203.0.113.7"}}
-    assert [live.http.get(path, **far).status_code for path in ("/live", "/ready", "/health")] == [200, 200, 200]
 
 
 def test_drafter_waits_for_a_verifier_that_drains(serve: Serve) -> None:

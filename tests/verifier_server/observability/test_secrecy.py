@@ -65,14 +65,3 @@ def test_marked_prompt_and_key_are_nowhere(
     for written in (*lines, metrics, *(response.text for response in told)):
         assert MARKED not in written
         assert all(each not in written for each in ids)
-
-
-def test_record_of_a_failed_pass_names_the_session(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    backend = Failing(SCRIPT)
-    live = serve(backend)
-    backend.fault = EngineFailure("out of memory")
-    live.http.post("/prefill", json={"session_id": "mine", "prompt": "x"})
-    [record] = [record for record in caplog.records if record.name == "specpair.engine"]
-    assert logs.PlainFormatter().format(record) == (
-        "ERROR:    a forward pass over 1 sessions failed: out of memory [session mine]"
-    )

@@ -1,7 +1,7 @@
-"""The engine over a core: commits the tokens that the core gives, and tells the core what is wished for each text.
+"""The engine over a core: commits the tokens that the core gives, and tells the core what is wanted of each text.
 
 The core decodes by itself as far as it is allowed to. So self-continuation and whole texts are the core's own decoding,
-and drafts are judged in its steps. Nothing here runs a model: all work is in one event loop, in a thread of its own.
+and drafts are judged in its steps. All work is in one event loop, in a thread of its own.
 """
 
 import asyncio
@@ -14,23 +14,27 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from specpair.fairness import retry_after
-from specpair.protocol.errors import EngineError, ModelLoading, Overloaded, ShuttingDown, SpecPairError
+from specpair.protocol.errors import EngineError, ModelLoading, ShuttingDown, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import SELF_CONTINUED, marks_of
-from verifier_server.engine.arrivals import SILENCE
-from verifier_server.engine.cores.core import Core, CoreAway, CoreLost, Output
-from verifier_server.engine.cores.loop_thread import LoopThread
-from verifier_server.engine.cores.wish import Wish
+from verifier_server.engine.cores.core import (
+    Core,
+    CoreAway,
+    CoreLost,
+    CoreOutput,
+    CoreRequest,
+    LoopThread,
+    asked_for,
+    wanted_of,
+)
 from verifier_server.engine.engine import SHUTTING_DOWN, died_of
-from verifier_server.engine.observer import EngineState
 from verifier_server.engine.pass_time import PassTime
-from verifier_server.engine.port import AWAY_WAIT, Serving
+from verifier_server.engine.port import AWAY_WAIT, EngineState, Serving
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
-from verifier_server.engine.sequence_state import LEAD, SequenceState
+from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.engine")
@@ -41,8 +45,8 @@ class _Text:
     """A text that the core knows."""
 
     name: str
-    wish: Wish
-    timer: asyncio.TimerHandle | None = None  # when what is wished has to be thought over
+    wanted: CoreRequest
+    timer: asyncio.TimerHandle | None = None  # when what is wanted has to be thought over
 
 
 class CoreEngine:
@@ -83,7 +87,7 @@ class CoreEngine:
         """Begin to serve."""
 
         async def begin() -> None:
-            self._tasks = [asyncio.create_task(self._guarded(work)) for work in (self._read, self._send)]
+            self._tasks = [asyncio.create_task(work) for work in (self._read(), self._send())]
 
         self._loop.result(begin())
 
@@ -178,8 +182,11 @@ class CoreEngine:
         except CoreLost as error:
             self._fail(str(error))
         except Exception as error:
-            _log.exception("the engine died")
-            self._fail(died_of(error))
+            self._die(error)
+
+    def _die(self, error: Exception) -> None:
+        _log.exception("the engine died")
+        self._fail(died_of(error))
 
     def _take_in(self, requests: Sequence[Request], now: float) -> None:
         for request in requests:
@@ -191,64 +198,37 @@ class CoreEngine:
                 request.done(error)
             except Exception as error:
                 request.done(EngineError(died_of(error)))
-                _log.exception("the engine died")
-                self._fail(died_of(error))
+                self._die(error)
         if not self._queue.size:
             self.busy_since = None
         self._deliver()
 
     def _admit(self, request: Request, now: float) -> None:
-        overload = None if request.admitted else self._queue.overload(request.session)
-        if overload is not None:
-            wait = retry_after(len(overload.blocking) * self._pass_time.at(1))
-            raise Overloaded(f"{overload.why}: try again later", retry_after=wait)
+        self._queue.check_room(request, lambda blocking: len(blocking) * self._pass_time.at(1))
         sequence = self._queue.add(request, now)
         self._queue.settle(sequence, now)
         self._tell(sequence, now)
 
     def _tell(self, sequence: SequenceState, now: float) -> None:
-        """Tell the core what is wished for a text, if that changes what the core does."""
+        """Tell the core what is wanted of a text, if that changes what the core does."""
         session, text = sequence.session, self._texts.get(sequence.session)
         if session.finish_reason is not None or session.gone or (text is None and not sequence.requests):
             return
-        wish, again = self._wish(sequence, now)
+        wanted, again = wanted_of(sequence, now, self._pass_time.at(1) / 2, self.info.max_drafts)
         if text is None:
-            text = self._texts[session] = _Text(f"{session.id}:{next(self._numbers)}", wish)
+            text = self._texts[session] = _Text(f"{session.id}:{next(self._numbers)}", wanted)
             self._sessions[text.name] = session
-            self._outgoing.put_nowait(partial(self.core.begin, text.name, session, self._salt(session), wish))
-        elif text.wish != wish and (_wants_step(session, text.wish) or _wants_step(session, wish)):
-            text.wish = wish
-            self._outgoing.put_nowait(partial(self.core.wish, text.name, wish))
+            self._outgoing.put_nowait(partial(self.core.begin, text.name, session, self._salt(session), wanted))
+        elif text.wanted != wanted and any(
+            each.wants_step(session.tokens, len(session.tokens)) for each in (text.wanted, wanted)
+        ):
+            text.wanted = wanted
+            self._outgoing.put_nowait(partial(self.core.update, text.name, wanted))
         if text.timer is not None:
             text.timer.cancel()
-        text.timer = (
-            None
-            if again is None
-            else self._loop.loop.call_later(again, self._make, partial(self._think_over, sequence))
-        )
-
-    def _think_over(self, sequence: SequenceState) -> None:
-        if sequence.session in self._texts:
-            self._tell(sequence, self._clock())
-
-    def _wish(self, sequence: SequenceState, now: float) -> tuple[Wish, float | None]:
-        """What is wished for a text now, and after how many seconds that has to be thought over; None: never."""
-        session, free, again = sequence.session, 0, None
-        proposes = any(request.proposes for request in sequence.requests)
-        if any(request.until_end for request in sequence.requests):
-            free = session.limit
-        elif not sequence.waits and sequence.may_continue(unread=0) and now - sequence.heard <= SILENCE:
-            until = None if sequence.requests else sequence.blocked_until(now, self._pass_time.at(1) / 2)
-            free = 0 if until is not None else sequence.acknowledged + LEAD
-            again = (sequence.heard + SILENCE if until is None else until) - now + 1e-3
-        if sequence.requests:
-            run, _ = sequence.choose(self.info.max_drafts)
-            if run.fresh or free <= len(session.tokens):
-                begun = session.tokens[run.position : run.fresh.position] if run.fresh else []
-                return Wish(
-                    run.position, run.draft.ids if run.draft.is_chain else [*begun, *run.fresh.ids], free
-                ), again
-        return Wish(0, None, free, proposes), again
+        text.timer = None
+        if again is not None:
+            text.timer = self._loop.loop.call_later(again, self._make, lambda: self._tell(sequence, self._clock()))
 
     def _salt(self, session: Session) -> str:
         """Texts of the same salt share what they begin with."""
@@ -274,31 +254,28 @@ class CoreEngine:
             self._outgoing.put_nowait(partial(self.core.forget, [text.name]))
 
     async def _read(self) -> None:
-        while True:
-            try:
-                outputs = await self.core.outputs()
-            except CoreAway as error:
-                self._await_core(str(error))
-                continue
-            if self.away is not None:
-                _log.warning("%s is back, and texts go on", self.info.name)
-                self.away = None
-            now = self._clock()
-            for output in outputs:
-                if (session := self._sessions.get(output.name)) is not None:
-                    self._take(self._queue[session], output, now)
-            self._count(outputs)
-            self._deliver()
-            self.busy_since = time.monotonic() if self._queue.size else None
+        with self._fatal():
+            while True:
+                try:
+                    outputs = await self.core.outputs()
+                except CoreAway as error:
+                    self._await_core(str(error))
+                    continue
+                if self.away is not None:
+                    _log.warning("%s is back, and texts go on", self.info.name)
+                    self.away = None
+                now = self._clock()
+                for output in outputs:
+                    if (session := self._sessions.get(output.name)) is not None:
+                        self._take(self._queue[session], output, now)
+                self._count(outputs)
+                self._deliver()
+                self.busy_since = time.monotonic() if self._queue.size else None
 
     async def _send(self) -> None:
-        while True:
-            await (await self._outgoing.get())()
-
-    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `work` until it is cancelled."""
         with self._fatal():
-            await work()
+            while True:
+                await (await self._outgoing.get())()
 
     def _fail(self, reason: str) -> None:
         if self.failure is None and not self._stopping:
@@ -327,7 +304,7 @@ class CoreEngine:
         self.busy_since = None
         self._deliver()
 
-    def _take(self, sequence: SequenceState, output: Output, now: float) -> None:
+    def _take(self, sequence: SequenceState, output: CoreOutput, now: float) -> None:
         """Commit what a step gave for a text, and answer the requests that it answers."""
         session = sequence.session
         if output.cached is not None and session.cached is None:
@@ -343,11 +320,11 @@ class CoreEngine:
         self._tell(sequence, now)
         session.notify()
 
-    def _commit(self, sequence: SequenceState, output: Output, now: float) -> None:
+    def _commit(self, sequence: SequenceState, output: CoreOutput, now: float) -> None:
         session, step, tokens = sequence.session, output.step, output.tokens
         accepts = session.strategy is not Strategy.GREEDY
         accepted = [accepts and at < len(step.draft) and token == step.draft[at] for at, token in enumerate(tokens)]
-        run = _asked_for(sequence, step.draft)
+        run = asked_for(sequence, step.draft)
         if run is not None:
             if run.started is None:
                 run.started = max(run.submitted, now - step.seconds)  # it may have come while the step ran
@@ -362,7 +339,7 @@ class CoreEngine:
         sequence.tell(self._observer, len(session.tokens) - before, len(step.draft), sum(accepted), alone, now)
         self._queue.settle(sequence, now, run, len(step.draft))
 
-    def _count(self, outputs: Sequence[Output]) -> None:
+    def _count(self, outputs: Sequence[CoreOutput]) -> None:
         """Tell the observer of the step that gave these outputs."""
         self._evictions += sum(output.step.preempted for output in outputs)
         steps = [output.step for output in outputs if output.step.fed]
@@ -371,18 +348,3 @@ class CoreEngine:
             prefilled = sum(max(0, step.fed - 1 - len(step.draft)) for step in steps)
             self._observer.passed(len(steps), fed, prefilled, steps[0].seconds)
             self._pass_time.learn(fed, steps[0].seconds)
-
-
-def _wants_step(session: Session, wish: Wish) -> bool:
-    return wish.wants_step(session.tokens, len(session.tokens))
-
-
-def _asked_for(sequence: SequenceState, judged: Sequence[int]) -> Request | None:
-    """The request whose draft a step has judged, or which asked for a step without a draft; None: it was none."""
-    for request in sequence.requests:
-        fresh = request.fresh.ids
-        if request.proposes:
-            return request
-        if (fresh[: len(judged)] == list(judged)) if judged else not fresh:
-            return request
-    return None

@@ -7,7 +7,16 @@ from uuid import uuid4
 
 from specpair.protocol.errors import EngineError, SpecPairError
 from verifier_server.engine.sglang.connections import Connections, Unreachable
-from verifier_server.engine.sglang.replies import TOP, BadReply, Judged, Piece, Stream, judged, parsed, refused
+from verifier_server.engine.sglang.replies import (
+    TOP,
+    Judged,
+    Stream,
+    StreamChunk,
+    UnusableReply,
+    judged,
+    parsed,
+    refused,
+)
 
 _log = logging.getLogger("specpair.sglang")
 _SHORT, _HEALTH = 10.0, 60.0  # seconds that a reply about the server, and one about its health, may take
@@ -22,7 +31,7 @@ class Refusal(Exception):
         self.setting = setting
 
 
-class Prompt(NamedTuple):
+class PassPrompt(NamedTuple):
     """What a pass goes on from. `ids`: the whole text so far. Texts of one `salt` share what they begin with."""
 
     ids: Sequence[int]
@@ -30,7 +39,7 @@ class Prompt(NamedTuple):
     name: str  # of the pass, by which it can be aborted; no other pass's name begins with it
 
     @classmethod
-    def of(cls, ids: Sequence[int], salt: str) -> "Prompt":
+    def of(cls, ids: Sequence[int], salt: str) -> "PassPrompt":
         return cls(ids, salt, f"specpair-{uuid4().hex}")
 
 
@@ -58,13 +67,13 @@ class SglangApi:
         """Which model it serves. Raises Refusal."""
         return await self._told("/model_info", "/get_model_info")
 
-    async def judge(self, prompt: Prompt, start: int) -> Judged:
-        """One pass over the draft that begins at `start` of the prompt. Raises SpecPairError and BadReply."""
+    async def judge(self, prompt: PassPrompt, start: int) -> Judged:
+        """One pass over the draft that begins at `start` of the prompt. Raises SpecPairError and UnusableReply."""
         reply = parsed(await self._posted(self._asking(prompt, 1, ignore_eos=True) | _logprobs(start - 1)))
         return judged(reply, prompt.ids, start, self.vocabulary_size)
 
-    async def decode(self, prompt: Prompt, most: int, ends: Sequence[int]) -> AsyncGenerator[Piece, None]:
-        """Decode up to `most` tokens, and none behind one of `ends`. Raises SpecPairError and BadReply."""
+    async def decode(self, prompt: PassPrompt, most: int, ends: Sequence[int]) -> AsyncGenerator[StreamChunk, None]:
+        """Decode up to `most` tokens, and none behind one of `ends`. Raises SpecPairError and UnusableReply."""
         until = {"stop_token_ids": list(ends)} if ends else {"ignore_eos": True}
         body = self._asking(prompt, most, **until) | {"stream": True}
         stream, done = Stream(len(prompt.ids), self.vocabulary_size), False
@@ -79,14 +88,14 @@ class SglangApi:
             raise Unreachable("the stream ended before the text")
 
     async def spelled(self, ids: Sequence[int]) -> list[str | None]:
-        """What SGLang writes for each of these tokens; None: it has no tokenizer. Raises SpecPairError and BadReply."""
-        asking = self._asking(Prompt.of(ids, "spelled"), 1, ignore_eos=True)
+        """What SGLang writes for each of these tokens; None: it has no tokenizer. Raises as `judge` does."""
+        asking = self._asking(PassPrompt.of(ids, "spelled"), 1, ignore_eos=True)
         reply = parsed(await self._posted(asking | _logprobs(0) | {"return_text_in_logprobs": True}))
         try:
             entries = reply["meta_info"]["input_token_logprobs"]
             return [entry[2] for entry in entries]
         except (KeyError, IndexError, TypeError):
-            raise BadReply("input_token_logprobs has no texts of tokens") from None
+            raise UnusableReply("input_token_logprobs has no texts of tokens") from None
 
     async def abort(self, name: str) -> None:
         """End a pass whose tokens are no longer wanted. Where SGLang does not do it, it finds the connection closed."""
@@ -107,7 +116,7 @@ class SglangApi:
     async def close(self) -> None:
         await self._http.close()
 
-    def _asking(self, prompt: Prompt, most: int, **sampling: Any) -> dict[str, Any]:
+    def _asking(self, prompt: PassPrompt, most: int, **sampling: Any) -> dict[str, Any]:
         """The body of a request at temperature 0 for `most` tokens."""
         params = {"temperature": 0.0, "max_new_tokens": most, "skip_special_tokens": False, "stream_interval": 1}
         return {
@@ -148,7 +157,7 @@ def _quietly(content: bytes) -> Any:
     """The JSON in a reply that is no answer; None if there is none."""
     try:
         return parsed(content)
-    except BadReply:
+    except UnusableReply:
         return None
 
 

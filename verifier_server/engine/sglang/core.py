@@ -17,11 +17,10 @@ from specpair.protocol.errors import EngineError, SpecPairError
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.top_logits import Logits, TopLogits
-from verifier_server.engine.cores.core import CoreAway, CoreLost, Output
-from verifier_server.engine.cores.wish import Step, Wish
-from verifier_server.engine.sglang.api import Prompt, Refusal, SglangApi, as_error
+from verifier_server.engine.cores.core import CoreAway, CoreLost, CoreOutput, CoreRequest, CoreStep
+from verifier_server.engine.sglang.api import PassPrompt, Refusal, SglangApi, as_error
 from verifier_server.engine.sglang.connections import Unreachable
-from verifier_server.engine.sglang.replies import BadReply
+from verifier_server.engine.sglang.replies import UnusableReply
 from verifier_server.sessions import Session
 
 PASS = 256  # tokens that one request decodes at most: SGLang repeats all of them with each, unless told otherwise
@@ -37,7 +36,7 @@ class _Text:
     name: str
     session: Session
     salt: str
-    wish: Wish
+    wanted: CoreRequest
     tokens: list[int]
     told_cached: bool = False
     failed: bool = False  # whether the connection of the last pass broke
@@ -53,12 +52,12 @@ class _Text:
     def draft(self) -> list[int]:
         """What is to be judged now."""
         total = len(self.tokens)
-        return self.wish.tail(self.tokens, total)[: max(0, self.session.limit - total - 1)]
+        return self.wanted.tail(self.tokens, total)[: max(0, self.session.limit - total - 1)]
 
     @property
     def runs_on(self) -> bool:
         """Whether it is to be decoded without a draft."""
-        return not self.draft and self.wish.wants_step(self.tokens, len(self.tokens))
+        return not self.draft and self.wanted.wants_step(self.tokens, len(self.tokens))
 
 
 class SglangCore:
@@ -68,24 +67,24 @@ class SglangCore:
         """`identity`: what of `SglangApi.model` has to stay as it is."""
         self._api, self._identity, self._clock = api, identity, clock
         self._texts: dict[str, _Text] = {}
-        self._outputs: asyncio.Queue[Output | Exception | None] = asyncio.Queue()  # None: it is back
+        self._outputs: asyncio.Queue[CoreOutput | Exception | None] = asyncio.Queue()  # None: it is back
         self._away = False
         self._look = asyncio.Event()  # whether the server is to be looked at now
         self._aside: set[asyncio.Task[Any]] = set()
         self._start(self._watch())
 
-    async def begin(self, name: str, session: Session, salt: str, wish: Wish) -> None:
+    async def begin(self, name: str, session: Session, salt: str, wanted: CoreRequest) -> None:
         if self._away:  # the engine hears of it next
             return
-        text = _Text(name, session, sha256(salt.encode()).hexdigest(), wish, list(session.tokens))
+        text = _Text(name, session, sha256(salt.encode()).hexdigest(), wanted, list(session.tokens))
         self._texts[name] = text
         text.task = self._start(self._run(text))
 
-    async def wish(self, name: str, wish: Wish) -> None:
+    async def update(self, name: str, wanted: CoreRequest) -> None:
         text = self._texts.get(name)
         if text is None:
             return
-        text.wish = wish
+        text.wanted = wanted
         text.changed.set()
         if text.decoding is not None and not text.runs_on:
             text.decoding.cancel()
@@ -95,7 +94,7 @@ class SglangCore:
             if (text := self._texts.pop(name, None)) is not None and text.task is not None:
                 text.task.cancel()
 
-    async def outputs(self) -> list[Output]:
+    async def outputs(self) -> list[CoreOutput]:
         found = await self._outputs.get()
         if isinstance(found, Exception):
             raise found
@@ -133,9 +132,11 @@ class SglangCore:
         try:
             while not text.over:
                 await self._step(text)
-        except (BadReply, SpecPairError) as error:
+        except (UnusableReply, SpecPairError) as error:
             self._texts.pop(text.name, None)
-            self._outputs.put_nowait(Output(text.name, [], Step([], 0, 0.0, 0), None, True, error=as_error(error)))
+            self._outputs.put_nowait(
+                CoreOutput(text.name, [], CoreStep([], 0, 0.0, 0), None, True, error=as_error(error))
+            )
         except Unreachable as error:
             self._leave(str(error))
         else:
@@ -161,7 +162,7 @@ class SglangCore:
 
     async def _judge(self, text: _Text) -> None:
         draft, start, began = text.draft, len(text.tokens), self._clock()
-        prompt = Prompt.of([*text.tokens, *draft], text.salt)
+        prompt = PassPrompt.of([*text.tokens, *draft], text.salt)
         try:
             found = await self._api.judge(prompt, start)
         except asyncio.CancelledError:
@@ -170,10 +171,10 @@ class SglangCore:
         rows = [_certain(token, self._api.vocabulary_size) for token in found.choices]
         rulings = judge(chain(draft), rows, text.session.rule, start, frozenset(text.session.ends))
         tokens = [each.token for each in rulings]
-        self._tell(text, tokens, Step(draft, found.fed, self._clock() - began, len(self._texts)), found.cached)
+        self._tell(text, tokens, CoreStep(draft, found.fed, self._clock() - began, len(self._texts)), found.cached)
 
     async def _decode(self, text: _Text) -> None:
-        """Decode without drafts until the pass ends, or something else is wished for."""
+        """Decode without drafts until the pass ends, or something else is wanted of."""
         text.decoding = asyncio.create_task(self._decoded(text))
         try:
             await text.decoding
@@ -185,32 +186,32 @@ class SglangCore:
 
     async def _decoded(self, text: _Text) -> None:
         total, began, over = len(text.tokens), self._clock(), False
-        most = min(max(1, min(text.wish.free, text.session.limit) - total), PASS)
-        prompt = Prompt.of(list(text.tokens), text.salt)
+        most = min(max(1, min(text.wanted.free, text.session.limit) - total), PASS)
+        prompt = PassPrompt.of(list(text.tokens), text.salt)
         try:
             async with aclosing(self._api.decode(prompt, most, sorted(text.session.ends))) as pieces:
                 async for piece in pieces:
                     now = self._clock()
                     for token in piece.tokens:
                         if text.over or len(text.tokens) - total >= most:
-                            raise BadReply(f"more tokens came than the {most} asked for, or some behind the end")
+                            raise UnusableReply(f"more tokens came than the {most} asked for, or some behind the end")
                         seconds = (now - began) / len(piece.tokens)
-                        self._tell(text, [token], Step([], piece.fed or 1, seconds, len(self._texts)), piece.cached)
+                        self._tell(text, [token], CoreStep([], piece.fed or 1, seconds, len(self._texts)), piece.cached)
                     began, over = now, piece.done
                     if not over and not text.runs_on:
                         break
                 else:
                     if len(text.tokens) == total:
-                        raise BadReply("a pass ended without a token")
+                        raise UnusableReply("a pass ended without a token")
         finally:
             if not over:
                 self._start(self._api.abort(prompt.name))
 
-    def _tell(self, text: _Text, tokens: list[int], step: Step, cached: int) -> None:
+    def _tell(self, text: _Text, tokens: list[int], step: CoreStep, cached: int) -> None:
         """Append tokens to a text, and tell the engine."""
         text.tokens += tokens
         told, text.told_cached = None if text.told_cached else cached, True
-        self._outputs.put_nowait(Output(text.name, tokens, step, told, text.over))
+        self._outputs.put_nowait(CoreOutput(text.name, tokens, step, told, text.over))
 
     def _leave(self, reason: str) -> None:
         """Forget all texts until the server is back."""

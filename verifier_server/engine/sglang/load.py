@@ -5,27 +5,23 @@ import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from specpair.engines.backend import DEFAULT_TEMPLATE, Progress
+from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import COMPILATION, LoadOptions
-from specpair.engines.model_files import read_chat_templates, read_json
+from specpair.engines.model_files import read_json
 from specpair.engines.vocabulary import Vocabulary
 from specpair.extras import installing
 from specpair.options.option import options_of
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.sampling.processors import MinP, Processors
-from verifier_server.engine.cores.core import CoreAway
-from verifier_server.engine.cores.engine import CoreEngine
-from verifier_server.engine.cores.loop_thread import LoopThread
-from verifier_server.engine.cores.probe import Probe
-from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving
+from verifier_server.engine.cores.core import CoreAway, LoopThread
+from verifier_server.engine.cores.load import CoreProbe, loaded_engine, refuse_scheduling
+from verifier_server.engine.port import EngineInfo, LoadedEngine
 
 if TYPE_CHECKING:
     from verifier_server.engine.sglang.api import SglangApi
-    from verifier_server.engine.sglang.core import SglangCore
 
 _log = logging.getLogger("specpair.sglang")
 WAIT, TOLD_EVERY = 0.5, 10.0  # seconds between looks at a server that is not ready, and between log lines about it
@@ -41,6 +37,10 @@ LACKS = {
     "logprobs": _NO_ROWS,
 }
 STRATEGIES = (Strategy.COUPLED, Strategy.DETERMINISTIC, Strategy.GREEDY)
+_SERVERS_OWN = (  # options of engines that the server decides by itself
+    *("deterministic", "mmap", "gpu_layers", "compile", *COMPILATION, "device", "threads", "dtype"),
+    *("flash_attention", "batch_tokens", "kv_type", "tensor_parallel"),
+)
 _SAME = ("model_path", "tokenizer_path", "weight_version")  # of what SGLang tells of its model, as long as it is used
 
 
@@ -49,13 +49,8 @@ def load(options: LoadOptions, settings: Any, progress: Progress = lambda _share
 
     `progress`: is called while SGLang is waited for; what it raises ends that.
     """
-    options.refuse(
-        "sglang", "deterministic", "mmap", "gpu_layers", "compile", *COMPILATION, "device", "threads", "dtype",
-        "flash_attention", "batch_tokens", "kv_type", "tensor_parallel",
-    )  # fmt: skip
-    for name in ("prefill_chunk", "keep_tokens"):
-        if getattr(settings, name) != type(settings).model_fields[name].default:
-            raise ModelLoadError(f"{name}: SGLang decides that by itself, leave it out", name)
+    options.refuse("sglang", *_SERVERS_OWN)
+    refuse_scheduling(settings, "SGLang")
     if settings.hf is not None:
         raise ModelLoadError("hf: SGLang has the model; model names a folder with its tokenizer: leave hf out", "hf")
     try:
@@ -71,13 +66,6 @@ def load(options: LoadOptions, settings: Any, progress: Progress = lambda _share
         raise
 
 
-class _Checked(NamedTuple):
-    info: EngineInfo
-    templates: Mapping[str, str]
-    pass_times: CostByWidth
-    core: "SglangCore"
-
-
 def _loaded(
     loop: LoopThread, api: "SglangApi", options: LoadOptions, settings: Any, progress: Progress
 ) -> LoadedEngine:
@@ -86,7 +74,7 @@ def _loaded(
     from verifier_server.engine.sglang.core import SglangCore
     from verifier_server.engine.sglang.probe import check_drafts, check_server, check_vocabulary
 
-    async def checked() -> _Checked:
+    async def checked() -> LoadedEngine:
         model, server = await api.model(), await api.server()
         folder = _folder(settings.model, model)
         config = read_json(folder / "config.json")
@@ -99,12 +87,13 @@ def _loaded(
         _log.info("SGLang %s at %s serves %s, probed", server.get("version"), api.url, model.get("model_path"))
         core = SglangCore(api, {name: model.get(name) for name in _SAME})
         try:
-            return _Checked(info, read_chat_templates(folder), await Probe(core, info, "SGLang").pass_times(), core)
+            pass_times = await CoreProbe(core, info, "SGLang").pass_times()
+            return loaded_engine(core, loop, info, pass_times, folder, settings)
         except BaseException:
             await core.stop()
             raise
 
-    async def ready() -> _Checked:
+    async def ready() -> LoadedEngine:
         told, began = -TOLD_EVERY, time.monotonic()
         while True:
             try:
@@ -119,7 +108,7 @@ def _loaded(
                 _log.warning("waiting for SGLang at %s: %s", api.url, why)
             await asyncio.sleep(WAIT)
 
-    async def closing() -> _Checked:
+    async def closing() -> LoadedEngine:
         try:
             return await ready()
         except BaseException:
@@ -127,22 +116,9 @@ def _loaded(
             raise
 
     try:
-        info, templates, pass_times, core = loop.result(closing())
+        return loop.result(closing())
     except Refusal as error:
         raise ModelLoadError(str(error), error.setting) from error
-
-    def serve(serving: Serving) -> CoreEngine:
-        engine = CoreEngine(
-            core, loop, serving, pass_times, max_queue=settings.max_queue, one_scope=settings.share_prefixes
-        )
-        engine.start()
-        return engine
-
-    def close() -> None:
-        loop.result(core.close())
-        loop.stop()
-
-    return LoadedEngine(info, templates, templates.get(DEFAULT_TEMPLATE), pass_times, serve, close)
 
 
 def read_vocabulary(folder: Path, size: int) -> Vocabulary:

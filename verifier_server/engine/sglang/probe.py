@@ -8,8 +8,8 @@ from specpair.engines.errors import ModelLoadError
 from specpair.engines.timing_ids import timing_ids
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.protocol.errors import SpecPairError
-from verifier_server.engine.sglang.api import Prompt, SglangApi
-from verifier_server.engine.sglang.replies import BadReply
+from verifier_server.engine.sglang.api import PassPrompt, SglangApi
+from verifier_server.engine.sglang.replies import UnusableReply
 
 _log = logging.getLogger("specpair.sglang")
 VERSIONS = ("0.5.23",)  # whose source the requests and replies here were written from
@@ -74,10 +74,10 @@ async def check_drafts(api: SglangApi, vocabulary: Vocabulary, most: int) -> Non
     prompt, salt = [vocabulary.begin or 0, *timing_ids(vocabulary.size, 3)], "probe"
     text = await _decoded(api, prompt, salt)
     width = min(most, len(text) - 1)
-    right = await _asked(api.judge(Prompt.of([*prompt, *text[:width]], salt), len(prompt)))
+    right = await _asked(api.judge(PassPrompt.of([*prompt, *text[:width]], salt), len(prompt)))
     others = [at for at, (told, token) in enumerate(zip(right.choices, text, strict=False)) if told != token]
     wrong = [(token + 1) % vocabulary.size for token in text[:width]]
-    first = (await _asked(api.judge(Prompt.of([*prompt, *wrong], salt), len(prompt)))).choices[0]
+    first = (await _asked(api.judge(PassPrompt.of([*prompt, *wrong], salt), len(prompt)))).choices[0]
     if len(others) > width // 3 or first not in (text[0], right.choices[0]):
         raise ModelLoadError(
             f"SGLang decodes {text}, and chooses {right.choices} when it is given that as a draft, {first} at the "
@@ -89,7 +89,7 @@ async def check_drafts(api: SglangApi, vocabulary: Vocabulary, most: int) -> Non
 
 async def _decoded(api: SglangApi, prompt: Sequence[int], salt: str) -> list[int]:
     async def all_of_it() -> list[int]:
-        pieces = api.decode(Prompt.of(prompt, salt), _TEXT, [])
+        pieces = api.decode(PassPrompt.of(prompt, salt), _TEXT, [])
         return [token async for piece in pieces for token in piece.tokens]
 
     text: list[int] = await _asked(all_of_it())
@@ -101,7 +101,7 @@ async def _decoded(api: SglangApi, prompt: Sequence[int], salt: str) -> list[int
 async def _asked(work: Any) -> Any:
     try:
         return await work
-    except (BadReply, SpecPairError) as error:
+    except (UnusableReply, SpecPairError) as error:
         raise ModelLoadError(f"SGLang's replies cannot be used: {error}") from error
 
 

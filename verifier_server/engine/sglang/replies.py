@@ -1,5 +1,4 @@
-"""What SGLang's replies to `/generate` say. Pure: a reply that is not as it should be raises BadReply, and gives no
-token.
+"""What SGLang's replies to `/generate` say. Pure: a reply that is not as it should be raises UnusableReply.
 
 A reply holds `output_ids` and `meta_info`. With log probabilities from `logprob_start_len` on, `input_token_logprobs`
 and `input_top_logprobs` have an entry for each token of the prompt from there on. The first one is about no token that
@@ -19,7 +18,7 @@ _WAIT = 1  # seconds after which a request that had no room is worth another try
 _NAN = "NaN happened"  # why SGLang says that a text ends where its logits are not numbers
 
 
-class BadReply(Exception):
+class UnusableReply(Exception):
     """A reply that cannot be what the request asked for."""
 
 
@@ -31,7 +30,7 @@ class Judged(NamedTuple):
     cached: int  # tokens that the radix cache held
 
 
-class Piece(NamedTuple):
+class StreamChunk(NamedTuple):
     """What one event of a stream adds."""
 
     tokens: list[int]
@@ -49,14 +48,14 @@ def judged(reply: Any, prompt: Sequence[int], start: int, size: int) -> Judged:
     _check_end(meta)
     output = _ids(reply.get("output_ids"), "output_ids", size)
     if len(output) != 1:
-        raise BadReply(f"output_ids has {len(output)} tokens, and one was asked for")
+        raise UnusableReply(f"output_ids has {len(output)} tokens, and one was asked for")
     expected = len(prompt) - start + 1
     echo, tops = (_entries(meta, name, expected) for name in ("input_token_logprobs", "input_top_logprobs"))
     for at, (entry, token) in enumerate(zip(echo, prompt[start - 1 :], strict=True)):
         found = entry[1] if isinstance(entry, list) and len(entry) > 1 else None
         clipped = found == 0 and token >= size - 1  # SGLang does so, lest an image's placeholder be looked up
         if found != token and not clipped:
-            raise BadReply(f"input_token_logprobs.{at} is about token {found!r}, and the request had {token}")
+            raise UnusableReply(f"input_token_logprobs.{at} is about token {found!r}, and the request had {token}")
     choices = [likeliest(entry, f"input_top_logprobs.{at}", size) for at, entry in enumerate(tops[1:], 1)]
     fed, cached = _read(meta, len(prompt))
     return Judged([*choices, output[0]], fed, cached)
@@ -72,15 +71,15 @@ def likeliest(entry: Any, name: str, size: int) -> int:
 def scored(entry: Any, name: str, size: int) -> dict[int, float]:
     """The log probabilities of the tokens in an entry of `input_top_logprobs`."""
     if not isinstance(entry, list) or not entry:
-        raise BadReply(f"{name} names no likeliest token")
+        raise UnusableReply(f"{name} names no likeliest token")
     scores: dict[int, float] = {}
     for each in entry:
         if not isinstance(each, list) or len(each) < 2:
-            raise BadReply(f"{name} has {each!r} in place of a log probability and a token")
+            raise UnusableReply(f"{name} has {each!r} in place of a log probability and a token")
         score, token = each[0], each[1]
         # JSON has no NaN: SGLang writes null.
         if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score):
-            raise BadReply(f"{name} has the log probability {score!r}: the model's logits are not numbers")
+            raise UnusableReply(f"{name} has the log probability {score!r}: the model's logits are not numbers")
         scores[_id(token, name, size)] = float(score)
     return scores
 
@@ -93,7 +92,7 @@ class Stream:
     def __init__(self, prompt_len: int, size: int) -> None:
         self._prompt_len, self._size, self._seen = prompt_len, size, 0
 
-    def piece(self, line: str) -> Piece | None:
+    def piece(self, line: str) -> StreamChunk | None:
         """What a line of the stream adds; None: nothing. Raises SpecPairError for an error that SGLang tells."""
         if not line.startswith("data:"):
             return None
@@ -107,15 +106,17 @@ class Stream:
         _check_end(meta)
         told, total = _ids(event.get("output_ids"), "output_ids", self._size), meta.get("completion_tokens")
         if not isinstance(total, int):
-            raise BadReply(f"completion_tokens is {total!r}")
+            raise UnusableReply(f"completion_tokens is {total!r}")
         # Events that tell all tokens may be a token ahead of their own number.
         tokens = told[self._seen :] if len(told) >= total else told
         if len(told) < total and self._seen + len(told) != total:
-            raise BadReply(f"output_ids has {len(told)} tokens after {self._seen}, and completion_tokens is {total}")
+            raise UnusableReply(
+                f"output_ids has {len(told)} tokens after {self._seen}, and completion_tokens is {total}"
+            )
         first = not self._seen
         self._seen += len(tokens)
         fed, cached = _read(meta, self._prompt_len)
-        return Piece(tokens, fed if first else 0, cached, meta.get("finish_reason") is not None)
+        return StreamChunk(tokens, fed if first else 0, cached, meta.get("finish_reason") is not None)
 
 
 def parsed(content: str | bytes) -> Any:
@@ -123,7 +124,7 @@ def parsed(content: str | bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
-        raise BadReply("it is no JSON") from None
+        raise UnusableReply("it is no JSON") from None
 
 
 def refused(status: int, body: Any) -> SpecPairError:
@@ -149,12 +150,12 @@ def _status(error: Any) -> int:
 def _meta(reply: Any) -> Mapping[str, Any]:
     meta = reply.get("meta_info") if isinstance(reply, dict) else None
     if not isinstance(meta, dict):
-        raise BadReply("it has no meta_info")
+        raise UnusableReply("it has no meta_info")
     return meta
 
 
 def _check_end(meta: Mapping[str, Any]) -> None:
-    """Raises BadReply for an end that the request did not ask for, and the error of one that SGLang aborted."""
+    """Raises UnusableReply for an end that the request did not ask for, and the error of one that SGLang aborted."""
     reason = meta.get("finish_reason")
     if reason is None:
         return
@@ -163,28 +164,28 @@ def _check_end(meta: Mapping[str, Any]) -> None:
         status = reason.get("status_code")
         raise refused(status if isinstance(status, int) else 500, reason)
     if kind == "stop" and reason.get("matched") == _NAN:
-        raise BadReply("the model's logits are not numbers")
+        raise UnusableReply("the model's logits are not numbers")
     if kind not in ("stop", "length") or (kind == "stop" and not isinstance(reason.get("matched"), int)):
-        raise BadReply(f"finish_reason is {reason!r}")
+        raise UnusableReply(f"finish_reason is {reason!r}")
 
 
 def _entries(meta: Mapping[str, Any], name: str, expected: int) -> list[Any]:
     entries = meta.get(name)
     if not isinstance(entries, list) or len(entries) != expected:
         found = f"{len(entries)} entries" if isinstance(entries, list) else f"{entries!r}"
-        raise BadReply(f"{name} has {found}, expected are {expected}")
+        raise UnusableReply(f"{name} has {found}, expected are {expected}")
     return entries
 
 
 def _ids(value: Any, name: str, size: int) -> list[int]:
     if not isinstance(value, list):
-        raise BadReply(f"{name} is {value!r}")
+        raise UnusableReply(f"{name} is {value!r}")
     return [_id(each, name, size) for each in value]
 
 
 def _id(value: Any, name: str, size: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
-        raise BadReply(f"{name} has {value!r}, which is none of the {size} token ids")
+        raise UnusableReply(f"{name} has {value!r}, which is none of the {size} token ids")
     return value
 
 
@@ -192,8 +193,8 @@ def _read(meta: Mapping[str, Any], prompt_len: int) -> tuple[int, int]:
     """How many tokens of the prompt were read, and how many of them the cache held."""
     cached, of = meta.get("cached_tokens"), meta.get("prompt_tokens")
     if of != prompt_len:
-        raise BadReply(f"prompt_tokens is {of!r}, for a prompt of {prompt_len} tokens")
+        raise UnusableReply(f"prompt_tokens is {of!r}, for a prompt of {prompt_len} tokens")
     if not isinstance(cached, int):
-        raise BadReply(f"cached_tokens is {cached!r}")
+        raise UnusableReply(f"cached_tokens is {cached!r}")
     cached = max(0, min(cached, prompt_len))  # a text that was read twice, as memory was short, counts twice
     return max(1, prompt_len - cached), cached

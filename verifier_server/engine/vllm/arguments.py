@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from specpair.engines.errors import ModelLoadError, first_line
-from specpair.engines.load_options import LoadOptions
+from specpair.engines.load_options import COMPILATION, LoadOptions
 from verifier_server.engine.vllm.plugins import KEY
 
 PLUGINS = "verifier_server.engine.vllm.plugins"
 MOST_DRAFTS = 128  # of a text in a step: vLLM's limit
 _CONTEXT = 4096  # tokens: longer ones have to be asked for, since vLLM checks that one whole text fits into its cache
+_VLLMS_OWN = (  # options of engines that vLLM decides by itself
+    *("deterministic", "mmap", "gpu_layers", "compile", *COMPILATION, "device", "threads"),
+    *("flash_attention", "batch_tokens", "kv_type"),
+)
 # What the plug-ins rely on. Draft tokens come from outside, and what a text is drawn by is ours.
 OURS = {
     "model": "VERIFIER_MODEL",
@@ -37,10 +41,7 @@ def engine_arguments(options: LoadOptions, given: Mapping[str, Any], max_drafts:
     """An `AsyncEngineArgs` of vLLM. Raises ModelLoadError, which names the argument at fault."""
     from vllm.engine.arg_utils import AsyncEngineArgs
 
-    options.refuse(
-        "vllm", "deterministic", "mmap", "gpu_layers", "compile", "compile_widths", "compile_spans", "compile_workers",
-        "compile_cache", "device", "threads", "flash_attention", "batch_tokens", "kv_type",
-    )  # fmt: skip
+    options.refuse("vllm", *_VLLMS_OWN)
     known = {field.name for field in fields(AsyncEngineArgs)}
     for name in given:
         if name in OURS:
@@ -75,7 +76,7 @@ def _speculation(given: Mapping[str, Any], max_drafts: int) -> dict[str, Any]:
     own = given.get("speculative_config")
     others = dict(given.get("additional_config") or {})
     if own is None:
-        nothing = {"method": "custom_class", "model": f"{PLUGINS}.proposer.NoProposer"}
+        nothing = {"method": "custom_class", "model": f"{PLUGINS}.worker.NoProposer"}
         return {
             "speculative_config": nothing | {"num_speculative_tokens": max_drafts},
             "additional_config": others | {KEY: 0},

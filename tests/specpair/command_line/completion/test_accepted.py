@@ -7,8 +7,8 @@ from drafter_client.cli.without_text.parsers import parsers as drafter_parsers
 from specpair.command_line.completion.accepted import Argument, Kind, Parsers, Value, accepted, brief
 from specpair.own_commands import COMMANDS as OWN
 from specpair.own_commands import parsers as specpair_parsers
-from verifier_server.commands.parsers import parsers as verifier_parsers
 from verifier_server.flags import SERVE
+from verifier_server.program import parsers as verifier_parsers
 
 
 @pytest.mark.parametrize(

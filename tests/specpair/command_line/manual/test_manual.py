@@ -12,7 +12,7 @@ from drafter_client.cli.without_text.parsers import parsers as drafter_parsers
 from specpair.command_line.manual import command
 from specpair.command_line.parser import Parser
 from specpair.own_commands import parsers as specpair_parsers
-from verifier_server.commands.parsers import parsers as verifier_parsers
+from verifier_server.program import parsers as verifier_parsers
 
 ALL = {**drafter_parsers(), **verifier_parsers(), **specpair_parsers()}
 DAY = date(2026, 1, 31)

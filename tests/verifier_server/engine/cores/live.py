@@ -16,8 +16,8 @@ from tests.verifier_server.conftest import SCRIPT, LiveServer
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.cores.scripted_core import ScriptedCore
 from tests.verifier_server.support import PROMPT_IDS
+from verifier_server.engine.cores.core import LoopThread
 from verifier_server.engine.cores.engine import CoreEngine
-from verifier_server.engine.cores.loop_thread import LoopThread
 from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving
 from verifier_server.engine.sglang import core as sglang_core
 from verifier_server.engine.sglang import load as sglang_load
@@ -95,7 +95,7 @@ class InProcess:
         return set(self.core.salts)
 
     def is_idle(self) -> bool:
-        return not any(text.wish.free for text in list(self.core.texts.values()))
+        return not any(text.wanted.free for text in list(self.core.texts.values()))
 
     def leave(self) -> None:
         self.do(self.core.leave)

@@ -8,8 +8,7 @@ from backends.scripted import ScriptedBackend
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.logprobs import TokenLogprobs, token_logprobs
-from verifier_server.engine.cores.core import CoreAway, CoreLost, Output
-from verifier_server.engine.cores.wish import Step, Wish
+from verifier_server.engine.cores.core import CoreAway, CoreLost, CoreOutput, CoreRequest, CoreStep
 from verifier_server.sessions import Session
 
 
@@ -17,7 +16,7 @@ from verifier_server.sessions import Session
 class Text:
     session: Session
     tokens: list[int]
-    wish: Wish
+    wanted: CoreRequest
     new: bool = True
 
 
@@ -31,7 +30,7 @@ class ScriptedCore:
     steps: int = 0
     judged: int = 0
     begun: int = 0
-    wished: int = 0  # how often a wish was sent
+    updates: int = 0
     salts: list[str] = field(default_factory=list)
     lost: bool = False
     away: bool = False
@@ -41,23 +40,23 @@ class ScriptedCore:
         self.changed, self.gate = asyncio.Event(), asyncio.Event()
         self.gate.set()
 
-    async def begin(self, name: str, session: Session, salt: str, wish: Wish) -> None:
-        self.texts[name] = Text(session, list(session.tokens), wish)
+    async def begin(self, name: str, session: Session, salt: str, wanted: CoreRequest) -> None:
+        self.texts[name] = Text(session, list(session.tokens), wanted)
         self.begun += 1
         self.salts.append(salt)
         self.changed.set()
 
-    async def wish(self, name: str, wish: Wish) -> None:
-        self.wished += 1
+    async def update(self, name: str, wanted: CoreRequest) -> None:
+        self.updates += 1
         if name in self.texts:
-            self.texts[name].wish = wish
+            self.texts[name].wanted = wanted
             self.changed.set()
 
     async def forget(self, names: Sequence[str]) -> None:
         for name in names:
             self.texts.pop(name, None)
 
-    async def outputs(self) -> list[Output]:
+    async def outputs(self) -> list[CoreOutput]:
         await self.gate.wait()
         if self.away:
             self.away = False
@@ -99,12 +98,12 @@ class ScriptedCore:
         return [right, int(self.backend.logits_after([*tokens, right]).argmax()) ^ 1]
 
     def _runs(self, text: Text) -> bool:
-        return text.new or text.wish.wants_step(text.tokens, len(text.tokens))
+        return text.new or text.wanted.wants_step(text.tokens, len(text.tokens))
 
-    def _step(self, name: str, texts: int) -> Output:
+    def _step(self, name: str, texts: int) -> CoreOutput:
         text, total = self.texts[name], len(self.texts[name].tokens)
-        draft = [] if text.new else text.wish.tail(text.tokens, total)[: self.most]
-        if text.wish.proposes and not text.new:
+        draft = [] if text.new else text.wanted.tail(text.tokens, total)[: self.most]
+        if text.wanted.proposes and not text.new:
             draft = self._proposed(text.tokens)
         rows = [self.backend.logits_after([*text.tokens, *draft[:at]]) for at in range(len(draft) + 1)]
         rulings = judge(chain(draft), rows, text.session.rule, total, self.backend.vocabulary.ends)
@@ -115,10 +114,10 @@ class ScriptedCore:
         ended = len(text.tokens) >= text.session.limit or tokens[-1] in self.backend.vocabulary.ends
         if ended:
             del self.texts[name]
-        step, most = Step(draft, 1 + len(draft), 0.001, texts, 0), text.session.spec.logprobs
+        step, most = CoreStep(draft, 1 + len(draft), 0.001, texts, 0), text.session.spec.logprobs
         told: list[TokenLogprobs | None] | None = (
             None
             if most is None
             else [token_logprobs(row, token, most) for row, token in zip(rows, tokens, strict=False)]
         )
-        return Output(name, tokens, step, cached, ended, told)
+        return CoreOutput(name, tokens, step, cached, ended, told)

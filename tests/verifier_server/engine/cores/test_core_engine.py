@@ -118,7 +118,7 @@ def test_core_is_told_once_for_a_draft_that_it_answers(in_this_process: Live) ->
     assert text == TEXT[:7]
     watched = in_this_process.core
     assert isinstance(watched, InProcess)
-    assert (watched.core.begun, watched.core.wished) == (1, 2)
+    assert (watched.core.begun, watched.core.updates) == (1, 2)
 
 
 def test_forgotten_text_is_begun_anew_by_its_next_request(live: Live) -> None:

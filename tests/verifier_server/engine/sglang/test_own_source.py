@@ -21,7 +21,7 @@ import pytest
 
 from backends.scripted import END, Script, ScriptedBackend
 from tests.stand_ins.sglang import RECORDED, SglangStandIn
-from verifier_server.engine.sglang.api import Prompt, SglangApi
+from verifier_server.engine.sglang.api import PassPrompt, SglangApi
 from verifier_server.engine.sglang.probe import VERSIONS
 
 pytestmark = pytest.mark.engine("sglang")
@@ -68,10 +68,10 @@ def asked() -> Iterator[list[Mapping[str, Any]]]:
     async def ask() -> None:
         api = SglangApi(server.url, None)
         api.vocabulary_size = 258
-        await api.judge(Prompt.of([256, 1, 2, 3], "salt"), 2)
+        await api.judge(PassPrompt.of([256, 1, 2, 3], "salt"), 2)
         await api.spelled([256, 1, 2])
         for ends in ([END], []):
-            [_ async for _ in api.decode(Prompt.of([256, 1], "salt"), 3, ends)]
+            [_ async for _ in api.decode(PassPrompt.of([256, 1], "salt"), 3, ends)]
         await api.close()
 
     asyncio.run(ask())

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from backends.scripted import Script, ScriptedBackend
 from specpair.protocol.errors import SpecPairError
 from tests.stand_ins.sglang import RECORDED, SglangStandIn
-from verifier_server.engine.sglang.api import Prompt, SglangApi
-from verifier_server.engine.sglang.replies import BadReply, Judged, Stream, judged, refused
+from verifier_server.engine.sglang.api import PassPrompt, SglangApi
+from verifier_server.engine.sglang.replies import Judged, Stream, UnusableReply, judged, refused
 
 SIZE = 151_936
 JUDGED = RECORDED["judged"]
@@ -34,7 +34,7 @@ def test_token_that_is_told_as_0_is_the_last_of_the_vocabulary() -> None:
     reply["meta_info"]["input_token_logprobs"][2][1] = 0
     reply["meta_info"]["input_top_logprobs"][2] = [[-1.5, 830, None]]
     assert read(reply, size=4523).choices == [470, 830, 198]
-    with pytest.raises(BadReply, match="is about token 0"):
+    with pytest.raises(UnusableReply, match="is about token 0"):
         read(reply)
 
 
@@ -72,7 +72,7 @@ def meta(name: str, value: Any) -> Change:
 def test_damaged_reply_gives_no_token(damage: Change, words: str) -> None:
     reply = copy.deepcopy(JUDGED["reply"])
     damage(reply)
-    with pytest.raises(BadReply, match=f"^{words}$"):
+    with pytest.raises(UnusableReply, match=f"^{words}$"):
         read(reply)
 
 
@@ -124,9 +124,9 @@ def test_stream_gives_each_token_once(tokens: list[int], told: list[bool], ahead
 
 def test_stream_with_a_gap_or_an_error_gives_no_token() -> None:
     meta = {"prompt_tokens": 3, "cached_tokens": 0, "completion_tokens": 3, "finish_reason": None}
-    with pytest.raises(BadReply, match=r"^output_ids has 1 tokens after 0, and completion_tokens is 3$"):
+    with pytest.raises(UnusableReply, match=r"^output_ids has 1 tokens after 0, and completion_tokens is 3$"):
         Stream(3, 100).piece("data: " + json.dumps({"output_ids": [7], "meta_info": meta}))
-    with pytest.raises(BadReply, match=r"^it is no JSON$"):
+    with pytest.raises(UnusableReply, match=r"^it is no JSON$"):
         Stream(3, 100).piece('data: {"output_ids"')
     told = {"error": {"message": "no", "type": "invalid_request_error", "code": 503, "retryable": False}}
     with pytest.raises(SpecPairError, match=r"^SGLang has no room: no$"):
@@ -156,8 +156,8 @@ def test_stand_in_s_replies_have_the_recorded_shapes() -> None:
         api = SglangApi(server.url, None)
         api.vocabulary_size = 258
         for _ in range(2):  # the second time, the cache has it
-            await api.judge(Prompt.of([256, 1, 2, 3], "salt"), 2)
-            [_ async for _ in api.decode(Prompt.of([256, 1, 2, 3], "salt"), 3, [257])]
+            await api.judge(PassPrompt.of([256, 1, 2, 3], "salt"), 2)
+            [_ async for _ in api.decode(PassPrompt.of([256, 1, 2, 3], "salt"), 3, [257])]
         await api.close()
 
     try:

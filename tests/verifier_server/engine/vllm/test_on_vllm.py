@@ -29,7 +29,7 @@ from tests.verifier_server.engine.vllm.conftest import NEAR, Reference, Start
 from tests.verifier_server.processes import MODULE, ready
 from tests.verifier_server.support import metric
 from verifier_server.engine.cores.engine import CoreEngine
-from verifier_server.engine.vllm import probe
+from verifier_server.engine.vllm import load
 from verifier_server.engine.vllm.arguments import engine_arguments
 from verifier_server.engine.vllm.core import VllmCore
 from verifier_server.engine.vllm.plugins import KEY
@@ -123,15 +123,15 @@ def test_bad_argument_is_named(given: dict[str, Any], options: dict[str, Any], w
 
 
 def test_another_version_or_interface_of_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    probe.check_interface()
-    monkeypatch.setattr(probe, "VERSIONS", ("0.1.0",))
+    load.check_interface()
+    monkeypatch.setattr(load, "VERSIONS", ("0.1.0",))
     with pytest.raises(ModelLoadError, match=r"^vLLM 0\.32\.0 is installed, and the plug-ins were written for 0\.1\.0"):
-        probe.check_version()
+        load.check_version()
     from vllm.v1.core.sched.scheduler import Scheduler
 
     monkeypatch.setattr(Scheduler, "add_request", lambda self, another: None)
     with pytest.raises(ModelLoadError, match=r"^vLLM's Scheduler\.add_request\(request\) has changed"):
-        probe.check_interface()
+        load.check_interface()
 
 
 @pytest.mark.parametrize("fields", DRAWN.values(), ids=DRAWN)

@@ -6,7 +6,7 @@ NO_TOKEN = -1  # stands in vLLM's tables behind the tokens of a text, and behind
 KEY = "specpair"  # under it, in the `extra_args` of a request and in the `kv_transfer_params` of an output
 
 
-class Told(NamedTuple):
+class StepReport(NamedTuple):
     """What a step did, told once with the first of its outputs. Plain values, since it is sent between processes."""
 
     seconds: float

@@ -188,3 +188,17 @@ def told_logprobs(told: Sequence[Sequence[TokenLogprobs]], width: int) -> Logpro
             ids[line, : len(pairs)] = torch.tensor([token for token, _ in pairs], dtype=torch.int32)
             values[line, : len(pairs)] = torch.tensor([value for _, value in pairs])
     return LogprobsTensors(ids, values, torch.zeros(len(ids), dtype=torch.int32))
+
+
+class NoProposer:
+    """Runs in each worker."""
+
+    def __init__(self, vllm_config: Any) -> None:
+        """Nothing is kept of the configuration."""
+
+    def load_model(self, *arguments: Any, **named: Any) -> None:
+        """There is no model."""
+
+    def propose(self, sampled: Sequence[Any], *arguments: Any, **named: Any) -> list[list[int]]:
+        """No draft token for any of the texts."""
+        return [[] for _ in sampled]

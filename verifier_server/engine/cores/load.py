@@ -1,16 +1,20 @@
-"""Texts that an engine runs through its core before it serves: what drafts change, and how long steps take."""
+"""How an engine over a core is loaded: texts tell what drafts change and how long steps take, then it can serve."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
+from specpair.engines.backend import DEFAULT_TEMPLATE
 from specpair.engines.errors import ModelLoadError
+from specpair.engines.model_files import read_chat_templates
 from specpair.engines.timing_ids import timing_ids
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.text_options import TextSpec
-from verifier_server.engine.cores.core import Core, Output
-from verifier_server.engine.cores.wish import Wish
+from verifier_server.engine.cores.core import Core, CoreOutput, CoreRequest, LoopThread
+from verifier_server.engine.cores.engine import CoreEngine
 from verifier_server.engine.pass_time import interpolate
-from verifier_server.engine.port import EngineInfo
+from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving
 from verifier_server.sessions import Session
 
 _TEXT = 12  # tokens of the text that is tried
@@ -19,7 +23,34 @@ _ROUNDS, _MOST_ROUNDS = 3, 12  # how many times each is timed at least, and at m
 _TIME_LIMIT = 4.0  # seconds of steps after which no further round is timed
 
 
-class Probe:
+def refuse_scheduling(settings: Any, called: str) -> None:
+    """Raise ModelLoadError for settings of our scheduler, which the core named `called` does without."""
+    for name in ("prefill_chunk", "keep_tokens"):
+        if getattr(settings, name) != type(settings).model_fields[name].default:
+            raise ModelLoadError(f"{name}: {called} decides that by itself, leave it out", name)
+
+
+def loaded_engine(
+    core: Core, loop: LoopThread, info: EngineInfo, pass_times: Sequence[float], folder: Path, settings: Any
+) -> LoadedEngine:
+    """The engine over a core that runs in `loop`. `folder`: of the model, whose chat templates it has."""
+
+    def serve(serving: Serving) -> CoreEngine:
+        engine = CoreEngine(
+            core, loop, serving, pass_times, max_queue=settings.max_queue, one_scope=settings.share_prefixes
+        )
+        engine.start()
+        return engine
+
+    def close() -> None:
+        loop.result(core.close())
+        loop.stop()
+
+    templates = read_chat_templates(folder)
+    return LoadedEngine(info, templates, templates.get(DEFAULT_TEMPLATE), pass_times, serve, close)
+
+
+class CoreProbe:
     """Runs texts, one at a time."""
 
     def __init__(self, core: Core, info: EngineInfo, called: str) -> None:
@@ -67,7 +98,7 @@ class Probe:
             if session.limit - len(session.tokens) <= width:
                 break
             draft = ids[: width - 1]
-            await self._core.wish(self._name, Wish(len(session.tokens), draft, 0))
+            await self._core.update(self._name, CoreRequest(len(session.tokens), draft, 0))
             output = await self._output()
             session.tokens += output.tokens
             if output.ended:
@@ -86,7 +117,7 @@ class Probe:
             tokens, steps = tokens + output.tokens, steps + 1
             if output.ended:
                 return tokens, steps
-            await self._core.wish(self._name, Wish(session.prompt_len + len(tokens), draft(len(tokens)), 0))
+            await self._core.update(self._name, CoreRequest(session.prompt_len + len(tokens), draft(len(tokens)), 0))
 
     @property
     def _name(self) -> str:
@@ -100,9 +131,9 @@ class Probe:
 
     async def _begin(self, session: Session) -> None:
         self._texts += 1
-        await self._core.begin(self._name, session, self._name, Wish(session.prompt_len, [], 0))
+        await self._core.begin(self._name, session, self._name, CoreRequest(session.prompt_len, [], 0))
 
-    async def _output(self) -> Output:
+    async def _output(self) -> CoreOutput:
         while True:
             for output in await self._core.outputs():
                 if output.name == self._name:

@@ -12,8 +12,8 @@ from specpair.http_service.replies.event_feed import Reader
 from specpair.http_service.replies.event_stream import EventStream
 from specpair.http_service.replies.told import told_event
 from specpair.protocol.errors import SpecPairError
-from verifier_server.live.view import LiveView, told_passes
-from verifier_server.observability.engine_feed import EnginePass
+from verifier_server.observability.engine_events import EnginePass
+from verifier_server.observability.live_view import LiveView, told_passes
 from verifier_server.service import Service
 from verifier_server.sessions import Session
 
@@ -21,7 +21,7 @@ EVERY = 0.25  # seconds between events, at least: the passes in between are told
 LOOK = 1.0  # seconds of silence after which the verifier is looked at
 
 
-class LiveEndpoints:
+class LiveEvents:
     """The endpoint as a method."""
 
     def __init__(self, service: Service) -> None:

@@ -1,5 +1,6 @@
-"""The command `uvicorn verifier_server.app:app`: gets the connections of `verifier`, and is refused several workers."""
+"""The process of the service: its limit of open files, and the command `uvicorn verifier_server.app:app`."""
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,8 @@ from specpair.http_service.listening import KEEP_ALIVE, PATIENCE
 from specpair.http_service.shutdown import end_by_sigterm
 from verifier_server.settings import SettingsError
 
+_log = logging.getLogger("specpair.verifier")
+SPARE = 128  # files beside the sessions' connections: models, libraries, the listening socket, other connections
 # Options of uvicorn, by the variables that it reads. A flag of the command goes before a variable.
 OPTIONS = {
     "UVICORN_HTTP": f"{Connection.__module__}:{Connection.__name__}",
@@ -22,6 +25,26 @@ OPTIONS = {
     "UVICORN_TIMEOUT_KEEP_ALIVE": str(KEEP_ALIVE),
     "UVICORN_TIMEOUT_GRACEFUL_SHUTDOWN": str(PATIENCE),
 }
+
+
+def allow_files(sessions: int) -> None:
+    """Raise the soft limit of open files to the hard limit; log a warning if that is too low for `sessions`."""
+    if sys.platform == "win32":
+        return
+    import resource  # exists on Unix only
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError) as error:  # macOS allows less than its hard limit
+            _log.info("the limit of open files stays at %d: %s", soft, error)
+    if soft != resource.RLIM_INFINITY and soft < sessions + SPARE:
+        _log.warning(
+            "at most %d files can be open, but %d sessions need %d: raise the limit (ulimit -Hn)",
+            *(soft, sessions, sessions + SPARE),
+        )
 
 
 def start_anew(

@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.tree import Proposal
-from verifier_server.generation.rounds.costs import PassCosts
-from verifier_server.generation.rounds.policy import RoundPolicy
-from verifier_server.generation.rounds.text import RoundText
+from verifier_server.generation.round_policy import PassCosts, RoundPolicy, RoundText
 
 STEP = 0.1  # seconds of a pass of the target; a further token takes a hundredth of it
 TIMES = [STEP * (1.0 + 0.01 * more) for more in range(17)]

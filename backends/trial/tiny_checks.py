@@ -12,17 +12,23 @@ import numpy as np
 from backends.buckets import NARROW
 from backends.compilation import folder_of
 from backends.registry import TEST_ENGINES, compiles
-from backends.trial.random_batches import random_batches
+from backends.trial.checks import (
+    CheckFailed,
+    Checks,
+    CheckSkipped,
+    Comparison,
+    Load,
+    Rows,
+    devices_of,
+    empty,
+    random_batches,
+)
 from backends.trial.reference import reference_logits
 from backends.trial.tiny_llama import TinyModel
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.sampling.top_logits import TopLogits
-from verifier_server.selftest.comparing import Comparison, Rows, empty
-from verifier_server.selftest.model_checks import devices_of
-from verifier_server.selftest.report import CheckFailed, CheckSkipped, Report
 
-Load = Callable[[str, LoadOptions], Backend]
 # How much a logit may differ, on logits with a spread of 8, by number type. On a CPU, 2e-5, 0.2 and 0.03 were measured.
 # Chips sum in other orders.
 TOLERANCES = {"float32": 0.01, "bfloat16": 0.5, "float16": 0.1}
@@ -32,7 +38,7 @@ _KV_HEADS = 4  # at least, and a multiple of the devices
 
 
 def check_tiny(
-    report: Report, engine: str, options: LoadOptions, folder: Path, load: Load, *, beside_model: bool
+    report: Checks, engine: str, options: LoadOptions, folder: Path, load: Load, *, beside_model: bool
 ) -> None:
     """Run all checks on a tiny Llama that is written to `folder`.
 
@@ -62,7 +68,7 @@ def check_tiny(
                 _run_all(report, backend, _Reference(model), TOLERANCES[dtype])
 
 
-def _run_all(report: Report, backend: Backend, reference: "_Reference", allowed: float) -> None:
+def _run_all(report: Checks, backend: Backend, reference: "_Reference", allowed: float) -> None:
     checks: dict[str, Callable[[Backend, _Reference, Comparison], None]] = {
         "random batches with rollbacks": _random_batches,
         "all slots in one pass": _all_slots,

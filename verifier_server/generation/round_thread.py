@@ -17,8 +17,8 @@ from specpair.speculation.draft import Draft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.engine_client import disconnected
-from verifier_server.generation.rounds.rounds import DraftPass, Rounds, TargetPass
-from verifier_server.generation.rounds.text import RoundText
+from verifier_server.generation.round_policy import RoundText
+from verifier_server.generation.rounds import DraftPass, Rounds, TargetPass
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.verifier")

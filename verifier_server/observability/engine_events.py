@@ -1,10 +1,13 @@
-"""What the engine does, for pages that listen; without one, nothing is made or kept."""
+"""What the engine does, for pages that listen and for the log."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+from specpair.http_service.observability.text_lines import DELETION, INTERRUPT, LogLine
 from specpair.http_service.replies.event_feed import EventFeed
-from verifier_server.engine.observer import EngineObserver
+from specpair.protocol.messages import GenerateRequest
+from specpair.protocol.response_fields import STOP_STRING
+from verifier_server.engine.port import EngineObserver
 from verifier_server.sessions import Session
 
 
@@ -50,3 +53,26 @@ class EngineFeed(EventFeed[EnginePass | Session], EngineObserver):
     def ended(self, session: Session, seconds: float) -> None:
         if self.heard:
             self.put(session)
+
+
+def log_text(session: Session) -> None:
+    """Log the text of a session that has ended, or that nobody continues. Nothing is logged for one without a token."""
+    generated = len(session.tokens) - session.decided_from
+    if generated:
+        LogLine(
+            *(session.prompt_len, generated, session.seconds, session.drafted, session.accepted),
+            mode_of(session),
+            _ended_by(session),
+        ).log(session.id)
+
+
+def mode_of(session: Session) -> str:
+    """Who drafts for a session: remote, fused or target."""
+    request = session.lease.request
+    return request.mode if isinstance(request, GenerateRequest) else "remote"
+
+
+def _ended_by(session: Session) -> str:
+    if session.stopped:
+        return STOP_STRING
+    return session.finish_reason or (DELETION if session.lease.deleted else INTERRUPT)

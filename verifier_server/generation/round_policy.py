@@ -11,15 +11,21 @@ in debt, nothing is drafted for some time, and for twice as long each time that 
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
-from specpair.speculation.policy.cost_by_width import LEAST
+from specpair.speculation.draft import Draft
+from specpair.speculation.drafts.acceptance_model import AcceptanceModel
+from specpair.speculation.drafts.committed_text import CommittedText
+from specpair.speculation.drafts.tree import Proposal, TreeNode, draft_of
+from specpair.speculation.policy.cost_by_width import LEAST, CostByWidth
 from specpair.speculation.policy.draft_length import MAX_AUTO
-from specpair.speculation.policy.timing import Mean
+from specpair.speculation.policy.timing import NARROW, Curve, Mean
 from verifier_server.engine.draft_credit import worth_judging
-from verifier_server.generation.rounds.costs import PassCosts
-from verifier_server.generation.rounds.text import AHEAD, RoundText
 
+_DISTURBED = 1.5  # multiple of the expected time from which a draft pass counts as disturbed, and as no longer
+_LISTED = (*range(1, 34), 64, 128, 256, 512, 1024)  # widths of the target's passes whose costs are listed
+AHEAD = 3  # further draft tokens whose chances are estimated
 _LIKELY = 0.1  # least chance of a node behind which is drafted while the target's pass runs
 _BEYOND = 8  # draft tokens behind those that the running pass judges and the one that it adds, at most
 _SHADOW, _SHADOW_SHARE = 8, 0.01  # tokens, and share of the time, for which a text is tried for which no draft pays
@@ -29,6 +35,116 @@ _GAIN = 0.02  # tokens that a draft pass must bring beyond its cost, a text
 # In passes: the debt of one text after which nothing is drafted (that of several evens out in part), the most that is
 # saved up, and how long nothing is drafted, first and at most.
 _DEBT, _SAVED, _REST, _LONGEST_REST = 2.0, 4.0, 32, 512
+
+
+class PassCosts:
+    """Seconds of passes. Widths are in tokens, all texts together."""
+
+    def __init__(self, pass_times: Sequence[float], step_time: float) -> None:
+        """`pass_times`: of the target's passes over 1, 2, … tokens, as timed at load; empty if unknown.
+        `step_time`: of a pass of the draft model over one token.
+        """
+        self._target, self._step_time = Curve(pass_times[:NARROW]), step_time
+        if pass_times:
+            self._target.learn(0, pass_times[0])
+        self._times: CostByWidth | None = None
+        self.forget_draft()
+
+    def forget_draft(self) -> None:
+        """Forget what draft passes took: one that was disturbed must not keep others from being tried."""
+        self._draft = Curve()
+        if self._step_time > 0.0:
+            self._draft.learn(0, self._step_time)
+
+    @property
+    def target_times(self) -> CostByWidth:
+        """Of the target's passes over 1, 2, … tokens; empty while they are unknown."""
+        if self._times is None:
+            self._times = CostByWidth((width, self._target.at(width - 1)) for width in _LISTED)
+        return self._times
+
+    def target(self, tokens: int) -> float:
+        """Of a pass of the target."""
+        return self.target_times.at(tokens)
+
+    def draft(self, tokens: int) -> float:
+        """Of a pass of the draft model."""
+        return self._draft.at(tokens - 1)
+
+    def target_ran(self, tokens: int, seconds: float) -> None:
+        """Learn from a pass of the target."""
+        self._target.learn(tokens - 1, seconds)
+        self._times = None
+
+    def draft_ran(self, tokens: int, seconds: float) -> None:
+        """Learn from a pass of the draft model. What disturbs one only ever lengthens it."""
+        expected = self.draft(tokens)
+        self._draft.learn(tokens - 1, min(seconds, _DISTURBED * expected) if expected else seconds)
+
+
+@dataclass(eq=False, slots=True)
+class RoundText:
+    """A text that is drafted for and judged in rounds."""
+
+    text: CommittedText
+    acceptance: AcceptanceModel  # which it may share with other texts
+    limit: int  # tokens of the text, prompt included, at most
+    max_drafts: int  # that the target judges at once
+    path: Sequence[TreeNode] = ()  # the likeliest continuation that is drafted, as of the last `look`
+    chances: Sequence[float] = (1.0,)  # [k]: that its first k tokens are accepted; `AHEAD` more than it has
+    sent: Draft = field(init=False)  # what the target judges, or has judged last
+    recent: float = 0.0  # of the acceptance model, for this text: how its last draft tokens fared
+    drafts: bool = True  # whether drafting for it with the model paid when that was last decided
+
+    def __post_init__(self) -> None:
+        self.sent = Draft(len(self.text.known))
+
+    @property
+    def room(self) -> int:
+        """Draft tokens that can be judged next, at most. The last token of a text comes from the target."""
+        return min(self.limit - len(self.text.known) - 1, self.max_drafts)
+
+    def look(self, worth: float) -> None:
+        """See what is drafted by now. `worth`: of the time of a draft step, in chance: see `CommittedText.look_up`."""
+        self.acceptance.recent = self.recent
+        if self.text.lookups:
+            self.text.look_up(self.room, (), always=not self.drafts, worth=worth)
+        self.path = self.text.tree.main()[: max(0, self.room)]
+        self.chances = self.text.chances(self.path, AHEAD)
+
+    @property
+    def tip(self) -> TreeNode | None:
+        """The node behind which the draft model would draft next; None: it drafts no further."""
+        node = self.text.tip(self.path)
+        if len(self.path) >= min(self.room, MAX_AUTO) or not self.text.tree.is_open(node):
+            return None
+        return node
+
+    @property
+    def unread(self) -> int:
+        """Roughly how many tokens a draft pass feeds for it: what came without draft tokens has to be read first."""
+        return 1 if self.path else 1 + self.text.untested
+
+    def draft(self, count: int) -> Draft:
+        """The first `count` tokens of the path as a draft that tells their chances."""
+        tokens = (
+            each._replace(chance=both / before if before > 0.0 else 0.0)
+            for each, (before, both) in zip(draft_of(self.path[:count], False), pairwise(self.chances), strict=False)
+        )
+        return Draft(len(self.text.known), tuple(tokens))
+
+    def commit(self, position: int, tokens: Sequence[int]) -> list[int]:
+        """Take in committed tokens from `position` on; returns those that are new."""
+        new = list(tokens[len(self.text.known) - position :])
+        self.acceptance.recent = self.recent
+        self.text.commit(new)
+        self.recent = self.acceptance.recent
+        return new
+
+    def grow(self, node: TreeNode, proposal: Proposal) -> None:
+        """Take in what the draft model proposes behind `node`."""
+        self.acceptance.recent = self.recent
+        self.text.grow(node, proposal)
 
 
 class RoundPolicy:

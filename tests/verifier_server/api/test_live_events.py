@@ -17,7 +17,7 @@ from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import bearer, read_events
 from verifier_server.api.operations import LIVE
-from verifier_server.live import view
+from verifier_server.observability import live_view
 
 PROMPT = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT, 12)
@@ -139,7 +139,7 @@ def test_a_key_sees_what_is_its_own_and_an_admins_key_all(
 
 
 def test_few_of_many_sessions_are_told_one_by_one(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "MOST_SESSIONS", 2)
+    monkeypatch.setattr(live_view, "MOST_SESSIONS", 2)
     live = serve(ScriptedBackend(SCRIPT, slots=4))
     for number, length in enumerate((9, 9, 1, 9)):
         live.post("/prefill", {"session_id": f"s{number}", "prompt_ids": [*PROMPT, number], "max_tokens": length})
@@ -161,7 +161,7 @@ def test_nothing_is_made_while_nobody_listens(serve: Serve, monkeypatch: pytest.
     live = serve(ScriptedBackend(SCRIPT))
     monkeypatch.setattr(live.service.feed, "put", lambda _: pytest.fail("something was told"))
     for name in ("state", "sessions", "usage"):
-        monkeypatch.setattr(view.LiveView, name, lambda *_: pytest.fail("it was looked at"))
+        monkeypatch.setattr(live_view.LiveView, name, lambda *_: pytest.fail("it was looked at"))
     before = dict(vars(live.service.feed))
     live.post("/generate", {"prompt_ids": PROMPT, "max_tokens": 9})
     assert vars(live.service.feed) == before

@@ -1,0 +1,51 @@
+"""Which engine runs a model, the target's or the one that drafts for it: its name checked, and the engine loaded."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from backends.registry import SHOWN, known, listed, load
+from specpair.engines.backend import Backend, Progress
+from verifier_server.engine.engine import with_logits
+from verifier_server.engine.port import LoadedEngine
+
+# Engines that commit tokens by themselves: modules with a `load(options, settings, progress)`, which returns a
+# `LoadedEngine`. They cannot draft. Those that give logits are in the registry of the backends.
+TOKEN_ENGINES = {"vllm": "verifier_server.engine.vllm.load", "sglang": "verifier_server.engine.sglang.load"}
+NGRAM = "ngram"  # the draft engine without a model: n-gram lookup
+ENGINES = (*SHOWN, *TOKEN_ENGINES)  # as the help lists them
+
+
+def check_target(name: str) -> None:
+    """Raise ValueError for a name that no engine has."""
+    if not known(name) and name not in TOKEN_ENGINES:
+        raise ValueError(f"backend: {name!r} is unknown, choose one of {', '.join((*listed(), *TOKEN_ENGINES))}")
+
+
+def check_draft(name: str) -> None:
+    """Raise ValueError for a name that no engine has that can draft."""
+    choice = f"choose one of {', '.join((*listed(), NGRAM))}"
+    if name in TOKEN_ENGINES:
+        raise ValueError(f"draft_backend: {name} gives no logits to draft with: {choice}")
+    if name != NGRAM and not known(name):
+        raise ValueError(f"draft_backend: {name!r} is unknown, {choice}")
+
+
+def load_target(settings: Any, given: Backend | None, progress: Progress, check: Callable[[], object]) -> LoadedEngine:
+    """The engine of the target model, loaded. Raises BackendError.
+
+    `settings`: those of the verifier.
+    `given`: a backend that is loaded already.
+    `check`: called while an engine is waited for that commits tokens by itself; what it raises ends that.
+    """
+    if given is None and settings.backend in TOKEN_ENGINES:
+
+        def waiting(fraction: float) -> None:
+            check()
+            if fraction:  # else it is waited for, which its log says
+                progress(fraction)
+
+        module = import_module(TOKEN_ENGINES[settings.backend])
+        loaded: LoadedEngine = module.load(settings.load_options(), settings, waiting)
+        return loaded
+    return with_logits(given or load(settings.backend, settings.load_options(), progress), settings)

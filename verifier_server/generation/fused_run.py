@@ -1,0 +1,279 @@
+"""One text of server-side drafting: prefilled, drafted and verified to its end, in rounds with others or by itself."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from specpair.corpus.draft_corpus import DraftCorpus
+from specpair.corpus.earlier_texts import EarlierTexts
+from specpair.drafters.base import Drafter
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.run import events
+from specpair.drafters.run.executors import SerialExecutor
+from specpair.drafters.run.reactor import JudgedRounds, PlainTranscript, Reactor
+from specpair.engines.errors import BackendError
+from specpair.grammar.of_text import processors_of
+from specpair.protocol.errors import InternalError, SpecPairError
+from specpair.speculation.acceptance.round_counts import JudgedRound
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
+from specpair.speculation.acceptance.token_source import forced_before, last_round, passes, rounds
+from specpair.speculation.draft import Draft
+from specpair.speculation.drafts.committed_text import CommittedText
+from specpair.speculation.drafts.lookups import Lookups, TokenLookup
+from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.draft_length import DraftLength
+from specpair.speculation.policy.experience import Estimates
+from specpair.speculation.policy.schedule import LOCKSTEP
+from specpair.speculation.policy.verifier_timeline import InFlightDraft
+from verifier_server.engine.port import TokenEngine
+from verifier_server.engine.requests import Answer, OnAnswer
+from verifier_server.generation.draft_model import SharedDraftModel
+from verifier_server.generation.drafting import DraftCounts
+from verifier_server.generation.engine_client import EngineLane
+from verifier_server.generation.round_policy import RoundText
+from verifier_server.generation.round_thread import Member, RoundThread
+from verifier_server.generation.rounds import READ_CHUNK
+from verifier_server.sessions import Session
+
+_log = logging.getLogger("specpair.verifier")
+
+
+@dataclass(eq=False, slots=True)
+class FusedRun:
+    """One text. Used by one thread, which waits while those of the rounds write it, except `cancel`."""
+
+    engine: TokenEngine
+    draft: SharedDraftModel
+    session: Session
+    length: int | None  # draft length; None: the controller chooses it
+    prediction: Sequence[int] | None  # token ids that the text may have; None: there is no prediction
+    clock: Callable[[], float]
+    counts: DraftCounts
+    began: float  # when the text was requested, by `clock`
+    position: int  # where the tokens not reported yet begin
+    corpus: DraftCorpus | None
+    earlier: EarlierTexts | None  # to which this one is added
+    on_answer: OnAnswer
+    deliver: Callable[[], None]
+    rounds: RoundThread | None  # which writes it; None: it is written by itself, one draft after the other
+    cancelled: bool = False
+    _lane: EngineLane = field(init=False)
+    _member: Member | None = None  # once the rounds write it
+    _judged: JudgedRounds = field(default_factory=JudgedRounds)
+    _prefill: Callable[[], Answer] | None = None  # waits for the answer to the prefill; None: it has come
+    _queue: float = 0.0  # seconds of the text so far
+    _forward: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._lane = EngineLane(self.engine, self.session)
+
+    def run(self, estimates: Estimates) -> None:
+        """Write the text and report its answers, with the times summed up over the text so far; after a failure, the
+        error comes last.
+
+        The wait for a slot of the draft model counts as queueing, like the wait for the engine.
+        """
+        self._queue = self.clock() - self.began
+        try:
+            self._generate(estimates)
+        except SpecPairError as error:
+            if not self.cancelled:
+                self._tell(error)
+        except Exception as error:
+            _log.exception("the thread of a text died", extra={"session_id": self.session.id})
+            self._tell(InternalError(f"a fault of the verifier ({type(error).__name__}): see its log"))
+        if self.earlier is not None:
+            self.earlier.add(self._scope, self.session.tokens[:])
+
+    @property
+    def _scope(self) -> tuple[str, str]:
+        """What earlier texts are looked up within, whatever else keys share."""
+        return self.session.lease.owner, self.session.spec.cache_salt
+
+    def _earlier_texts(self, vocabulary_size: int) -> TokenLookup | None:
+        if self.earlier is None or self.session.strategy not in DRAFTER_INVARIANT:  # the text would depend on them
+            return None
+        return self.earlier.lookup(self._scope, vocabulary_size)
+
+    def _tell(self, result: Answer | SpecPairError) -> None:
+        self.on_answer(result)
+        self.deliver()
+
+    def cancel(self) -> None:
+        """End the text's thread, and drop its requests in the engine. Called in the event loop, also after the end."""
+        self.cancelled = True
+        self._lane.abort()
+        if self.rounds is not None and self._member is not None:
+            self.rounds.cancel(self._member)
+
+    def _generate(self, estimates: Estimates) -> None:
+        """Prefill the prompt, then draft and verify to the end of the text; without drafts once drafting has failed."""
+        if self.cancelled:  # while the text waited for its turn
+            return
+        submit = None if self.rounds is None else partial(self.rounds.open, self.engine)
+        self._prefill = self._lane.begin(Draft(self.position), submit=submit)
+        try:
+            self._draft(estimates)
+        except SpecPairError:  # the target's engine, or the session is gone
+            raise
+        except Exception as error:  # of any type: an engine's own, out of memory, a bug of ours
+            reason = self.counts.failure = self.draft.failed(error)
+            _log.error(
+                "drafting failed, the text is continued without: %s",
+                reason,
+                exc_info=not isinstance(error, BackendError),
+                extra={"session_id": self.session.id},
+            )
+            self._decode()
+
+    def _draft(self, estimates: Estimates) -> None:
+        """Prefill, draft and verify, to the end of the text."""
+        session, known = self.session, self.session.tokens[: self.position]
+        with self.draft.drafter(session.spec, known[: session.prompt_len], session.scope) as drafter:
+            sampling, vocabulary = session.spec.drawn, self.engine.info.vocabulary
+            limits = processors_of(sampling, vocabulary, session.prompt_len, limits=True)
+            looks_up = not self.draft.looks_up
+            lookups = Lookups(
+                session.prompt_len,
+                in_text=looks_up,
+                prediction=self.prediction,
+                corpus=None if self.corpus is None else self.corpus.lookup(),
+                earlier=self._earlier_texts(vocabulary.size),
+                limits=limits,
+            )
+            lookups.follow(known)
+            if self.rounds is not None and isinstance(drafter, ModelDrafter):
+                self._read(drafter, known)
+            answer = self._opened()
+            self._tell(answer)
+            text = PlainTranscript([*known, *answer.tokens], answer.finish_reason)
+            if text.finish_reason is not None:
+                return
+            if self.rounds is not None and isinstance(drafter, ModelDrafter):
+                self._write_in_rounds(self.rounds, drafter, text.known, lookups, estimates)
+            else:
+                self._write_alone(drafter, text, lookups, estimates, answer)
+
+    def _read(self, drafter: ModelDrafter, prompt: list[int]) -> None:
+        """Have the draft model read the prompt while the target does."""
+        for end in (*range(READ_CHUNK, len(prompt), READ_CHUNK), len(prompt)):
+            if not self.cancelled:
+                drafter.expand(prompt[:end], [[]], 0)
+
+    def _write_in_rounds(
+        self, rounds: RoundThread, drafter: ModelDrafter, known: list[int], lookups: Lookups, estimates: Estimates
+    ) -> None:
+        session, info = self.session, self.engine.info
+        committed = CommittedText(known, info.vocabulary.ends, lookups, estimates.acceptance)
+        text = RoundText(committed, estimates.acceptance, session.limit, info.max_drafts)
+        self._member = Member(text, self.engine, session, drafter, self._drafted, self._answered)
+        if not self.cancelled:
+            rounds.write(self._member)
+
+    def _drafted(self, seconds: float) -> None:
+        self.draft.worked()
+        self.counts.drafting += seconds
+
+    def _answered(self, answer: Answer, draft: Draft) -> None:
+        """Report an answer of the rounds, and count its round. `draft`: what the target judged."""
+        tokens = self.session.tokens[: answer.total_tokens]
+        for each in self._judged.of(answer.details.sources, answer.position, tokens, [InFlightDraft(draft, 0.0)]):
+            self.counts.count(each)
+        self.on_answer(self._taken(answer))
+
+    def _write_alone(
+        self, drafter: Drafter, text: PlainTranscript, lookups: Lookups, estimates: Estimates, opened: Answer
+    ) -> None:
+        """Draft, send and wait, in turn."""
+        session, latencies, info = self.session, estimates.latencies, self.engine.info
+        latencies.drafted(1, self.draft.step_time)
+        executor = SerialExecutor(self._lane, drafter)
+        controller = SpeculationController(
+            text.known,
+            session.limit,
+            info.vocabulary.ends,
+            estimates,
+            DraftLength(self.length, info.max_drafts),
+            mechanisms=LOCKSTEP,
+            lookups=lookups,
+            always_send=session.strategy.draws,
+        )
+        forced = forced_before(opened.details.sources, len(opened.tokens))
+        controller.opened(self.clock(), latencies.link, forced)
+        reactor = Reactor(text, controller, self._take, self.clock)
+        executor.open(len(text.known), reactor.react)
+        try:
+            while text.finish_reason is None:
+                try:
+                    reactor.turn(executor)
+                finally:
+                    self._report(text)
+            reactor.end()
+        finally:
+            executor.close()
+
+    def _opened(self) -> Answer:
+        """The answer to the prefill."""
+        prefill, self._prefill = self._prefill, None
+        assert prefill is not None
+        return self._taken(prefill())
+
+    def _decode(self) -> None:
+        """Decode without drafts, to the end of the text."""
+        if self._prefill is not None:
+            self._tell(self._opened())
+        while not (self._ended or self.cancelled):
+            answer = self._lane.verify(Draft(self.position))
+            if self.position > self.session.prompt_len:
+                for _ in rounds(answer.details.sources):
+                    self.counts.count(JudgedRound(0, 0))
+            self._tell(self._taken(answer))
+
+    def _taken(self, answer: Answer) -> Answer:
+        """An answer that is reported next, with the times of the text so far."""
+        self.position = answer.position + len(answer.tokens)
+        self._queue += answer.queue
+        self._forward += answer.forward
+        return replace(answer, queue=self._queue, forward=self._forward)
+
+    def _take(self, event: events.RunEvent, _now: float) -> None:
+        """Count an event of the run, a `Listener`."""
+        match event:
+            case events.Drafted():
+                self._drafted(event.took)
+            case events.Answered(_, answer):
+                self._queue += answer.queue
+                self._forward += answer.forward
+            case events.Committed():
+                for each in event.rounds:
+                    self.counts.count(each)
+
+    def _report(self, text: PlainTranscript) -> None:
+        """Report what was committed since the last call: an answer for each pass that committed tokens."""
+        while text.unread:
+            committed = text.unread.popleft()
+            session, position = self.session, committed.position
+            for marks in passes(session.details_of(position, position + len(committed.tokens)).sources):
+                end = position + len(marks)
+                ran = last_round(marks)
+                self.position = end
+                self._tell(
+                    Answer(
+                        position=position,
+                        tokens=session.tokens[position:end],
+                        details=session.details_of(position, end),
+                        accepted=0 if ran is None else ran.accepted,
+                        judged=0 if ran is None else ran.judged,
+                        total_tokens=end,
+                        finish_reason=session.ended_at(end),
+                        queue=self._queue,
+                        forward=self._forward,
+                    )
+                )
+                position = end
+
+    @property
+    def _ended(self) -> bool:
+        """Whether the last answer reported the end of the text."""
+        return self.session.finish_reason is not None and self.position >= len(self.session.tokens)

@@ -1,1 +1,0 @@
-"""Server-side drafting for several texts together: draft passes, and one pass of the target, for all of them."""
