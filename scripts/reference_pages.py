@@ -9,13 +9,11 @@ from drafter_client import program_options
 from drafter_client.cli.without_text.parsers import parsers as drafter_parsers
 from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
-from gateway.anthropic_api.fields import TABLE as MESSAGES
 from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.fields import EMPTY, TABLE
 from gateway.openai_api.messages.requests import ChatRequest
-from gateway.openai_api.responses.fields import TABLE as RESPONSES
 from gateway.router import operations as router
-from gateway.router.options import OPTIONS as ROUTER
+from gateway.router.settings import OPTIONS as ROUTER
 from lab.simulator.configuration import example
 from lab.simulator.results.measures import MEASURES
 from lab.simulator.search.search_file import SearchKeys
@@ -151,7 +149,7 @@ def openai_fields() -> str:
         f"if it is {_values(EMPTY)}, which ask for nothing. Otherwise the reply is a 400 that names the field: to "
         "ignore it would give another text than the one that was asked for.",
     ]
-    for name, beside in (TABLE | RESPONSES | MESSAGES).items():
+    for name, beside in TABLE.items():
         others = {*beside.ignored, *beside.only}
         used = [each for each in schemas[name]["properties"] if each not in others]
         text += ["", f"## {name}", "", f"{schemas[name]['description']} [Its fields](rest.md#{name.lower()})."]

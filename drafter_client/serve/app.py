@@ -22,10 +22,10 @@ from drafter_client.serve.network.watch import NetworkFeed, Own
 from drafter_client.serve.texts import RETRY_AFTER, PairSource
 from drafter_client.serve.watch import PAUSE, VerifierWatch
 from gateway.anthropic_api.endpoints import MessageEndpoints
-from gateway.anthropic_api.errors import form_of
+from gateway.anthropic_api.replies import form_of
 from gateway.openai_api.endpoints import Endpoints
 from gateway.openai_api.responses.endpoints import ResponseEndpoints
-from gateway.openai_api.tokens.endpoints import TokenEndpoints
+from gateway.openai_api.tokens import TokenEndpoints
 from gateway.openai_api.tools.styles import Style
 from gateway.router.registration import Registration
 from specpair.http_service.connections.app import App

@@ -5,14 +5,14 @@ from functools import cache
 from drafter_client.serve.live.endpoints import NETWORK, TEXTS, LiveEndpoints
 from drafter_client.serve.live.messages import PairRound, PairState, TextCounts, TextEnded
 from drafter_client.serve.network.messages import Network
-from gateway.anthropic_api import schemas as anthropic_schemas
 from gateway.anthropic_api.examples import EXAMPLES as ANTHROPIC
 from gateway.anthropic_api.operations import message_operations
+from gateway.openai_api.openapi import schemas
 from gateway.openai_api.openapi.examples import EXAMPLES as OPENAI
 from gateway.openai_api.openapi.parameters import PARAMETERS
 from gateway.openai_api.operations import openai_operations
 from gateway.openai_api.responses.operations import response_operations
-from gateway.openai_api.tokens.operations import token_operations
+from gateway.openai_api.tokens import token_operations
 from specpair.http_service.openapi import document as built
 from specpair.http_service.openapi import state
 from specpair.http_service.openapi.document import Examples
@@ -100,7 +100,7 @@ SERVICE = built.Service(
         {**OPENAI.events, **ANTHROPIC.events, "/events": _LIVE_EVENTS},
     ),
     parameters={**PARAMETERS, "of": _OF},
-    refine=anthropic_schemas.refine,
+    refine=schemas.refine,
 )
 
 

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.anthropic_api.conversation import asked_of
-from gateway.anthropic_api.objects import TokenCount
+from gateway.anthropic_api.replies import TokenCount
 from gateway.anthropic_api.requests import CountRequest, MessagesRequest
 from gateway.anthropic_api.writer import MessageWriter
 from gateway.openai_api.endpoints import Endpoints

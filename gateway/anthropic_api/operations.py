@@ -1,8 +1,7 @@
 """Anthropic's endpoints as operations, which both services register and describe in their OpenAPI documents."""
 
 from gateway.anthropic_api.endpoints import MessageEndpoints
-from gateway.anthropic_api.errors import FORM
-from gateway.anthropic_api.objects import EVENTS, MessageReply, TokenCount
+from gateway.anthropic_api.replies import EVENTS, FORM, MessageReply, TokenCount
 from gateway.anthropic_api.requests import CountRequest, MessagesRequest
 from gateway.openai_api.operations import CONVERSATION, GENERATED
 from specpair.http_service.openapi.operation import Errors, Operation

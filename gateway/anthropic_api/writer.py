@@ -5,8 +5,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from gateway.anthropic_api.errors import error_body
-from gateway.anthropic_api.objects import (
+from gateway.anthropic_api.replies import (
     EVENTS,
     BlockGrowth,
     Content,
@@ -17,10 +16,11 @@ from gateway.anthropic_api.objects import (
     MessageReply,
     MessageUsage,
     StopReason,
+    error_body,
 )
 from gateway.openai_api.generation import Choices
 from gateway.openai_api.messages.replies import Reply
-from gateway.openai_api.translated.blocks import Block, Blocks, Step
+from gateway.openai_api.translated.blocks import Block, Blocks, BlockStep
 from gateway.openai_api.translated.running import Event
 from specpair.protocol.errors import SpecPairError
 
@@ -99,7 +99,7 @@ def _event(name: str, **fields: Any) -> Event:
     return Event(name, EVENTS[name](type=name, **fields))
 
 
-def _told(step: Step) -> Event:
+def _told(step: BlockStep) -> Event:
     if step.what == "begin":
         return _event("content_block_start", index=step.at, content_block=_content(step.block, ended=False))
     if step.what == "end":

@@ -13,17 +13,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.openai_api.answers.answer import PLAIN, AnswerForm
-from gateway.openai_api.answers.forced import kept_to, of_tools
-from gateway.openai_api.answers.form import calling_style, form_of
+from gateway.openai_api.answers.form import calling_style, form_of, kept_to, of_tools
 from gateway.openai_api.generation import Choices, MakeTexts, Order
 from gateway.openai_api.limits import check_bias, check_draft_n, check_model, check_size
 from gateway.openai_api.messages import replies
 from gateway.openai_api.messages.formats import ChatFormat, CompletionFormat, Format
-from gateway.openai_api.messages.parameters import read_request
+from gateway.openai_api.messages.objects import read_request
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.messages.speculative import Speculative
-from gateway.openai_api.places import Places, QueuedEvents
-from gateway.openai_api.prompts.prompts import Prompts
+from gateway.openai_api.places import QueuedEvents, TextQueue
+from gateway.openai_api.prompts import Prompts
 from gateway.openai_api.texts import Target, TextRequest, TextSource
 from gateway.openai_api.tools.styles import Style
 from specpair.http_service.keys.access import Caller
@@ -50,7 +49,7 @@ class Endpoints:
         self._source, self._style = source, style
         self._began = int(time.time())
         self.prompts = Prompts(source)
-        self.places = Places(source.most_texts, source.most_waiting, time.monotonic)
+        self.places = TextQueue(source.most_texts, source.most_waiting, time.monotonic)
 
     def close(self) -> None:
         """End the process that renders chat templates."""
@@ -61,7 +60,7 @@ class Endpoints:
         self._source.admit(request)
         model = self._model(request)
         page = {"has_more": False, "first_id": model.id, "last_id": model.id} if _is_anthropic(request) else {}
-        return JsonReply(replies.Models(object="list", data=[model], **page).json_bytes())
+        return JsonReply(replies.ModelList(object="list", data=[model], **page).json_bytes())
 
     async def retrieve_model(self, request: Request) -> Response:
         """The model that is served, if the path names it."""

@@ -17,12 +17,11 @@ from gateway.openai_api.messages.replies import (
     SpecDecode,
     SpeculativeDecoding,
     Timings,
-    Usage,
+    TokenUsage,
     rate,
 )
-from gateway.openai_api.output import Delta, Output, joined
-from gateway.openai_api.running import Running
-from gateway.openai_api.texts import End, Events
+from gateway.openai_api.output import ChoiceText, Delta, joined
+from gateway.openai_api.texts import End, Events, RunningTexts
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.event_bytes import comment, event_bytes
 from specpair.http_service.replies.event_stream import HEARTBEAT
@@ -60,7 +59,7 @@ class Choices:
         `created`: the time in seconds since 1970.
         """
         self._order, self._texts, self._began = order, texts, began
-        self._outputs = [Output(order.vocabulary, order.stops, order.answer) for _ in texts]
+        self._outputs = [ChoiceText(order.vocabulary, order.stops, order.answer) for _ in texts]
         self._common = {
             "id": order.format.id_prefix + uuid.uuid4().hex,
             "created": created,
@@ -84,7 +83,7 @@ class Choices:
     async def _whole(self) -> Reply:
         parts: list[list[Delta]] = [[] for _ in self._texts]
         reasons: list[AnswerReason] = ["length"] * len(parts)
-        async with Running(self._texts) as running:
+        async with RunningTexts(self._texts) as running:
             async for at, delta, reason in self._deltas(running):
                 if delta is not None:
                     parts[at].append(delta)
@@ -120,7 +119,7 @@ class Choices:
         if usage:
             common = common | {"usage": None}
         try:
-            async with Running(self._texts) as running:  # before the first chunk, whose reader may hang up
+            async with RunningTexts(self._texts) as running:  # before the first chunk, whose reader may hang up
                 for at in range(0 if again is None else len(self._texts)):
                     first = form.begin(common, at)
                     if first is not None:
@@ -176,7 +175,7 @@ class Choices:
         unread = [progress for text in self._texts if (progress := text.prompt_progress) is not None]
         return PromptProgress(sum(each.read for each in unread), sum(each.of for each in unread)) if unread else None
 
-    async def _deltas(self, running: Running) -> AsyncIterator[tuple[int, Delta | None, AnswerReason | None]]:
+    async def _deltas(self, running: RunningTexts) -> AsyncIterator[tuple[int, Delta | None, AnswerReason | None]]:
         """What the choices grow by: the choice, and with its last part why it ended. None: silence."""
         done = [False] * len(self._texts)
         while self._open:
@@ -213,10 +212,10 @@ class Choices:
         cached, choices = [text.cached_tokens for text in self._texts], self._order.choices
         return sum(min(cached[at : at + choices]) for at in range(0, len(cached), choices))
 
-    def _usage(self) -> Usage:
+    def _usage(self) -> TokenUsage:
         counts = [text.counts for text in self._texts]
         generated = sum(output.count for output in self._outputs)
-        return Usage(
+        return TokenUsage(
             prompt_tokens=self._order.prompt_tokens,
             completion_tokens=generated,
             total_tokens=self._order.prompt_tokens + generated,

@@ -39,7 +39,7 @@ def openai_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
             chunk=replies.Completion,
             form=FORM,
         ),
-        Operation("GET", "/v1/models", Endpoints.list_models, "OpenAI's", replies.Models, always, form=FORM),
+        Operation("GET", "/v1/models", Endpoints.list_models, "OpenAI's", replies.ModelList, always, form=FORM),
         Operation(
             "GET",
             "/v1/models/{model:path}",

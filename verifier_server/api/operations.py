@@ -9,8 +9,7 @@ from gateway.openai_api.operations import openai_operations
 from gateway.openai_api.responses.endpoints import ResponseEndpoints
 from gateway.openai_api.responses.operations import response_operations
 from gateway.openai_api.texts import TextSource
-from gateway.openai_api.tokens.endpoints import TokenEndpoints
-from gateway.openai_api.tokens.operations import token_operations
+from gateway.openai_api.tokens import TokenEndpoints, token_operations
 from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.openapi import operation
 from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, Operation

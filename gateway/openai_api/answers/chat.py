@@ -14,7 +14,7 @@ from gateway.openai_api.messages.replies import (
     FunctionDelta,
     ToolDelta,
 )
-from gateway.openai_api.tools.events import ArgumentsGrew, CallBegan, CallEnded, Content
+from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, Content
 
 _CHARACTERS = string.ascii_letters + string.digits
 _ID_LENGTH = 9  # characters: the templates of some models, Mistral's, take no others

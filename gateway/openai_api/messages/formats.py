@@ -170,7 +170,7 @@ def _told(vocabulary: Vocabulary, tokens: Sequence[TokenPart], wanted: str | Non
         source = None if token.source is None else token.source.value
         drafted = None if token.drafted is None else token.drafted.value
         why = {} if wanted == "sources" else {"decision": _decision(vocabulary, token.decision)}
-        told.append(replies.TokenDetails(id=token.id, text=token.text, source=source, draft_source=drafted, **why))
+        told.append(replies.ToldToken(id=token.id, text=token.text, source=source, draft_source=drafted, **why))
     return {"token_details": told}
 
 

@@ -42,7 +42,7 @@ class PromptTokensDetails(Reply):
     ]
 
 
-class Usage(Reply):
+class TokenUsage(Reply):
     """Tokens of the request."""
 
     prompt_tokens: Annotated[int, Field(description="Tokens of the prompts, each counted once.")]
@@ -106,7 +106,9 @@ class _Generated(Reply):
     created: Annotated[int, Field(description="Seconds since 1970.")]
     model: Annotated[str, Field(description="The model that is served.")]
     choices: Annotated[list[Any], Field(description="The texts.")]
-    usage: Annotated[Usage | None, Field(description="Null in the chunks of a stream that ends with the usage.")] = None
+    usage: Annotated[
+        TokenUsage | None, Field(description="Null in the chunks of a stream that ends with the usage.")
+    ] = None
     timings: Annotated[Timings | None, Field(description="In a stream, of the last chunk that has a choice.")] = None
     spec_decode: Annotated[SpecDecode | None, Field(description="As `timings`.")] = None
     metrics: Annotated[Metrics | None, Field(description="As `timings`, if the request has one text.")] = None
@@ -137,7 +139,7 @@ class DecisionDetails(Reply):
     verdict: Annotated[str, Field(description="On the draft token: accepted or rejected; own: none was judged.")]
 
 
-class TokenDetails(Reply):
+class ToldToken(Reply):
     """A token of the text, as `token_details` of the request asks for it."""
 
     id: Annotated[int, Field(description="Its id.")]
@@ -154,7 +156,7 @@ class TokenDetails(Reply):
 
 
 Told = Annotated[
-    list[TokenDetails] | None,
+    list[ToldToken] | None,
     Field(description="The tokens whose characters are complete with this, if `token_details` asks for them."),
 ]
 
@@ -297,7 +299,7 @@ class Model(Reply):
     max_tokens: Annotated[int | None, Field(description=f"Tokens of the context.{_ANTHROPIC}")] = None
 
 
-class Models(Reply):
+class ModelList(Reply):
     """The models: one."""
 
     object: Annotated[Literal["list"], Field(description="What this is.")]

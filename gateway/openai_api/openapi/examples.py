@@ -123,7 +123,7 @@ EXAMPLES = Examples(
         "TokenizeReply": {"tokens": [0, 511, 2133, 9], "count": 4, "max_model_len": 2048},
         "Detokenized": {"content": "def main(", "prompt": "def main("},
         "AppliedTemplate": {"prompt": "<|user|>read a file<|assistant|>"},
-        "Models": {"object": "list", "data": [_MODEL]},
+        "ModelList": {"object": "list", "data": [_MODEL]},
         "Model": _MODEL,
     },
     events={

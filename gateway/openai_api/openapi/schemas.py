@@ -1,10 +1,7 @@
-"""JSON Schema for the checks of OpenAI's requests that are made in code."""
+"""JSON Schema for the checks of OpenAI's and Anthropic's requests that are made in code."""
 
-from collections.abc import Mapping
-
-from gateway.openai_api.messages.fields import TABLE, Beside
+from gateway.openai_api.messages.fields import TABLE
 from gateway.openai_api.messages.requests import MOST_TEXTS
-from gateway.openai_api.responses.fields import TABLE as RESPONSES
 from specpair.http_service.openapi.operation import Json
 from specpair.http_service.openapi.schemas import given, one_of, when
 
@@ -13,7 +10,7 @@ _TRUE: Json = {"const": True}
 
 def refine(found: dict[str, Json]) -> None:
     """Add the checks, and the fields that are taken beside those that are used, to the schemas."""
-    add_fields(found, TABLE | RESPONSES)
+    _add_fields(found)
     for name in ("ChatRequest", "CompletionRequest"):
         schema = found[name]
         schema["properties"]["best_of"] = {"enum": [None, 1], "description": "Only 1, or the value of `n`."}
@@ -28,15 +25,15 @@ def refine(found: dict[str, Json]) -> None:
     found["ChatRequest"]["allOf"].append(
         when(given("top_logprobs", "integer", minimum=1), given("logprobs", "boolean", **_TRUE))
     )
-    found["Message"]["allOf"] = [_CONTENT]
+    found["ChatMessage"]["allOf"] = [_CONTENT]
     found["Speculative"]["allOf"] = [
         when(given("draft_n", "integer"), {"properties": {"mode": {"not": {"const": "off"}}}})
     ]
 
 
-def add_fields(found: dict[str, Json], table: Mapping[str, Beside]) -> None:
-    """Add the fields that are taken beside those that are used, by a table of them."""
-    for name, beside in table.items():
+def _add_fields(found: dict[str, Json]) -> None:
+    """Add the fields that are taken beside those that are used."""
+    for name, beside in TABLE.items():
         schema = found[name]
         properties = schema["properties"]
         for field in beside.ignored:

@@ -3,8 +3,7 @@
 from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.operations import CONVERSATION, GENERATED
 from gateway.openai_api.responses.endpoints import ResponseEndpoints
-from gateway.openai_api.responses.events import EVENTS
-from gateway.openai_api.responses.objects import ResponseDeleted, ResponseObject
+from gateway.openai_api.responses.replies import EVENTS, ResponseDeleted, ResponseObject
 from gateway.openai_api.responses.requests import ResponseRequest
 from specpair.http_service.openapi.operation import Errors, Operation
 from specpair.protocol import errors

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from gateway.openai_api.messages.conversation import Message
+from gateway.openai_api.messages.conversation import ChatMessage
 from gateway.openai_api.messages.replies import Reply
-from gateway.openai_api.responses.events import EVENTS
-from gateway.openai_api.responses.objects import (
+from gateway.openai_api.responses.replies import (
+    EVENTS,
     IncompleteDetails,
     InputTokensDetails,
     ItemStatus,
@@ -24,7 +24,7 @@ from gateway.openai_api.responses.objects import (
     ResponseUsage,
 )
 from gateway.openai_api.responses.requests import ResponseNamespace, ResponseRequest, ResponseTool
-from gateway.openai_api.translated.blocks import Block, Blocks, Step
+from gateway.openai_api.translated.blocks import Block, Blocks, BlockStep
 from gateway.openai_api.translated.running import Event
 from specpair.protocol.errors import SpecPairError
 
@@ -43,7 +43,7 @@ class ResponseWriter:
         model: str,
         id: str,
         clock: Callable[[], float],
-        keep: Callable[[ResponseObject, Message], object],
+        keep: Callable[[ResponseObject, ChatMessage], object],
     ) -> None:
         """`id`: a hexadecimal number of the response's own.
         `clock`: seconds since 1970.
@@ -98,7 +98,7 @@ class ResponseWriter:
     def _event(self, name: str, /, **fields: Any) -> Event:
         return Event(name, EVENTS[name](type=name, sequence_number=next(self._numbers), **fields))
 
-    def _events(self, step: Step) -> list[Event]:
+    def _events(self, step: BlockStep) -> list[Event]:
         """The events for a step: an item begins, and the text in it, which grows and ends before the item."""
         at, block, name = step.at, step.block, _TEXT[step.block.kind]
         where: dict[str, Any] = {"item_id": self._item_id(at, block), "output_index": at}

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from gateway.openai_api.messages.conversation import Function, Message, ToolCall
-from gateway.openai_api.messages.replies import ChatChunk, Metrics, Reply, SpecDecode, Timings, Usage
+from gateway.openai_api.messages.conversation import ChatMessage, Function, ToolCall
+from gateway.openai_api.messages.replies import ChatChunk, Metrics, Reply, SpecDecode, Timings, TokenUsage
 from gateway.openai_api.messages.replies import TokenLogprob as Logprob
 
 Kind = Literal["text", "thoughts", "call"]
@@ -22,7 +22,7 @@ class Block:
     logprobs: list[Logprob] = field(default_factory=list)
 
 
-class Step(NamedTuple):
+class BlockStep(NamedTuple):
     """What happens to the block number `at`: it begins, grows by `text`, or ends."""
 
     what: Literal["begin", "grow", "end"]
@@ -38,10 +38,10 @@ class Blocks:
     def __init__(self) -> None:
         self.all: list[Block] = []
         self.reason: str | None = None
-        self.usage: Usage | None = None
+        self.usage: TokenUsage | None = None
         self.statistics: dict[str, Timings | SpecDecode | Metrics] = {}
 
-    def take(self, chunk: Reply) -> Iterator[Step]:
+    def take(self, chunk: Reply) -> Iterator[BlockStep]:
         """Take in a chunk of the chat. The last one has the usage."""
         assert isinstance(chunk, ChatChunk)
         for choice in chunk.choices:
@@ -63,12 +63,12 @@ class Blocks:
             told = {"timings": chunk.timings, "spec_decode": chunk.spec_decode, "metrics": chunk.metrics}
             self.statistics = {name: each for name, each in told.items() if each is not None}
 
-    def end(self) -> Iterator[Step]:
+    def end(self) -> Iterator[BlockStep]:
         """The end of the last block, as another one begins or all chunks are taken in."""
         if self.all:
-            yield Step("end", len(self.all) - 1, self.all[-1])
+            yield BlockStep("end", len(self.all) - 1, self.all[-1])
 
-    def begin_text(self) -> Iterator[Step]:
+    def begin_text(self) -> Iterator[BlockStep]:
         """An empty text, for an answer that has to have a block."""
         yield self._begin(Block("text"))
 
@@ -77,7 +77,7 @@ class Blocks:
         """Tokens of thoughts."""
         return 0 if self.usage is None else self.usage.completion_tokens_details.reasoning_tokens
 
-    def message(self) -> Message:
+    def message(self) -> ChatMessage:
         """The answer as a message of a conversation."""
         text, thoughts = (
             "".join(block.text for block in self.all if block.kind == kind) for kind in ("text", "thoughts")
@@ -87,20 +87,20 @@ class Blocks:
             for block in self.all
             if block.kind == "call"
         ]
-        return Message(**answer_of(text, thoughts, calls))
+        return ChatMessage(**answer_of(text, thoughts, calls))
 
-    def _grow(self, kind: Kind, text: str, logprobs: Sequence[Logprob] = ()) -> Iterator[Step]:
+    def _grow(self, kind: Kind, text: str, logprobs: Sequence[Logprob] = ()) -> Iterator[BlockStep]:
         if not self.all or self.all[-1].kind != kind:
             yield from self.end()
             yield self._begin(Block(kind))
         block = self.all[-1]
         block.text += text
         block.logprobs += logprobs
-        yield Step("grow", len(self.all) - 1, block, text, logprobs)
+        yield BlockStep("grow", len(self.all) - 1, block, text, logprobs)
 
-    def _begin(self, block: Block) -> Step:
+    def _begin(self, block: Block) -> BlockStep:
         self.all.append(block)
-        return Step("begin", len(self.all) - 1, block)
+        return BlockStep("begin", len(self.all) - 1, block)
 
 
 def answer_of(text: str, thoughts: str, calls: Sequence[Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from gateway.openai_api.messages.parameters import TOO_DEEP, read_request, reported
+from gateway.openai_api.messages.objects import TOO_DEEP, read_request, reported
 from gateway.openai_api.messages.requests import ChatRequest
 from specpair.protocol.errors import InvalidRequest, SpecPairError
 

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from gateway.anthropic_api import schemas as text_schemas
+from gateway.openai_api.openapi import schemas as text_schemas
 from gateway.openai_api.openapi.parameters import PARAMETERS as OPENAI_PARAMETERS
 from specpair.http_service.openapi import document as built
 from specpair.http_service.openapi.operation import Json

@@ -10,10 +10,10 @@ from pydantic import BaseModel
 
 from drafter_client.serve import operations as drafter
 from gateway.anthropic_api.requests import CountRequest, MessagesRequest
-from gateway.openai_api.messages.parameters import read_request
+from gateway.openai_api.messages.objects import read_request
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.responses.requests import ResponseRequest
-from gateway.openai_api.tokens.messages import read_tokenize
+from gateway.openai_api.tokens import read_tokenize
 from gateway.router import operations as router
 from specpair.http_service.openapi.document import Service, document
 from specpair.http_service.openapi.operation import Operation

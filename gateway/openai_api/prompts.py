@@ -4,15 +4,62 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import NamedTuple
 
 from gateway.openai_api.chat.prompt import chat_parts
 from gateway.openai_api.chat.template import Renderer
 from gateway.openai_api.limits import check_fits, check_ids, check_size
 from gateway.openai_api.messages.requests import ChatRequest
-from gateway.openai_api.prompts.infill import infill_ids, infill_tokens
 from gateway.openai_api.texts import Target, TextSource
-from specpair.engines.vocabulary import Part
+from specpair.engines.vocabulary import Part, Vocabulary
 from specpair.protocol.errors import InvalidRequest, NoChatTemplate
+
+
+class _Names(NamedTuple):
+    """How one family spells its tokens. `middle`: None: there is none, and what comes before the gap stands last."""
+
+    prefix: str
+    suffix: str
+    middle: str | None
+
+
+_FAMILIES = (
+    _Names("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
+    _Names("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, Granite
+    _Names("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder
+    _Names("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder  # noqa: RUF001
+    _Names("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
+    _Names(" <PRE>", " <SUF>", " <MID>"),  # CodeLlama, as llama.cpp reads its file
+    _Names("<PRE>", "<SUF>", "<MID>"),
+    _Names("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM
+    _Names("[PREFIX]", "[SUFFIX]", None),  # Codestral
+)
+
+
+class InfillTokens(NamedTuple):
+    """Ids of the tokens before the text that comes before the gap, before the one behind it, and before the middle."""
+
+    prefix: int
+    suffix: int
+    middle: int | None
+
+
+def infill_tokens(vocabulary: Vocabulary) -> InfillTokens | None:
+    """The tokens of a vocabulary; None: it has none."""
+    for family in _FAMILIES:
+        prefix, suffix, middle = (None if name is None else vocabulary.token_of(name) for name in family)
+        if prefix is not None and suffix is not None and (middle is None) == (family.middle is None):
+            return InfillTokens(prefix, suffix, middle)
+    return None
+
+
+def infill_ids(tokens: InfillTokens, vocabulary: Vocabulary, before: str, behind: str) -> list[int]:
+    """The prompt for a gap between two texts. Control tokens that they spell out are not read."""
+    begin = vocabulary.encode("")  # no token if the model does not start its texts with one
+    prefix = [tokens.prefix, *vocabulary.encode(before, add_begin=False)]
+    suffix = [tokens.suffix, *vocabulary.encode_after_token(behind)]
+    return [*begin, *suffix, *prefix] if tokens.middle is None else [*begin, *prefix, *suffix, tokens.middle]
+
 
 _MESSAGES = "messages"  # the field of a conversation
 
