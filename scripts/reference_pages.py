@@ -26,7 +26,7 @@ from specpair.protocol.errors import RequestError, ServerError
 from specpair.protocol.messages import GenerateRequest
 from verifier_server import options as verifier
 from verifier_server.api.openapi.document import document
-from verifier_server.api.operations import OPENAI, OPERATIONS
+from verifier_server.api.operations import OPERATIONS
 from verifier_server.commands.parsers import parsers as verifier_parsers
 
 Json = dict[str, Any]
@@ -219,8 +219,7 @@ def _operation(operation: Json) -> Iterator[str]:
     if "parameters" in operation:
         yield from ("", "| parameter | in | meaning |", "|---|---|---|")
         for each in operation["parameters"]:
-            parameter = document()["components"]["parameters"][each["$ref"].rpartition("/")[2]]
-            yield f"| `{parameter['name']}` | {parameter['in']} | {_cell(parameter['description'])} |"
+            yield f"| `{each['name']}` | {each['in']} | {_cell(each['description'])} |"
     if "requestBody" in operation:
         yield from ("", f"Body: {_type(operation['requestBody']['content']['application/json']['schema'])}.")
     contents = operation["responses"]["200"]["content"]
@@ -270,9 +269,9 @@ def _codes(operation: Operation) -> str:
 def _errors() -> Iterator[str]:
     renamed = [
         f"`{FORM.body(error(''))['error']['code']}` for `{error.code}`"
-        for operation in OPENAI
+        for operation in OPERATIONS
         for error in operation.errors
-        if FORM.body(error(""))["error"]["code"] != error.code
+        if operation.form == FORM and FORM.body(error(""))["error"]["code"] != error.code
     ]
     yield (
         "OpenAI's endpoints (`/v1`) have the status 400 instead of 422, always a `param`, and the codes "

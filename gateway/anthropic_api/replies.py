@@ -80,14 +80,14 @@ Stopped = Annotated[
     ),
 ]
 StopSequence = Annotated[str | None, Field(description="The stop sequence that ended it.")]
-Index = Annotated[int, Field(description="Which block, from 0.")]
+Index = Annotated[int, Field(description="Which block, from 0.", examples=[0])]
 
 
 class ContentText(Reply):
     """A text."""
 
     type: Annotated[Literal["text"], Field(description="What this is.")]
-    text: Annotated[str, Field(description="The text.")]
+    text: Annotated[str, Field(description="The text.", examples=["1992(s):\n    try:\n"])]
     citations: Annotated[None, Field(description="Always null.")]
 
 
@@ -123,7 +123,7 @@ class MessageUsage(Reply):
 class MessageReply(Reply):
     """An answer."""
 
-    id: Annotated[str, Field(description="Another one for each request.")]
+    id: Annotated[str, Field(description="Another one for each request.", examples=["msg_0b4d5a1e6f7c4c0f"])]
     type: Annotated[Literal["message"], Field(description="What this is.")]
     role: Annotated[Literal["assistant"], Field(description="Always the assistant.")]
     model: Annotated[str, Field(description="The model that is served.")]
@@ -163,7 +163,7 @@ class BlockGrowth(Reply):
     type: Annotated[
         Literal["text_delta", "thinking_delta", "input_json_delta"], Field(description="What follows the block's kind.")
     ]
-    text: Annotated[str | None, Field(description="Of a text.")] = None
+    text: Annotated[str | None, Field(description="Of a text.", examples=["1992(s):\n    try:\n"])] = None
     thinking: Annotated[str | None, Field(description="Of thoughts.")] = None
     partial_json: Annotated[str | None, Field(description="Of a call: a part of the JSON of its arguments.")] = None
 

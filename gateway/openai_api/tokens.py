@@ -19,9 +19,8 @@ from gateway.openai_api.messages.requests import ChatRequest, ModelName
 from gateway.openai_api.prompts import Prompts
 from gateway.openai_api.texts import TextSource
 from specpair.engines.vocabulary import Kind, Vocabulary
-from specpair.http_service.openapi.operation import BODY, Errors, Operation
 from specpair.http_service.replies.json_reply import JsonReply
-from specpair.protocol import errors, messages
+from specpair.protocol import messages
 from specpair.protocol.errors import InvalidRequest, PromptTooLong
 from specpair.protocol.messages import Message, TokenIds, TokenizeRequest, parse
 from specpair.protocol.service_responses import TokenizeResponse
@@ -97,8 +96,8 @@ class TokenizeReply(RootModel[TokenizeResponse | Tokenized]):
 class Detokenized(Reply):
     """The text of tokens, by the names of both servers."""
 
-    content: Annotated[str, Field(description="The text, by llama-server's name.")]
-    prompt: Annotated[str, Field(description="The same, by vLLM's name.")]
+    content: Annotated[str, Field(description="The text, by llama-server's name.", examples=["def main("])]
+    prompt: Annotated[str, Field(description="The same, by vLLM's name.", examples=["def main("])]
 
 
 class AppliedTemplate(Reply):
@@ -234,41 +233,3 @@ class TokenEndpoints:
         check_model(message.model, target)
         parts = await self._prompts.rendered(message, target)
         return JsonReply(AppliedTemplate(prompt="".join(part.text for part in parts)).json_bytes())
-
-
-def token_operations(always: Errors, encoding: Errors) -> tuple[Operation, ...]:
-    """The operations; their endpoints are methods of `TokenEndpoints`.
-
-    The arguments are errors of the service: `always` of any request, `encoding` of one that encodes text.
-    """
-    asked = (*always, *BODY, errors.UnknownModel, errors.PromptTooLong)
-    chat = (errors.EmptyPrompt, errors.NoChatTemplate)
-    return (
-        Operation(
-            "POST",
-            "/tokenize",
-            TokenEndpoints.tokenize,
-            "model",
-            TokenizeReply,
-            (*asked, *chat, *encoding),
-            request=TokenizeBody,
-        ),
-        Operation(
-            "POST",
-            "/detokenize",
-            TokenEndpoints.detokenize,
-            "model",
-            Detokenized,
-            (*asked, errors.TokenOutOfRange, *encoding),
-            request=DetokenizeRequest,
-        ),
-        Operation(
-            "POST",
-            "/apply-template",
-            TokenEndpoints.apply_template,
-            "model",
-            AppliedTemplate,
-            (*asked, *chat, *encoding),
-            request=ChatRequest,
-        ),
-    )

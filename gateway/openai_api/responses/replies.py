@@ -13,16 +13,16 @@ ResponseStatus = Annotated[
     Literal["in_progress", "completed", "incomplete", "failed"],
     Field(description="incomplete: the text was cut at a limit."),
 ]
-ItemId = Annotated[str, Field(description="The item's id.")]
+ItemId = Annotated[str, Field(description="The item's id.", examples=["msg_6c1f8f0c8f0a4f6d00"])]
 
 
 class OutputText(Reply):
     """A text."""
 
     type: Annotated[Literal["output_text"], Field(description="What this is.")]
-    text: Annotated[str, Field(description="The text.")]
+    text: Annotated[str, Field(description="The text.", examples=["1992(s):\n    try:\n"])]
     annotations: Annotated[list[Any], Field(description="Always empty.")]
-    logprobs: Annotated[list[TokenLogprob], Field(description="Those of its tokens, if requested.")]
+    logprobs: Annotated[list[TokenLogprob], Field(description="Those of its tokens, if requested.", examples=[[]])]
 
 
 class OutputMessage(Reply):
@@ -107,9 +107,9 @@ class IncompleteDetails(Reply):
 class ResponseObject(Reply):
     """A response."""
 
-    id: Annotated[str, Field(description="Another one for each request.")]
+    id: Annotated[str, Field(description="Another one for each request.", examples=["resp_6c1f8f0c8f0a4f6d"])]
     object: Annotated[Literal["response"], Field(description="What this is.")]
-    created_at: Annotated[int, Field(description="Seconds since 1970.")]
+    created_at: Annotated[int, Field(description="Seconds since 1970.", examples=[1795452917])]
     completed_at: Annotated[int | None, Field(description="Seconds since 1970; null: it has not ended.")]
     status: ResponseStatus
     background: Annotated[Literal[False], Field(description="Always false.")]
@@ -118,18 +118,18 @@ class ResponseObject(Reply):
     instructions: Annotated[str | None, Field(description="Those of the request.")]
     max_output_tokens: Annotated[int | None, Field(description="That of the request.")]
     metadata: Annotated[dict[str, str], Field(description="That of the request.")]
-    model: Annotated[str, Field(description="The model that is served.")]
+    model: Annotated[str, Field(description="The model that is served.", examples=["stdlib-target-q8_0"])]
     output: Annotated[list[OutputItem], Field(description="Thoughts, messages and calls, in the order of the text.")]
     parallel_tool_calls: Annotated[bool, Field(description="Whether several tools may be called at once.")]
     previous_response_id: Annotated[str | None, Field(description="The response that it goes on from.")]
     reasoning: Annotated[dict[str, Any], Field(description="That of the request.")]
     store: Annotated[bool, Field(description="Whether it is kept for a while.")]
-    temperature: Annotated[float, Field(description="That of the request.")]
-    text: Annotated[dict[str, Any], Field(description="That of the request.")]
-    tool_choice: Annotated[Any, Field(description="That of the request.")]
+    temperature: Annotated[float, Field(description="That of the request.", examples=[0.8])]
+    text: Annotated[dict[str, Any], Field(description="That of the request.", examples=[{"format": {"type": "text"}}])]
+    tool_choice: Annotated[Any, Field(description="That of the request.", examples=["auto"])]
     tools: Annotated[list[Any], Field(description="Those of the request.")]
-    top_logprobs: Annotated[int, Field(description="That of the request.")]
-    top_p: Annotated[float, Field(description="That of the request.")]
+    top_logprobs: Annotated[int, Field(description="That of the request.", examples=[0])]
+    top_p: Annotated[float, Field(description="That of the request.", examples=[1.0])]
     truncation: Annotated[Literal["disabled"], Field(description="Always disabled.")]
     usage: Annotated[ResponseUsage | None, Field(description="Null until it has ended.")]
     timings: Annotated[Timings | None, Field(description="When it has ended.")] = None
@@ -145,8 +145,8 @@ class ResponseDeleted(Reply):
     deleted: Annotated[Literal[True], Field(description="Always true.")]
 
 
-OutputIndex = Annotated[int, Field(description="Which item of the output, from 0.")]
-ContentIndex = Annotated[int, Field(description="Always 0.")]
+OutputIndex = Annotated[int, Field(description="Which item of the output, from 0.", examples=[0])]
+ContentIndex = Annotated[int, Field(description="Always 0.", examples=[0])]
 
 
 class _Event(Reply):
@@ -182,7 +182,7 @@ class DeltaEvent(_Event):
     item_id: ItemId
     output_index: OutputIndex
     content_index: Annotated[int | None, Field(description="Always 0; not in a call.")] = None
-    delta: Annotated[str, Field(description="What is new.")]
+    delta: Annotated[str, Field(description="What is new.", examples=["1992(s):\n    try:\n"])]
     logprobs: Annotated[list[TokenLogprob] | None, Field(description="With a text: those of the new tokens.")] = None
 
 
