@@ -12,7 +12,7 @@ from drafter_client.serve import operations as drafter
 from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.fields import EMPTY, TABLE
 from gateway.openai_api.messages.requests import ChatRequest
-from gateway.router import operations as router
+from gateway.router import endpoints as router
 from gateway.router.settings import OPTIONS as ROUTER
 from lab.simulator.configuration import example
 from lab.simulator.results.measures import MEASURES

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from gateway.anthropic_api.replies import form_of
 from gateway.balancing.policies import policy_of
-from gateway.router import operations
+from gateway.router import endpoints as own
 from gateway.router.endpoints import RouterEndpoints
 from gateway.router.metrics import DispatchTimes, NodeCollector
 from gateway.router.nodes.fleet import Fleet
@@ -88,10 +88,10 @@ def create_app(settings: RouterSettings, nodes: Sequence[NodeSpec] = ()) -> Fast
     endpoints = RouterEndpoints(gate, passing, settings.policy, settings.register_key)
     metrics.registry.register(NodeCollector(forwarding))
     state = StateEndpoints(gate, metrics.registry, endpoints.condition, endpoints.health, settings.metrics_open)
-    app = App(operations.TITLE, lifespan, lambda: operations.document(gate.access.keyed))
+    app = App(own.TITLE, lifespan, lambda: own.document(gate.access.keyed))
     app.state.fleet = fleet
-    operation.add_to(app, operations.NODES, endpoints)
-    operation.add_to(app, operations.STATE, state)
+    operation.add_to(app, own.NODES, endpoints)
+    operation.add_to(app, own.STATE, state)
     failures = Failures("router", form_of)
     failures.add_to(app)
     app.add_middleware(TrailingSlash)
@@ -100,7 +100,7 @@ def create_app(settings: RouterSettings, nodes: Sequence[NodeSpec] = ()) -> Fast
     app.add_middleware(HeadRequests)
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
     hosts = Hosts(read_hosts(settings.allowed_hosts), settings.key("allowed_hosts"))
-    paths = [*operations.SERVICE.paths, *operations.PASSED]
+    paths = [*own.SERVICE.paths, *own.PASSED]
     app.add_layers(gate, origins, hosts, metrics, paths, settings.access_log)
     return app
 

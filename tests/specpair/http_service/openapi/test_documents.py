@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from drafter_client.serve import operations as drafter
 from gateway.openai_api.messages.objects import Object, read_request
 from gateway.openai_api.tokens import TokenizeBody, read_tokenize
-from gateway.router import operations as router
+from gateway.router import endpoints as router
 from specpair.http_service.openapi.document import Service, document, stream_example
 from specpair.protocol import errors, messages
 from verifier_server.api.openapi import document as verifier
