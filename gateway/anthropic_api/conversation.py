@@ -20,8 +20,7 @@ from gateway.anthropic_api.requests import (
 from gateway.openai_api.answers.answer import markers_of
 from gateway.openai_api.messages.conversation import joined
 from gateway.openai_api.messages.requests import ChatRequest
-from gateway.openai_api.translated.blocks import answer_of
-from gateway.openai_api.translated.names import chat_of, given
+from gateway.openai_api.translated import answer_of, chat_of, given
 from specpair.protocol.errors import InvalidRequest
 
 _NAMES = {

@@ -16,7 +16,7 @@ from gateway.openai_api.responses.requests import (
     ResponseRequest,
     shown_name,
 )
-from gateway.openai_api.translated.names import chat_of, given
+from gateway.openai_api.translated import chat_of, given
 
 _NAMES = {
     "messages": "input",

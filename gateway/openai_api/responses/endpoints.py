@@ -2,7 +2,6 @@
 time, and for each client a bounded number of bounded size."""
 
 import time
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -12,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.openai_api.endpoints import Endpoints
-from gateway.openai_api.generation import Choices
+from gateway.openai_api.generation import TextGeneration, reply_to
 from gateway.openai_api.messages.conversation import ChatMessage
 from gateway.openai_api.messages.objects import shown
 from gateway.openai_api.responses.conversation import ResponseChat, asked_of, conversation
@@ -20,8 +19,7 @@ from gateway.openai_api.responses.replies import ResponseDeleted, ResponseObject
 from gateway.openai_api.responses.requests import ResponseRequest
 from gateway.openai_api.responses.writer import ResponseWriter
 from gateway.openai_api.texts import TextSource
-from gateway.openai_api.translated.names import translated
-from gateway.openai_api.translated.running import answer
+from gateway.openai_api.translated import translated
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.protocol.errors import InvalidRequest, UnknownResponse
@@ -124,7 +122,7 @@ class ResponseEndpoints:
         chat, names = conversation(asked, previous)
         make = partial(self._chats.answers, chat, caller, began, bool(asked.request.stream))
         writer = partial(self._writer, asked, previous, caller)
-        return await answer(bool(asked.request.stream), make, writer, names)
+        return await reply_to(bool(asked.request.stream), make, writer, names)
 
     async def retrieve_response(self, request: Request) -> Response:
         """A response that is kept. They are kept for an hour, the last hundred of each key."""
@@ -150,13 +148,13 @@ class ResponseEndpoints:
         return kept
 
     def _writer(
-        self, asked: ResponseChat, previous: Sequence[ChatMessage], caller: Caller, choices: Choices
+        self, asked: ResponseChat, previous: Sequence[ChatMessage], caller: Caller, generation: TextGeneration
     ) -> ResponseWriter:
         def keep(response: ResponseObject, answer: ChatMessage) -> None:
             if asked.request.store is not False:
                 self._store.keep(caller.client, Kept(response, [*previous, *asked.chat.messages, answer]))
 
-        return ResponseWriter(asked.request, choices.model, uuid.uuid4().hex, time.time, keep)
+        return ResponseWriter(generation, asked.request, time.time, keep)
 
 
 def _id(request: Request) -> str:

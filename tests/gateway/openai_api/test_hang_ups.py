@@ -18,10 +18,10 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
 from gateway.openai_api import generation
-from gateway.openai_api.messages.formats import ChatFormat
 from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.places import QueuedEvents, TextQueue
 from gateway.openai_api.texts import End, Events, NewTokens
+from gateway.openai_api.writers import ChatWriter
 from specpair.http_service.connections import connection
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from tests.gateway.openai_api.conftest import served, verifier
@@ -226,15 +226,15 @@ class _Text:
             await asyncio.Event().wait()
 
 
-async def _never() -> generation.Choices:
+async def _never() -> generation.TextGeneration:
     raise AssertionError("the target does not change")
 
 
 def _chat_events(text: Events) -> AsyncIterator[bytes]:
     vocabulary = ScriptedBackend(SLOW).vocabulary
     request = ChatRequest.model_validate({"messages": [{"role": "user", "content": "a"}]})
-    order = generation.Order(ChatFormat(vocabulary, request), "a model", vocabulary, [], 1, 1, False, False)
-    return generation.Choices(order, [text], 0.0, 0).events(_never)
+    texts = generation.TextGeneration(generation.Order("a model", vocabulary, [], 1), [text], 0.0)
+    return generation.events(texts, _never, ChatWriter(texts, request))
 
 
 def test_a_client_that_hangs_up_before_the_first_token_leaves_its_place() -> None:

@@ -3,10 +3,10 @@
 import pytest
 
 from gateway.openai_api.answers.answer import THINK, AnswerForm
-from gateway.openai_api.answers.chat import message_of
 from gateway.openai_api.output import ChoiceText, joined
 from gateway.openai_api.texts import NewTokens
 from gateway.openai_api.tools.styles import Style
+from gateway.openai_api.writers import message_of
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 

@@ -1,7 +1,7 @@
 """Reads requests as chats. Errors of a chat are in the names of the request that it was made of."""
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,9 +16,9 @@ Names = Mapping[str, str]  # of parameters of a chat, or where paths to them beg
 
 
 def chat_of(body: Mapping[str, object], names: Names) -> ChatRequest:
-    """The request for the chunks of a chat with these fields. Raises InvalidRequest, in the caller's names."""
+    """The request for a chat with these fields. Raises InvalidRequest, in the caller's names."""
     try:
-        return ChatRequest.model_validate({**body, "stream": True, "stream_options": {"include_usage": True}})
+        return ChatRequest.model_validate(body)
     except ValidationError as error:
         raise renamed(reported(error), names) from None
 
@@ -49,3 +49,10 @@ def renamed(error: E, names: Names) -> E:
 def given(request: BaseModel, fields: Mapping[str, object]) -> dict[str, object]:
     """Those of `fields` that a request has, with their values, and who drafts."""
     return {name: value for name in (*fields, "speculative") if (value := getattr(request, name)) is not None}
+
+
+def answer_of(text: str, thoughts: str, calls: Sequence[Any]) -> dict[str, Any]:
+    """The fields of an answer as a message of a chat, without what is not there: templates get what is set."""
+    beside = {"reasoning_content": thoughts, "tool_calls": calls}
+    content = text or (None if calls else "")
+    return {"role": "assistant", "content": content} | {name: each for name, each in beside.items() if each}

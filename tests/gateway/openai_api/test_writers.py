@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai_api.messages.formats import CompletionFormat
-from gateway.openai_api.messages.replies import Completion, CompletionLogprobs
-from gateway.openai_api.messages.requests import CompletionRequest
-from gateway.openai_api.output import Delta, TokenPart
+from gateway.openai_api.messages.replies import CompletionLogprobs
+from gateway.openai_api.output import TokenPart
+from gateway.openai_api.writers import completion_logprobs
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 
@@ -37,12 +36,7 @@ IDS = st.sampled_from(range(len(PIECES)))
 
 def _logprobs(drawn: int, *top: int) -> CompletionLogprobs:
     found = TokenLogprobs(drawn, -float(drawn), [(token, -float(token)) for token in top])
-    delta = Delta("x", [TokenPart(drawn, 0, 1, found)])
-    reply = CompletionFormat(VOCABULARY, CompletionRequest.model_validate({"prompt": "", "logprobs": 1}), [""]).whole(
-        {"id": "", "created": 0, "model": ""}, [(delta, "stop")]
-    )
-    assert isinstance(reply, Completion) and reply.choices[0].logprobs is not None
-    return reply.choices[0].logprobs
+    return completion_logprobs(VOCABULARY, [TokenPart(drawn, 0, 1, found)])
 
 
 @given(IDS, st.lists(IDS, max_size=len(PIECES) + 2, unique=True))
