@@ -9,13 +9,11 @@ from drafter_client import program_options
 from drafter_client.cli.without_text.parsers import parsers as drafter_parsers
 from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
-from gateway.anthropic_api.fields import TABLE as MESSAGES
 from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.fields import EMPTY, TABLE
 from gateway.openai_api.messages.requests import ChatRequest
-from gateway.openai_api.responses.fields import TABLE as RESPONSES
-from gateway.router import operations as router
-from gateway.router.options import OPTIONS as ROUTER
+from gateway.router import endpoints as router
+from gateway.router.settings import OPTIONS as ROUTER
 from lab.simulator.configuration import example
 from lab.simulator.results.measures import MEASURES
 from lab.simulator.search.search_file import SearchKeys
@@ -28,8 +26,8 @@ from specpair.protocol.errors import RequestError, ServerError
 from specpair.protocol.messages import GenerateRequest
 from verifier_server import options as verifier
 from verifier_server.api.openapi.document import document
-from verifier_server.api.operations import OPENAI, OPERATIONS
 from verifier_server.program import parsers as verifier_parsers
+from verifier_server.api.operations import OPERATIONS
 
 Json = dict[str, Any]
 # The flags of a verifier's settings have a page of their own.
@@ -151,7 +149,7 @@ def openai_fields() -> str:
         f"if it is {_values(EMPTY)}, which ask for nothing. Otherwise the reply is a 400 that names the field: to "
         "ignore it would give another text than the one that was asked for.",
     ]
-    for name, beside in (TABLE | RESPONSES | MESSAGES).items():
+    for name, beside in TABLE.items():
         others = {*beside.ignored, *beside.only}
         used = [each for each in schemas[name]["properties"] if each not in others]
         text += ["", f"## {name}", "", f"{schemas[name]['description']} [Its fields](rest.md#{name.lower()})."]
@@ -221,8 +219,7 @@ def _operation(operation: Json) -> Iterator[str]:
     if "parameters" in operation:
         yield from ("", "| parameter | in | meaning |", "|---|---|---|")
         for each in operation["parameters"]:
-            parameter = document()["components"]["parameters"][each["$ref"].rpartition("/")[2]]
-            yield f"| `{parameter['name']}` | {parameter['in']} | {_cell(parameter['description'])} |"
+            yield f"| `{each['name']}` | {each['in']} | {_cell(each['description'])} |"
     if "requestBody" in operation:
         yield from ("", f"Body: {_type(operation['requestBody']['content']['application/json']['schema'])}.")
     contents = operation["responses"]["200"]["content"]
@@ -272,9 +269,9 @@ def _codes(operation: Operation) -> str:
 def _errors() -> Iterator[str]:
     renamed = [
         f"`{FORM.body(error(''))['error']['code']}` for `{error.code}`"
-        for operation in OPENAI
+        for operation in OPERATIONS
         for error in operation.errors
-        if FORM.body(error(""))["error"]["code"] != error.code
+        if operation.form == FORM and FORM.body(error(""))["error"]["code"] != error.code
     ]
     yield (
         "OpenAI's endpoints (`/v1`) have the status 400 instead of 422, always a `param`, and the codes "

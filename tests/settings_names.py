@@ -2,7 +2,7 @@
 
 import drafter_client.program_options as drafter
 import verifier_server.options as verifier
-from gateway.router.options import OPTIONS as ROUTER
+from gateway.router.settings import OPTIONS as ROUTER
 
 SETTINGS = {
     "VERIFIER_": {*verifier.ADDRESS, *verifier.OPTIONS},

@@ -18,9 +18,8 @@ from drafter_client.observability.verifier_gauges import VerifierGauges
 from gateway.balancing.policies import POLICIES
 from gateway.router.metrics import DispatchTimes, NodeCollector
 from gateway.router.nodes.fleet import Fleet
-from gateway.router.nodes.sessions import SessionTable
 from gateway.router.nodes.watch import Watch
-from gateway.router.passing.passing import Forwarding
+from gateway.router.passing.forwarding import Forwarding, SessionNodes
 from specpair.http_service.observability.metrics import RequestMetrics, ServiceMetrics
 from tests.paths import ROOT
 from verifier_server.service import Service
@@ -48,7 +47,7 @@ def series() -> frozenset[str]:
     router = RequestMetrics(lambda: "m")
     dispatched = DispatchTimes(router).count
     fleet = Fleet()
-    watch, sessions, policy = Watch(fleet, None, 1.0), SessionTable(1), POLICIES["hash"]()
+    watch, sessions, policy = Watch(fleet, None, 1.0), SessionNodes(1), POLICIES["hash"]()
     passing = Forwarding(fleet, watch, sessions, policy, None, body_limit=1, body_patience=1.0, dispatched=dispatched)
     router.registry.register(NodeCollector(passing))
     families = [each for part in (service.metrics, drafter, router) for each in part.registry.collect()]

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 
-from gateway.anthropic_api.errors import form_of
+from gateway.anthropic_api.replies import form_of
 from gateway.openai_api.answers.options import style_named
 from gateway.openai_api.endpoints import Endpoints
 from gateway.router.registration import registration_of

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from drafter_client.conversation import Messages
 from drafter_client.errors import BadOption, BadPromptFile
 from drafter_client.options import Options
-from gateway.openai_api.messages.conversation import Message
+from gateway.openai_api.messages.conversation import ChatMessage
 from specpair.options.option import options_of
 from specpair.protocol.terminal_text import is_text, one_line
 from specpair.speculation.sampling.processors import token_id
@@ -40,7 +40,7 @@ _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     **_SPECIAL,
 }
 _LONGEST = 60  # characters of an id that messages show
-_MESSAGES = TypeAdapter(list[Message])
+_MESSAGES = TypeAdapter(list[ChatMessage])
 
 
 @dataclass(frozen=True, slots=True)

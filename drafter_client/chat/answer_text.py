@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from drafter_client.generation.generation import Token
-from gateway.openai_api.answers.thoughts import Markers, ThoughtReader
+from gateway.openai_api.answers.answer import Markers, ThoughtReader
 from gateway.openai_api.detokenizer import Detokenizer
 from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.acceptance.token_source import TokenSource

@@ -21,11 +21,9 @@ from drafter_client.serve.network.watch import PAUSE as NETWORK_PAUSE
 from drafter_client.serve.network.watch import NetworkFeed, Own
 from drafter_client.serve.texts import RETRY_AFTER, PairSource
 from drafter_client.serve.watch import PAUSE, VerifierWatch
-from gateway.anthropic_api.endpoints import MessageEndpoints
-from gateway.anthropic_api.errors import form_of
+from gateway import operations as text_operations
+from gateway.anthropic_api.replies import form_of
 from gateway.openai_api.endpoints import Endpoints
-from gateway.openai_api.responses.endpoints import ResponseEndpoints
-from gateway.openai_api.tokens.endpoints import TokenEndpoints
 from gateway.openai_api.tools.styles import Style
 from gateway.router.registration import Registration
 from specpair.http_service.connections.app import App
@@ -177,10 +175,7 @@ def create_app(
     endpoints = Endpoints(source, tool_style)
     endpoints.places.on_leave = draining.changed
     app = App(operations.TITLE, lifespan, lambda: operations.document(passed.access.keyed))
-    operation.add_to(app, operations.OPENAI_OPERATIONS, endpoints)
-    operation.add_to(app, operations.RESPONSE_OPERATIONS, ResponseEndpoints(source, endpoints))
-    operation.add_to(app, operations.MESSAGE_OPERATIONS, MessageEndpoints(source, endpoints))
-    operation.add_to(app, operations.TOKEN_OPERATIONS, TokenEndpoints(source, endpoints.prompts))
+    text_operations.add_to(app, operations.TEXTS_SERVED, endpoints, source)
     operation.add_to(app, operations.STATE, StateEndpoints(passed, counted.registry, condition, health, metrics_open))
     operation.add_to(app, operations.LIVE, LiveEndpoints(passed, happens, network, state))
     page = StaticFiles("drafter_client.serve", "page")

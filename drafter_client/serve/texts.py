@@ -31,7 +31,7 @@ from drafter_client.pair import Pair
 from drafter_client.serve.modes import drafted
 from drafter_client.serve.usage_counter import UsageCounter
 from gateway.openai_api.limits import check_size
-from gateway.openai_api.texts import End, Piece, Target, TextRequest
+from gateway.openai_api.texts import End, NewTokens, Target, TextRequest
 from specpair.engines.errors import BackendError
 from specpair.engines.vocabulary import TextPart, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
@@ -184,7 +184,7 @@ class _PairEvents:
     def __init__(self, begin: Callable[[], Generation], threads: ThreadPoolExecutor, counted: UsageCounter) -> None:
         self._begin, self._threads, self._counted = begin, threads, counted
         self._loop = asyncio.get_running_loop()
-        self._came: asyncio.Queue[Piece | End | SpecPairError] = asyncio.Queue()
+        self._came: asyncio.Queue[NewTokens | End | SpecPairError] = asyncio.Queue()
         self._lock = threading.Lock()
         self._generation: Generation | None = None
         self._closed = self._stopped = self._logged = False
@@ -211,7 +211,7 @@ class _PairEvents:
             context = copy_context()  # that of the request, which metrics and logs name
             self._work = asyncio.wrap_future(self._threads.submit(context.run, self._generate))
 
-    def __aiter__(self) -> AsyncIterator[Piece | End]:
+    def __aiter__(self) -> AsyncIterator[NewTokens | End]:
         return self._events()
 
     def stopped(self) -> None:
@@ -245,14 +245,14 @@ class _PairEvents:
             reason=one_line(failure.message) if failure else "",
         ).log()
 
-    async def _events(self) -> AsyncIterator[Piece | End]:
+    async def _events(self) -> AsyncIterator[NewTokens | End]:
         self.begin()
         while True:
             event = await self._came.get()
             if isinstance(event, SpecPairError):
                 self._failure = event
                 raise event
-            if isinstance(event, Piece):
+            if isinstance(event, NewTokens):
                 self._counted.came(len(event.tokens))
             else:  # counted before the client knows, and may ask for the next text
                 self._counted.end(self.counts)
@@ -281,16 +281,16 @@ class _PairEvents:
             _log.exception("generating a text failed")
             self._tell(InternalError(f"a fault of the drafter ({type(error).__name__}): see its log"))
 
-    def _tell(self, event: Piece | End | SpecPairError) -> None:
+    def _tell(self, event: NewTokens | End | SpecPairError) -> None:
         with suppress(RuntimeError):  # the event loop has ended, and nobody reads any more
             self._loop.call_soon_threadsafe(self._came.put_nowait, event)
 
 
-def _piece(event: Tokens) -> Piece:
+def _piece(event: Tokens) -> NewTokens:
     ids, _, sources, decisions, logprobs, drafted = (
         zip(*event.tokens, strict=True) if event.tokens else [()] * len(Token._fields)
     )
-    return Piece([*ids], logprobs, sources, decisions, drafted)
+    return NewTokens([*ids], logprobs, sources, decisions, drafted)
 
 
 def reported(error: SpecPairError | DrafterError | BackendError) -> SpecPairError:

@@ -3,27 +3,24 @@
 import json
 from typing import Any, NamedTuple
 
-from gateway.anthropic_api.blocks import (
+from gateway.anthropic_api.requests import (
+    TEXT_FIELDS,
     Block,
+    Conversation,
+    CustomTool,
+    CustomToolChoice,
+    MessagesRequest,
     TextBlock,
+    Thinking,
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
     TurnMessage,
 )
-from gateway.anthropic_api.requests import (
-    TEXT_FIELDS,
-    Conversation,
-    CustomTool,
-    CustomToolChoice,
-    MessagesRequest,
-    Thinking,
-)
-from gateway.openai_api.answers.thoughts import markers_of
+from gateway.openai_api.answers.answer import markers_of
 from gateway.openai_api.messages.conversation import joined
 from gateway.openai_api.messages.requests import ChatRequest
-from gateway.openai_api.translated.blocks import answer_of
-from gateway.openai_api.translated.names import chat_of, given
+from gateway.openai_api.translated import answer_of, chat_of, given
 from specpair.protocol.errors import InvalidRequest
 
 _NAMES = {
@@ -38,7 +35,7 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 Json = dict[str, Any]
 
 
-class Asked(NamedTuple):
+class MessagesChat(NamedTuple):
     """The chat of a request.
 
     `names`     of its parameters in the request
@@ -69,7 +66,7 @@ class Asked(NamedTuple):
         return self.chat.model_copy(update=variables)
 
 
-def asked_of(request: Conversation) -> Asked:
+def asked_of(request: Conversation) -> MessagesChat:
     """The chat of a request. Raises InvalidRequest, in the request's names."""
     system = joined(request.system, "\n\n")
     messages: list[Json] = [{"role": "system", "content": system}] if system else []
@@ -102,7 +99,7 @@ def asked_of(request: Conversation) -> Asked:
     names = _NAMES | {f"messages.{at}": name for at, name in enumerate(origins)}
     names |= {f"tools.{at}.function": f"tools.{at}" for at in range(len(request.tools or ()))}
     names |= {f"tools.{at}.function.parameters": f"tools.{at}.input_schema" for at in range(len(request.tools or ()))}
-    return Asked(chat_of(body, names), names, opening, request.thinking)
+    return MessagesChat(chat_of(body, names), names, opening, request.thinking)
 
 
 def _tool(tool: CustomTool) -> Json:

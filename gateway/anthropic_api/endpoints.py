@@ -1,21 +1,20 @@
 """Anthropic's endpoints: a message that answers, and how many tokens a conversation has."""
 
 import time
-import uuid
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.anthropic_api.conversation import asked_of
-from gateway.anthropic_api.objects import TokenCount
+from gateway.anthropic_api.replies import TokenCount
 from gateway.anthropic_api.requests import CountRequest, MessagesRequest
 from gateway.anthropic_api.writer import MessageWriter
 from gateway.openai_api.endpoints import Endpoints
-from gateway.openai_api.generation import Choices
+from gateway.openai_api.generation import TextGeneration, reply_to
 from gateway.openai_api.limits import check_model
 from gateway.openai_api.texts import TextSource
-from gateway.openai_api.translated.names import renamed, translated
-from gateway.openai_api.translated.running import answer
+from gateway.openai_api.translated import renamed, translated
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.protocol.errors import SpecPairError
 
@@ -34,14 +33,12 @@ class MessageEndpoints:
             request, lambda body: translated(MessagesRequest, body, lambda message: (message, asked_of(message)))
         )
 
-        async def make() -> Choices:
+        async def make() -> TextGeneration:
             chat = asked.for_template(self._source.target().chat_template)
             return await self._chats.answers(chat, caller, began, bool(message.stream), asked.opening)
 
-        def writer(choices: Choices) -> MessageWriter:
-            return MessageWriter(choices, uuid.uuid4().hex, message.max_tokens)
-
-        return await answer(bool(message.stream), make, writer, asked.names)
+        writer = partial(MessageWriter, most=message.max_tokens)
+        return await reply_to(bool(message.stream), make, writer, asked.names)
 
     async def count_tokens(self, request: Request) -> Response:
         """How many tokens the prompt of a conversation has."""

@@ -2,21 +2,86 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, Tag, create_model, model_validator
 
-from gateway.anthropic_api.blocks import Text, TurnMessage
-from gateway.anthropic_api.fields import TABLE
-from gateway.openai_api.messages.objects import Object, check_type
+from gateway.openai_api.messages.conversation import joined
+from gateway.openai_api.messages.objects import Object, by_type, check_type
 from gateway.openai_api.messages.requests import Drafting, ModelName, Stops, Streams, text_fields
+
+
+class TextBlock(Object):
+    """A block of text."""
+
+    type: Annotated[Literal["text"], Field(description="Only text.")]
+    text: Annotated[str, Field(description="The text.")]
+
+
+Text = Annotated[
+    str | Annotated[list[TextBlock], Field(fail_fast=True)], Field(description="A string, or blocks of text.")
+]
+
+
+class ThinkingBlock(Object):
+    """The thoughts before an earlier answer. They go to the chat template with it."""
+
+    type: Annotated[Literal["thinking"], Field(description="What this is.")]
+    thinking: Annotated[str, Field(description="The thoughts.")]
+
+
+class RedactedBlock(Object):
+    """Thoughts that only another service can read. Has no effect."""
+
+    type: Annotated[Literal["redacted_thinking"], Field(description="What this is.")]
+
+
+class ToolUseBlock(Object):
+    """A call of a tool in an earlier answer."""
+
+    type: Annotated[Literal["tool_use"], Field(description="What this is.")]
+    id: Annotated[str, Field(description="What the answer of the tool refers to.")]
+    name: Annotated[str, Field(description="The tool's name.")]
+    input: Annotated[dict[str, Any], Field(description="The arguments.")]
+
+
+class ToolResultBlock(Object):
+    """The answer of a tool."""
+
+    type: Annotated[Literal["tool_result"], Field(description="What this is.")]
+    tool_use_id: Annotated[str, Field(description="The call's.")]
+    content: Annotated[Text | None, Field(description="What the tool says.")] = None
+
+
+Block = Annotated[
+    Annotated[TextBlock, Tag("[text]")]
+    | Annotated[ThinkingBlock, Tag("[thinking]")]
+    | Annotated[RedactedBlock, Tag("[redacted_thinking]")]
+    | Annotated[ToolUseBlock, Tag("[tool_use]")]
+    | Annotated[ToolResultBlock, Tag("[tool_result]")],
+    by_type("blocks", "text", "thinking", "redacted_thinking", "tool_use", "tool_result"),
+]
+
+
+class TurnMessage(Object):
+    """A message of a conversation."""
+
+    role: Annotated[Literal["user", "assistant", "system"], Field(description="Who says it.")]
+    content: Annotated[
+        str | Annotated[list[Block], Field(fail_fast=True)], Field(description="A string, or blocks of content.")
+    ]
+
+    @property
+    def text(self) -> str | None:
+        """The text of the content; None: there is something else in it."""
+        if isinstance(self.content, str):
+            return self.content
+        said = [block for block in self.content if isinstance(block, TextBlock)]
+        return joined(said) if len(said) == len(self.content) else None
+
 
 TEXT_FIELDS = text_fields(without=["max_tokens"])
 
 
-class _Object(Object):
-    table = TABLE
-
-
-class CustomTool(_Object):
+class CustomTool(Object):
     """A tool that the answer may call."""
 
     type: Annotated[Literal["custom"] | None, Field(description="Only tools of the caller's.")] = None
@@ -31,7 +96,7 @@ class CustomTool(_Object):
         return check_type(given, "custom", "leave it out, or give a tool with an input_schema of its own")
 
 
-class CustomToolChoice(_Object):
+class CustomToolChoice(Object):
     """Whether tools are called, or which one."""
 
     type: Annotated[
@@ -48,7 +113,7 @@ class CustomToolChoice(_Object):
         return self
 
 
-class Thinking(_Object):
+class Thinking(Object):
     """Whether the model thinks before it answers, where its chat template knows thoughts."""
 
     type: Annotated[
@@ -70,14 +135,14 @@ class Thinking(_Object):
         return self
 
 
-class OutputFormat(_Object):
+class OutputFormat(Object):
     """A text that is JSON under a schema."""
 
     type: Annotated[Literal["json_schema"], Field(description="Only this.")]
     schema_: Annotated[dict[str, Any], Field(alias="schema", description="The JSON Schema.")]
 
 
-class OutputConfig(_Object):
+class OutputConfig(Object):
     """How the answer is written."""
 
     effort: Annotated[
@@ -91,7 +156,7 @@ class OutputConfig(_Object):
     format: Annotated[OutputFormat | None, Field(description="What the text is. Default: a free text.")] = None
 
 
-class _Conversation(_Object):
+class _Conversation(Object):
     """What makes the prompt."""
 
     model: ModelName = None

@@ -1,12 +1,12 @@
 """Writes an answer as a message of Anthropic's, and as the events of its stream."""
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic_core import from_json
 
-from gateway.anthropic_api.errors import error_body
-from gateway.anthropic_api.objects import (
+from gateway.anthropic_api.replies import (
     EVENTS,
     BlockGrowth,
     Content,
@@ -17,89 +17,89 @@ from gateway.anthropic_api.objects import (
     MessageReply,
     MessageUsage,
     StopReason,
+    error_body,
 )
-from gateway.openai_api.generation import Choices
-from gateway.openai_api.messages.replies import Reply
-from gateway.openai_api.translated.blocks import Block, Blocks, Step
-from gateway.openai_api.translated.running import Event
+from gateway.openai_api.blocks import Block, BlockStep, BlockWriter
+from gateway.openai_api.generation import TextGeneration
+from specpair.http_service.replies.event_bytes import event_bytes
 from specpair.protocol.errors import SpecPairError
 
 _GROWTH = {"text": ("text_delta", "text"), "thoughts": ("thinking_delta", "thinking")}
 _CALL_GROWTH = ("input_json_delta", "partial_json")
 
 
-class MessageWriter:
-    """Writes the message of one request; see `Writer`."""
+class MessageWriter(BlockWriter):
+    """Writes the message of one request."""
 
-    def __init__(self, choices: Choices, id: str, most: int) -> None:
-        """`choices`: the chat, whose only text is written.
-        `most`: tokens that the answer may have.
-        """
-        self._choices, self._id, self._most = choices, id, most
-        self._blocks = Blocks()
+    def __init__(self, generation: TextGeneration, most: int) -> None:
+        """`most`: tokens that the answer may have."""
+        super().__init__(generation)
+        self._id, self._most = f"msg_{uuid.uuid4().hex}", most
 
-    def begin(self) -> Sequence[Event]:
+    def begin(self) -> Iterable[bytes]:
         return [_event("message_start", message=self._message([], None))]
 
-    def silent(self) -> Sequence[Event]:
+    def silent(self) -> Iterable[bytes]:
         return [_event("ping")]
 
-    def take(self, chunk: Reply) -> Sequence[Event]:
-        return [_told(step) for step in self._blocks.take(chunk)]
+    def events(self, step: BlockStep) -> Iterable[bytes]:
+        return [_told(step)]
 
-    def end(self) -> Sequence[Event]:
-        ending = MessageEnding(stop_reason=self._reason, stop_sequence=self._choices.stop_string)
+    def end(self) -> Iterable[bytes]:
+        ending = MessageEnding(stop_reason=self._reason, stop_sequence=self.generation.stop_string)
+        statistics: dict[str, Any] = self.generation.statistics()
         return [
-            *map(_told, self._blocks.end()),
-            _event("message_delta", delta=ending, usage=self._usage(), **self._blocks.statistics),
+            *map(_told, self.ended()),
+            _event("message_delta", delta=ending, usage=self._usage(), **statistics),
             _event("message_stop"),
         ]
 
-    def failed(self, error: SpecPairError) -> Sequence[Event]:
-        return [Event("error", EVENTS["error"](**error_body(error)))]
+    def failed(self, error: SpecPairError) -> Iterable[bytes]:
+        return [event_bytes(EVENTS["error"](**error_body(error)).json_bytes(), "error")]
 
-    def reply(self) -> MessageReply:
-        return self._message([_content(block, ended=True) for block in self._blocks.all], self._reason)
+    def whole(self) -> MessageReply:
+        return self._message([_content(block, ended=True) for block in self.blocks], self._reason)
 
     @property
     def _reason(self) -> StopReason:
-        if self._blocks.reason == "tool_calls":
+        if self.reason == "tool_calls":
             return "tool_use"
-        if self._blocks.reason == "length":
-            usage = self._blocks.usage
-            full = usage is not None and usage.completion_tokens < self._most
+        if self.reason == "length":
+            full = self.generation.usage().completion_tokens < self._most
             return "model_context_window_exceeded" if full else "max_tokens"
-        return "end_turn" if self._choices.stop_string is None else "stop_sequence"
+        return "end_turn" if self.generation.stop_string is None else "stop_sequence"
 
     def _message(self, content: list[Content], reason: StopReason | None) -> MessageReply:
+        statistics: dict[str, Any] = {} if reason is None else self.generation.statistics()
         return MessageReply(
-            id=f"msg_{self._id}",
+            id=self._id,
             type="message",
             role="assistant",
-            model=self._choices.model,
+            model=self.generation.order.model,
             content=content,
             stop_reason=reason,
-            stop_sequence=None if reason is None else self._choices.stop_string,
-            usage=self._usage(),
-            **self._blocks.statistics,
+            stop_sequence=None if reason is None else self.generation.stop_string,
+            usage=self._usage(begun=reason is None),
+            **statistics,
         )
 
-    def _usage(self) -> MessageUsage:
-        usage = self._blocks.usage
-        cached = 0 if usage is None else usage.prompt_tokens_details.cached_tokens
+    def _usage(self, begun: bool = False) -> MessageUsage:
+        """`begun`: the answer has just begun, so that nothing is known of it."""
+        usage = self.generation.usage()
+        cached = 0 if begun else usage.prompt_tokens_details.cached_tokens
         return MessageUsage(
-            input_tokens=self._choices.prompt_tokens - cached,
+            input_tokens=usage.prompt_tokens - cached,
             cache_read_input_tokens=cached,
             cache_creation_input_tokens=0,
-            output_tokens=0 if usage is None else usage.completion_tokens,
+            output_tokens=0 if begun else usage.completion_tokens,
         )
 
 
-def _event(name: str, **fields: Any) -> Event:
-    return Event(name, EVENTS[name](type=name, **fields))
+def _event(name: str, **fields: Any) -> bytes:
+    return event_bytes(EVENTS[name](type=name, **fields).json_bytes(), name)
 
 
-def _told(step: Step) -> Event:
+def _told(step: BlockStep) -> bytes:
     if step.what == "begin":
         return _event("content_block_start", index=step.at, content_block=_content(step.block, ended=False))
     if step.what == "end":

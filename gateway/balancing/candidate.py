@@ -1,9 +1,10 @@
-"""What a choice between nodes looks at."""
+"""What a choice between nodes looks at, and the order in which each text's key puts them."""
 
+import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +63,21 @@ def queue_time(link: float, pass_times: Sequence[float], slots: int, texts: int,
     together = min(len(pass_times), slots)
     took = pass_times[min(width, together) - 1] * max(1.0, width / together)
     return link + took * (1.0 + waiting / width)
+
+
+C = TypeVar("C", bound=Candidate)
+_BITS = 53  # of the hash: as many as a float holds
+
+
+def ordered(key: str, nodes: Iterable[C]) -> list[C]:
+    """The nodes in the order of the key. Two processes with the same nodes find the same order."""
+    keyed = hashlib.blake2b(key.encode(), digest_size=8, person=b"specpair-node")
+    drawn = [(_variate(keyed, each), each.name, each) for each in nodes]
+    return [node for *_, node in sorted(drawn, key=lambda each: each[:2])]
+
+
+def _variate(keyed: "hashlib.blake2b", node: Candidate) -> float:
+    hashed = keyed.copy()
+    hashed.update(b"\0" + node.name.encode())
+    drawn = int.from_bytes(hashed.digest(), "big") >> (64 - _BITS)
+    return -math.log((drawn + 0.5) / 2**_BITS) / node.weight

@@ -1,4 +1,4 @@
-"""Policies: which node a new text goes to.
+"""Policies: which node a new text goes to, each found by its name or by where it is (`module:Class`).
 
 A policy gets the nodes that can take the text, in the rendezvous order of the text's key. That order is all the chance
 that it needs: the first two nodes are two that were drawn at random, a node with twice the weight twice as often. And
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from gateway.balancing.candidate import Candidate, NewText
+from specpair.plugins import class_at
 
 C = TypeVar("C", bound=Candidate)
 _ABOUT = 1.1  # queue times that differ less are the same: they are estimates
@@ -173,3 +174,30 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
 }
 # These need what no request says: expected lengths, and deadlines. A simulator knows them.
 INFORMED: Mapping[str, Callable[[], Policy]] = {"semi_clairvoyant": SemiClairvoyant, "slo_aware": SloAware}
+
+
+KNOWN = {**POLICIES, **INFORMED}
+DEFAULT = "wjsq"  # of a router that is told no policy
+LOOK_EVERY = 1.0  # seconds between two looks of such a router at each node
+
+
+def policy_of(name: str) -> Callable[[], Policy]:
+    """What makes the policy `name`. Imports the module of one that is none of `KNOWN`.
+
+    Raises ValueError, which says what is wrong with the name or with what stands there.
+    """
+    known = KNOWN.get(name)
+    if known is not None:
+        return known
+    if ":" not in name:
+        raise ValueError(f"no policy {name!r}: choose one of {', '.join(KNOWN)}, or your own as module:Class")
+    return class_at(name, Policy)  # type: ignore[type-abstract]
+
+
+def check_policy(name: str) -> None:
+    """Make the policy `name` once. Raises ValueError, which says what is wrong."""
+    make = policy_of(name)
+    try:
+        make()
+    except Exception as error:
+        raise ValueError(f"the policy {name} cannot be made: {type(error).__name__}: {error}") from error

@@ -13,21 +13,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.openai_api.answers.answer import PLAIN, AnswerForm
-from gateway.openai_api.answers.forced import kept_to, of_tools
-from gateway.openai_api.answers.form import calling_style, form_of
-from gateway.openai_api.generation import Choices, MakeTexts, Order
+from gateway.openai_api.answers.form import calling_style, form_of, kept_to, of_tools
+from gateway.openai_api.generation import Order, TextGeneration, reply_to
 from gateway.openai_api.limits import check_bias, check_draft_n, check_model, check_size
 from gateway.openai_api.messages import replies
-from gateway.openai_api.messages.formats import ChatFormat, CompletionFormat, Format
-from gateway.openai_api.messages.parameters import read_request
+from gateway.openai_api.messages.objects import read_request
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.messages.speculative import Speculative
-from gateway.openai_api.places import Places, QueuedEvents
-from gateway.openai_api.prompts.prompts import Prompts
+from gateway.openai_api.places import QueuedEvents, TextQueue
+from gateway.openai_api.prompts import Prompts
 from gateway.openai_api.texts import Target, TextRequest, TextSource
 from gateway.openai_api.tools.styles import Style
+from gateway.openai_api.writers import ChatWriter, CompletionWriter
 from specpair.http_service.keys.access import Caller
-from specpair.http_service.replies.event_stream import EventStream
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.protocol.errors import InvalidRequest
 
@@ -50,7 +48,7 @@ class Endpoints:
         self._source, self._style = source, style
         self._began = int(time.time())
         self.prompts = Prompts(source)
-        self.places = Places(source.most_texts, source.most_waiting, time.monotonic)
+        self.places = TextQueue(source.most_texts, source.most_waiting, time.monotonic)
 
     def close(self) -> None:
         """End the process that renders chat templates."""
@@ -61,7 +59,7 @@ class Endpoints:
         self._source.admit(request)
         model = self._model(request)
         page = {"has_more": False, "first_id": model.id, "last_id": model.id} if _is_anthropic(request) else {}
-        return JsonReply(replies.Models(object="list", data=[model], **page).json_bytes())
+        return JsonReply(replies.ModelList(object="list", data=[model], **page).json_bytes())
 
     async def retrieve_model(self, request: Request) -> Response:
         """The model that is served, if the path names it."""
@@ -76,7 +74,7 @@ class Endpoints:
         given = message.prompts()
         names = ["prompt"] if len(given) == 1 else [f"prompt.{at}" for at in range(len(given))]
 
-        async def texts() -> Choices:
+        async def texts() -> TextGeneration:
             target = self._target(message.model)
             echo, suffix = bool(message.echo), message.suffix or ""
             prompts: list[_Prompt] = []
@@ -84,21 +82,23 @@ class Endpoints:
                 group = zip(names[at : at + _AT_ONCE], given[at : at + _AT_ONCE], strict=True)
                 prompts += await asyncio.gather(*(self._prompt(*each, target, suffix, echo) for each in group))
             prefixes = [prompt.text for prompt in prompts for _ in range(message.choices)]
-            form = CompletionFormat(target.vocabulary, message, prefixes)
-            return await self._texts(message, target, form, [prompt.ids for prompt in prompts], caller, began)
+            return await self._texts(
+                message, target, [prompt.ids for prompt in prompts], caller, began, prefixes=prefixes
+            )
 
-        return await self._reply(bool(message.stream), texts)
+        return await reply_to(bool(message.stream), texts, partial(CompletionWriter, request=message))
 
     async def chat(self, request: Request) -> Response:
         """Answer a conversation: JSON, or server-sent events with `stream`."""
         began, caller = time.monotonic(), self._source.admit(request)
         message = await self._read(ChatRequest, request)
         streamed = bool(message.stream)
-        return await self._reply(streamed, partial(self.answers, message, caller, began, streamed))
+        texts = partial(self.answers, message, caller, began, streamed)
+        return await reply_to(streamed, texts, partial(ChatWriter, request=message))
 
     async def answers(
         self, message: ChatRequest, caller: Caller, began: float, streamed: bool, opening: str = ""
-    ) -> Choices:
+    ) -> TextGeneration:
         """The answers to a conversation.
 
         `began`: when the request came, of `time.monotonic`.
@@ -106,7 +106,6 @@ class Endpoints:
         `opening`: what they go on from.
         """
         target = self._target(message.model)
-        form = ChatFormat(target.vocabulary, message)
         parts = await self.prompts.rendered(message, target, opening)
         answer = form_of(message, target, parts[:-1] if opening else parts, self._style, whole=not streamed)
         if opening and answer.begun:
@@ -118,13 +117,9 @@ class Endpoints:
         keeps = await kept_to(message, answer, target, calling_style(target, self._style))
         prompt = await self.prompts.of_parts(parts, target)
         try:
-            return await self._texts(message, target, form, [prompt], caller, began, answer, keeps)
+            return await self._texts(message, target, [prompt], caller, began, answer=answer, keeps=keeps)
         except InvalidRequest as error:
             raise of_tools(error, message.document) if "grammar" in keeps else error from None
-
-    async def _reply(self, stream: bool, texts: MakeTexts) -> Response:
-        run = await texts()
-        return EventStream(run.events(texts)) if stream else JsonReply((await run.whole(texts)).json_bytes())
 
     async def _read(self, schema: type[R], request: Request) -> R:
         """The request in the body.
@@ -170,13 +165,14 @@ class Endpoints:
         self,
         message: CompletionRequest | ChatRequest,
         target: Target,
-        form: Format,
         prompts: Sequence[list[int]],
         caller: Caller,
         began: float,
+        *,
+        prefixes: Sequence[str] = (),
         answer: AnswerForm = PLAIN,
         keeps: Mapping[str, Any] = MappingProxyType({}),
-    ) -> Choices:
+    ) -> TextGeneration:
         prediction = None
         if message.prediction is not None:
             text = message.prediction.text
@@ -191,20 +187,18 @@ class Endpoints:
             for spec in message.specs(keeps)
         ]
         order = Order(
-            form,
             target.name,
             target.vocabulary,
             message.stops,
             sum(map(len, prompts)),
             message.choices,
-            message.include_usage,
-            message.continuous_usage,
-            answer,
-            partial(of_tools, document=message.document) if "grammar" in keeps else None,
-            self._source.away,
+            prefixes,
+            answer=answer,
+            of_calls=partial(of_tools, document=message.document) if "grammar" in keeps else None,
+            away=self._source.away,
         )
         texts = await self._open(wanted, caller)
-        return Choices(order, texts, began, int(time.time()))
+        return TextGeneration(order, texts, began)
 
     async def _open(self, wanted: Sequence[TextRequest], caller: Caller) -> list[QueuedEvents]:
         self.places.check()

@@ -1,14 +1,14 @@
-"""One request for texts: its choices as they grow, and the replies that are made of them."""
+"""One request for texts: how they grow, from token texts to the reply that a writer makes of them."""
 
 import time
-import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+
+from starlette.responses import Response
 
 from gateway.openai_api.answers.answer import PLAIN, AnswerForm, AnswerReason
-from gateway.openai_api.messages.errors import FORM
-from gateway.openai_api.messages.formats import Format
 from gateway.openai_api.messages.replies import (
     CompletionTokensDetails,
     Metrics,
@@ -17,138 +17,50 @@ from gateway.openai_api.messages.replies import (
     SpecDecode,
     SpeculativeDecoding,
     Timings,
-    Usage,
+    TokenUsage,
     rate,
 )
-from gateway.openai_api.output import Delta, Output, joined
-from gateway.openai_api.running import Running
-from gateway.openai_api.texts import End, Events
+from gateway.openai_api.output import ChoiceText, Delta
+from gateway.openai_api.texts import End, Events, RunningTexts
+from gateway.openai_api.translated import Names, renamed
 from specpair.engines.vocabulary import Vocabulary
-from specpair.http_service.replies.event_bytes import comment, event_bytes
-from specpair.http_service.replies.event_stream import HEARTBEAT
+from specpair.http_service.replies.event_bytes import comment
+from specpair.http_service.replies.event_stream import HEARTBEAT, EventStream
+from specpair.http_service.replies.json_reply import JsonReply
 from specpair.protocol.errors import InvalidRequest, SpecPairError, TargetChanged
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.times import milliseconds
 from specpair.speculation.acceptance.round_counts import RoundCounts
 
-DONE = b"data: [DONE]\n\n"
-
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a request wants of its texts, and how its replies are written."""
+    """What a request wants of its texts."""
 
-    format: Format
     model: str
     vocabulary: Vocabulary
     stops: Sequence[str]
     prompt_tokens: int  # of all prompts, each counted once
-    choices: int  # of each prompt
-    include_usage: bool
-    continuous_usage: bool  # in each chunk
+    choices: int = 1  # of each prompt
+    prefixes: Sequence[str] = ()  # what each text begins with (`echo`); none: nothing
     answer: AnswerForm = PLAIN  # how the texts are read
     # How an error of their grammar is told, where that is one of calls, which the request did not name.
     of_calls: Callable[[InvalidRequest], InvalidRequest] | None = None
     away: Callable[[], str] = str  # `TextSource.away`
 
 
-class Choices:
-    """Generates the texts of one request, and makes its reply or its chunks."""
+class TextGeneration:
+    """The texts of one request as they grow, and what is counted of them.
 
-    def __init__(self, order: Order, texts: Sequence[Events], began: float, created: int) -> None:
-        """`began`: when the request came, of `time.monotonic`.
-        `created`: the time in seconds since 1970.
-        """
-        self._order, self._texts, self._began = order, texts, began
-        self._outputs = [Output(order.vocabulary, order.stops, order.answer) for _ in texts]
-        self._common = {
-            "id": order.format.id_prefix + uuid.uuid4().hex,
-            "created": created,
-            "model": order.model,
-        }
+    `open`: how many have not ended.
+    """
+
+    def __init__(self, order: Order, texts: Sequence[Events], began: float) -> None:
+        """`began`: when the request came, of `time.monotonic`."""
+        self.order, self.texts, self._began = order, texts, began
+        self._outputs = [ChoiceText(order.vocabulary, order.stops, order.answer) for _ in texts]
         self._first: float | None = None  # when the first token came
-        self._open = len(texts)  # texts that have not ended
-
-    async def whole(self, again: "MakeTexts") -> Reply:
-        """The reply, when all texts have ended.
-
-        `again`: makes the texts anew, should the target change before.
-
-        Raises the SpecPairError of a text.
-        """
-        try:
-            return await self._whole()
-        except TargetChanged as error:
-            return await (await anew(again, error))._whole()
-
-    async def _whole(self) -> Reply:
-        parts: list[list[Delta]] = [[] for _ in self._texts]
-        reasons: list[AnswerReason] = ["length"] * len(parts)
-        async with Running(self._texts) as running:
-            async for at, delta, reason in self._deltas(running):
-                if delta is not None:
-                    parts[at].append(delta)
-                if reason is not None:
-                    reasons[at] = reason
-        ended = {"usage": self._usage()} | self._statistics()
-        return self._order.format.whole(self._common | ended, list(zip(map(joined, parts), reasons, strict=True)))
-
-    async def events(self, again: "MakeTexts") -> AsyncIterator[bytes]:
-        """The server-sent events of a stream: its chunks. An error of a text is its last event.
-
-        `again`: as for `chunks`.
-        """
-        try:
-            async with aclosing(self.chunks(again)) as chunks:
-                async for chunk in chunks:
-                    yield self.silence if chunk is None else event_bytes(chunk.json_bytes())
-        except SpecPairError as error:
-            yield FORM.last_event(error)
-            return
-        yield DONE
-
-    async def chunks(self, again: "MakeTexts | None" = None) -> AsyncGenerator[Reply | None]:
-        """The chunks of a stream; None: silence.
-
-        `again`: makes the texts anew, should the target change before a token was sent; None: the stream has begun with
-        texts for another target.
-
-        Raises the SpecPairError of a text.
-        """
-        sent = False
-        form, common, usage = self._order.format, self._common, self._order.include_usage
-        if usage:
-            common = common | {"usage": None}
-        try:
-            async with Running(self._texts) as running:  # before the first chunk, whose reader may hang up
-                for at in range(0 if again is None else len(self._texts)):
-                    first = form.begin(common, at)
-                    if first is not None:
-                        yield first
-                async for at, delta, reason in self._deltas(running):
-                    if delta is None:
-                        yield None
-                        continue
-                    choices = form.choices(at, delta, reason)
-                    for number, choice in enumerate(choices, 1):
-                        sent, told = True, dict[str, Reply]()
-                        if self._order.continuous_usage:
-                            told = {"usage": self._usage()}
-                        elif number == len(choices) and not self._open and not usage:
-                            told = self._statistics()
-                        yield form.chunk(common | told, choice)
-        except TargetChanged as error:
-            if sent or again is None:
-                raise
-            texts = await anew(again, error)
-            self._texts, self._outputs = texts._texts, texts._outputs  # whose progress is asked for
-            texts._common["id"] = self._common["id"]
-            async with aclosing(texts.chunks()) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-            return
-        if usage:  # in one chunk with the statistics: Open WebUI adds up the tokens of all chunks that count any
-            yield form.usage_chunk(self._common | {"usage": self._usage()} | self._statistics())
+        self.open = len(texts)
 
     @property
     def stop_string(self) -> str | None:
@@ -156,34 +68,24 @@ class Choices:
         return self._outputs[0].stop_string
 
     @property
-    def model(self) -> str:
-        """The name of the model."""
-        return self._order.model
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens of the prompts, each counted once."""
-        return self._order.prompt_tokens
-
-    @property
     def silence(self) -> bytes:
         """A comment for a reader that hears nothing: the verifier is away, or how much of the prompts is read."""
-        return comment(self._prompt_progress, self._order.away())
+        return comment(self._prompt_progress, self.order.away())
 
     @property
     def _prompt_progress(self) -> PromptProgress | None:
         """How much of the prompts is read, of all those that are being read; None: all is read."""
-        unread = [progress for text in self._texts if (progress := text.prompt_progress) is not None]
+        unread = [progress for text in self.texts if (progress := text.prompt_progress) is not None]
         return PromptProgress(sum(each.read for each in unread), sum(each.of for each in unread)) if unread else None
 
-    async def _deltas(self, running: Running) -> AsyncIterator[tuple[int, Delta | None, AnswerReason | None]]:
+    async def deltas(self, running: RunningTexts) -> AsyncIterator[tuple[int, Delta | None, AnswerReason | None]]:
         """What the choices grow by: the choice, and with its last part why it ended. None: silence."""
-        done = [False] * len(self._texts)
-        while self._open:
+        done = [False] * len(self.texts)
+        while self.open:
             try:
                 found = await running.next(HEARTBEAT)
             except InvalidRequest as error:
-                raise error if self._order.of_calls is None else self._order.of_calls(error) from None
+                raise error if self.order.of_calls is None else self.order.of_calls(error) from None
             if found is None:
                 yield 0, None, None
                 continue
@@ -200,26 +102,26 @@ class Choices:
                 delta = output.take(event)
                 if output.stopped:
                     reason = output.reason("stop")
-                    self._texts[at].stopped()
+                    self.texts[at].stopped()
             if reason is not None:
                 running.end(at)  # so that its place is free: another text of this request may wait for it
                 done[at] = True
-                self._open -= 1
+                self.open -= 1
             yield at, delta, reason
 
     @property
     def _cached_tokens(self) -> int:
         """Tokens of the prompts, each counted once, that no choice of the prompt had to read."""
-        cached, choices = [text.cached_tokens for text in self._texts], self._order.choices
+        cached, choices = [text.cached_tokens for text in self.texts], self.order.choices
         return sum(min(cached[at : at + choices]) for at in range(0, len(cached), choices))
 
-    def _usage(self) -> Usage:
-        counts = [text.counts for text in self._texts]
+    def usage(self) -> TokenUsage:
+        counts = [text.counts for text in self.texts]
         generated = sum(output.count for output in self._outputs)
-        return Usage(
-            prompt_tokens=self._order.prompt_tokens,
+        return TokenUsage(
+            prompt_tokens=self.order.prompt_tokens,
             completion_tokens=generated,
-            total_tokens=self._order.prompt_tokens + generated,
+            total_tokens=self.order.prompt_tokens + generated,
             prompt_tokens_details=PromptTokensDetails(cached_tokens=self._cached_tokens),
             completion_tokens_details=CompletionTokensDetails(
                 reasoning_tokens=sum(output.reasoning_count for output in self._outputs),
@@ -228,16 +130,16 @@ class Choices:
             ),
         )
 
-    def _statistics(self) -> dict[str, Reply]:
+    def statistics(self) -> dict[str, Reply]:
         told: dict[str, Reply] = {"timings": self._timings(), "spec_decode": self._spec_decode()}
-        return told | ({"metrics": _metrics(self._texts[0].counts)} if len(self._texts) == 1 else {})
+        return told | ({"metrics": _metrics(self.texts[0].counts)} if len(self.texts) == 1 else {})
 
     def _timings(self) -> Timings:
         now, generated = time.monotonic(), sum(output.count for output in self._outputs)
         first = now if self._first is None else self._first
         prompt, predicted = first - self._began, now - first
-        counts, cached = [text.counts for text in self._texts], self._cached_tokens
-        read = self._order.prompt_tokens - cached
+        counts, cached = [text.counts for text in self.texts], self._cached_tokens
+        read = self.order.prompt_tokens - cached
         return Timings(
             cache_n=cached,
             prompt_n=read,
@@ -252,7 +154,7 @@ class Choices:
         )
 
     def _spec_decode(self) -> SpecDecode:
-        counts = [text.counts for text in self._texts]
+        counts = [text.counts for text in self.texts]
         depth = max((len(each.accepted_per_position) for each in counts), default=0)
         return SpecDecode(
             num_drafts=sum(each.drafts_judged for each in counts),
@@ -280,10 +182,111 @@ def _metrics(counts: RoundCounts) -> Metrics:
     )
 
 
-MakeTexts = Callable[[], Awaitable[Choices]]  # opens the texts of a request for the present target
+class Writer(ABC):
+    """Writes the reply to one request, whole or as the events of a stream.
+
+    `generation`: the texts; others, should the target change before a token was sent.
+    """
+
+    def __init__(self, generation: TextGeneration) -> None:
+        self.generation = generation
+
+    @abstractmethod
+    def begin(self) -> Iterable[bytes]:
+        """The events before the first token."""
+
+    def silent(self) -> Iterable[bytes]:
+        """The events beside a comment, when there was nothing for a while: some readers pass over comments."""
+        return ()
+
+    @abstractmethod
+    def take(self, at: int, delta: Delta, reason: AnswerReason | None) -> Iterable[bytes]:
+        """The events for what text `at` has grown by. `reason`: why it has ended with that."""
+
+    @abstractmethod
+    def end(self) -> Iterable[bytes]:
+        """The events behind the last token."""
+
+    @abstractmethod
+    def failed(self, error: SpecPairError) -> Iterable[bytes]:
+        """The events that report an error."""
+
+    @abstractmethod
+    def keep(self, at: int, delta: Delta, reason: AnswerReason | None) -> None:
+        """Note what text `at` has grown by, for a whole reply."""
+
+    @abstractmethod
+    def whole(self) -> Reply:
+        """The whole reply of what was kept."""
 
 
-async def anew(make: MakeTexts, error: TargetChanged) -> Choices:
+MakeTexts = Callable[[], Awaitable[TextGeneration]]  # opens the texts of a request for the present target
+
+
+async def reply_to(
+    stream: bool, make: MakeTexts, new: Callable[[TextGeneration], Writer], names: Names = MappingProxyType({})
+) -> Response:
+    """The reply to a request: JSON, or server-sent events with `stream`.
+
+    `new`: makes its writer.
+    `names`: of parameters in the request, where errors have others.
+
+    Raises the SpecPairError of a text.
+    """
+    try:
+        generation = await make()
+        if stream:
+            return EventStream(events(generation, make, new(generation), names))
+        try:
+            return await _whole(generation, new(generation))
+        except TargetChanged as error:
+            generation = await _anew(make, error)
+            return await _whole(generation, new(generation))
+    except SpecPairError as error:
+        raise renamed(error, names) from None
+
+
+async def _whole(generation: TextGeneration, writer: Writer) -> Response:
+    async with RunningTexts(generation.texts) as running:
+        async for at, delta, reason in generation.deltas(running):
+            if delta is not None:
+                writer.keep(at, delta, reason)
+    return JsonReply(writer.whole().json_bytes())
+
+
+async def events(
+    generation: TextGeneration, make: MakeTexts, writer: Writer, names: Names = MappingProxyType({})
+) -> AsyncIterator[bytes]:
+    """The events of a stream. An error of a text is its last one."""
+    begun = changed = sent = False
+    try:
+        while True:
+            try:
+                async with RunningTexts(generation.texts) as running:  # before the first event: its reader may hang up
+                    for event in () if begun else writer.begin():
+                        yield event
+                    begun = True
+                    async for at, delta, reason in generation.deltas(running):
+                        if delta is None:
+                            yield generation.silence
+                        for event in writer.silent() if delta is None else writer.take(at, delta, reason):
+                            sent = sent or delta is not None
+                            yield event
+                break
+            except TargetChanged as error:
+                if sent or changed:
+                    raise
+                generation = writer.generation = await _anew(make, error)
+                changed = True
+    except SpecPairError as error:
+        for event in writer.failed(renamed(error, names)):
+            yield event
+        return
+    for event in writer.end():
+        yield event
+
+
+async def _anew(make: MakeTexts, error: TargetChanged) -> TextGeneration:
     """The texts for the target that is there now. Raises `error`, with which they ended, if the request is not for that
     one."""
     try:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from gateway.openai_api.messages.parameters import shown
+from gateway.openai_api.messages.objects import shown
 from gateway.openai_api.texts import Target
 from specpair.protocol.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange, UnknownModel
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway.openai_api.answers.answer import PLAIN, Answer, AnswerEvent, AnswerForm, AnswerReason
+from gateway.openai_api.answers.answer import PLAIN, AnswerEvent, AnswerForm, AnswerReader, AnswerReason
 from gateway.openai_api.detokenizer import Detokenizer
-from gateway.openai_api.texts import Piece
+from gateway.openai_api.texts import NewTokens
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.acceptance.explain import Decision
@@ -54,7 +54,7 @@ def joined(deltas: Sequence[Delta]) -> Delta:
     )
 
 
-class Output:
+class ChoiceText:
     """The text of one choice.
 
     `stopped` says whether a stop string or the form of the answer has ended it, `count` how many tokens it has, the one
@@ -66,7 +66,7 @@ class Output:
         self.count = self.reasoning_count = 0
         self._ends = vocabulary.ends
         self._text = Detokenizer(vocabulary, stops, form.shown)
-        self._answer = Answer(form)
+        self._answer = AnswerReader(form)
         self._unsure: list[int] = []  # where tokens begin that may be thoughts
         self._sent = 0  # characters
         self._waiting: deque[TokenPart] = deque()  # tokens with characters that were not sent yet
@@ -85,7 +85,7 @@ class Output:
         """The stop string that has ended it."""
         return self._text.stop_string
 
-    def take(self, piece: Piece) -> Delta:
+    def take(self, piece: NewTokens) -> Delta:
         """Take in new tokens; those after the one that stopped the text are dropped."""
         text, events = "", list[AnswerEvent]()
         unknown = [None] * len(piece.tokens)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import suppress
 
-from gateway.openai_api.texts import End, Events, Piece
+from gateway.openai_api.texts import End, Events, NewTokens
 from specpair.counted import counted
 from specpair.fairness import FairTurns, retry_after
 from specpair.protocol.errors import Overloaded, SpecPairError
@@ -15,8 +15,8 @@ LOOKS_APART = 1.0  # seconds
 _KEEP = 0.9  # weight of the earlier texts in the mean time of a text
 
 
-class Places:
-    """The places. Used in the event loop."""
+class TextQueue:
+    """The places of texts. Used in the event loop."""
 
     def __init__(self, count: Callable[[], int], queue: Callable[[], int], clock: Callable[[], float]) -> None:
         """`count`: how many texts are generated at a time.
@@ -26,8 +26,8 @@ class Places:
         self._count, self._queue, self.clock = count, queue, clock
         self.taken = 0
         self.on_leave: Callable[[], object] = lambda: None  # called when a text has left
-        self._waiting: list[Place] = []
-        self._turns = FairTurns[Place](lambda place: place.client)
+        self._waiting: list[QueuedText] = []
+        self._turns = FairTurns[QueuedText](lambda place: place.client)
         self._mean = 0.0  # seconds that a text took, fading; 0: none has ended yet
 
     @property
@@ -50,22 +50,22 @@ class Places:
                 retry_after=retry_after(wait),
             )
 
-    def enter(self, texts: int = 1, client: Hashable = None) -> "list[Place]":
+    def enter(self, texts: int = 1, client: Hashable = None) -> "list[QueuedText]":
         """Places for the texts of one request of `client`, or in the queue. They have to be left.
 
         The queue is looked at once for the whole request, so that one with many texts is not refused for ever. Raises
         what `check` raises.
         """
         self.check()
-        entered = [Place(self, client) for _ in range(texts)]
+        entered = [QueuedText(self, client) for _ in range(texts)]
         for place in entered:
             self._turns.arrived(place)
         self._waiting += entered
         self._fill()
         return entered
 
-    def left(self, place: "Place") -> None:
-        """Take a place back. `Place.leave` calls it."""
+    def left(self, place: "QueuedText") -> None:
+        """Take a place back. `QueuedText.leave` calls it."""
         if place.began is None:
             self._waiting.remove(place)
         else:
@@ -81,10 +81,10 @@ class Places:
             self._turns.pop_next(self._waiting).begin(self.clock())
 
 
-class Place:
+class QueuedText:
     """The place of one text, or its place in the queue."""
 
-    def __init__(self, places: Places, client: Hashable) -> None:
+    def __init__(self, places: TextQueue, client: Hashable) -> None:
         self._places, self.client = places, client
         self.began: float | None = None  # when its turn came, in seconds; None: it waits
         self._turn = asyncio.Event()
@@ -107,7 +107,7 @@ class Place:
                 raise error
 
     def begin(self, now: float) -> None:
-        """Let the text begin. `Places` calls it."""
+        """Let the text begin. `TextQueue` calls it."""
         self.began = now
         self._turn.set()
 
@@ -121,7 +121,7 @@ class Place:
 class QueuedEvents:
     """The events of a text that begins when its turn comes; see `Events`."""
 
-    def __init__(self, text: Events, place: Place, wait_over: Callable[[float], SpecPairError | None]) -> None:
+    def __init__(self, text: Events, place: QueuedText, wait_over: Callable[[float], SpecPairError | None]) -> None:
         self._text, self._place, self._wait_over = text, place, wait_over
         self._closed = False
 
@@ -142,7 +142,7 @@ class QueuedEvents:
         if self._place.began is not None:
             self._text.begin()
 
-    def __aiter__(self) -> AsyncIterator[Piece | End]:
+    def __aiter__(self) -> AsyncIterator[NewTokens | End]:
         return self._events()
 
     def stopped(self) -> None:
@@ -157,7 +157,7 @@ class QueuedEvents:
         finally:
             self._place.leave()
 
-    async def _events(self) -> AsyncIterator[Piece | End]:
+    async def _events(self) -> AsyncIterator[NewTokens | End]:
         await self._place.turn(self._wait_over)
         async for event in self._text:
             yield event

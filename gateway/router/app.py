@@ -1,29 +1,33 @@
-"""The application of `specpair router`."""
+"""The application of `specpair router`, and the command that serves it."""
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from gateway.anthropic_api.errors import form_of
-from gateway.balancing.named import policy_of
-from gateway.router import operations
+from gateway.anthropic_api.replies import form_of
+from gateway.balancing.policies import policy_of
+from gateway.router import endpoints as own
 from gateway.router.endpoints import RouterEndpoints
 from gateway.router.metrics import DispatchTimes, NodeCollector
 from gateway.router.nodes.fleet import Fleet
 from gateway.router.nodes.node import NodeSpec
-from gateway.router.nodes.sessions import SessionTable
 from gateway.router.nodes.watch import Watch
-from gateway.router.passing.entrance import Entrance
-from gateway.router.passing.passing import Forwarding, Passing
-from gateway.router.settings import Settings
+from gateway.router.passing.forwarding import Forwarding, SessionNodes
+from gateway.router.passing.passing import Passing, RouterEntrance
+from gateway.router.settings import RouterSettings, from_flags, keys_file
+from gateway.router.settings import flags_parser as parser
+from specpair.http_service import listening
 from specpair.http_service.connections.app import App
 from specpair.http_service.head_requests import HeadRequests
 from specpair.http_service.hosts import Hosts, read_hosts
+from specpair.http_service.keys import key_command
 from specpair.http_service.keys.access import ROUTER
 from specpair.http_service.keys.gate import Gate
+from specpair.http_service.observability import logs
 from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.observability.metrics import RequestMetrics
 from specpair.http_service.observability.supervisor import Supervisor
@@ -36,7 +40,7 @@ from specpair.http_service.trailing_slash import TrailingSlash
 _log = logging.getLogger("gateway.router")
 
 
-def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
+def create_app(settings: RouterSettings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
     """The application of a router with these `settings`. `nodes`: those that stand in a list.
 
     Raises SettingsError for a file of keys that cannot be read.
@@ -73,7 +77,7 @@ def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
     forwarding = Forwarding(
         fleet,
         watch,
-        SessionTable(settings.max_sessions),
+        SessionNodes(settings.max_sessions),
         policy_of(settings.policy)(),
         None if settings.node_key is None else settings.node_key.get_secret_value(),
         body_limit=settings.max_body_bytes,
@@ -84,18 +88,35 @@ def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
     endpoints = RouterEndpoints(gate, passing, settings.policy, settings.register_key)
     metrics.registry.register(NodeCollector(forwarding))
     state = StateEndpoints(gate, metrics.registry, endpoints.condition, endpoints.health, settings.metrics_open)
-    app = App(operations.TITLE, lifespan, lambda: operations.document(gate.access.keyed))
+    app = App(own.TITLE, lifespan, lambda: own.document(gate.access.keyed))
     app.state.fleet = fleet
-    operation.add_to(app, operations.NODES, endpoints)
-    operation.add_to(app, operations.STATE, state)
+    operation.add_to(app, own.NODES, endpoints)
+    operation.add_to(app, own.STATE, state)
     failures = Failures("router", form_of)
     failures.add_to(app)
     app.add_middleware(TrailingSlash)
     of_model = {"/health": endpoints.health_reply, "/nodes": endpoints.nodes_reply}
-    app.add_middleware(Entrance, gate=gate, passing=passing, failures=failures, of_model=of_model)
+    app.add_middleware(RouterEntrance, gate=gate, passing=passing, failures=failures, of_model=of_model)
     app.add_middleware(HeadRequests)
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
     hosts = Hosts(read_hosts(settings.allowed_hosts), settings.key("allowed_hosts"))
-    paths = [*operations.SERVICE.paths, *operations.PASSED]
+    paths = [*own.SERVICE.paths, *own.PASSED]
     app.add_layers(gate, origins, hosts, metrics, paths, settings.access_log)
     return app
+
+
+__all__ = ["main", "parser"]
+
+
+def main() -> int:
+    """Serve until stopped. Returns the exit status: see `listening.run`."""
+    arguments = sys.argv[2:]
+    if arguments[:1] == ["key"]:
+        return key_command.run("specpair router", arguments[1:], keys_file)
+
+    def make() -> listening.Served:
+        settings, nodes = from_flags(arguments)
+        logs.configure(settings.log_format)
+        return listening.Served(create_app(settings, nodes), settings.host, settings.port)
+
+    return listening.run("specpair router", make)

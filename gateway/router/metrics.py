@@ -6,7 +6,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gateway.router.nodes.node import Node
-from gateway.router.passing.passing import Forwarding
+from gateway.router.passing.forwarding import Forwarding
 from specpair.http_service.observability.metrics import PREFIX, RequestMetrics, label
 from specpair.quantile import quantile
 

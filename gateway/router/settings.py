@@ -1,23 +1,102 @@
-"""Reads the settings of the router from its flags, its variables and `specpair.toml`. An error names the bad one."""
+"""The settings of the router, each said once; read from its flags, its variables and `specpair.toml`."""
 
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import model_validator
+from pydantic import SecretStr, model_validator
 
+from gateway.balancing.policies import DEFAULT, LOOK_EVERY, POLICIES, check_policy
 from gateway.router.nodes.node import NodeSpec
 from gateway.router.nodes.node_file import read_nodes
-from gateway.router.options import NODE, NODES, OPTIONS, RouterOptions
+from gateway.router.upstream.pool import node_url
 from specpair.command_line.errors import SettingsError
 from specpair.command_line.layers import Layer, LayeredSettings, first_path, lasting_layers
 from specpair.command_line.options.flags import add_option
 from specpair.command_line.options.setting_fields import names_of, settings_model
-from specpair.command_line.parser import Parser, flag
+from specpair.command_line.parser import KEY, OneOf, Parser, flag
 from specpair.command_line.print_config import table
-from specpair.http_service.options.service_options import ACCESS, SERVICE, check_keys
+from specpair.http_service.options.service_options import ACCESS, SERVICE, BodyOptions, ServiceOptions, check_keys
+from specpair.options.option import like, option, options_of, settings_of
+
+NODES = "nodes"  # group in the command's help
+
+
+class _OrOwn(OneOf):
+    """The names of policies. One of the user's own, as `module:Class`, is looked at by `check_policy`."""
+
+    def __contains__(self, value: object) -> bool:
+        return super().__contains__(value) or (isinstance(value, str) and ":" in value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouterOptions(ServiceOptions):
+    """Flags, variables and keys are made from these fields, in groups of the help."""
+
+    node: tuple[str, ...] = option(
+        (),
+        "address of a verifier, or of a drafter that serves",
+        item=node_url,
+        items=tuple,
+        group=NODES,
+        placeholder="URL",
+    )
+    nodes_file: Path | None = option(
+        None,
+        "file with nodes in TOML: tables [[nodes]] with url, and model, weight, hourly_price",
+        usually="none",
+        group=NODES,
+        placeholder="FILE",
+    )
+    policy: str = option(
+        DEFAULT,
+        "which node a new text goes to; one of your own: module:Class",
+        choices=_OrOwn(tuple(POLICIES)),
+        check=check_policy,
+        group=NODES,
+    )
+    look_every: float = option(
+        LOOK_EVERY, "how often each node is asked for its health", gt=0, le=60, group=NODES, placeholder="SECONDS"
+    )
+    node_key: SecretStr | None = option(
+        None,
+        "key of the nodes, sent in place of the callers' (or ROUTER_NODE_KEY)",
+        usually="the callers' keys are passed on",
+        group=NODES,
+        placeholder=KEY,
+    )
+    register_key: SecretStr | None = option(
+        None,
+        "key with which nodes register (or ROUTER_REGISTER_KEY)",
+        usually="none can register",
+        group=NODES,
+        placeholder=KEY,
+    )
+    max_sessions: int = option(
+        65_536, "sessions whose node is remembered; others are found by asking", ge=1, group=NODES
+    )
+    api_key: SecretStr | None = option(
+        None, "key that callers must send (or ROUTER_API_KEY)", group=ACCESS, placeholder=KEY
+    )
+    port: int = like(ServiceOptions, "port", default=8090)
+    drain: float = option(
+        20.0,
+        "how long requests under way may take on after SIGTERM",
+        ge=0,
+        le=1e6,
+        group=SERVICE,
+        placeholder="SECONDS",
+    )
+    max_body_bytes: int = like(BodyOptions, "max_body_bytes")
+    body_timeout: float = like(BodyOptions, "body_timeout")
+
+
+OPTIONS = settings_of(RouterOptions, "router")
+NODE = options_of(RouterOptions)["node"]  # a flag only, since it may be given several times
+
 
 _log = logging.getLogger("gateway.router")
 _NAMES = names_of("router", OPTIONS)
@@ -30,7 +109,7 @@ else:
     _Options = settings_model(LayeredSettings, OPTIONS)
 
 
-class Settings(_Options):
+class RouterSettings(_Options):
     """The settings of a router that last: `OPTIONS`."""
 
     if TYPE_CHECKING:
@@ -38,7 +117,7 @@ class Settings(_Options):
         def __init__(self, **values: object) -> None: ...
 
     @model_validator(mode="after")
-    def _consistent(self) -> "Settings":
+    def _consistent(self) -> "RouterSettings":
         check_keys(self, "api_key", "node_key", "register_key")
         return self
 
@@ -70,21 +149,21 @@ def flags_parser() -> Parser:
     )
     parser.add_config_flags()
     groups = {title: parser.add_argument_group(title) for title in (NODES, ACCESS, SERVICE)}
-    for option in (NODE, *OPTIONS.values()):
-        add_option(groups[option.about.group], option)
+    for each in (NODE, *OPTIONS.values()):
+        add_option(groups[each.about.group], each)
     return parser
 
 
 def from_flags(
     arguments: Sequence[str], environment: Mapping[str, str] = os.environ
-) -> tuple[Settings, list[NodeSpec]]:
+) -> tuple[RouterSettings, list[NodeSpec]]:
     """Settings, and the nodes that stand in a list. Raises SettingsError. With --help, --version or --print-config,
     prints it and exits."""
     parser = flags_parser()
     options = parser.parse(arguments, optional=OPTIONS)
     given = {name: value for name, value in vars(options).items() if name in OPTIONS}
     layers = [Layer("flag", given, flag), *_lasting(options.config, environment)]
-    settings = Settings.from_layers(layers)
+    settings = RouterSettings.from_layers(layers)
     if options.print_config:
         print(table([action.dest for action in parser.actions()], [settings]))
         parser.exit()

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from gateway.balancing.candidate import ordered
 from gateway.balancing.policies import Hash, Jsq2
-from gateway.balancing.rendezvous import ordered
 from lab.benchmarks.harness.report import Report, options_of, plot
 from lab.simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
 from lab.simulator.theory.intervals import Interval, batch_means, of_independent

@@ -12,7 +12,7 @@ import pytest
 from deploy.packages import deb
 from drafter_client.cli.commands import serve_parser
 from drafter_client.program_options import OPTIONS
-from gateway.router.options import OPTIONS as ROUTER
+from gateway.router.settings import OPTIONS as ROUTER
 from tests.paths import ROOT
 from verifier_server.options import OPTIONS as VERIFIER
 

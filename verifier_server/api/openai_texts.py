@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from starlette.requests import Request
 
-from gateway.openai_api.texts import End, Piece, Target, TextRequest
+from gateway.openai_api.texts import End, NewTokens, Target, TextRequest
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.keys.access import Caller
 from specpair.protocol.errors import ModeUnavailable, SpecPairError
@@ -96,7 +96,7 @@ class _SessionEvents:
         if self._answers is None:
             self._answers = self._service.texts.begin(self._text)
 
-    def __aiter__(self) -> AsyncIterator[Piece | End]:
+    def __aiter__(self) -> AsyncIterator[NewTokens | End]:
         return self._events()
 
     def stopped(self) -> None:
@@ -108,7 +108,7 @@ class _SessionEvents:
         self._text.leave()
         self._service.texts.forget(self._text.session)  # the client does not know its id
 
-    async def _events(self) -> AsyncIterator[Piece | End]:
+    async def _events(self) -> AsyncIterator[NewTokens | End]:
         self.begin()
         assert self._answers is not None
         while True:
@@ -117,7 +117,7 @@ class _SessionEvents:
             if answer.tokens:
                 details = answer.details
                 sources = [None if mark == ELSEWHERE else TokenSource.of(mark) for mark in details.sources]
-                yield Piece(answer.tokens, details.logprobs, sources, details.decisions)
+                yield NewTokens(answer.tokens, details.logprobs, sources, details.decisions)
             if answer.finish_reason is not None:
                 self._answers.close()  # before the client knows: its next text may need the place of this session
                 yield End(answer.finish_reason)

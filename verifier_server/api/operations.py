@@ -2,24 +2,37 @@
 
 from fastapi import FastAPI
 
-from gateway.anthropic_api.endpoints import MessageEndpoints
-from gateway.anthropic_api.operations import message_operations
+from gateway import operations as text_operations
 from gateway.openai_api.endpoints import Endpoints
-from gateway.openai_api.operations import openai_operations
-from gateway.openai_api.responses.endpoints import ResponseEndpoints
-from gateway.openai_api.responses.operations import response_operations
 from gateway.openai_api.texts import TextSource
-from gateway.openai_api.tokens.endpoints import TokenEndpoints
-from gateway.openai_api.tokens.operations import token_operations
 from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.openapi import operation
-from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, Operation
+from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, Operation, parameter
 from specpair.http_service.openapi.state import state_operations
 from specpair.protocol import errors, messages, responses, service_responses
 from verifier_server.api import routes
 from verifier_server.api.live_events import LiveEvents
 from verifier_server.observability import live_view as live
+from verifier_server.api.openapi import examples
 
+_ID: Json = {"type": "string", "pattern": messages.SESSION_ID}
+_POSITION: Json = {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**9}
+_SESSION_ID = parameter("session_id", "path", "Id of a session, from the reply to its prefill.", _ID, "demo")
+_SESSION_HEADER = parameter(
+    "X-Session-Id",
+    "header",
+    "The session's id, for routers that hash on a header. It can replace `session_id` in the body, and must not "
+    "contradict it.",
+    _ID,
+)
+_FROM = parameter("from", "query", "Position of the first token to send. Default: the end of the prompt.", _POSITION, 5)
+_BELOW = parameter(
+    "below",
+    "query",
+    "How many token ids, from the first on, the fingerprints cover. Default: all.",
+    _POSITION,
+    4096,
+)
 _MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # errors while there is no model
 _ALWAYS: Errors = (*ALWAYS, errors.ShuttingDown)
 _PROMPT: Errors = (errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
@@ -52,7 +65,9 @@ VERIFY = Operation(
         *(errors.PositionBeyondCommitted, errors.ImplicitSessionRefused, errors.SelfContinueRefused),
     ),
     request=messages.VerifyRequest,
-    parameters=("X-Session-Id",),
+    examples=examples.VERIFIES,
+    example=examples.VERIFIED,
+    parameters=(_SESSION_HEADER,),
 )
 _OWN = (
     Operation(
@@ -66,7 +81,10 @@ _OWN = (
             *(errors.SessionMismatch, errors.SessionConflict, errors.UnknownSession, errors.OverlapRefused),
         ),
         request=messages.PrefillRequest,
-        parameters=("X-Session-Id",),
+        examples=examples.PREFILLS,
+        example=examples.PREFILLED,
+        stream=(("open", examples.PREFILLED), *examples.NEWS),
+        parameters=(_SESSION_HEADER,),
         events=(("open", responses.PrefillResponse), *_NEWS),
         links=_AFTER_PREFILL,
     ),
@@ -79,6 +97,8 @@ _OWN = (
         responses.BatchResponse,
         (*_ALWAYS, *BODY, *_MODEL),
         request=messages.BatchRequest,
+        examples=examples.BATCHES,
+        example=examples.BATCHED,
     ),
     Operation(
         "GET",
@@ -90,8 +110,9 @@ _OWN = (
             *(*_ALWAYS, *_MODEL, errors.Overloaded, errors.InvalidRequest, errors.UnknownSession),
             *(errors.PositionInsidePrompt, errors.PositionBeyondCommitted),
         ),
-        parameters=("session_id", "from"),
+        parameters=(_SESSION_ID, _FROM),
         events=_NEWS,
+        stream=examples.NEWS,
     ),
     Operation(
         "POST",
@@ -104,7 +125,10 @@ _OWN = (
             *(errors.SessionMismatch, errors.SessionConflict, errors.UnknownSession),
         ),
         request=messages.GenerateRequest,
-        parameters=("X-Session-Id",),
+        examples=examples.GENERATES,
+        example=examples.TEXT,
+        stream=examples.TEXT_EVENTS,
+        parameters=(_SESSION_HEADER,),
         events=(
             ("open", responses.GenerateOpenEvent),
             ("tokens", responses.GenerateTokensEvent),
@@ -119,7 +143,8 @@ _OWN = (
         "model",
         service_responses.ModelInfo,
         (*_ALWAYS, *_MODEL, errors.InvalidRequest),
-        parameters=("below",),
+        parameters=(_BELOW,),
+        example=examples.MODEL,
     ),
     Operation(
         "GET",
@@ -128,6 +153,7 @@ _OWN = (
         "model",
         service_responses.VocabularyResponse,
         (*_ALWAYS, *_MODEL),
+        example=examples.VOCABULARY,
     ),
     Operation(
         "GET",
@@ -136,6 +162,7 @@ _OWN = (
         "sessions",
         service_responses.SessionsResponse,
         _ALWAYS,
+        example={"sessions": [examples.SESSION]},
     ),
     Operation(
         "GET",
@@ -144,7 +171,8 @@ _OWN = (
         "sessions",
         service_responses.SessionInfo,
         (*_ALWAYS, *_MODEL, errors.UnknownSession),
-        parameters=("session_id",),
+        example=examples.SESSION,
+        parameters=(_SESSION_ID,),
     ),
     Operation(
         "DELETE",
@@ -153,13 +181,11 @@ _OWN = (
         "sessions",
         service_responses.DeletedResponse,
         (*_ALWAYS, errors.UnknownSession),
-        parameters=("session_id",),
+        example={"session_id": "demo", "deleted": True},
+        parameters=(_SESSION_ID,),
     ),
 )
-OPENAI = openai_operations((*_ALWAYS, *_MODEL), _ENGINE)
-RESPONSES = response_operations((*_ALWAYS, *_MODEL), _ENGINE)
-MESSAGES = message_operations((*_ALWAYS, *_MODEL), _ENGINE)
-TOKENS = token_operations((*_ALWAYS, *_MODEL), ())
+TEXTS = text_operations.text_operations((*_ALWAYS, *_MODEL), _ENGINE, ())
 STATE = state_operations(_ALWAYS)
 LIVE = (
     Operation(
@@ -179,17 +205,12 @@ LIVE = (
         last=(),
     ),
 )
-OPERATIONS = (*_OWN, *TOKENS, *STATE, *LIVE, *OPENAI, *RESPONSES, *MESSAGES)
+OPERATIONS = (*_OWN, *TEXTS, *STATE, *LIVE)
 
 
 def add_to(
     app: FastAPI, state: StateEndpoints, live_endpoints: LiveEvents, openai_endpoints: Endpoints, source: TextSource
 ) -> None:
     """Register every endpoint. `source`: of the texts of OpenAI's endpoints."""
-    operation.add_to(app, _OWN)
-    operation.add_to(app, TOKENS, TokenEndpoints(source, openai_endpoints.prompts))
-    operation.add_to(app, STATE, state)
-    operation.add_to(app, LIVE, live_endpoints)
-    operation.add_to(app, OPENAI, openai_endpoints)
-    operation.add_to(app, RESPONSES, ResponseEndpoints(source, openai_endpoints))
-    operation.add_to(app, MESSAGES, MessageEndpoints(source, openai_endpoints))
+    operation.add_to(app, (*_OWN, *STATE, *LIVE), state, live_endpoints)
+    text_operations.add_to(app, TEXTS, openai_endpoints, source)

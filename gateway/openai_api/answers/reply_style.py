@@ -1,6 +1,6 @@
 """What a chat template says of replies, for the commands about models."""
 
-from gateway.openai_api.answers.thoughts import markers_of
+from gateway.openai_api.answers.answer import markers_of
 from gateway.openai_api.tools.styles import Style, style_of
 from models.commands.showing import ReplyStyle
 

@@ -2,14 +2,122 @@
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby, takewhile
+from typing import Any, NamedTuple
 
-from gateway.openai_api.chat.forms import Message
-from gateway.openai_api.chat.marks import Marks
-from gateway.openai_api.chat.template import Renderer
-from specpair.engines.vocabulary import TextPart, Vocabulary
+from gateway.openai_api.chat.template import Renderer, TemplateMessage
+from specpair.engines.vocabulary import Kind, TextPart, Vocabulary
 from specpair.protocol.errors import InvalidRequest
+
+
+class _Piece(NamedTuple):
+    """A control token, or text without any. `spelled`: a message spells it out."""
+
+    text: str
+    token: bool = False
+    spelled: bool = False
+
+
+class Marks:
+    """Marks that nobody can guess: digits only, which every filter of a template leaves as they are.
+
+    A marked token can still be found, so that a template splits a message there.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        """`vocabulary`: its control tokens are marked."""
+        secret = f"{secrets.randbelow(10**18):018}"
+        self._open, self._close = f"1{secret}", f"2{secret}"
+        self._token = _control_tokens(vocabulary)
+
+    def marked(self, value: Any) -> Any:
+        """A value of JSON with marks around the control tokens in all its strings."""
+        if isinstance(value, str):
+            return self._token.sub(rf"{self._open}\g<0>{self._close}", value)
+        if isinstance(value, dict):
+            return {self.marked(name): self.marked(each) for name, each in value.items()}
+        if isinstance(value, list):
+            marked = [self.marked(each) for each in value]
+            return [marked[0], *map(self._cut, marked[1:])] if self._across(value) else marked
+        return value
+
+    def moved(self, marked: str, plain: str) -> str:
+        """The marks of a rendered template, put into what it makes of the messages without marks.
+
+        A mark can keep a template from trimming. If the control tokens are not the same in both, `marked` stays.
+        """
+        tokens = [each for each in self._scanned(marked) if each.token and each.text]
+        if [each.text for each in tokens] != self._token.findall(plain):
+            return marked
+        found = iter(tokens)
+        return self._token.sub(lambda token: self.marked(token[0]) if next(found).spelled else token[0], plain)
+
+    def parts(self, text: str) -> list[TextPart]:
+        """A rendered template without its marks, cut where control tokens begin or cease to be meant.
+
+        What stands between two tokens of the template stays whole, so that it has the ids that it has without marks.
+        """
+        parts: list[TextPart] = []
+        meant, stretch, spelled = "", "", False  # `stretch`: since a token of the template; `meant`: before it
+        for each in self._scanned(text):
+            if each.spelled or not each.token:
+                stretch, spelled = stretch + each.text, spelled or each.spelled
+                continue
+            if spelled:
+                parts += [TextPart(meant, True), TextPart(stretch, False)]
+                meant, stretch, spelled = "", "", False
+            meant, stretch = meant + stretch + each.text, ""
+        parts += [TextPart(meant, True), TextPart(stretch, False)] if spelled else [TextPart(meant + stretch, True)]
+        return [part for part in parts if part.text]
+
+    def _scanned(self, marked: str) -> Iterator[_Piece]:
+        """The pieces of a marked text. A mark that has lost its token is an empty piece that a message spells out."""
+        texts = re.split(f"({self._open}|{self._close})", marked)  # each second one is a mark
+        for at in range(0, len(texts), 2):
+            text, around = texts[at], (texts[at - 1 : at], texts[at + 1 : at + 2])
+            if around == ([self._open], [self._close]) and self._token.fullmatch(text):
+                yield _Piece(text, token=True, spelled=True)
+                continue
+            if at:
+                yield _Piece("", token=False, spelled=True)
+            end = 0
+            for found in self._token.finditer(text):
+                yield _Piece(text[end : found.start()])
+                yield _Piece(found[0], token=True)
+                end = found.end()
+            yield _Piece(text[end:])
+
+    def _across(self, value: list[Any]) -> bool:
+        """Whether a control token begins in one part of a content and ends in another."""
+        texts = [str(each["text"]) for each in value if isinstance(each, dict) and "text" in each]
+        return self._token.sub("", "".join(texts)) != "".join(self._token.sub("", text) for text in texts)
+
+    def _cut(self, part: Any) -> Any:
+        """A marked part of a content that does not complete a token of the part before it."""
+        return part | {"text": self._close + part["text"]} if isinstance(part, dict) and "text" in part else part
+
+
+@lru_cache(maxsize=8)
+def _control_tokens(vocabulary: Vocabulary) -> re.Pattern[str]:
+    """What spells out a control token, or one without use. Kept, since a vocabulary has a hundred thousand ids."""
+    pieces = zip(vocabulary.pieces, vocabulary.kinds, strict=True)
+    names = {piece.decode(errors="replace") for piece, kind in pieces if kind != Kind.ORDINARY and piece}
+    return re.compile(_any_of(names) if names else "(?!)")
+
+
+def _any_of(names: Iterable[str]) -> str:
+    """A pattern of the longest of these names. Their beginnings are shared: some models have thousands of names."""
+    ordered = sorted(names)
+    prefix = "".join(
+        left for left, right in takewhile(lambda pair: pair[0] == pair[1], zip(ordered[0], ordered[-1], strict=False))
+    )
+    rests = groupby((name[len(prefix) :] for name in ordered), lambda rest: rest[:1])
+    branches = [first and _any_of([*group]) for first, group in rests]
+    longer = "|".join(filter(None, branches))
+    return re.escape(prefix) + (f"(?:{longer})" if longer else "") + ("?" if longer and "" in branches else "")
+
 
 _SYSTEM_BEHIND = "the role 'system' is not supported behind other messages"
 
@@ -17,7 +125,7 @@ _SYSTEM_BEHIND = "the role 'system' is not supported behind other messages"
 def chat_parts(
     template: str,
     vocabulary: Vocabulary,
-    messages: Sequence[Message],
+    messages: Sequence[TemplateMessage],
     renderer: Renderer,
     variables: Mapping[str, Any] | None = None,
     *,
@@ -61,7 +169,7 @@ def _rendered(template: str, variables: Mapping[str, Any], renderer: Renderer) -
     try:
         return renderer.render(template, {**variables})
     except InvalidRequest as error:
-        messages: list[Message] = variables["messages"]
+        messages: list[TemplateMessage] = variables["messages"]
         others = [each for at, each in enumerate(messages) if at == 0 or each["role"] != "system"]
         if len(others) == len(messages) or renderer.attempt(template, {**variables, "messages": others}) is None:
             raise
@@ -74,7 +182,7 @@ def _check_shown(template: str, variables: Mapping[str, Any], renderer: Renderer
     A template may trim a content, escape it or leave its thoughts out. So it is rendered again, with a number at the
     end of each content, which nobody can guess and which has to be shown.
     """
-    messages: list[Message] = variables["messages"]
+    messages: list[TemplateMessage] = variables["messages"]
     secret = f"3{secrets.randbelow(10**18):018}"
     owners: list[int] = []  # of the numbers
 

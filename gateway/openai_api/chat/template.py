@@ -1,13 +1,136 @@
-"""Render untrusted chat templates within limits of time, memory and size."""
+"""Renders untrusted chat templates within limits of time, memory and size, and finds out what each takes.
+
+Templates do not say whether they take arguments as an object or as text, contents as text, as parts or as null. They
+are tried with small conversations (`Forms`), and messages are put into a form that they show."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
-from gateway.openai_api.chat.forms import Forms, Message
 from specpair.child_processes.worker import Unanswered, Worker
 from specpair.protocol.errors import InvalidRequest, NoChatTemplate
 from specpair.protocol.terminal_text import one_line
+
+TemplateMessage = dict[str, Any]  # `role` and `content`, and what else the template knows
+# Renders a conversation, with tools if these are given; None: the template fails, or refuses it.
+Attempt = Callable[[list[TemplateMessage], Sequence[TemplateMessage]], str | None]
+
+_WORD, _KEY = "Zanzibar", "quokkas"  # of no template
+_ID = "call00001"  # some templates want nine characters
+_REASONING = ("reasoning_content", "thinking", "reasoning")  # names that programs and templates have for thoughts
+
+
+class Forms:
+    """The forms of messages that one template shows. Each is tried when it matters for the first time."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        """`attempt`: renders the template."""
+        self._attempt = attempt
+        self._contents: dict[tuple[str, bool], bool] = {}  # by role, and whether in parts
+
+    def fitted(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
+        """The messages in forms that the template shows. What it takes as it was sent stays so."""
+        return [self._fitted(message) for message in messages]
+
+    @cached_property
+    def shows_tools(self) -> bool:
+        """Whether the template shows tools."""
+        function = {"name": _WORD, "description": "Looks", "parameters": {"type": "object", "properties": {}}}
+        tools = [{"type": "function", "function": function}]
+        user, system = {"role": "user", "content": "Hi"}, {"role": "system", "content": "Help"}
+        shown = (self._attempt(self.fitted(said), tools) for said in ([user], [system, user]))
+        return any(text is not None and _WORD in text for text in shown)
+
+    def _fitted(self, message: TemplateMessage) -> TemplateMessage:
+        fitted = {**message, "content": self._content(message)}
+        if calls := message.get("tool_calls"):
+            fitted["tool_calls"] = [self._call(call) for call in calls]
+        thoughts = next((message[name] for name in _REASONING if message.get(name) is not None), None)
+        return fitted if thoughts is None else {"thinking": thoughts, **fitted, "reasoning_content": thoughts}
+
+    def _content(self, message: TemplateMessage) -> Any:
+        role, content = message["role"], message.get("content")
+        if content is None:
+            takes_null = self._calls[1] if message.get("tool_calls") else self._takes_null_alone
+            return None if takes_null else ""
+        if isinstance(content, str):
+            in_parts = not self._shows(role, in_parts=False) and self._shows(role, in_parts=True)
+            return [{"type": "text", "text": content}] if in_parts else content
+        return content if self._shows(role, in_parts=True) else "".join(part["text"] for part in content)
+
+    def _call(self, call: TemplateMessage) -> TemplateMessage:
+        function = call["function"]
+        given, wanted = function.get("arguments"), self._calls[0]
+        if wanted is dict and not isinstance(given, dict):
+            given = _object(given)
+        elif wanted is str and not isinstance(given, str):
+            given = json.dumps(given, ensure_ascii=False)
+        return {**call, "function": {**function, "arguments": given}}
+
+    def _shows(self, role: str, *, in_parts: bool) -> bool:
+        """Whether the template shows a content of this role as text, or in parts."""
+        if (role, in_parts) not in self._contents:
+            part = {"type": "text", "text": _WORD, _KEY: _KEY}  # with the key, it has written a list as it is
+            self._contents[role, in_parts] = False  # for the attempt itself
+            text = self._attempt(self._around({"role": role, "content": [part] if in_parts else _WORD}), [])
+            self._contents[role, in_parts] = text is not None and _WORD in text and _KEY not in text
+        return self._contents[role, in_parts]
+
+    @cached_property
+    def _takes_null_alone(self) -> bool:
+        """Whether the content of an assistant without calls may be null."""
+        null, empty = (self._attempt(self._around({"role": "assistant", "content": each}), []) for each in (None, ""))
+        return _takes_null(null, empty)
+
+    @cached_property
+    def _calls(self) -> tuple[type, bool]:
+        """The type of arguments that the template shows (object: any), and whether the content beside may be null."""
+        as_text = json.dumps({_KEY: _WORD})
+        null = empty = None
+        for arguments, shown in (({_KEY: _WORD}, _WORD), (as_text, as_text)):
+            null, empty = (self._attempt(self._around(_calling(arguments, content)), []) for content in (None, ""))
+            # With quotation marks of Python, it has written an object as it is.
+            shows = [text is not None and shown in text and f"'{_KEY}'" not in text for text in (null, empty)]
+            if any(shows):
+                return type(arguments), shows[0] and (not shows[1] or _takes_null(null, empty))
+        return object, _takes_null(null, empty)
+
+    def _around(self, message: TemplateMessage) -> list[TemplateMessage]:
+        """A conversation with this message as it is, and others in forms that the template shows."""
+        role, user = message["role"], {"role": "user", "content": "Hi"}
+        if "tool_calls" in message:
+            answer = {"role": "tool", "tool_call_id": _ID, "name": "look", "content": "Done"}
+            later = self.fitted([{"role": "assistant", "content": "Yes"}, user])
+            return [*self.fitted([user]), message, answer, *later]
+        if role == "tool":
+            return [*self.fitted([user, _calling({"a": "b"}, None)]), message | {"tool_call_id": _ID, "name": "look"}]
+        if role == "user":
+            return [message]
+        return [*self.fitted([user] if role == "assistant" else []), message, *self.fitted([user])]
+
+
+def _calling(arguments: Any, content: str | None) -> TemplateMessage:
+    function = {"name": "look", "arguments": arguments}
+    call = {"id": _ID, "type": "function", "function": function}
+    return {"role": "assistant", "content": content, "tool_calls": [call]}
+
+
+def _takes_null(null: str | None, empty: str | None) -> bool:
+    """Whether a template takes a content that is null, from what it makes of it and of an empty one."""
+    if null is None:
+        return False
+    return empty is None or null.count("None") <= empty.count("None")  # None is what Jinja writes for null
+
+
+def _object(given: Any) -> Any:
+    """The object that the text of arguments holds; what was given if it holds none."""
+    try:
+        found = json.loads(given or "{}")
+    except (ValueError, RecursionError):  # a model may have written anything
+        return given
+    return found if isinstance(found, dict) else given
+
 
 MOST_TEMPLATE = 2**20  # characters; common templates have a few thousand
 MOST_AROUND = 2**20  # characters that the result may have, beside four for each character of the variables
@@ -50,7 +173,7 @@ class Renderer:
         if template not in self._forms:
             base = {"add_generation_prompt": True, "bos_token": "", "eos_token": ""}
 
-            def attempt(messages: list[Message], tools: Sequence[Message]) -> str | None:
+            def attempt(messages: list[TemplateMessage], tools: Sequence[TemplateMessage]) -> str | None:
                 return self.attempt(template, base | {"messages": messages} | ({"tools": [*tools]} if tools else {}))
 
             found = Forms(attempt)

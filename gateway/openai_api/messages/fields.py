@@ -14,7 +14,7 @@ EMPTY: tuple[Any, ...] = (None, "", [], {})  # values that ask for nothing, what
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class FieldRules:
     """What one kind of object may have beside the fields that are used.
 
     `ignored`   taken with any value: it says something about the request, or about an earlier reply, not about the text
@@ -31,7 +31,7 @@ class Beside:
     empty: tuple[Any, ...] = EMPTY
 
 
-SERVICE = (  # how the service should handle the request
+_OF_THE_SERVICE = (  # how the service should handle the request
     *("user", "metadata", "store", "service_tier", "safety_identifier", "priority", "request_id", "rid", "session_id"),
     *("prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "cache_prompt", "id_slot"),
     *("timings_per_token", "return_progress", "return_token_strs", "provider", "route"),
@@ -105,7 +105,7 @@ _COMPLETION = {
     "reasoning_format": ("none",),
     "return_full_text": (False,),
 }
-INSTEAD = {
+_INSTEAD = {
     "repeat_penalty": "repetition_penalty",
     "n_predict": "max_tokens",
     "num_predict": "max_tokens",
@@ -121,61 +121,143 @@ INSTEAD = {
     "thinking_token_budget": "thinking_budget",
     "speculative.n_max": "speculative.draft_n",
 }
-OF_A_REPLY = (  # what an earlier reply, sent back, says of itself
+_OF_A_REPLY = (  # what an earlier reply, sent back, says of itself
     *("id", "index", "object", "type", "status", "created", "created_at", "timestamp", "date", "model", "metadata"),
     *("finish_reason", "stop_reason", "logprobs", "usage", "token_ids", "annotations", "citations", "parsed"),
 )
-NO_TEXT = dict.fromkeys(  # what other models see and hear
+_NO_TEXT = dict.fromkeys(  # what other models see and hear
     ("image_url", "images", "input_audio", "video_url", "file", "file_id"), "the model reads text alone, leave it out"
 )
-OF_A_PROVIDER = (  # what is there for one provider alone
+_OF_A_PROVIDER = (  # what is there for one provider alone
     *("cache_control", "copilot_cache_control", "prompt_cache_breakpoint", "provider_specific_fields"),
     *("extra_content", "thought_signature", "signature"),
 )
+_ITEM = (*(name for name in _OF_A_REPLY if name != "type"), *_OF_A_PROVIDER, "phase", "namespace", "caller", "async")
+_OF_THE_RESPONSE = tuple(name for name in _OF_THE_SERVICE if name not in ("metadata", "store"))
+_CACHE = ("cache_control",)
+_KEEP_THOUGHTS = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+_MESSAGES_REQUEST = FieldRules(
+    (
+        *_CACHE,
+        *("metadata", "service_tier", "inference_geo", "speed", "user_profile_id", "workspace_id", "diagnostics"),
+        *("betas", "anthropic_version"),
+    ),
+    {
+        "container": ({},),
+        "context_management": ({"edits": []}, _KEEP_THOUGHTS),
+        "mcp_servers": ([],),
+        "output_format": ({},),
+        "stop": ([],),
+    },
+    instead=_INSTEAD
+    | dict.fromkeys(("max_completion_tokens", "max_output_tokens"), "max_tokens")
+    | {"response_format": "output_config.format", "reasoning_effort": "output_config.effort"},
+)
 
-TABLE: dict[str, Beside] = {
-    "ChatRequest": Beside(
-        (*SERVICE, *_SWITCHED_OFF),
+TABLE: dict[str, FieldRules] = {
+    # Chats and completions.
+    "ChatRequest": FieldRules(
+        (*_OF_THE_SERVICE, *_SWITCHED_OFF),
         _TEXT | _CHAT,
-        INSTEAD | {"max_output_tokens": "max_completion_tokens"},
+        _INSTEAD | {"max_output_tokens": "max_completion_tokens"},
     ),
-    "CompletionRequest": Beside(
-        (*SERVICE, *_SWITCHED_OFF, "parallel_tool_calls"),
+    "CompletionRequest": FieldRules(
+        (*_OF_THE_SERVICE, *_SWITCHED_OFF, "parallel_tool_calls"),
         _TEXT | _COMPLETION,
-        instead=INSTEAD | {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"},
+        instead=_INSTEAD | {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"},
     ),
-    "StreamOptions": Beside(("include_obfuscation",), empty=(*EMPTY, False)),
-    "Prediction": Beside(OF_A_PROVIDER),
-    "ResponseFormat": Beside(OF_A_PROVIDER),
-    "JsonSchemaFormat": Beside(OF_A_PROVIDER),
-    "StructuredOutputs": Beside(
+    "StreamOptions": FieldRules(("include_obfuscation",), empty=(*EMPTY, False)),
+    "Prediction": FieldRules(_OF_A_PROVIDER),
+    "ResponseFormat": FieldRules(_OF_A_PROVIDER),
+    "JsonSchemaFormat": FieldRules(_OF_A_PROVIDER),
+    "StructuredOutputs": FieldRules(
         only={
             **dict.fromkeys(("disable_any_whitespace", "disable_fallback", "disable_additional_properties"), (False,)),
             **dict.fromkeys(("whitespace_pattern", "structural_tag", "_backend"), ("",)),
         }
     ),
-    "Speculative": Beside(instead={"n_max": "draft_n"}),
-    "Message": Beside(
+    "Speculative": FieldRules(instead={"n_max": "draft_n"}),
+    "ChatMessage": FieldRules(
         (
-            *(*OF_A_REPLY, *OF_A_PROVIDER, "weight"),
+            *(*_OF_A_REPLY, *_OF_A_PROVIDER, "weight"),
             *("reasoning_details", "thinking_blocks", "reasoning_signature"),  # signed for the provider that wrote them
             *("opts", "_meta", "cycle", "context", "estimated_tokens"),  # an editor's own notes
         ),
         {"refusal": ("",), "function_call": ({},), "audio": (), "prefix": (False,), "partial": (False,)},
-        hints=NO_TEXT,
+        hints=_NO_TEXT,
     ),
-    "TextPart": Beside((*(name for name in OF_A_REPLY if name != "type"), *OF_A_PROVIDER, "_meta"), hints=NO_TEXT),
-    "ToolCall": Beside((*(name for name in OF_A_REPLY if name not in ("id", "type")), *OF_A_PROVIDER)),
-    "Tool": Beside(OF_A_PROVIDER),
-    "FunctionDefinition": Beside(OF_A_PROVIDER),
-    "NamedTool": Beside(OF_A_PROVIDER),
-    "FunctionName": Beside(OF_A_PROVIDER),
-    "Function": Beside((*OF_A_PROVIDER, "id", "index", "description", "strict", "parsed_arguments")),
+    "TextPart": FieldRules(
+        (*(name for name in _OF_A_REPLY if name != "type"), *_OF_A_PROVIDER, "_meta"), hints=_NO_TEXT
+    ),
+    "ToolCall": FieldRules((*(name for name in _OF_A_REPLY if name not in ("id", "type")), *_OF_A_PROVIDER)),
+    "Tool": FieldRules(_OF_A_PROVIDER),
+    "FunctionDefinition": FieldRules(_OF_A_PROVIDER),
+    "NamedTool": FieldRules(_OF_A_PROVIDER),
+    "FunctionName": FieldRules(_OF_A_PROVIDER),
+    "Function": FieldRules((*_OF_A_PROVIDER, "id", "index", "description", "strict", "parsed_arguments")),
+    # Responses.
+    "ResponseRequest": FieldRules(  # max_tool_calls: of hosted tools, of which none is taken
+        (*_OF_THE_RESPONSE, "stream_options", "client_metadata", "max_tool_calls"),
+        {
+            "background": (False,),
+            "background_options": ({},),
+            "context_management": ([],),
+            "conversation": ("",),
+            "image": ({},),
+            "moderation": (),
+            "prompt": ({},),
+            "truncation": ("disabled",),
+            "access_programs": ({},),
+        },
+        instead=_INSTEAD
+        | dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens")
+        | {"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"},
+        hints={
+            "background": "wait for the response, or read it as a stream, and leave background out",
+            "conversation": "go on with previous_response_id, or send the whole conversation as input",
+            "prompt": "send its text as instructions and input",
+            "context_management": "leave it out, and send a shorter conversation where one is too long",
+        },
+    ),
+    "ResponseText": FieldRules(only={"verbosity": ("medium",)}),
+    "ResponseTextFormat": FieldRules(_OF_A_PROVIDER),
+    "ResponseReasoning": FieldRules(
+        only=dict.fromkeys(("summary", "generate_summary", "context"), ("auto",)) | {"mode": ("standard",)}
+    ),
+    "InputMessage": FieldRules(_ITEM),
+    "InputText": FieldRules(_ITEM, {"detail": ("auto",)}, hints=_NO_TEXT),
+    "InputReasoning": FieldRules((*_ITEM, "encrypted_content")),
+    "InputThoughts": FieldRules(_ITEM),
+    "InputCall": FieldRules((*(name for name in _ITEM if name != "namespace"), "parsed_arguments")),
+    "InputCallOutput": FieldRules((*_ITEM, "name")),
+    "ResponseTool": FieldRules(
+        _OF_A_PROVIDER,
+        {"defer_loading": (False,), "allowed_callers": (["direct"],), "output_schema": ({},), "async": (False,)},
+    ),
+    "ResponseNamespace": FieldRules(_OF_A_PROVIDER),
+    "ResponseToolChoice": FieldRules(_OF_A_PROVIDER),
+    # Anthropic's messages.
+    "MessagesRequest": _MESSAGES_REQUEST,
+    "CountRequest": _MESSAGES_REQUEST,
+    "OutputConfig": FieldRules(only={"task_budget": ({},)}),
+    "OutputFormat": FieldRules(),
+    "Thinking": FieldRules(("display",)),
+    "TurnMessage": FieldRules(("id", *_CACHE)),
+    "TextBlock": FieldRules(_CACHE, {"citations": ([],)}),
+    "ThinkingBlock": FieldRules((*_CACHE, "signature")),
+    "RedactedBlock": FieldRules((*_CACHE, "data")),
+    "ToolUseBlock": FieldRules((*_CACHE, "caller", "toolset_name")),
+    "ToolResultBlock": FieldRules((*_CACHE, "is_error", "toolset_name")),
+    "CustomTool": FieldRules(
+        (*_CACHE, "eager_input_streaming"),
+        {"defer_loading": (False,), "allowed_callers": (["direct"],), "input_examples": ([],)},
+    ),
+    "CustomToolChoice": FieldRules(),
 }
 
 
 def without_ignored(
-    beside: Beside, given: Mapping[str, Any], used: Collection[str]
+    beside: FieldRules, given: Mapping[str, Any], used: Collection[str]
 ) -> tuple[dict[str, Any], str | None]:
     """The fields of an object that are used, and the first one that has to be refused. `used`: names of its model."""
     others = [name for name in given if name not in used]
@@ -185,7 +267,7 @@ def without_ignored(
     return {name: value for name, value in given.items() if name in used}, refused
 
 
-def why_refused(beside: Beside, name: str) -> str:
+def why_refused(beside: FieldRules, name: str) -> str:
     """What is wrong with a field that is refused, and what to do."""
     if name in beside.instead:
         return f"its name is {beside.instead[name]} here"
@@ -197,7 +279,7 @@ def why_refused(beside: Beside, name: str) -> str:
     return "not supported: leave it out" + (f", or send {' or '.join(map(json.dumps, values[:2]))}" if values else "")
 
 
-def _taken(beside: Beside, name: str, value: Any) -> bool:
+def _taken(beside: FieldRules, name: str, value: Any) -> bool:
     if name in beside.ignored:
         return True
     values = (None, *beside.only[name]) if name in beside.only else beside.empty

@@ -1,12 +1,17 @@
-"""The base of the objects that a request consists of: what it does not use is left out or refused by `fields`."""
+"""Reads a request's body: the base of the objects it consists of, and errors that name the parameter that is wrong.
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+What an object does not use is left out or refused by `fields`."""
 
-from pydantic import BaseModel, ConfigDict, Discriminator, model_validator
-from pydantic_core import PydanticCustomError
+import json
+import re
+from typing import Any, NoReturn, TypeVar
 
-from gateway.openai_api.messages.fields import TABLE, Beside, why_refused, without_ignored
+from pydantic import BaseModel, ConfigDict, Discriminator, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from gateway.openai_api.messages.fields import TABLE, why_refused, without_ignored
+from specpair.protocol.errors import InvalidRequest
+from specpair.protocol.messages import many_faults
 from specpair.protocol.terminal_text import one_line
 
 _LONGEST_TYPE = 80  # characters, in an error
@@ -17,7 +22,6 @@ class Object(BaseModel):
     """Base of the objects. Validation raises an error of type `REFUSED` for a field that may not be there."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-    table: ClassVar[Mapping[str, Beside]] = TABLE  # of the API
 
     @model_validator(mode="before")
     @classmethod
@@ -25,7 +29,7 @@ class Object(BaseModel):
         if not isinstance(given, dict):
             return given
         names = [field.alias or name for name, field in cls.model_fields.items()]
-        beside = cls.table[cls.__name__]
+        beside = TABLE[cls.__name__]
         used, refused = without_ignored(beside, given, names)
         if refused is not None:
             raise PydanticCustomError(REFUSED, "{why}", {"field": refused, "why": why_refused(beside, refused)})
@@ -59,3 +63,93 @@ def by_type(what: str, *types: str, usually: str | None = None) -> Discriminator
 
     message = f"{what} are of the types {', '.join(types)}: leave others out"
     return Discriminator(tag, custom_error_type="unknown_type", custom_error_message=message)
+
+
+R = TypeVar("R", bound=BaseModel)
+
+_MOST_DIGITS = 4300  # more take long to read; Python's own limit
+_LONGEST_NAME = 80  # characters of a name in an error
+TOO_DEEP = "the body is nested too deeply"
+_UNICODE = "a string in the body is not Unicode text: it has half of a surrogate pair"
+_TYPE = re.compile(r"\[|^(constrained-)?(str|int)$|^[A-Z][A-Za-z]+$")  # names of types, also of our objects
+
+
+def read_request(schema: type[R], body: bytes) -> R:
+    """The request in `body`. Raises InvalidRequest, which names the parameter."""
+    given = _object(body)
+    try:
+        return schema.model_validate_json(json.dumps(given))  # from JSON: strict models take lists for tuples then
+    except ValidationError as error:
+        raise reported(error) from None
+    except RecursionError:
+        raise InvalidRequest(TOO_DEEP) from None
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """The JSON object in `body`. Raises InvalidRequest, also where JSON leaves open what the body means."""
+    try:
+        given = json.loads(body, object_pairs_hook=_unambiguous, parse_constant=_no_number, parse_int=_whole_number)
+    except UnicodeDecodeError:
+        raise InvalidRequest("the body is not JSON: it is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise InvalidRequest(f"the body is not JSON: {error.msg}, at character {error.pos}") from None
+    except RecursionError:
+        raise InvalidRequest(TOO_DEEP) from None
+    if not isinstance(given, dict):
+        raise InvalidRequest("the body is not a JSON object")
+    return given
+
+
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        seen: set[str] = set()
+        name = shown(next(name for name, _ in pairs if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
+        raise InvalidRequest(f"{name}: it is given twice, give it once", param=name)
+    return made
+
+
+def _no_number(constant: str) -> NoReturn:
+    raise InvalidRequest(f"the body is not JSON: {constant} is no number there")
+
+
+def _whole_number(digits: str) -> int:
+    count = len(digits.removeprefix("-"))
+    if count > _MOST_DIGITS:
+        raise InvalidRequest(f"a number has {count} digits, at most {_MOST_DIGITS} are taken: {digits[:20]}...")
+    return int(digits)
+
+
+def shown(name: str) -> str:
+    """A name from a request as errors show it: it can be long, and hold any character."""
+    return one_line(name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "...")
+
+
+def reported(error: ValidationError) -> InvalidRequest:
+    """The error of the first parameter that is wrong.
+
+    Where a value may have several types, each of them has an error. The one that got furthest into the value is of the
+    type that was meant.
+    """
+    if (too_many := many_faults(error)) is not None:
+        return too_many
+    errors = error.errors(include_url=False, include_input=False)
+    if errors[0]["type"] == "json_invalid":  # what Python's reader takes, and pydantic's does not
+        return InvalidRequest(TOO_DEEP if "recursion" in errors[0]["msg"] else _UNICODE)
+    found = [(_path(each), each["msg"].removeprefix("Value error, ")) for each in errors]
+    parameter = found[0][0][:1]
+    of_it = [(path, message) for path, message in found if path[:1] == parameter]
+    furthest = max((path for path, _ in of_it), key=len)
+    message = " or ".join(dict.fromkeys(message for path, message in of_it if path == furthest))
+    message = message.replace(" or Input should be ", " or ")
+    where = ".".join(shown(str(part)) for part in furthest)
+    if not where:  # our own checks begin with the name
+        where, _, _ = message.partition(":")
+        return InvalidRequest(message, param=where if " " not in where else None)
+    return InvalidRequest(f"{where}: {message}", param=where)
+
+
+def _path(error: ErrorDetails) -> tuple[int | str, ...]:
+    """Where an error is, without pydantic's names of the types that the value may have."""
+    path = tuple(part for part in error["loc"] if isinstance(part, int) or not _TYPE.search(part))
+    return (*path, error["ctx"]["field"]) if error["type"] == REFUSED else path

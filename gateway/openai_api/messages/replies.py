@@ -10,10 +10,16 @@ Ended = Annotated[
     AnswerReason | None,
     Field(
         description="stop: an end token or a stop string; tool_calls: the same, and a chat's answer calls tools; "
-        "length: a limit; null: more follows."
+        "length: a limit; null: more follows.",
+        examples=["length"],
     ),
 ]
 _ANTHROPIC = " Only with the header `anthropic-version`."
+
+
+def shown(**example: Any) -> ConfigDict:
+    """The configuration of a model with an example for the OpenAPI documents."""
+    return ConfigDict(json_schema_extra={"examples": [example]})
 
 
 class Reply(BaseModel):
@@ -42,8 +48,20 @@ class PromptTokensDetails(Reply):
     ]
 
 
-class Usage(Reply):
+class TokenUsage(Reply):
     """Tokens of the request."""
+
+    model_config = shown(
+        prompt_tokens=4,
+        completion_tokens=6,
+        total_tokens=10,
+        prompt_tokens_details={"cached_tokens": 0},
+        completion_tokens_details={
+            "reasoning_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    )
 
     prompt_tokens: Annotated[int, Field(description="Tokens of the prompts, each counted once.")]
     completion_tokens: Annotated[int, Field(description="Generated tokens of all choices.")]
@@ -54,6 +72,19 @@ class Usage(Reply):
 
 class Timings(Reply):
     """Times and draft tokens, by llama-server's names. The times are those of the whole request."""
+
+    model_config = shown(
+        cache_n=0,
+        prompt_n=4,
+        prompt_ms=12.41,
+        prompt_per_second=322.32,
+        predicted_n=6,
+        predicted_ms=15.58,
+        predicted_per_token_ms=2.597,
+        predicted_per_second=385.099,
+        draft_n=2,
+        draft_n_accepted=2,
+    )
 
     cache_n: Annotated[int, Field(description="Tokens of the prompts that the KV cache of another text had.")]
     prompt_n: Annotated[int, Field(description="Tokens of the prompts that were read.")]
@@ -71,6 +102,8 @@ class Timings(Reply):
 
 class SpecDecode(Reply):
     """Draft tokens, by vLLM's names."""
+
+    model_config = shown(num_drafts=1, num_draft_tokens=2, num_accepted_tokens=2, num_accepted_tokens_per_pos=[1, 1])
 
     num_drafts: Annotated[int, Field(description="Drafts of which the target judged a token.")]
     num_draft_tokens: Annotated[int, Field(description="Draft tokens that the target judged.")]
@@ -101,12 +134,14 @@ class Metrics(Reply):
 
 
 class _Generated(Reply):
-    id: Annotated[str, Field(description="Another one for each request.")]
+    id: Annotated[str, Field(description="Another one for each request.", examples=["chatcmpl-5caf724642cf4b8c"])]
     object: Annotated[str, Field(description="What this is.")]
-    created: Annotated[int, Field(description="Seconds since 1970.")]
-    model: Annotated[str, Field(description="The model that is served.")]
+    created: Annotated[int, Field(description="Seconds since 1970.", examples=[1795452917])]
+    model: Annotated[str, Field(description="The model that is served.", examples=["stdlib-target-q8_0"])]
     choices: Annotated[list[Any], Field(description="The texts.")]
-    usage: Annotated[Usage | None, Field(description="Null in the chunks of a stream that ends with the usage.")] = None
+    usage: Annotated[
+        TokenUsage | None, Field(description="Null in the chunks of a stream that ends with the usage.")
+    ] = None
     timings: Annotated[Timings | None, Field(description="In a stream, of the last chunk that has a choice.")] = None
     spec_decode: Annotated[SpecDecode | None, Field(description="As `timings`.")] = None
     metrics: Annotated[Metrics | None, Field(description="As `timings`, if the request has one text.")] = None
@@ -137,7 +172,7 @@ class DecisionDetails(Reply):
     verdict: Annotated[str, Field(description="On the draft token: accepted or rejected; own: none was judged.")]
 
 
-class TokenDetails(Reply):
+class ToldToken(Reply):
     """A token of the text, as `token_details` of the request asks for it."""
 
     id: Annotated[int, Field(description="Its id.")]
@@ -154,7 +189,7 @@ class TokenDetails(Reply):
 
 
 Told = Annotated[
-    list[TokenDetails] | None,
+    list[ToldToken] | None,
     Field(description="The tokens whose characters are complete with this, if `token_details` asks for them."),
 ]
 
@@ -162,8 +197,8 @@ Told = Annotated[
 class CompletionChoice(Reply):
     """A text, or a part of it."""
 
-    index: Annotated[int, Field(description="Prompts in order, and the choices of each.")]
-    text: Annotated[str, Field(description="The text, or what it has grown by.")]
+    index: Annotated[int, Field(description="Prompts in order, and the choices of each.", examples=[0])]
+    text: Annotated[str, Field(description="The text, or what it has grown by.", examples=["string, text, 100"])]
     logprobs: Annotated[CompletionLogprobs | None, Field(description="If requested.")]
     finish_reason: Ended
     token_details: Told = None
@@ -214,7 +249,9 @@ class AssistantMessage(Reply):
     """The message that answers."""
 
     role: Annotated[Literal["assistant"], Field(description="Always the assistant.")]
-    content: Annotated[str | None, Field(description="The answer; null if there are only calls.")]
+    content: Annotated[
+        str | None, Field(description="The answer; null if there are only calls.", examples=["1992(s):\n    try:\n"])
+    ]
     refusal: Annotated[None, Field(description="Always null.")]
     reasoning_content: Annotated[str | None, Field(description="The thoughts before it, if there are any.")] = None
     tool_calls: Annotated[list[CalledTool] | None, Field(description="The calls, if there are any.")] = None
@@ -223,7 +260,7 @@ class AssistantMessage(Reply):
 class ChatChoice(Reply):
     """One answer."""
 
-    index: Annotated[int, Field(description="Which answer, from 0.")]
+    index: Annotated[int, Field(description="Which answer, from 0.", examples=[0])]
     message: Annotated[AssistantMessage, Field(description="The answer.")]
     logprobs: Annotated[ChatLogprobs | None, Field(description="If requested.")]
     finish_reason: Ended
@@ -257,7 +294,9 @@ class ChatDelta(Reply):
     """What is new in a message."""
 
     role: Annotated[Literal["assistant"] | None, Field(description="In the first chunk of a choice.")] = None
-    content: Annotated[str | None, Field(description="What the answer has grown by.")] = None
+    content: Annotated[
+        str | None, Field(description="What the answer has grown by.", examples=["1992(s):\n    try:\n"])
+    ] = None
     reasoning_content: Annotated[str | None, Field(description="What the thoughts have grown by.")] = None
     tool_calls: Annotated[list[ToolDelta] | None, Field(description="One call that begins or grows.")] = None
 
@@ -265,7 +304,7 @@ class ChatDelta(Reply):
 class ChatChunkChoice(Reply):
     """A part of one answer."""
 
-    index: Annotated[int, Field(description="Which answer, from 0.")]
+    index: Annotated[int, Field(description="Which answer, from 0.", examples=[0])]
     delta: Annotated[ChatDelta, Field(description="What is new.")]
     logprobs: Annotated[ChatLogprobs | None, Field(description="If requested.")]
     finish_reason: Ended
@@ -284,11 +323,11 @@ class ChatChunk(_Generated):
 class Model(Reply):
     """The model that is served."""
 
-    id: Annotated[str, Field(description="Its name.")]
+    id: Annotated[str, Field(description="Its name.", examples=["stdlib-target-q8_0"])]
     object: Annotated[Literal["model"], Field(description="What this is.")]
-    created: Annotated[int, Field(description="When the service began, in seconds since 1970.")]
-    owned_by: Annotated[str, Field(description="Always specpair.")]
-    max_model_len: Annotated[int, Field(description="Tokens of the context.")]
+    created: Annotated[int, Field(description="When the service began, in seconds since 1970.", examples=[1795452917])]
+    owned_by: Annotated[str, Field(description="Always specpair.", examples=["specpair"])]
+    max_model_len: Annotated[int, Field(description="Tokens of the context.", examples=[2048])]
     type: Annotated[Literal["model"] | None, Field(description=f"What this is.{_ANTHROPIC}")] = None
     display_name: Annotated[str | None, Field(description=f"Its name.{_ANTHROPIC}")] = None
     created_at: Annotated[str | None, Field(description=f"When the service began.{_ANTHROPIC}")] = None
@@ -297,7 +336,7 @@ class Model(Reply):
     max_tokens: Annotated[int | None, Field(description=f"Tokens of the context.{_ANTHROPIC}")] = None
 
 
-class Models(Reply):
+class ModelList(Reply):
     """The models: one."""
 
     object: Annotated[Literal["list"], Field(description="What this is.")]

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
 
-from gateway.openai_api.messages.conversation import Content, Message, joined
+from gateway.openai_api.messages.conversation import (
+    MOST_TOOLS,
+    ChatMessage,
+    Content,
+    NamedTool,
+    Tool,
+    ToolChoice,
+    complaint,
+    joined,
+)
 from gateway.openai_api.messages.grammar import ResponseFormat, StructuredOutputs
 from gateway.openai_api.messages.objects import Object
 from gateway.openai_api.messages.seeds import seed_of
 from gateway.openai_api.messages.speculative import Speculative
-from gateway.openai_api.messages.tools import MOST_TOOLS, NamedTool, Tool, ToolChoice, complaint
 from specpair.options.option import options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.errors import InvalidRequest
@@ -275,7 +283,7 @@ class ChatRequest(_Generation):
     """The assistant's answer to a conversation."""
 
     messages: Annotated[
-        list[Message], Field(min_length=1, fail_fast=True, description="The conversation, the oldest first.")
+        list[ChatMessage], Field(min_length=1, fail_fast=True, description="The conversation, the oldest first.")
     ]
     max_completion_tokens: Annotated[
         int | None, Field(ge=1, description="The newer name of `max_tokens`; if both are given, they must be the same.")

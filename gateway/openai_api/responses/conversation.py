@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gateway.openai_api.messages.conversation import Message, joined
+from gateway.openai_api.messages.conversation import ChatMessage, joined
 from gateway.openai_api.messages.requests import ChatRequest
-from gateway.openai_api.responses.items import (
+from gateway.openai_api.responses.requests import (
+    TEXT_FIELDS,
     InputCall,
     InputCallOutput,
     InputMessage,
     InputReasoning,
     Item,
+    NamedFunction,
+    ResponseRequest,
     shown_name,
 )
-from gateway.openai_api.responses.requests import TEXT_FIELDS, NamedFunction, ResponseRequest
-from gateway.openai_api.translated.names import chat_of, given
+from gateway.openai_api.translated import chat_of, given
 
 _NAMES = {
     "messages": "input",
@@ -26,7 +28,7 @@ _NAMES = {
 _SYSTEM = ("system", "developer")
 
 
-class Asked(NamedTuple):
+class ResponseChat(NamedTuple):
     """A request, and the chat with its own messages alone. `names`: of the parameters that these come from."""
 
     request: ResponseRequest
@@ -34,7 +36,7 @@ class Asked(NamedTuple):
     names: list[str]
 
 
-def asked_of(request: ResponseRequest) -> Asked:
+def asked_of(request: ResponseRequest) -> ResponseChat:
     """The chat of a request. Raises InvalidRequest, in the request's names."""
     messages, names = _messages(request.input)
     text = None if request.text is None else request.text.format
@@ -53,10 +55,10 @@ def asked_of(request: ResponseRequest) -> Asked:
         body["tool_choice"] = request.tool_choice
     elif request.tool_choice is not None:
         body["tool_choice"] = {"type": "function", "function": {"name": request.tool_choice.name}}
-    return Asked(request, chat_of(given(request, TEXT_FIELDS) | body, names_of(request, names)), names)
+    return ResponseChat(request, chat_of(given(request, TEXT_FIELDS) | body, names_of(request, names)), names)
 
 
-def conversation(asked: Asked, previous: Sequence[Message]) -> tuple[ChatRequest, dict[str, str]]:
+def conversation(asked: ResponseChat, previous: Sequence[ChatMessage]) -> tuple[ChatRequest, dict[str, str]]:
     """The chat with all messages: instructions, those of the previous response, its own. And the names of its
     parameters in the request.
 
@@ -69,7 +71,7 @@ def conversation(asked: Asked, previous: Sequence[Message]) -> tuple[ChatRequest
     if asked.request.instructions:
         system = [asked.request.instructions, *system]
     if len(system) > leading or len(system) > 1:
-        messages[:leading] = [Message(role="system", content="\n\n".join(system))]
+        messages[:leading] = [ChatMessage(role="system", content="\n\n".join(system))]
         names[:leading] = ["instructions" if asked.request.instructions else names[0]]
     return asked.chat.model_copy(update={"messages": messages}), names_of(asked.request, names)
 

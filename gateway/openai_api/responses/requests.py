@@ -5,22 +5,91 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from pydantic import Discriminator, Field, Tag, create_model, model_validator
 
 from gateway.openai_api.messages.grammar import FormatType, JsonSchemaFormat
-from gateway.openai_api.messages.objects import Object, check_type
+from gateway.openai_api.messages.objects import Object, by_type, check_type
 from gateway.openai_api.messages.requests import Drafting, ModelName, Streams, text_fields
-from gateway.openai_api.responses.fields import TABLE
-from gateway.openai_api.responses.items import Item, shown_name
+
+
+class InputText(Object):
+    """A part of text."""
+
+    type: Annotated[Literal["input_text", "output_text", "text"], Field(description="Only text.")]
+    text: Annotated[str, Field(description="The text.")]
+
+
+Text = Annotated[
+    str | Annotated[list[InputText], Field(fail_fast=True)], Field(description="A string, or parts of text.")
+]
+
+
+class InputMessage(Object):
+    """A message: of the caller, or of an earlier answer."""
+
+    type: Annotated[Literal["message"], Field(description="What this is.")] = "message"
+    role: Annotated[
+        Literal["user", "assistant", "system", "developer"],
+        Field(description="Who says it; `developer` counts as `system`."),
+    ]
+    content: Text
+
+
+class InputThoughts(Object):
+    """A part of the thoughts before an earlier answer."""
+
+    type: Annotated[Literal["reasoning_text", "summary_text"], Field(description="What this is.")]
+    text: Annotated[str, Field(description="The thoughts.")]
+
+
+_Thoughts = Annotated[list[InputThoughts], Field(fail_fast=True)]
+
+
+class InputReasoning(Object):
+    """The thoughts before an earlier answer. They go to the chat template with it."""
+
+    type: Annotated[Literal["reasoning"], Field(description="What this is.")]
+    content: Annotated[_Thoughts | None, Field(description="The thoughts.")] = None
+    summary: Annotated[_Thoughts | None, Field(description="A summary, which is taken where the content is empty.")] = (
+        None
+    )
+
+
+class InputCall(Object):
+    """A call of a tool in an earlier answer."""
+
+    type: Annotated[Literal["function_call"], Field(description="What this is.")]
+    call_id: Annotated[str, Field(description="What the answer of the tool refers to.")]
+    name: Annotated[str, Field(description="The tool's name.")]
+    namespace: Annotated[str | None, Field(description="The tool's namespace, if it is in one.")] = None
+    arguments: Annotated[str, Field(description="A JSON object, as text.")]
+
+
+class InputCallOutput(Object):
+    """The answer of a tool."""
+
+    type: Annotated[Literal["function_call_output"], Field(description="What this is.")]
+    call_id: Annotated[str, Field(description="The call's.")]
+    output: Text
+
+
+Item = Annotated[
+    Annotated[InputMessage, Tag("[message]")]
+    | Annotated[InputReasoning, Tag("[reasoning]")]
+    | Annotated[InputCall, Tag("[function_call]")]
+    | Annotated[InputCallOutput, Tag("[function_call_output]")],
+    by_type("items", "message", "reasoning", "function_call", "function_call_output", usually="message"),
+]
+
+
+def shown_name(name: str, namespace: str | None) -> str:
+    """A tool's name as the model sees and writes it."""
+    return name if namespace is None else f"{namespace}.{name}"
+
 
 TEXT_FIELDS = text_fields(without=["max_tokens"])
-
-
-class _Object(Object):
-    table = TABLE
 
 
 class ResponseTextFormat(JsonSchemaFormat):
     """What the text is: a free text, any object of JSON, or JSON under a schema."""
 
-    table = TABLE
     type: FormatType
 
     @model_validator(mode="after")
@@ -30,13 +99,13 @@ class ResponseTextFormat(JsonSchemaFormat):
         return self
 
 
-class ResponseText(_Object):
+class ResponseText(Object):
     """How the text is written."""
 
     format: Annotated[ResponseTextFormat | None, Field(description="What the text is. Default: a free text.")] = None
 
 
-class ResponseReasoning(_Object):
+class ResponseReasoning(Object):
     """How much the model thinks."""
 
     effort: Annotated[
@@ -45,7 +114,7 @@ class ResponseReasoning(_Object):
     ] = None
 
 
-class _OfTheCaller(_Object):
+class _OfTheCaller(Object):
     """What is about a function, which the caller's program runs."""
 
     @model_validator(mode="before")
@@ -64,7 +133,7 @@ class ResponseTool(_OfTheCaller):
     strict: Annotated[bool | None, Field(description="Whether the arguments always keep to the schema.")] = None
 
 
-class ResponseNamespace(_Object):
+class ResponseNamespace(Object):
     """Tools under a name that they share. The model sees each as `NAMESPACE.NAME`."""
 
     type: Annotated[Literal["namespace"], Field(description="What this is.")]
@@ -105,12 +174,12 @@ _Tool = Annotated[
 
 if TYPE_CHECKING:
 
-    class _WithOptions(_Object):
+    class _WithOptions(Object):
         temperature: float | None = None
         top_p: float | None = None
 
 else:
-    _WithOptions = create_model("_WithOptions", __base__=_Object, **TEXT_FIELDS)
+    _WithOptions = create_model("_WithOptions", __base__=Object, **TEXT_FIELDS)
 
 
 class ResponseRequest(_WithOptions):

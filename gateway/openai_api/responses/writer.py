@@ -1,13 +1,16 @@
 """Writes a response: the object, and the events of its stream in their order."""
 
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
-from gateway.openai_api.messages.conversation import Message
-from gateway.openai_api.messages.replies import Reply
-from gateway.openai_api.responses.events import EVENTS
-from gateway.openai_api.responses.objects import (
+from gateway.openai_api.blocks import Block, BlockStep, BlockWriter
+from gateway.openai_api.generation import TextGeneration
+from gateway.openai_api.messages.conversation import ChatMessage
+from gateway.openai_api.messages.replies import TokenUsage
+from gateway.openai_api.responses.replies import (
+    EVENTS,
     IncompleteDetails,
     InputTokensDetails,
     ItemStatus,
@@ -24,8 +27,7 @@ from gateway.openai_api.responses.objects import (
     ResponseUsage,
 )
 from gateway.openai_api.responses.requests import ResponseNamespace, ResponseRequest, ResponseTool
-from gateway.openai_api.translated.blocks import Block, Blocks, Step
-from gateway.openai_api.translated.running import Event
+from specpair.http_service.replies.event_bytes import event_bytes
 from specpair.protocol.errors import SpecPairError
 
 _TEXT = {"text": "output_text", "thoughts": "reasoning_text", "call": "function_call_arguments"}  # in names of events
@@ -34,71 +36,68 @@ SILENCES = 10
 _PREFIX = {"text": "msg", "thoughts": "rs", "call": "fc"}  # of ids
 
 
-class ResponseWriter:
-    """Writes the response to one request; see `Writer`."""
+class ResponseWriter(BlockWriter):
+    """Writes the response to one request."""
 
     def __init__(
         self,
+        generation: TextGeneration,
         request: ResponseRequest,
-        model: str,
-        id: str,
         clock: Callable[[], float],
-        keep: Callable[[ResponseObject, Message], object],
+        keep: Callable[[ResponseObject, ChatMessage], object],
     ) -> None:
-        """`id`: a hexadecimal number of the response's own.
-        `clock`: seconds since 1970.
+        """`clock`: seconds since 1970.
         `keep`: is told a response that has ended, with its answer as a message.
         """
-        self._id, self._clock, self._keep = id, clock, keep
-        self._blocks, self._numbers = Blocks(), count()
-        self._silences = 0
+        super().__init__(generation, request.logprobs)
+        self._id, self._clock, self._keep = uuid.uuid4().hex, clock, keep
+        self._numbers, self._silences = count(), 0
         self._functions = {each.name: each for each in request.functions()}
         self._fixed = _of_request(request) | {
-            "id": f"resp_{id}",
+            "id": f"resp_{self._id}",
             "object": "response",
             "created_at": int(clock()),
             "background": False,
-            "model": model,
+            "model": generation.order.model,
             "truncation": "disabled",
         }
-        self._ended: ResponseObject | None = None
         self._broken = False  # whether an error has ended it
 
-    def begin(self) -> Sequence[Event]:
+    def begin(self) -> Iterable[bytes]:
         response = self._response("in_progress")
         return [
             self._event("response.created", response=response),
             self._event("response.in_progress", response=response),
         ]
 
-    def silent(self) -> Sequence[Event]:
+    def silent(self) -> Iterable[bytes]:
         self._silences += 1
         if self._silences % SILENCES:
             return []
         return [self._event("response.in_progress", response=self._response("in_progress"))]
 
-    def take(self, chunk: Reply) -> Sequence[Event]:
-        return [event for step in self._blocks.take(chunk) for event in self._events(step)]
+    def end(self) -> Iterable[bytes]:
+        for step in [*(() if self.blocks else self.begin_text()), *self.ended()]:
+            yield from self.events(step)
+        response = self.whole()
+        yield self._event(f"response.{response.status}", response=response)
 
-    def end(self) -> Sequence[Event]:
-        steps = [*(self._blocks.begin_text() if not self._blocks.all else ()), *self._blocks.end()]
-        events = [event for step in steps for event in self._events(step)]
-        self._ended = self._response("incomplete" if self._blocks.reason == "length" else "completed")
-        self._keep(self._ended, self._blocks.message())
-        return [*events, self._event(f"response.{self._ended.status}", response=self._ended)]
-
-    def failed(self, error: SpecPairError) -> Sequence[Event]:
+    def failed(self, error: SpecPairError) -> Iterable[bytes]:
         self._broken = True
         return [self._event("response.failed", response=self._response("failed", error))]
 
-    def reply(self) -> ResponseObject:
-        assert self._ended is not None
-        return self._ended
+    def whole(self) -> ResponseObject:
+        if not self.blocks:
+            [*self.begin_text()]
+        response = self._response("incomplete" if self.reason == "length" else "completed")
+        self._keep(response, self.message())
+        return response
 
-    def _event(self, name: str, /, **fields: Any) -> Event:
-        return Event(name, EVENTS[name](type=name, sequence_number=next(self._numbers), **fields))
+    def _event(self, name: str, /, **fields: Any) -> bytes:
+        event = EVENTS[name](type=name, sequence_number=next(self._numbers), **fields)
+        return event_bytes(event.json_bytes(), name)
 
-    def _events(self, step: Step) -> list[Event]:
+    def events(self, step: BlockStep) -> list[bytes]:
         """The events for a step: an item begins, and the text in it, which grows and ends before the item."""
         at, block, name = step.at, step.block, _TEXT[step.block.kind]
         where: dict[str, Any] = {"item_id": self._item_id(at, block), "output_index": at}
@@ -123,7 +122,7 @@ class ResponseWriter:
         return f"{_PREFIX[block.kind]}_{self._id}{at:02}"
 
     def _item(self, at: int, block: Block, ended: bool) -> OutputItem:
-        cut = (self._broken or self._blocks.reason == "length") and at == len(self._blocks.all) - 1
+        cut = (self._broken or self.reason == "length") and at == len(self.blocks) - 1
         status: ItemStatus = "in_progress" if not ended else "incomplete" if cut else "completed"
         id = self._item_id(at, block)
         if block.kind == "call":
@@ -153,30 +152,33 @@ class ResponseWriter:
         return {"text": block.text} | ({"logprobs": block.logprobs} if block.kind == "text" else {})
 
     def _response(self, status: ResponseStatus, error: SpecPairError | None = None) -> ResponseObject:
-        ended = status != "in_progress"
-        usage, failure = self._blocks.usage, None
+        ended, failure = status != "in_progress", None
         if error is not None:
             failure = ResponseError(code="server_error", type=error.code, message=error.message)
+        whole = ended and error is None
+        statistics: dict[str, Any] = self.generation.statistics() if whole else {}
         return ResponseObject(
             **self._fixed,
-            **(self._blocks.statistics if ended else {}),
+            **statistics,
             status=status,
             completed_at=int(self._clock()) if ended else None,
             error=failure,
             incomplete_details=IncompleteDetails(reason="max_output_tokens") if status == "incomplete" else None,
-            output=[self._item(at, block, True) for at, block in enumerate(self._blocks.all)] if ended else [],
-            usage=None
-            if usage is None
-            else ResponseUsage(
-                input_tokens=usage.prompt_tokens,
-                input_tokens_details=InputTokensDetails(
-                    cached_tokens=usage.prompt_tokens_details.cached_tokens, cache_write_tokens=0
-                ),
-                output_tokens=usage.completion_tokens,
-                output_tokens_details=OutputTokensDetails(reasoning_tokens=self._blocks.reasoning_tokens),
-                total_tokens=usage.total_tokens,
-            ),
+            output=[self._item(at, block, True) for at, block in enumerate(self.blocks)] if ended else [],
+            usage=_usage(self.generation.usage()) if whole else None,
         )
+
+
+def _usage(usage: TokenUsage) -> ResponseUsage:
+    return ResponseUsage(
+        input_tokens=usage.prompt_tokens,
+        input_tokens_details=InputTokensDetails(
+            cached_tokens=usage.prompt_tokens_details.cached_tokens, cache_write_tokens=0
+        ),
+        output_tokens=usage.completion_tokens,
+        output_tokens_details=OutputTokensDetails(reasoning_tokens=usage.completion_tokens_details.reasoning_tokens),
+        total_tokens=usage.total_tokens,
+    )
 
 
 def _part(block: Block, ended: bool) -> OutputText | OutputThoughts:

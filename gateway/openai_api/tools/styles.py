@@ -5,10 +5,7 @@ from enum import StrEnum
 
 from gateway.openai_api.tools.notation import Notation
 from gateway.openai_api.tools.notations.gemma import Gemma
-from gateway.openai_api.tools.notations.generic import Generic
-from gateway.openai_api.tools.notations.hermes import Hermes
-from gateway.openai_api.tools.notations.llama import Llama
-from gateway.openai_api.tools.notations.mistral import Mistral
+from gateway.openai_api.tools.notations.json_objects import Generic, Hermes, Llama, Mistral
 from gateway.openai_api.tools.notations.pythonic import Pythonic
 from gateway.openai_api.tools.notations.qwen_xml import QwenXml
 

@@ -6,9 +6,44 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gateway.balancing.candidate import queue_time
-from gateway.router.nodes.pace import Pace
 from specpair.protocol.service_responses import HealthResponse, ModelInfo, ServiceStatus
 from specpair.quantile import quantile
+
+_HOUR = 3600.0  # seconds
+
+
+@dataclass
+class TokenPace:
+    """Tokens and hours of a node since it was first seen. It counts from there on when the node starts again."""
+
+    tokens: int = 0
+    seconds: float = 0.0  # for which the node was ready
+    _last: tuple[float, int] | None = None  # when it was looked at, and the tokens since the node's start
+
+    def note(self, now: float, generated: int | None) -> None:
+        """Note what the node told at a look. `generated`: tokens since its start; None: it is not ready."""
+        if generated is None:
+            self._last = None
+            return
+        if self._last is not None:
+            since, before = self._last
+            self.seconds += now - since
+            self.tokens += generated - before if generated >= before else generated
+        self._last = now, generated
+
+    def cost(self, hourly_price: float) -> float:
+        """What the time has cost, idle time included."""
+        return hourly_price * self.seconds / _HOUR
+
+    def price(self, hourly_price: float) -> float | None:
+        """What a million tokens have cost; None: there are no tokens yet."""
+        return 1e6 * self.cost(hourly_price) / self.tokens if self.tokens else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """On average, idle time included; None: it was not looked at twice."""
+        return self.tokens / self.seconds if self.seconds else None
+
 
 Kind = Literal["verifier", "drafter"]
 Status = ServiceStatus | Literal["unknown", "away", "refused"]  # unknown: it was not looked at yet
@@ -52,7 +87,7 @@ class Node:
     links: deque[float] = field(default_factory=lambda: deque(maxlen=_LINKS))
     looked_at: float | None = None  # when the last of them was measured
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))  # to the begin of the reply
-    pace: Pace = field(default_factory=Pace)
+    pace: TokenPace = field(default_factory=TokenPace)
 
     @property
     def name(self) -> str:

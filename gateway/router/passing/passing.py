@@ -1,214 +1,96 @@
-"""Passes requests on to nodes: chooses one, asks the next one where that is safe, and streams the reply."""
+"""The entrance of every request: the router's own endpoints answer it, or a node does, whose reply is passed back."""
 
 import asyncio
-import logging
-import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from math import inf
-from typing import NamedTuple
+from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.types import Send
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.anthropic_api.errors import form_of
-from gateway.balancing.candidate import NewText
-from gateway.balancing.policies import Policy
-from gateway.balancing.rendezvous import ordered
-from gateway.router.nodes.fleet import Fleet
-from gateway.router.nodes.node import Node
-from gateway.router.nodes.sessions import SessionTable
-from gateway.router.nodes.watch import Watch
-from gateway.router.passing.asked import Asked, look, prefixes
-from gateway.router.passing.headers import SESSION, to_node, value_of
-from gateway.router.passing.sending import Sending
-from gateway.router.upstream.connection import Connection, Headers, NodeLost
+from gateway.anthropic_api.replies import form_of
+from gateway.router.passing.forwarding import Forwarding
+from gateway.router.passing.requests import SESSION, RoutedRequest, asked, to_client, to_node, value_of
+from gateway.router.passing.several import JOINED, verify_batch
+from gateway.router.upstream.connection import Connection, NodeLost
 from specpair.http_service.draining import Draining
-from specpair.http_service.request_body import LONG, encoding_of, received_body, unpacked
-from specpair.protocol.errors import BadGateway, ImplicitSessionRefused, ShuttingDown, SpecPairError, from_body
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.openapi.operation import ErrorForm
+from specpair.http_service.replies.failures import Failures
+from specpair.http_service.replies.hang_up import HangUp
+from specpair.http_service.replies.noted_send import NotedSend
+from specpair.protocol.errors import BadGateway, ShuttingDown, SpecPairError
 from specpair.protocol.http_reply import ReplyHead
 
-_log = logging.getLogger("gateway.router")
-# By the code of a node's error: another node may serve the request. The nodes that have these errors do not know the
-# session, or the earlier answer; those that have the next ones do nothing any more; and the last are for new texts.
-_NOT_THERE = ("unknown_session", "response_not_found")
-_AWAY = ("shutting_down", "model_loading", "model_failed", "verifier_away", "model_mismatch")
-_FULL = ("overloaded",)
-_READ_STATUSES = (404, 503)  # of the replies whose error is read
-_MOST_OF_AN_ERROR = 1024 * 1024  # bytes
+_END = b"\n\n"
+_NAME = b"event: "
 
 
-class Reply(NamedTuple):
-    """The reply that the client gets: its body is there, or it is still to be read from the connection to a node."""
+class WholeEvents:
+    """Cuts the bytes of a stream behind its events."""
 
-    head: ReplyHead
-    body: bytes | None
-    connection: Connection | None = None
+    def __init__(self) -> None:
+        self._held = bytearray()  # of an event that is not whole yet
+        self.named = 0  # events with a name that were returned
+
+    def take(self, piece: bytes, last: bool = False) -> bytes:
+        """The bytes that may be sent now, of this piece and those before. `last`: no more come, so these are all."""
+        held, before = self._held, len(self._held)
+        held += piece
+        found = held.rfind(_END, max(0, before - 1))
+        if found < 0 and not last:
+            return b""
+        end = len(held) if last else found + len(_END)
+        whole = bytes(held[:end])
+        del held[:end]
+        self.named += whole.startswith(_NAME) + whole.count(b"\n" + _NAME)
+        return whole
 
 
-class Forwarding:
-    """Sends requests to nodes. Used in the event loop."""
+class Sending:
+    """The reply to one request."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        watch: Watch,
-        sessions: SessionTable,
-        policy: Policy,
-        node_key: str | None,
-        *,
-        body_limit: int,
-        body_patience: float,
-        dispatched: Callable[[Node, float], None] = lambda node, seconds: None,
-    ) -> None:
-        """`node_key`: the nodes' own, in place of the callers'; None: theirs are passed on.
-        `body_limit`, `body_patience`: bytes and seconds, as for `received_body`.
-        `dispatched`: called with a node that replies, and the seconds after which it was asked.
-        """
-        self.fleet, self._watch, self.sessions, self._policy = fleet, watch, sessions, policy
-        self.node_key, self._limit, self._patience = node_key, body_limit, body_patience
-        self._dispatched = dispatched
-        self.repeated = 0  # requests that were sent to a further node
-        self.stopping = False  # whether the router is being stopped
+    def __init__(self, send: Send, form: ErrorForm) -> None:
+        """`form`: how errors are reported to this request."""
+        self._send, self._form = send, form
+        self._events: WholeEvents | None = None  # of a reply that is a stream of them
 
-    async def body_of(self, request: Request) -> bytes:
-        """The body of a request, as it was sent. Raises what `received_body` raises."""
-        return await received_body(request, self._limit, self._patience)
+    async def send(self, head: ReplyHead, body: bytes) -> None:
+        """Send a reply whose body is there."""
+        await self._begin(head)
+        await self._send({"type": "http.response.body", "body": body})
 
-    async def plain(self, request: Request, body: bytes) -> bytes:
-        """A body in JSON, unpacked if it is compressed. Raises what `encoding_of` and `unpacked` raise."""
-        encoding = encoding_of(request)
-        return await asyncio.to_thread(unpacked, body, encoding, self._limit) if encoding else body
+    async def pass_on(self, head: ReplyHead, connection: Connection) -> None:
+        """Send a reply whose body is still to be read. Raises NodeLost."""
+        await self._begin(head)
+        if _is_event_stream(head):
+            self._events = WholeEvents()
+        last = False
+        while not last:
+            body, last = await connection.read()
+            if self._events is not None:
+                body = self._events.take(body, last)
+            if body or last:
+                await self._send({"type": "http.response.body", "body": body, "more_body": not last})
 
-    async def known(self, request: Request, what: Asked, body: bytes) -> Asked:
-        """`what`, with what only the body says of it. Raises ImplicitSessionRefused."""
-        needs_model = what.openai and what.model is None and len(self.fleet.models) > 1 and bool(body)
-        needs_prompt = self._policy.reads_prompts and what.begins and bool(body)
-        if not (what.needs_session or needs_model or needs_prompt):
-            return what
-        plain = await self.plain(request, body)
-        if needs_prompt:
-            begins_with = await asyncio.to_thread(prefixes, plain) if len(plain) > LONG else prefixes(plain)
-            what = what._replace(prefixes=begins_with)
-        found = await asyncio.to_thread(look, plain) if len(plain) > LONG else look(plain)
-        if what.path == "/verify" and not found.session_id and not what.session:
-            raise ImplicitSessionRefused(
-                "session_id is missing: behind a router it is not known which session is meant. Send the header "
-                "X-Session-Id with each request of a session"
-            )
-        return what._replace(
-            model=found.model if needs_model else what.model, session=what.session or found.session_id or ""
-        )
+    async def end_with(self, error: SpecPairError) -> bool:
+        """End the reply with the event of an error. Returns whether that is possible: it is a stream of events."""
+        if self._events is None:
+            return False
+        event = self._form.last_event(error, self._events.named)
+        await self._send({"type": "http.response.body", "body": event})
+        return True
 
-    def candidates(self, what: Asked) -> Iterator[Node]:
-        """The nodes to ask, one after the other.
+    async def _begin(self, head: ReplyHead) -> None:
+        await self._send({"type": "http.response.start", "status": head.status, "headers": to_client(head)})
 
-        A session stays where it is known to be. A text that begins goes where the policy says, and then to the next
-        nodes in the order of its id. A session that is not known here is looked for in that order: another router, or
-        this one before it was started again, has chosen from it, too.
 
-        Raises UnknownModel, and the errors of `Fleet.having`.
-        """
-        having = self.fleet.having(what.model, what.openai)
-        first = self.sessions.node(what.session) if what.session else None
-        if first in having:
-            yield first  # nearly always all that is asked for
-        key = what.session or secrets.token_hex(8)
-        order = ordered(key, [each for each in having if each is not first])
-        taking = self.fleet.taking(order) if what.begins else []
-        if taking:
-            chosen = self._policy.choose(taking, NewText(key, what.prefixes))
-            yield chosen
-            order = [each for each in (*taking, *order) if each is not chosen]
-        yield from dict.fromkeys(order)
-
-    @asynccontextmanager
-    async def exchange(
-        self, node: Node, method: bytes, target: bytes, headers: Headers, body: bytes, begins: bool = False
-    ) -> AsyncIterator[tuple[ReplyHead, Connection]]:
-        """A context with a node's reply, whose body is still to be read. What is seen of the node is noted.
-
-        Raises NodeLost.
-        """
-        clock = self.fleet.clock
-        began = clock()
-        node.requests += 1
-        node.in_flight += 1
-        node.begun += begins
-        node.beginning += begins
-        try:
-            async with self._watch.pool(node).exchange(method, target, headers, body) as (head, connection):
-                if 300 <= head.status < 400 and head.status != 304:
-                    raise NodeLost(f"it redirects (HTTP {head.status}), as no node does")
-                node.answered(clock() - began)
-                yield head, connection
-        except NodeLost as error:
-            _log.warning("the node %s was lost during a request: %s", node.name, error)
-            self._watch.failed(node, str(error))
-            raise
-        finally:
-            node.in_flight -= 1
-            node.beginning -= begins
-
-    @asynccontextmanager
-    async def reply(
-        self, what: Asked, method: bytes, target: bytes, headers: Headers, body: bytes
-    ) -> AsyncIterator[tuple[Node | None, Reply]]:
-        """A context with the reply of the first candidate that can serve a request, else the last one's.
-
-        Raises BadGateway if none has replied, and what `candidates` raises.
-        """
-        last: tuple[Node | None, Reply] | None = None
-        lost: list[str] = []
-        came = self.fleet.clock()
-        begins = what.begins and method == b"POST"
-        for number, node in enumerate(self.candidates(what)):
-            if self.stopping:
-                raise ShuttingDown("the router is being stopped: ask again when it is back")
-            if node not in self.fleet:
-                continue
-            self.repeated += number > 0
-            begun = False
-            asked_after = self.fleet.clock() - came
-            try:
-                async with self.exchange(node, method, target, headers, body, begins) as (head, connection):
-                    if head.status in _READ_STATUSES:
-                        last = node, Reply(head, await connection.read_all(_MOST_OF_AN_ERROR))
-                        if self._another_may(what, node, last[1]):
-                            continue
-                        begun = True
-                        self._dispatched(node, asked_after)
-                        yield last
-                    else:
-                        begun = True
-                        self._dispatched(node, asked_after)
-                        yield node, Reply(head, None, connection)
-                    return
-            except NodeLost as error:
-                if begun:
-                    raise
-                lost.append(f"{node.name}: {error}")
-        if last is None:
-            raise BadGateway(f"no node has replied ({'; '.join(lost)}): ask again, /nodes shows how they are")
-        yield last
-
-    def note(self, what: Asked, method: bytes, node: Node, head: ReplyHead) -> None:
-        """Note which node has the session of a request, by its reply."""
-        session = what.session or value_of(head.headers, SESSION)
-        if not session or what.openai:
-            return
-        if method == b"DELETE" or head.status == 404:
-            self.sessions.forget(session)
-        elif head.status < 300:
-            self.sessions.note(session, node)
-
-    def _another_may(self, what: Asked, node: Node, reply: Reply) -> bool:
-        """Whether another node may serve a request, which this one has refused."""
-        assert reply.body is not None
-        code = from_body(reply.head.status, reply.body).code
-        if code in _AWAY:
-            self._watch.look_soon(node)
-        return code in _NOT_THERE or code in _AWAY or (what.begins and code in _FULL)
+def _is_event_stream(head: ReplyHead) -> bool:
+    """Whether a reply is a stream of events to whose end another one can be put."""
+    names = {name for name, _ in head.headers}
+    plain = not names & {b"content-length", b"content-encoding"}
+    return plain and value_of(head.headers, b"content-type").startswith("text/event-stream")
 
 
 class Passing:
@@ -220,7 +102,7 @@ class Passing:
         self.in_flight = 0
         self.draining = Draining(seconds, lambda: inf if self.in_flight else 0.0)
 
-    async def serve(self, request: Request, send: Send, what: Asked, body: bytes) -> None:
+    async def serve(self, request: Request, send: Send, what: RoutedRequest, body: bytes) -> None:
         """Pass a request on, and its reply back.
 
         Raises SpecPairError, and NodeLost in the middle of a reply that cannot tell an error: one that is no stream of
@@ -256,3 +138,68 @@ class Passing:
         if self.forwarding.stopping:
             return ShuttingDown("the router is being stopped: ask again when it is back")
         return BadGateway(f"the node that wrote this was lost ({lost}): ask again, /nodes shows how the nodes are")
+
+
+OWN = frozenset(
+    ("", "/health", "/live", "/ready", "/metrics", "/nodes", "/stats", "/docs", "/openapi.json")
+)  # paths of the router itself; all others are passed on
+
+
+class RouterEntrance:
+    """Middleware: passes requests on, but for those to the router itself, which another application serves."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        gate: Gate,
+        passing: Passing,
+        failures: Failures,
+        of_model: Mapping[str, Callable[[Request, str | None], Response]],
+    ) -> None:
+        """`of_model`: by path, replies about the nodes of one model."""
+        self._app, self._gate, self._passing = app, gate, passing
+        self._failures, self._of_model = failures, of_model
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        written = scope.get("raw_path") or quote(scope["path"]).encode()
+        target = written.partition(b"?")[0].removeprefix(scope.get("root_path", "").encode())
+        what = asked(target, value_of(scope["headers"], SESSION), self._passing.forwarding.fleet.has_model)
+        if (what.path in OWN or what.path.startswith("/docs/")) and what.model is None:
+            await self._app(scope, receive, send)
+            return
+        noted = NotedSend(send)
+        try:
+            request = Request(scope, receive)
+            self._gate.admit(request)
+            body = await self._passing.forwarding.body_of(request)
+            async with HangUp(receive):
+                await self._serve(request, noted, what, body)
+        except NodeLost:
+            pass  # in the middle of a reply: the server closes the connection, since the reply is not complete
+        except (SpecPairError, asyncio.CancelledError) as raised:
+            if isinstance(raised, asyncio.CancelledError) and not self._passing.forwarding.stopping:
+                raise
+            if not noted.begun:
+                error = raised if isinstance(raised, SpecPairError) else _STOPPING
+                at = Request({**scope, "path": what.path})
+                await (await self._failures.failed(at, error))(scope, receive, send)
+
+    async def _serve(self, request: Request, send: Send, what: RoutedRequest, body: bytes) -> None:
+        forwarding, method = self._passing.forwarding, request.method
+        reply: Response
+        if method == "GET" and what.path in self._of_model:
+            reply = self._of_model[what.path](request, what.model)
+        elif method == "POST" and what.path == "/verify/batch":
+            reply = await verify_batch(forwarding, request, what, body)
+        elif method == "GET" and what.model is None and what.path in JOINED:
+            reply = await JOINED[what.path](forwarding, request)
+        else:
+            await self._passing.serve(request, send, what, body)
+            return
+        await reply(request.scope, request.receive, send)
+
+
+_STOPPING = ShuttingDown("the router is being stopped: ask again when it is back")

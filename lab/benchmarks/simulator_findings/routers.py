@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from statistics import fmean
 
-from gateway.balancing.named import KNOWN
+from gateway.balancing.policies import KNOWN
 from lab.benchmarks.harness.report import Report
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.fleet.fleet import Fleet

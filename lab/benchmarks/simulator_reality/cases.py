@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gateway.balancing.candidate import NewText
+from gateway.balancing.candidate import NewText, ordered
 from gateway.balancing.policies import C, Policy
-from gateway.balancing.rendezvous import ordered
 from lab.benchmarks.simulator_reality.measures import Measures, mean, measured
 from lab.benchmarks.simulator_reality.overheads import with_overheads
 from lab.benchmarks.simulator_reality.stretched import stretched

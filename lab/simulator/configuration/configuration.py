@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from gateway.balancing.named import DEFAULT, KNOWN, LOOK_EVERY, check_policy
+from gateway.balancing.policies import DEFAULT, KNOWN, LOOK_EVERY, check_policy
 from lab.simulator.configuration.connections import ALL, TOPOLOGIES, Connection, Topology, between
 from lab.simulator.configuration.devices import Devices
 from lab.simulator.configuration.gamma import AUTO, Gamma

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gateway.balancing.named import DEFAULT, KNOWN, LOOK_EVERY
-from gateway.balancing.policies import Policy
+from gateway.balancing.policies import DEFAULT, KNOWN, LOOK_EVERY, Policy
 from lab.simulator.costs.cost import PassCost
 from lab.simulator.drafting.lengths import LengthPolicy
 from lab.simulator.virtual.agreement import Agreement, constant

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gateway.balancing.named import policy_of
+from gateway.balancing.policies import policy_of
 from lab.simulator.configuration import operation
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.connections import ALL, Connection

@@ -5,6 +5,7 @@ routes and with the replies of the endpoints.
 """
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Mapping
 from contextvars import Context
@@ -14,7 +15,7 @@ from pydantic import BaseModel
 
 from specpair.command_line import version
 from specpair.http_service.openapi.operation import Json, Operation
-from specpair.http_service.openapi.schemas import PREFIX, schemas
+from specpair.http_service.openapi.schemas import PREFIX, example, schemas
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.responses import ErrorResponse
 
@@ -26,15 +27,6 @@ _RETRIED = (429, 503)  # statuses of errors that come with Retry-After
 
 
 @dataclass(frozen=True, slots=True)
-class Examples:
-    """The examples of a document. A test parses each with its model."""
-
-    requests: Mapping[str, Mapping[str, Json]]  # by the name of the model, then by a name of their own
-    responses: Mapping[str, Json]  # by the name of the model
-    events: Mapping[str, tuple[tuple[str, str], ...]]  # by path: names and data of one stream; no names: ""
-
-
-@dataclass(frozen=True, slots=True)
 class Service:
     """What a document describes."""
 
@@ -42,9 +34,7 @@ class Service:
     description: str
     key: str  # what the API key is
     operations: tuple[Operation, ...]
-    examples: Examples
-    parameters: Mapping[str, Json]  # by the names that operations refer to them by
-    refine: Callable[[dict[str, Json]], object]  # adds to the schemas what is checked in code
+    refine: Callable[[dict[str, Json]], object] = lambda schemas: None  # adds to the schemas what is checked in code
 
     @property
     def paths(self) -> list[str]:
@@ -59,11 +49,10 @@ def document(service: Service, keyed: bool = False) -> Json:
 
 def _document(service: Service, keyed: bool) -> Json:
     paths: dict[str, Json] = {}
-    for operation in service.operations:
-        described = _operation(operation, service.examples)
-        paths.setdefault(operation.described_path, {})[operation.method.lower()] = described
     found = schemas(_models(service.operations))
     service.refine(found)
+    for operation in service.operations:
+        paths.setdefault(operation.described_path, {})[operation.method.lower()] = _operation(operation, found)
     return {
         "openapi": "3.1.0",
         "info": {"title": service.title, "description": service.description, "version": version.installed()},
@@ -71,13 +60,12 @@ def _document(service: Service, keyed: bool) -> Json:
         "paths": paths,
         "components": {
             "schemas": found,
-            "parameters": dict(service.parameters),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": service.key}},
         },
     }
 
 
-def _operation(operation: Operation, examples: Examples) -> Json:
+def _operation(operation: Operation, found: dict[str, Json]) -> Json:
     summary, *more = _sentences(operation.endpoint)
     described: Json = {
         "operationId": operation.endpoint.__name__,
@@ -87,42 +75,66 @@ def _operation(operation: Operation, examples: Examples) -> Json:
     if more:
         described["description"] = " ".join(more)
     if operation.parameters:
-        described["parameters"] = [{"$ref": f"#/components/parameters/{name}"} for name in operation.parameters]
+        described["parameters"] = [*operation.parameters]
     if operation.request is not None:
-        name = operation.request.__name__
-        shown = {key: {"value": value} for key, value in examples.requests[name].items()}
-        content = {"application/json": {"schema": {"$ref": PREFIX + name}, "examples": shown}}
+        content = _json(operation.request, operation.examples)
         described["requestBody"] = {"required": True, "content": content}
     if not operation.needs_key:
         described["security"] = []
-    described["responses"] = {"200": _success(operation, examples)} | _errors(operation) | operation.refusals
+    described["responses"] = {"200": _success(operation, found)} | _errors(operation)
+    if operation.refusal is not None and operation.response is not None:
+        when, shown = operation.refusal
+        content = _json(operation.response, shown)
+        described["responses"]["503"] = {
+            "description": when,
+            "content": content,
+            "headers": {"Retry-After": RETRY_AFTER},
+        }
     return described
 
 
-def _success(operation: Operation, examples: Examples) -> Json:
+def _json(model: type[BaseModel], examples: Mapping[str, Json]) -> Json:
+    shown = {name: {"value": value} for name, value in examples.items()}
+    return {"application/json": {"schema": {"$ref": PREFIX + model.__name__}, "examples": shown}}
+
+
+def _success(operation: Operation, found: dict[str, Json]) -> Json:
     content: Json = {}
     description = "Success."
     if operation.response is not None:
-        name = operation.response.__name__
-        content["application/json"] = {"schema": {"$ref": PREFIX + name}, "example": examples.responses[name]}
+        schema = {"$ref": PREFIX + operation.response.__name__}
+        shown = example(schema, found) if operation.example is None else operation.example
+        content["application/json"] = {"schema": schema, "example": shown}
     if operation.text:
         content["text/plain"] = {"schema": {"type": "string"}, "example": operation.text}
     if operation.events or operation.chunk is not None:
-        description, content["text/event-stream"] = _stream(operation, examples.events[operation.path])
+        description, content["text/event-stream"] = _stream(operation, found)
         if operation.response is not None:
             description = f"JSON; with `stream`, the same as a stream.\n\n{description}"
     success: Json = {"description": description, "content": content}
     if operation.links is not None:
         success["links"] = operation.links
-    if "X-Session-Id" in operation.parameters:
+    if any(each["name"] == "X-Session-Id" for each in operation.parameters):
         success["headers"] = {
             "X-Session-Id": {"description": "The session's id.", "required": True, "schema": {"type": "string"}}
         }
     return success
 
 
-def _stream(operation: Operation, shown: tuple[tuple[str, str], ...]) -> tuple[str, Json]:
-    """The description of a stream, and what it consists of. `shown`: an example."""
+def stream_example(operation: Operation, found: dict[str, Json]) -> list[tuple[str, str]]:
+    """Events of a stream: their names, of which chunks have none, and their data. `found`: the schemas."""
+    shown = [*operation.stream]
+    if not shown:
+        kinds = operation.events or (("", operation.chunk),)
+        shown = [(name, example({"$ref": PREFIX + kind.__name__}, found)) for name, kind in kinds if kind is not None]
+        shown = [(name, data | {"type": name} if name and "type" in data else data) for name, data in shown]
+    written = [(name, json.dumps(data, ensure_ascii=False, separators=(",", ":"))) for name, data in shown]
+    return written if operation.chunk is None else [*written, ("", "[DONE]")]
+
+
+def _stream(operation: Operation, found: dict[str, Json]) -> tuple[str, Json]:
+    """The description of a stream, and what it consists of."""
+    shown = stream_example(operation, found)
     written = "".join((f"event: {name}\n" if name else "") + f"data: {data}\n\n" for name, data in shown)
     name, data = shown[0]
     if operation.chunk is not None:
@@ -141,8 +153,8 @@ def _stream(operation: Operation, shown: tuple[tuple[str, str], ...]) -> tuple[s
             for name, model in operation.events
         ]
     description = f"Server-sent events; {last}. During silence, comments (`:`) are sent.\n\n```\n{written}```"
-    example = {"event": name, "data": data} if name else {"data": data}
-    return description, {"schema": {"description": "One event.", "oneOf": kinds}, "example": example}
+    first = {"event": name, "data": data} if name else {"data": data}
+    return description, {"schema": {"description": "One event.", "oneOf": kinds}, "example": first}
 
 
 def _data(model: type[BaseModel]) -> Json:

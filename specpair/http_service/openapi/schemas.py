@@ -1,6 +1,7 @@
 """The OpenAPI document's schemas: those of the message models, and parts of JSON Schema for checks made in code."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -8,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 from specpair.http_service.openapi.operation import Json
 
 PREFIX = "#/components/schemas/"
+_VALUES: Json = {"string": "text", "integer": 1, "number": 0.5, "boolean": True, "object": {}}
 
 
 def schemas(models: Iterable[type[BaseModel]]) -> dict[str, Json]:
@@ -22,6 +24,33 @@ def schemas(models: Iterable[type[BaseModel]]) -> dict[str, Json]:
             if "description" not in field:
                 field["description"] = _of_type(field, found)
     return dict(sorted(found.items()))
+
+
+def example(schema: Json, schemas: Mapping[str, Json]) -> Any:
+    """A value that a schema allows, made of the examples of its fields. What has to be there is, and what has one.
+
+    `schemas`: those that it may refer to.
+    """
+    if "examples" in schema:
+        return schema["examples"][0]
+    if "$ref" in schema:
+        return example(schemas[schema["$ref"].removeprefix(PREFIX)], schemas)
+    if forms := schema.get("anyOf") or schema.get("oneOf"):
+        return example(forms[0], schemas) if _is_shown(schema, schemas) or {"type": "null"} not in forms else None
+    if "const" in schema or "enum" in schema:
+        return schema.get("const", schema.get("enum", [None])[0])
+    if "properties" in schema:
+        required, fields = schema.get("required", ()), schema["properties"].items()
+        return {name: example(each, schemas) for name, each in fields if name in required or _is_shown(each, schemas)}
+    if schema.get("type") == "array":
+        return [example(schema["items"], schemas)] if schema.get("items") else []
+    return _VALUES.get(schema.get("type", ""))
+
+
+def _is_shown(field: Json, schemas: Mapping[str, Json]) -> bool:
+    """Whether a field or the object in it has an example."""
+    forms = [field, *field.get("anyOf", ())]
+    return any("examples" in (schemas[each["$ref"].removeprefix(PREFIX)] if "$ref" in each else each) for each in forms)
 
 
 def _of_type(field: Json, schemas: dict[str, Json]) -> str:

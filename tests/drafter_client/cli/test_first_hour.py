@@ -9,7 +9,7 @@ from drafter_client.display.panel_rows import columns, headline
 from drafter_client.display.values import ttft
 from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.options import Mode
-from gateway.openai_api.places import Places
+from gateway.openai_api.places import TextQueue
 from specpair.counted import counted
 from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access
 from specpair.http_service.keys.key_store import KeyStore
@@ -47,7 +47,7 @@ def test_counts_in_words() -> None:
     assert [counted(number, "token") for number in (0, 1, 2)] == ["0 tokens", "1 token", "2 tokens"]
     assert [counted(number, "text is", "texts are") for number in (1, 2)] == ["1 text is", "2 texts are"]
     assert (ttft(0.0126, 3), ttft(0.0, 0)) == ("13 ms", "-")
-    places = Places(lambda: 1, lambda: 1, lambda: 0.0)
+    places = TextQueue(lambda: 1, lambda: 1, lambda: 0.0)
     held = places.enter(2)
     with pytest.raises(Overloaded, match=re.escape("1 text is being generated and 1 waits: try again later")):
         places.check()

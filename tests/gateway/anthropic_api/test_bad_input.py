@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.anthropic_api.requests import MessagesRequest
+from gateway.openai_api.messages.fields import TABLE
 from gateway.openai_api.responses.requests import ResponseRequest
 from tests.gateway.openai_api.messages.support import TEXT, VALUES
 
@@ -21,9 +22,7 @@ ASKED = {
     "/v1/messages/count_tokens": {"messages": MESSAGES["messages"]},
     "/v1/responses": {"input": "x", "max_output_tokens": 2},
 }
-FIELDS = sorted(
-    {*MessagesRequest.model_fields, *ResponseRequest.model_fields, *MessagesRequest.table["MessagesRequest"].only}
-)
+FIELDS = sorted({*MessagesRequest.model_fields, *ResponseRequest.model_fields, *TABLE["MessagesRequest"].only})
 PARTS = st.dictionaries(
     st.sampled_from(["type", "role", "content", "text", "name", "id", "input", "tool_use_id", "call_id", "arguments"]),
     st.sampled_from(["text", "user", "tool_use", "tool_result", "message", "function_call", "reasoning"]) | VALUES,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.balancing.candidate import NewText, queue_time
-from gateway.balancing.named import KNOWN, check_policy, policy_of
+from gateway.balancing.candidate import NewText, ordered, queue_time
 from gateway.balancing.policies import (
+    KNOWN,
     Hash,
     Jiq,
     Jsq,
@@ -22,8 +22,9 @@ from gateway.balancing.policies import (
     SemiClairvoyant,
     SloAware,
     Wjsq2,
+    check_policy,
+    policy_of,
 )
-from gateway.balancing.rendezvous import ordered
 from tests.gateway.balancing.nodes import Last, Node
 
 TEXT = NewText("text")

@@ -18,10 +18,10 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
 from gateway.openai_api import generation
-from gateway.openai_api.messages.formats import ChatFormat
 from gateway.openai_api.messages.requests import ChatRequest
-from gateway.openai_api.places import Places, QueuedEvents
-from gateway.openai_api.texts import End, Events, Piece
+from gateway.openai_api.places import QueuedEvents, TextQueue
+from gateway.openai_api.texts import End, Events, NewTokens
+from gateway.openai_api.writers import ChatWriter
 from specpair.http_service.connections import connection
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from tests.gateway.openai_api.conftest import served, verifier
@@ -203,14 +203,14 @@ class _Text:
     cached_tokens = 0
     prompt_progress = None
 
-    def __init__(self, *events: Piece | End) -> None:
+    def __init__(self, *events: NewTokens | End) -> None:
         self.closed = asyncio.Event()
         self._given = events
 
     def begin(self) -> None:
         pass
 
-    def __aiter__(self) -> AsyncIterator[Piece | End]:
+    def __aiter__(self) -> AsyncIterator[NewTokens | End]:
         return self._events()
 
     def stopped(self) -> None:
@@ -219,22 +219,22 @@ class _Text:
     async def aclose(self) -> None:
         self.closed.set()
 
-    async def _events(self) -> AsyncIterator[Piece | End]:
+    async def _events(self) -> AsyncIterator[NewTokens | End]:
         for event in self._given:
             yield event
         if not self._given:
             await asyncio.Event().wait()
 
 
-async def _never() -> generation.Choices:
+async def _never() -> generation.TextGeneration:
     raise AssertionError("the target does not change")
 
 
 def _chat_events(text: Events) -> AsyncIterator[bytes]:
     vocabulary = ScriptedBackend(SLOW).vocabulary
     request = ChatRequest.model_validate({"messages": [{"role": "user", "content": "a"}]})
-    order = generation.Order(ChatFormat(vocabulary, request), "a model", vocabulary, [], 1, 1, False, False)
-    return generation.Choices(order, [text], 0.0, 0).events(_never)
+    texts = generation.TextGeneration(generation.Order("a model", vocabulary, [], 1), [text], 0.0)
+    return generation.events(texts, _never, ChatWriter(texts, request))
 
 
 def test_a_client_that_hangs_up_before_the_first_token_leaves_its_place() -> None:
@@ -252,9 +252,9 @@ def test_a_client_that_hangs_up_before_the_first_token_leaves_its_place() -> Non
 
 def test_a_reader_that_reads_nothing_keeps_no_place() -> None:
     async def scenario() -> None:
-        places = Places(lambda: 1, lambda: 1, lambda: 0.0)
+        places = TextQueue(lambda: 1, lambda: 1, lambda: 0.0)
         first, second = places.enter(2)
-        text = _Text(Piece([97]), End("stop"))
+        text = _Text(NewTokens([97]), End("stop"))
         events = _chat_events(QueuedEvents(text, first, lambda _: None))
         await anext(events)  # and no more
         async with asyncio.timeout(20):

@@ -2,12 +2,11 @@
 
 import pytest
 
-from gateway.openai_api.answers.answer import AnswerForm
-from gateway.openai_api.answers.chat import message_of
-from gateway.openai_api.answers.thoughts import THINK
-from gateway.openai_api.output import Output, joined
-from gateway.openai_api.texts import Piece
+from gateway.openai_api.answers.answer import THINK, AnswerForm
+from gateway.openai_api.output import ChoiceText, joined
+from gateway.openai_api.texts import NewTokens
 from gateway.openai_api.tools.styles import Style
+from gateway.openai_api.writers import message_of
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 
@@ -25,11 +24,11 @@ VOCABULARY = _Vocabulary(PIECES, [Kind.ORDINARY] * 256 + [Kind.CONTROL] * 3, Non
 
 def _text(tokens: list[int], stops: list[str], at_once: int = 100) -> tuple[str, bool, int, list[int]]:
     """The text, whether it was stopped, how many tokens were counted, and the tokens that were sent."""
-    output, parts = Output(VOCABULARY, stops), []
+    output, parts = ChoiceText(VOCABULARY, stops), []
     for at in range(0, len(tokens), at_once):
         if not output.stopped:
             given = tokens[at : at + at_once]
-            parts.append(output.take(Piece(given, [TokenLogprobs(token, 0.0, []) for token in given])))
+            parts.append(output.take(NewTokens(given, [TokenLogprobs(token, 0.0, []) for token in given])))
     whole = joined([*parts, output.end()])
     return whole.text, output.stopped, output.count, [token.id for token in whole.tokens]
 
@@ -73,9 +72,9 @@ class _Thinking(_Vocabulary):
 @pytest.mark.parametrize("begun", [False, True])
 def test_control_tokens_that_mark_thoughts_and_calls_are_read(at_once: int, begun: bool) -> None:
     form = AnswerForm(THINK, begun=begun, style=Style.HERMES, tools={"f": {}})
-    output = Output(_Thinking(), [], form)
+    output = ChoiceText(_Thinking(), [], form)
     tokens = [*([] if begun else [256]), *b"Why?\n", 257, *b"\nSo.", 258, *b'{"name": "f", "arguments": {}}', 259, 260]
-    deltas = [output.take(Piece(tokens[at : at + at_once])) for at in range(0, len(tokens), at_once)]
+    deltas = [output.take(NewTokens(tokens[at : at + at_once])) for at in range(0, len(tokens), at_once)]
     whole = joined([*deltas, output.end()])
     message = message_of(whole.events)
     assert (message.reasoning_content, message.content) == ("Why?", "So.")
@@ -85,8 +84,8 @@ def test_control_tokens_that_mark_thoughts_and_calls_are_read(at_once: int, begu
 
 
 def test_an_answer_that_ends_behind_a_call_counts_no_further_token() -> None:
-    output = Output(_Thinking(), [], AnswerForm(style=Style.HERMES, tools={"f": {}}, one_call=True))
+    output = ChoiceText(_Thinking(), [], AnswerForm(style=Style.HERMES, tools={"f": {}}, one_call=True))
     call = [258, *b'{"name": "f", "arguments": {}}', 259]
-    delta = output.take(Piece([*call, *call]))
+    delta = output.take(NewTokens([*call, *call]))
     assert output.stopped and output.count <= len(call) and output.reason("stop") == "tool_calls"
     assert len(message_of(delta.events).tool_calls or []) == 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai_api.places import Place, Places
+from gateway.openai_api.places import QueuedText, TextQueue
 from specpair.protocol.errors import Overloaded, VerifierAway
 
 
@@ -20,7 +20,7 @@ class Clock:
 @given(st.integers(1, 3), st.integers(0, 3), st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=30))
 def test_texts_begin_in_order_and_never_too_many_at_a_time(count: int, queue: int, steps: list[int | None]) -> None:
     """A step enters a text (None), or has one of those that are there leave."""
-    places, there = Places(lambda: count, lambda: queue, Clock()), list[Place]()
+    places, there = TextQueue(lambda: count, lambda: queue, Clock()), list[QueuedText]()
     for step in steps:
         if step is None:
             if len(there) >= count + queue:
@@ -39,7 +39,7 @@ def test_texts_begin_in_order_and_never_too_many_at_a_time(count: int, queue: in
 
 
 def test_clients_take_turns() -> None:
-    places = Places(lambda: 1, lambda: 9, Clock())
+    places = TextQueue(lambda: 1, lambda: 9, Clock())
     (running,) = places.enter(1, "many")
     waiting = [*places.enter(3, "many"), *places.enter(2, "few"), *places.enter()]
     began = [running]
@@ -51,7 +51,7 @@ def test_clients_take_turns() -> None:
 
 def test_the_wait_is_that_of_the_texts_ahead() -> None:
     clock = Clock()
-    places = Places(lambda: 2, lambda: 2, clock)
+    places = TextQueue(lambda: 2, lambda: 2, clock)
     (first,) = places.enter()
     clock.now = 6.0
     first.leave()
@@ -64,7 +64,7 @@ def test_the_wait_is_that_of_the_texts_ahead() -> None:
 
 def test_a_text_waits_for_its_turn() -> None:
     async def scenario() -> None:
-        places = Places(lambda: 1, lambda: 1, Clock())
+        places = TextQueue(lambda: 1, lambda: 1, Clock())
         first, second = places.enter(2)
         await first.turn(lambda _: None)
         waiting = asyncio.create_task(second.turn(lambda _: None))
@@ -86,7 +86,7 @@ def test_a_text_waits_no_longer_than_it_makes_sense(monkeypatch: pytest.MonkeyPa
         return VerifierAway("it is away") if waited >= 8.0 else None
 
     async def scenario() -> None:
-        places = Places(lambda: 1, lambda: 1, clock)
+        places = TextQueue(lambda: 1, lambda: 1, clock)
         first, second = places.enter(2)
         with pytest.raises(VerifierAway):
             await second.turn(over)

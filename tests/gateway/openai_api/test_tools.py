@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from backends.scripted import ByteVocabulary
 from gateway.openai_api.answers.answer import PLAIN
-from gateway.openai_api.answers.forced import kept_to
+from gateway.openai_api.answers.form import kept_to
 from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.texts import Target
 from gateway.openai_api.tools.styles import Style

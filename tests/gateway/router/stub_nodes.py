@@ -12,7 +12,7 @@ import httpx
 
 from gateway.router.app import create_app
 from gateway.router.nodes.node import NodeSpec
-from gateway.router.settings import Settings
+from gateway.router.settings import RouterSettings
 from tests.drafter_client.http.bodies import model_info
 from tests.gateway.openai_api.conftest import served
 from tests.waiting import until
@@ -185,7 +185,7 @@ def routing(
 ) -> Iterator[Router]:
     """A router in front of nodes, which it has looked at. `specs`: what is said of them; None: their URLs."""
     listed = [NodeSpec(each.url) for each in nodes] if specs is None else specs
-    app = create_app(Settings(**{"look_every": 0.02, **settings}), listed)
+    app = create_app(RouterSettings(**{"look_every": 0.02, **settings}), listed)
     key = settings.get("api_key")
     headers = {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
     with served(app) as url, httpx.Client(base_url=url, trust_env=False, timeout=20, headers=headers) as http:

@@ -16,11 +16,9 @@ from drafter_client import Pair
 from drafter_client.errors import VerifierUnreachable
 from drafter_client.http.outages import Outage
 from gateway.router.nodes.fleet import Fleet
-from gateway.router.nodes.node import NodeSpec
-from gateway.router.nodes.pace import Pace
-from gateway.router.nodes.sessions import SessionTable
-from gateway.router.passing.asked import Asked, asked, look, prefixes
-from gateway.router.passing.headers import to_node
+from gateway.router.nodes.node import NodeSpec, TokenPace
+from gateway.router.passing.forwarding import SessionNodes
+from gateway.router.passing.requests import RoutedRequest, asked, look, prefixes, to_node
 from gateway.router.upstream.pool import NodeAddress, Pool
 from specpair.protocol.errors import BadGateway, ModelLoading, SpecPairError, UnknownModel
 from specpair.protocol.service_responses import HealthResponse
@@ -375,7 +373,7 @@ def test_the_load_of_a_node() -> None:
 
 
 def test_price_per_token() -> None:
-    pace = Pace()
+    pace = TokenPace()
     assert pace.price(3.6) is None and pace.tokens_per_second is None
     pace.note(0.0, 1000)
     pace.note(10.0, 1500)
@@ -389,7 +387,7 @@ def test_price_per_token() -> None:
 
 def test_the_table_forgets_the_oldest_session() -> None:
     found = known(one=ready())
-    table = SessionTable(2)
+    table = SessionNodes(2)
     for session in ("a", "b"):
         table.note(session, found.nodes[0])
     assert table.node("a") is found.nodes[0]
@@ -433,10 +431,10 @@ def test_a_path_names_a_model_with_or_without_slashes(path: str, model: str, res
 
 
 def test_what_a_request_asks_for() -> None:
-    def of(path: str, session: str = "") -> Asked:
+    def of(path: str, session: str = "") -> RoutedRequest:
         return asked(path.encode(), session, MODELS.__contains__)
 
-    assert of("/verify/", "s") == Asked("/verify", b"/verify/", None, "s", openai=False)
+    assert of("/verify/", "s") == RoutedRequest("/verify", b"/verify/", None, "s", openai=False)
     assert of("/sessions/abc/stream").session == "abc"
     assert of("/v1/completions").begins and of("/prefill").begins and not of("/verify", "s").begins
     assert look(b'{"model": 5, "session_id": "x"}').session_id == "x"

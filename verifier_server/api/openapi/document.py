@@ -2,14 +2,39 @@
 
 from functools import cache
 
-from gateway.anthropic_api import schemas as text_schemas
-from gateway.openai_api.openapi.parameters import PARAMETERS as OPENAI_PARAMETERS
+from gateway import schemas as text_schemas
 from specpair.http_service.openapi import document as built
 from specpair.http_service.openapi.operation import Json
-from specpair.protocol import messages
-from verifier_server.api.openapi import schemas
-from verifier_server.api.openapi.examples import EXAMPLES
+from specpair.http_service.openapi.schemas import PREFIX, given, one_of, when
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from verifier_server.api.operations import OPERATIONS
+
+
+def _add_checks(found: dict[str, Json]) -> None:
+    """Add the checks of the verifier's own messages that are made in code."""
+    for name in ("PrefillRequest", "GenerateRequest"):
+        found[name]["allOf"] = [_ONE_PROMPT, _THRESHOLD, _COMMITTED]
+        found[name]["properties"]["max_tokens"]["description"] += _CAPPED
+    found["PrefillRequest"]["allOf"].append(_SELF_CONTINUE)
+    found["GenerateRequest"]["allOf"].append(_DRAFT_N)
+    item = {"allOf": [{"$ref": PREFIX + "VerifyRequest"}, given("session_id", "string")]}
+    found["BatchRequest"]["properties"]["items"]["items"] = item
+
+
+_CAPPED = " If the context is full before `max_tokens`, the text ends there, with the finish reason `length`, too."
+_ONE_PROMPT: Json = {"oneOf": [given("prompt", "string", minLength=1), given("prompt_ids", "array", minItems=1)]}
+_THRESHOLD = when(
+    one_of("strategy", str(Strategy.THRESHOLD)),
+    given("threshold", "number"),
+    {"properties": {"threshold": {"type": "null"}}},
+)
+_SELF_CONTINUE = when(
+    one_of("strategy", *(str(each) for each in Strategy if each not in DRAFTER_INVARIANT)),
+    {"properties": {"self_continue": {"const": False}}},
+)
+_COMMITTED = when(given("committed_ids", "array", minItems=1), given("seed", "integer"))
+_DRAFT_N = when(given("draft_n", "integer"), one_of("mode", "fused"))
+
 
 TITLE = "specpair verifier"
 _DESCRIPTION = """Verifies draft tokens against the target model; only token ids travel. Serves texts to OpenAI's \
@@ -19,41 +44,9 @@ Every path works with and without a trailing slash, and HEAD works where GET doe
 (`Content-Encoding: gzip` or `deflate`). An unknown path is a 404 (`not_found`), another method a 405
 (`method_not_allowed`, with the header Allow). All errors have one shape, and each has a stable `code`."""
 
-_PARAMETERS: dict[str, Json] = {
-    "session_id": {
-        "name": "session_id",
-        "in": "path",
-        "required": True,
-        "description": "Id of a session, from the reply to its prefill.",
-        "schema": {"type": "string", "pattern": messages.SESSION_ID},
-        "example": "demo",
-    },
-    "X-Session-Id": {
-        "name": "X-Session-Id",
-        "in": "header",
-        "description": "The session's id, for routers that hash on a header. It can replace `session_id` in the "
-        "body, and must not contradict it.",
-        "schema": {"type": "string", "pattern": messages.SESSION_ID},
-    },
-    "from": {
-        "name": "from",
-        "in": "query",
-        "description": "Position of the first token to send. Default: the end of the prompt.",
-        "schema": {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**9},
-        "example": 5,
-    },
-    "below": {
-        "name": "below",
-        "in": "query",
-        "description": "How many token ids, from the first on, the fingerprints cover. Default: all.",
-        "schema": {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**9},
-        "example": 4096,
-    },
-}
-
 
 def _refine(found: dict[str, Json]) -> None:
-    schemas.refine(found)
+    _add_checks(found)
     text_schemas.refine(found)
 
 
@@ -62,8 +55,6 @@ SERVICE = built.Service(
     description=_DESCRIPTION,
     key="The value of VERIFIER_API_KEY, or a key of VERIFIER_KEYS_FILE. Not needed if the verifier has no key.",
     operations=OPERATIONS,
-    examples=EXAMPLES,
-    parameters={**_PARAMETERS, **OPENAI_PARAMETERS},
     refine=_refine,
 )
 

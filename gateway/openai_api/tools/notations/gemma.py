@@ -3,9 +3,19 @@
 import json
 import re
 
-from gateway.openai_api.tools.characters import Tell, blank, literal, one_of, tool_name
 from gateway.openai_api.tools.json_text import escaped, is_scalar, nested, quoted
-from gateway.openai_api.tools.notation import BareKeys, Broken, Calls, Reading, Writing
+from gateway.openai_api.tools.notation import (
+    BareKeys,
+    Broken,
+    Calls,
+    Reading,
+    Tell,
+    Writing,
+    blank,
+    literal,
+    one_of,
+    tool_name,
+)
 
 _BEGIN, _END, _CALL, _QUOTE = "<|tool_call>", "<tool_call|>", "call:", '<|"|>'
 _LONGEST = 1024  # characters of a key, or of a value without quotes

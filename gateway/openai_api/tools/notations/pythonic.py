@@ -2,9 +2,8 @@
 
 import json
 
-from gateway.openai_api.tools.characters import Tell, blank, one_of, tool_name
 from gateway.openai_api.tools.json_text import nested, quoted, quoted_key, scalar
-from gateway.openai_api.tools.notation import Broken, Calls, Keywords, Reading, Writing
+from gateway.openai_api.tools.notation import Broken, Calls, Keywords, Reading, Tell, Writing, blank, one_of, tool_name
 
 _MARKERS = {"<|tool_call_start|>": "<|tool_call_end|>", "<|python_start|>": "<|python_end|>"}
 _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}

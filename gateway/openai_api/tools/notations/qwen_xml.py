@@ -3,10 +3,19 @@
 import json
 import re
 
-from gateway.openai_api.tools.characters import Tell, blank, literal, one_of, tool_name
-from gateway.openai_api.tools.json_text import escaped
-from gateway.openai_api.tools.notation import Broken, Calls, Parameters, Reading, Writing
-from gateway.openai_api.tools.values import json_of, types_of
+from gateway.openai_api.tools.json_text import escaped, json_of, types_of
+from gateway.openai_api.tools.notation import (
+    Broken,
+    Calls,
+    Parameters,
+    Reading,
+    Tell,
+    Writing,
+    blank,
+    literal,
+    one_of,
+    tool_name,
+)
 
 _BEGIN, _END = "<tool_call>", "</tool_call>"
 _FUNCTION, _END_FUNCTION = "<function=", "</function>"

@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai_api.answers.answer import Answer, AnswerForm, Thought
-from gateway.openai_api.answers.thoughts import THINK, Markers, ThoughtReader, markers_of
-from gateway.openai_api.tools.events import CallBegan, Content
+from gateway.openai_api.answers.answer import (
+    THINK,
+    AnswerForm,
+    AnswerReader,
+    Markers,
+    Thought,
+    ThoughtReader,
+    markers_of,
+)
+from gateway.openai_api.tools.reader import CallBegan, Content
 from gateway.openai_api.tools.styles import Style
 
 HARMONY = markers_of("{{ '<|channel|>' }} analysis") or THINK
@@ -102,7 +109,7 @@ def test_a_template_without_thoughts() -> None:
 def test_calls_are_read_behind_the_thoughts_alone(cuts: list[int]) -> None:
     text = f"<think>{CALL}</think>\n{CALL}"
     for apart in (True, False):
-        answer = Answer(AnswerForm(THINK, apart=apart, style=Style.HERMES, tools={"f": {}}))
+        answer = AnswerReader(AnswerForm(THINK, apart=apart, style=Style.HERMES, tools={"f": {}}))
         events = []
         for begin, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
             events += answer.feed(text[begin:end])

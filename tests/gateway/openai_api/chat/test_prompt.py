@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.openai_api.chat import prompt
-from gateway.openai_api.chat.forms import Message
-from gateway.openai_api.chat.marks import Marks
-from gateway.openai_api.chat.template import Renderer
+from gateway.openai_api.chat.prompt import Marks
+from gateway.openai_api.chat.template import Renderer, TemplateMessage
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.protocol.errors import InvalidRequest, NoChatTemplate
 
@@ -50,7 +49,7 @@ def _ended() -> Iterator[None]:
 def _ids(
     template: str,
     vocabulary: Vocabulary,
-    messages: Sequence[Message],
+    messages: Sequence[TemplateMessage],
     renderer: Renderer,
     variables: dict[str, Any] | None = None,
 ) -> list[int]:

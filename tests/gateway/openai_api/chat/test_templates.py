@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.openai_api.chat.forms import Message
 from gateway.openai_api.chat.prompt import chat_parts
-from gateway.openai_api.chat.template import Renderer
+from gateway.openai_api.chat.template import Renderer, TemplateMessage
 from models import DEFAULT_TARGET
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.errors import InvalidRequest
@@ -40,11 +39,11 @@ TOKEN = re.compile(
 BEGIN, END = 0, 1
 
 
-def user(content: Any) -> Message:
+def user(content: Any) -> TemplateMessage:
     return {"role": "user", "content": content}
 
 
-def assistant(content: Any, *calls: dict[str, Any], **others: Any) -> Message:
+def assistant(content: Any, *calls: dict[str, Any], **others: Any) -> TemplateMessage:
     called = [
         {"id": f"call0000{at}", "type": "function", "function": {"name": "look", "arguments": json.dumps(call)}}
         for at, call in enumerate(calls)
@@ -52,11 +51,11 @@ def assistant(content: Any, *calls: dict[str, Any], **others: Any) -> Message:
     return {"role": "assistant", "content": content, **({"tool_calls": called} if called else {}), **others}
 
 
-def system(content: Any) -> Message:
+def system(content: Any) -> TemplateMessage:
     return {"role": "system", "content": content}
 
 
-def tool(content: str, call: int = 0) -> Message:
+def tool(content: str, call: int = 0) -> TemplateMessage:
     return {"role": "tool", "tool_call_id": f"call0000{call}", "name": "look", "content": content}
 
 
@@ -66,7 +65,7 @@ def parts(*texts: str) -> list[dict[str, str]]:
 
 TOWN = {"town": "Köln", "days": 3, "exact": True, "by": ["x", {"y": None}]}
 # Each content ends with a word of its own, so that one can see whether it is shown.
-CONVERSATIONS: dict[str, list[Message]] = {
+CONVERSATIONS: dict[str, list[TemplateMessage]] = {
     "a question": [user("Is 1 < 2 & 3 > 2, 'said' \"ünder\"? amber")],
     "a system": [system("Be brief.\n  bronze "), user("  Hello \n cobalt\n\n")],
     "turns": [user("Hi amber"), assistant("Hello!\n\n  bronze"), user("日本語 🙂 cobalt")],
@@ -129,7 +128,7 @@ def renderer() -> Iterator[Renderer]:
         yield renderer
 
 
-def as_taken(message: Message, template: str) -> Message:
+def as_taken(message: TemplateMessage, template: str) -> TemplateMessage:
     """A message in the form that the first line of the template names."""
     found = TAKES.match(template)
     assert found, "a template says first what it takes"
@@ -150,7 +149,7 @@ def as_taken(message: Message, template: str) -> Message:
     return taken
 
 
-def shown(message: Message, prompt: str) -> bool:
+def shown(message: TemplateMessage, prompt: str) -> bool:
     content = message["content"]
     texts = [part["text"] for part in content] if isinstance(content, list) else [content or ""]
     return all(word in prompt for text in texts for word in text.split()[-1:])

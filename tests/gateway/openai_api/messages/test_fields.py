@@ -1,6 +1,7 @@
 """Bodies of other programs: in every object, what is about the request is taken, and what changes the text refused."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,14 +12,9 @@ from openai.types.completion_create_params import CompletionCreateParamsBase
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
 from gateway.anthropic_api.requests import CountRequest, MessagesRequest
-from gateway.openai_api.messages import conversation, grammar, requests, tools
 from gateway.openai_api.messages.fields import TABLE
-from gateway.openai_api.messages.objects import Object
-from gateway.openai_api.messages.parameters import read_request
+from gateway.openai_api.messages.objects import Object, read_request
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
-from gateway.openai_api.responses import items
-from gateway.openai_api.responses import requests as response_requests
-from gateway.openai_api.responses.fields import TABLE as RESPONSES
 from gateway.openai_api.responses.requests import ResponseRequest
 from specpair.protocol.errors import InvalidRequest
 
@@ -26,12 +22,15 @@ Json = dict[str, Any]
 USER = {"role": "user", "content": "U"}
 TOOL: Json = {"type": "function", "function": {"name": "f", "parameters": {}}}
 CALL: Json = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
-KINDS: dict[str, type[Object]] = {
-    name: kind
-    for module in (conversation, grammar, requests, tools, items, response_requests)
-    for name, kind in vars(module).items()
-    if isinstance(kind, type) and issubclass(kind, Object) and name != "Object" and name[0] != "_"
-}
+
+
+def _kinds(base: type[Object]) -> Iterator[type[Object]]:
+    for each in base.__subclasses__():
+        yield each
+        yield from _kinds(each)
+
+
+KINDS = {each.__name__: each for each in _kinds(Object) if each.__name__[0] != "_"}
 
 
 def _chat(**given: Any) -> ChatRequest:
@@ -44,8 +43,8 @@ def _said(**message: Any) -> Json:
 
 
 def test_the_tables_have_every_kind_of_object() -> None:
-    assert TABLE.keys() | RESPONSES.keys() == KINDS.keys() and not TABLE.keys() & RESPONSES.keys()
-    for name, beside in (TABLE | RESPONSES).items():
+    assert TABLE.keys() == KINDS.keys()
+    for name, beside in TABLE.items():
         others = [*beside.ignored, *beside.only, *beside.instead]
         assert not set(others) & KINDS[name].model_fields.keys(), name
         assert len(set(beside.ignored)) == len(beside.ignored) and not set(beside.ignored) & beside.only.keys(), name
@@ -62,7 +61,7 @@ def test_the_tables_have_every_kind_of_object() -> None:
     ],
 )
 def test_every_parameter_of_the_clients_is_decided(schema: type[Object], asked: type) -> None:
-    beside = schema.table[schema.__name__]
+    beside = TABLE[schema.__name__]
     known = {*schema.model_fields, *beside.ignored, *beside.only}
     assert set(asked.__annotations__) - known == set()
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gateway.openai_api.messages.errors import FORM
-from gateway.openai_api.messages.parameters import read_request
+from gateway.openai_api.messages.objects import read_request
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from specpair.http_service.replies.error_reply import error_reply
 from specpair.protocol.errors import InvalidRequest

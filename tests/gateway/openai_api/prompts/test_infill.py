@@ -10,7 +10,7 @@ import pytest
 from backends.scripted import BEGIN, ByteVocabulary
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
-from gateway.openai_api.prompts.infill import infill_ids, infill_tokens
+from gateway.openai_api.prompts import infill_ids, infill_tokens
 from specpair.engines.vocabulary import Kind, Vocabulary
 from tests.gateway.openai_api.conftest import served, target
 from tests.verifier_server.conftest import LiveServer, settings

@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai.types.responses import ResponseTextConfig
 
-from gateway.openai_api.responses.events import EVENTS
+from gateway.openai_api.responses.replies import EVENTS
 
 OPTIONS: dict[str, Any] = {"model": "", "max_output_tokens": 12, "extra_body": {"seed": 3}}
 ORDER = [*EVENTS]

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from gateway.openai_api.messages.conversation import Message
-from gateway.openai_api.responses import store
-from gateway.openai_api.responses.objects import ResponseObject
-from gateway.openai_api.responses.store import Kept, ResponseStore
+from gateway.openai_api.messages.conversation import ChatMessage
+from gateway.openai_api.responses import endpoints as store
+from gateway.openai_api.responses.endpoints import Kept, ResponseStore
+from gateway.openai_api.responses.replies import ResponseObject
 
 
 class Clock:
@@ -19,7 +19,7 @@ class Clock:
 
 def _kept(id: str, characters: int = 1) -> Kept:
     response: Any = ResponseObject.model_construct
-    return Kept(response(id=id), [Message(role="user", content="x" * characters)])
+    return Kept(response(id=id), [ChatMessage(role="user", content="x" * characters)])
 
 
 def test_a_response_is_its_clients_alone() -> None:

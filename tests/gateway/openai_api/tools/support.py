@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from gateway.openai_api.tools.events import ArgumentsGrew, CallBegan, CallEnded, Content, Event
 from gateway.openai_api.tools.notation import Tools
-from gateway.openai_api.tools.reader import Reader
+from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, CallReader, Content, Event
 from gateway.openai_api.tools.styles import Style
 
 
@@ -51,7 +50,7 @@ def joined(events: Iterable[Event]) -> Said:
 
 def read(style: Style, tools: Tools, text: str, cuts: Sequence[int] = (), *, whole: bool = False) -> Said:
     """What a text says that is fed in parts. `cuts`: where they end."""
-    reader, events = Reader(style, tools, whole=whole), list[Event]()
+    reader, events = CallReader(style, tools, whole=whole), list[Event]()
     for begin, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
         events += reader.feed(text[begin:end])
     return joined([*events, *reader.finish()])

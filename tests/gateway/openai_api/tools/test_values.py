@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.openai_api.tools.values import json_of, types_of
+from gateway.openai_api.tools.json_text import json_of, types_of
 
 
 def made(text: str, schema: Any, **others: Any) -> Any:

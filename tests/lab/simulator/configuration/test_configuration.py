@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateway.balancing.named import KNOWN
+from gateway.balancing.policies import KNOWN
 from lab.simulator import command_line
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.connections import ALL, LINKS, TOPOLOGIES, Connection, between

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.balancing.named import KNOWN
+from gateway.balancing.policies import KNOWN
 from lab.simulator.fleet.device_pool import Device, DevicePool
 from lab.simulator.fleet.record import Record, Status
 from lab.simulator.fleet.settings import DeviceKind, Failure, FleetSetting, Mode

@@ -8,8 +8,7 @@ from statistics import fmean
 import pytest
 
 from drafter_client.http.retries import PATIENCE
-from gateway.balancing.named import KNOWN
-from gateway.balancing.policies import Jsq2, Policy, Random
+from gateway.balancing.policies import KNOWN, Jsq2, Policy, Random
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.drafting.drafter import EngineDrafter
 from lab.simulator.drafting.engine import DraftEngine

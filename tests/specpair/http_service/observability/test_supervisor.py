@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.router.app import create_app
-from gateway.router.settings import Settings
+from gateway.router.settings import RouterSettings
 from specpair.http_service.observability.supervisor import Supervisor
 
 
@@ -113,7 +113,7 @@ def test_nothing_is_told_while_nothing_works(told: socket.socket) -> None:
 
 def test_a_router_is_ready_once_it_serves(told: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(told.getsockname()))
-    app = create_app(Settings())
+    app = create_app(RouterSettings())
 
     async def run() -> None:
         async with app.router.lifespan_context(app):

@@ -9,16 +9,11 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 
 from drafter_client.serve import operations as drafter
-from gateway.anthropic_api.requests import CountRequest, MessagesRequest
-from gateway.openai_api.messages.parameters import read_request
-from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
-from gateway.openai_api.responses.requests import ResponseRequest
-from gateway.openai_api.tokens.messages import read_tokenize
-from gateway.router import operations as router
-from specpair.http_service.openapi.document import Service, document
-from specpair.http_service.openapi.operation import Operation
-from specpair.http_service.openapi.state import UNHEALTHY
-from specpair.protocol import errors, messages, service_responses
+from gateway.openai_api.messages.objects import Object, read_request
+from gateway.openai_api.tokens import TokenizeBody, read_tokenize
+from gateway.router import endpoints as router
+from specpair.http_service.openapi.document import Service, document, stream_example
+from specpair.protocol import errors, messages
 from verifier_server.api.openapi import document as verifier
 
 Json = dict[str, Any]
@@ -68,9 +63,8 @@ def test_every_operation_is_described_in_full(service: Service) -> None:
             if "requestBody" in operation:
                 assert {"413", "400" if path.startswith("/v1/") else "422"} <= operation["responses"].keys(), path
                 assert operation["requestBody"]["content"]["application/json"]["examples"]
-            given = [each["$ref"].rpartition("/")[2] for each in operation.get("parameters", ())]
-            parameters = whole["components"]["parameters"]
-            assert re.findall("{(.*?)}", path) == [each for each in given if parameters[each]["in"] == "path"]
+            parameters = operation.get("parameters", ())
+            assert re.findall("{(.*?)}", path) == [each["name"] for each in parameters if each["in"] == "path"]
     assert names == {operation.endpoint.__name__ for operation in service.operations}
     assert len(names) == len(service.operations)
     assert all(re.fullmatch("[a-z]+(_[a-z]+)*", name) for name in names)
@@ -111,55 +105,38 @@ def test_openai_errors_have_their_status_and_always_a_param(service: Service) ->
                     assert int(status) >= 400 and "param" in example["value"]["error"]
 
 
-def _models(service: Service) -> dict[str, type[BaseModel]]:
-    operations = service.operations
-    return {each.response.__name__: each.response for each in operations if each.response is not None}
-
-
 def test_request_examples_are_valid(service: Service) -> None:
-    openai: dict[str, type[BaseModel]] = {
-        "ChatRequest": ChatRequest,
-        "CompletionRequest": CompletionRequest,
-        "ResponseRequest": ResponseRequest,
-        "MessagesRequest": MessagesRequest,
-        "CountRequest": CountRequest,
-    }
-    ours = {each.request.__name__: each.request for each in service.operations if each.request is not None}
-    for name, examples in service.examples.requests.items():
-        for example in examples.values():
-            body = json.dumps(example).encode()
-            if name in openai:
-                read_request(openai[name], body)
-            elif name == "TokenizeBody":
+    for operation in service.operations:
+        for example in operation.examples.values():
+            body, model = json.dumps(example).encode(), operation.request
+            if model is TokenizeBody:
                 read_tokenize(body)
+            elif model is not None and issubclass(model, Object):
+                read_request(model, body)
             else:
-                messages.parse(ours[name], body)  # type: ignore[type-var]  # it is a RequestModel
+                messages.parse(model, body)  # type: ignore[type-var,arg-type]  # it is a Message
 
 
-def test_response_examples_are_valid(service: Service) -> None:
-    models = _models(service)
-    assert models.keys() == service.examples.responses.keys()
-    for name, example in service.examples.responses.items():
-        _check(models[name], example)
+def test_reply_examples_are_valid(service: Service) -> None:
+    whole = document(service)
+    for operation in service.operations:
+        responses = whole["paths"][operation.described_path][operation.method.lower()]["responses"]
+        content = responses["200"]["content"]
+        if operation.response is not None:
+            _check(operation.response, content["application/json"]["example"])
+        for refusal in operation.refusal[1].values() if operation.refusal else ():
+            _check(operation.response, refusal)
 
 
 def test_event_examples_are_valid(service: Service) -> None:
-    for path, events in service.examples.events.items():
-        operation = _at(service, path)
-        for name, data in events:
-            model = dict(operation.events)[name] if operation.chunk is None else operation.chunk
+    for operation in service.operations:
+        if not operation.events and operation.chunk is None:
+            continue
+        for name, data in stream_example(operation, document(service)["components"]["schemas"]):
             if data != "[DONE]":
-                _check(model, json.loads(data))
+                _check(dict(operation.events).get(name, operation.chunk), json.loads(data))
 
 
-def _at(service: Service, path: str) -> Operation:
-    return next(each for each in service.operations if each.path == path)
-
-
-@pytest.mark.parametrize("name", UNHEALTHY)
-def test_health_examples_are_valid(name: str) -> None:
-    _check(service_responses.HealthResponse, UNHEALTHY[name])
-
-
-def _check(model: type[BaseModel], body: Any) -> None:
+def _check(model: type[BaseModel] | None, body: Any) -> None:
+    assert model is not None
     model.model_validate_json(json.dumps(body), extra="forbid", by_alias=True, by_name=False)

@@ -1,0 +1,225 @@
+"""Messages and errors as Anthropic's endpoints report them.
+
+Fields that a reply does not set are left out of its JSON.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from gateway.openai_api.messages import errors as openai_errors
+from gateway.openai_api.messages.replies import Metrics, Reply, SpecDecode, Timings
+from specpair.http_service.observability.request_context import current
+from specpair.http_service.openapi.operation import ErrorForm
+from specpair.protocol.errors import SpecPairError
+
+_TYPES = {  # by status
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+class MessageErrorDetail(Reply):
+    """What is wrong."""
+
+    type: Annotated[
+        Literal[
+            "invalid_request_error",
+            "authentication_error",
+            "permission_error",
+            "not_found_error",
+            "request_too_large",
+            "rate_limit_error",
+            "overloaded_error",
+            "api_error",
+        ],
+        Field(description="The kind of error, which follows from the status."),
+    ]
+    message: Annotated[str, Field(description="One sentence that says what is wrong and what to do.")]
+    code: Annotated[str, Field(description="Stable name of the error.")]
+    param: Annotated[str | None, Field(description="The field at fault.")]
+
+
+class MessageError(Reply):
+    """The shape of errors in Anthropic's API."""
+
+    type: Annotated[Literal["error"], Field(description="What this is.")]
+    error: MessageErrorDetail
+    request_id: Annotated[str | None, Field(description="That of the reply's header X-Request-Id.")]
+
+
+def error_body(error: SpecPairError) -> dict[str, Any]:
+    """The JSON object of an error, which has the code and the parameter that OpenAI's endpoints tell, too."""
+    status = openai_errors.status(error)
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    told = openai_errors.error_body(error)["error"] | {"type": kind}
+    if "prompt_len" in told and "context_length" in told:  # in the words by which Claude Code knows what to do
+        told["message"] += f" (prompt is too long: {told['prompt_len']} tokens > {told['context_length']} maximum)"
+    context = current()
+    return {"type": "error", "error": told, "request_id": None if context is None else context.request_id}
+
+
+FORM = ErrorForm(openai_errors.status, error_body, ("code", "type", "message", "param"), MessageError)
+
+
+def form_of(path: str) -> ErrorForm:
+    """How a service with OpenAI's and Anthropic's endpoints reports errors at a path."""
+    return FORM if path == "/v1/messages" or path.startswith("/v1/messages/") else openai_errors.form_of(path)
+
+
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
+Stopped = Annotated[
+    StopReason | None,
+    Field(
+        description="end_turn: the model ended it; max_tokens and model_context_window_exceeded: it was cut; null: "
+        "more follows."
+    ),
+]
+StopSequence = Annotated[str | None, Field(description="The stop sequence that ended it.")]
+Index = Annotated[int, Field(description="Which block, from 0.", examples=[0])]
+
+
+class ContentText(Reply):
+    """A text."""
+
+    type: Annotated[Literal["text"], Field(description="What this is.")]
+    text: Annotated[str, Field(description="The text.", examples=["1992(s):\n    try:\n"])]
+    citations: Annotated[None, Field(description="Always null.")]
+
+
+class ContentThinking(Reply):
+    """The thoughts before an answer."""
+
+    type: Annotated[Literal["thinking"], Field(description="What this is.")]
+    thinking: Annotated[str, Field(description="The thoughts.")]
+    signature: Annotated[str, Field(description="Always empty.")]
+
+
+class ContentToolUse(Reply):
+    """A call of a tool."""
+
+    type: Annotated[Literal["tool_use"], Field(description="What this is.")]
+    id: Annotated[str, Field(description="What the answer of the tool refers to.")]
+    name: Annotated[str, Field(description="The tool's name.")]
+    input: Annotated[dict[str, Any], Field(description="The arguments; in an event empty, as they follow.")]
+
+
+Content = ContentText | ContentThinking | ContentToolUse
+
+
+class MessageUsage(Reply):
+    """Tokens of a message."""
+
+    input_tokens: Annotated[int, Field(description="Tokens of the prompt that were read.")]
+    cache_read_input_tokens: Annotated[int, Field(description="Those that the KV cache of another text had.")]
+    cache_creation_input_tokens: Annotated[int, Field(description="Always 0.")]
+    output_tokens: Annotated[int, Field(description="Generated tokens.")]
+
+
+class MessageReply(Reply):
+    """An answer."""
+
+    id: Annotated[str, Field(description="Another one for each request.", examples=["msg_0b4d5a1e6f7c4c0f"])]
+    type: Annotated[Literal["message"], Field(description="What this is.")]
+    role: Annotated[Literal["assistant"], Field(description="Always the assistant.")]
+    model: Annotated[str, Field(description="The model that is served.")]
+    content: Annotated[list[Content], Field(description="Thoughts, texts and calls, in the order of the text.")]
+    stop_reason: Stopped
+    stop_sequence: StopSequence
+    usage: MessageUsage
+    timings: Annotated[Timings | None, Field(description="When it has ended.")] = None
+    spec_decode: Annotated[SpecDecode | None, Field(description="When it has ended.")] = None
+    metrics: Annotated[Metrics | None, Field(description="When it has ended.")] = None
+
+
+class TokenCount(Reply):
+    """Tokens of a conversation."""
+
+    input_tokens: Annotated[int, Field(description="How many its prompt has.")]
+
+
+class MessageStart(Reply):
+    """An answer begins."""
+
+    type: Annotated[Literal["message_start"], Field(description="The name of the event.")]
+    message: MessageReply
+
+
+class BlockStart(Reply):
+    """A block begins."""
+
+    type: Annotated[Literal["content_block_start"], Field(description="The name of the event.")]
+    index: Index
+    content_block: Annotated[Content, Field(description="The block, still empty.")]
+
+
+class BlockGrowth(Reply):
+    """What a block has grown by."""
+
+    type: Annotated[
+        Literal["text_delta", "thinking_delta", "input_json_delta"], Field(description="What follows the block's kind.")
+    ]
+    text: Annotated[str | None, Field(description="Of a text.", examples=["1992(s):\n    try:\n"])] = None
+    thinking: Annotated[str | None, Field(description="Of thoughts.")] = None
+    partial_json: Annotated[str | None, Field(description="Of a call: a part of the JSON of its arguments.")] = None
+
+
+class BlockDelta(Reply):
+    """A block grows."""
+
+    type: Annotated[Literal["content_block_delta"], Field(description="The name of the event.")]
+    index: Index
+    delta: BlockGrowth
+
+
+class BlockStop(Reply):
+    """A block has ended."""
+
+    type: Annotated[Literal["content_block_stop"], Field(description="The name of the event.")]
+    index: Index
+
+
+class MessageEnding(Reply):
+    """Why an answer has ended."""
+
+    stop_reason: Stopped
+    stop_sequence: StopSequence
+
+
+class MessageDelta(Reply):
+    """An answer has ended."""
+
+    type: Annotated[Literal["message_delta"], Field(description="The name of the event.")]
+    delta: MessageEnding
+    usage: MessageUsage
+    timings: Annotated[Timings | None, Field(description="Of the request.")] = None
+    spec_decode: Annotated[SpecDecode | None, Field(description="Of the text.")] = None
+    metrics: Annotated[Metrics | None, Field(description="Of the text.")] = None
+
+
+class MessageStop(Reply):
+    """The last event."""
+
+    type: Annotated[Literal["message_stop"], Field(description="The name of the event.")]
+
+
+class Ping(Reply):
+    """Nothing has happened for a while, and the answer goes on."""
+
+    type: Annotated[Literal["ping"], Field(description="The name of the event.")]
+
+
+EVENTS: dict[str, type[Reply]] = {
+    "message_start": MessageStart,
+    "ping": Ping,
+    "content_block_start": BlockStart,
+    "content_block_delta": BlockDelta,
+    "content_block_stop": BlockStop,
+    "message_delta": MessageDelta,
+    "message_stop": MessageStop,
+    "error": MessageError,
+}

@@ -1,0 +1,143 @@
+"""Makes prompts of what requests hold, within limits: of a text, of a gap in one, of a conversation."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from gateway.openai_api.chat.prompt import chat_parts
+from gateway.openai_api.chat.template import Renderer
+from gateway.openai_api.limits import check_fits, check_ids, check_size
+from gateway.openai_api.messages.requests import ChatRequest
+from gateway.openai_api.texts import Target, TextSource
+from specpair.engines.vocabulary import TextPart, Vocabulary
+from specpair.protocol.errors import InvalidRequest, NoChatTemplate
+
+
+class _Names(NamedTuple):
+    """How one family spells its tokens. `middle`: None: there is none, and what comes before the gap stands last."""
+
+    prefix: str
+    suffix: str
+    middle: str | None
+
+
+_FAMILIES = (
+    _Names("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
+    _Names("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, Granite
+    _Names("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder
+    _Names("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder  # noqa: RUF001
+    _Names("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
+    _Names(" <PRE>", " <SUF>", " <MID>"),  # CodeLlama, as llama.cpp reads its file
+    _Names("<PRE>", "<SUF>", "<MID>"),
+    _Names("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM
+    _Names("[PREFIX]", "[SUFFIX]", None),  # Codestral
+)
+
+
+class InfillTokens(NamedTuple):
+    """Ids of the tokens before the text that comes before the gap, before the one behind it, and before the middle."""
+
+    prefix: int
+    suffix: int
+    middle: int | None
+
+
+def infill_tokens(vocabulary: Vocabulary) -> InfillTokens | None:
+    """The tokens of a vocabulary; None: it has none."""
+    for family in _FAMILIES:
+        prefix, suffix, middle = (None if name is None else vocabulary.token_of(name) for name in family)
+        if prefix is not None and suffix is not None and (middle is None) == (family.middle is None):
+            return InfillTokens(prefix, suffix, middle)
+    return None
+
+
+def infill_ids(tokens: InfillTokens, vocabulary: Vocabulary, before: str, behind: str) -> list[int]:
+    """The prompt for a gap between two texts. Control tokens that they spell out are not read."""
+    begin = vocabulary.encode("")  # no token if the model does not start its texts with one
+    prefix = [tokens.prefix, *vocabulary.encode(before, add_begin=False)]
+    suffix = [tokens.suffix, *vocabulary.encode_after_token(behind)]
+    return [*begin, *suffix, *prefix] if tokens.middle is None else [*begin, *prefix, *suffix, tokens.middle]
+
+
+_MESSAGES = "messages"  # the field of a conversation
+
+
+class Prompts:
+    """The prompts of one service. Its methods raise SpecPairError, which names the field. Close it with the
+    application."""
+
+    def __init__(self, source: TextSource) -> None:
+        self._source = source
+        self._renderer = Renderer()
+        # Of its own, since a template may take long: the shared threads have to encode the prompts of others.
+        self._rendering = ThreadPoolExecutor(1, thread_name_prefix="template")
+
+    def close(self) -> None:
+        """End the process that renders chat templates."""
+        self._rendering.shutdown(wait=False, cancel_futures=True)
+        self._renderer.close()
+
+    async def of_text(self, name: str, given: str | list[int], target: Target) -> list[int]:
+        """The ids of a prompt, text or ids, in the field `name`."""
+        if isinstance(given, str):
+            check_size(name, len(given.encode()), target)
+            ids = await self._source.encoding(lambda vocabulary: vocabulary.encode(given))
+            check_fits(name, len(ids), target)
+            return ids
+        check_fits(name, len(given), target)
+        check_ids(name, given, target)
+        return given
+
+    async def of_gap(self, name: str, given: str | list[int], suffix: str, target: Target) -> list[int]:
+        """The ids of a prompt for what stands between a text, in the field `name`, and a suffix."""
+        tokens = infill_tokens(target.vocabulary)
+        if tokens is None:
+            raise InvalidRequest(
+                f"suffix: not supported: the vocabulary of {target.name} has no fill-in-the-middle tokens (that of "
+                "Qwen2.5-Coder has some, for example): leave it out",
+                param="suffix",
+            )
+        if not isinstance(given, str):
+            raise InvalidRequest("suffix: it goes with prompts that are text, not with token ids", param="suffix")
+        check_size(name, len(given.encode()) + len(suffix.encode()), target)
+        ids = await self._source.encoding(lambda vocabulary: infill_ids(tokens, vocabulary, given, suffix))
+        check_fits(name, len(ids), target)
+        return ids
+
+    async def of_parts(self, parts: Sequence[TextPart], target: Target) -> list[int]:
+        """The ids of a rendered conversation."""
+        ids = await self.encoded(parts)
+        check_fits(_MESSAGES, len(ids), target)
+        return ids
+
+    async def encoded(self, parts: Sequence[TextPart]) -> list[int]:
+        """The ids of a rendered conversation, however many."""
+        return await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
+
+    async def rendered(self, message: ChatRequest, target: Target, opening: str = "") -> list[TextPart]:
+        """The text of a conversation in the target's chat template, up to where the answer begins.
+
+        `opening`: what the answer begins with; it is the last part then.
+        """
+        if not target.chat_template:
+            raise NoChatTemplate(
+                f"{target.name} has no chat template: send a prompt to /v1/completions, or serve an instruct model"
+            )
+        variables = message.template_variables(target.chat_template)
+        check_fits(_MESSAGES, len(message.messages), target, "messages")
+        check_size(_MESSAGES, sum(len(each.text.encode()) for each in message.messages), target)
+        parts = await asyncio.get_running_loop().run_in_executor(
+            self._rendering,
+            partial(chat_parts, calls=bool(message.callable_tools)),
+            target.chat_template,
+            target.vocabulary,
+            [each.for_template() for each in message.messages],
+            self._renderer,
+            variables,
+        )
+        if opening:
+            parts = [*parts, TextPart(opening, control=False)]
+        check_size(_MESSAGES, sum(len(part.text.encode()) for part in parts), target)
+        return parts

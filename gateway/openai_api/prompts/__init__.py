@@ -1,1 +1,0 @@
-"""Token ids of the prompts that requests hold: texts, gaps, conversations."""

@@ -1,0 +1,217 @@
+"""Responses as they are told, and their events. Fields that a reply does not set are left out of its JSON."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from gateway.openai_api.messages.replies import Metrics, Reply, SpecDecode, Timings, TokenLogprob
+
+ItemStatus = Annotated[
+    Literal["in_progress", "completed", "incomplete"], Field(description="incomplete: the text was cut.")
+]
+ResponseStatus = Annotated[
+    Literal["in_progress", "completed", "incomplete", "failed"],
+    Field(description="incomplete: the text was cut at a limit."),
+]
+ItemId = Annotated[str, Field(description="The item's id.", examples=["msg_6c1f8f0c8f0a4f6d00"])]
+
+
+class OutputText(Reply):
+    """A text."""
+
+    type: Annotated[Literal["output_text"], Field(description="What this is.")]
+    text: Annotated[str, Field(description="The text.", examples=["1992(s):\n    try:\n"])]
+    annotations: Annotated[list[Any], Field(description="Always empty.")]
+    logprobs: Annotated[list[TokenLogprob], Field(description="Those of its tokens, if requested.", examples=[[]])]
+
+
+class OutputMessage(Reply):
+    """A message that answers."""
+
+    type: Annotated[Literal["message"], Field(description="What this is.")]
+    id: ItemId
+    status: ItemStatus
+    role: Annotated[Literal["assistant"], Field(description="Always the assistant.")]
+    content: Annotated[list[OutputText], Field(description="One text.")]
+
+
+class OutputThoughts(Reply):
+    """Thoughts."""
+
+    type: Annotated[Literal["reasoning_text"], Field(description="What this is.")]
+    text: Annotated[str, Field(description="The thoughts.")]
+
+
+class OutputReasoning(Reply):
+    """The thoughts before an answer."""
+
+    type: Annotated[Literal["reasoning"], Field(description="What this is.")]
+    id: ItemId
+    status: ItemStatus
+    summary: Annotated[list[Any], Field(description="Always empty: thoughts are told in full.")]
+    content: Annotated[list[OutputThoughts], Field(description="The thoughts.")]
+
+
+class OutputCall(Reply):
+    """A call of a tool."""
+
+    type: Annotated[Literal["function_call"], Field(description="What this is.")]
+    id: ItemId
+    status: ItemStatus
+    call_id: Annotated[str, Field(description="What the answer of the tool refers to.")]
+    name: Annotated[str, Field(description="The tool's name.")]
+    namespace: Annotated[str | None, Field(description="The tool's namespace, if it is in one.")] = None
+    arguments: Annotated[str, Field(description="A JSON object, as text.")]
+
+
+OutputItem = OutputMessage | OutputReasoning | OutputCall
+
+
+class InputTokensDetails(Reply):
+    """What was read of the prompt."""
+
+    cached_tokens: Annotated[int, Field(description="Tokens that the KV cache of another text had.")]
+    cache_write_tokens: Annotated[int, Field(description="Always 0.")]
+
+
+class OutputTokensDetails(Reply):
+    """What the generated tokens are."""
+
+    reasoning_tokens: Annotated[int, Field(description="Those of thoughts.")]
+
+
+class ResponseUsage(Reply):
+    """Tokens of a response."""
+
+    input_tokens: Annotated[int, Field(description="Tokens of the prompt.")]
+    input_tokens_details: InputTokensDetails
+    output_tokens: Annotated[int, Field(description="Generated tokens.")]
+    output_tokens_details: OutputTokensDetails
+    total_tokens: Annotated[int, Field(description="Both.")]
+
+
+class ResponseError(Reply):
+    """Why a response failed."""
+
+    code: Annotated[Literal["server_error"], Field(description="Always server_error.")]
+    type: Annotated[str, Field(description="The code of the error.")]
+    message: Annotated[str, Field(description="What went wrong, and what to do.")]
+
+
+class IncompleteDetails(Reply):
+    """Why a response is incomplete."""
+
+    reason: Annotated[Literal["max_output_tokens"], Field(description="A limit: the request's, or the context.")]
+
+
+class ResponseObject(Reply):
+    """A response."""
+
+    id: Annotated[str, Field(description="Another one for each request.", examples=["resp_6c1f8f0c8f0a4f6d"])]
+    object: Annotated[Literal["response"], Field(description="What this is.")]
+    created_at: Annotated[int, Field(description="Seconds since 1970.", examples=[1795452917])]
+    completed_at: Annotated[int | None, Field(description="Seconds since 1970; null: it has not ended.")]
+    status: ResponseStatus
+    background: Annotated[Literal[False], Field(description="Always false.")]
+    error: Annotated[ResponseError | None, Field(description="Why it failed.")]
+    incomplete_details: Annotated[IncompleteDetails | None, Field(description="Why it is incomplete.")]
+    instructions: Annotated[str | None, Field(description="Those of the request.")]
+    max_output_tokens: Annotated[int | None, Field(description="That of the request.")]
+    metadata: Annotated[dict[str, str], Field(description="That of the request.")]
+    model: Annotated[str, Field(description="The model that is served.", examples=["stdlib-target-q8_0"])]
+    output: Annotated[list[OutputItem], Field(description="Thoughts, messages and calls, in the order of the text.")]
+    parallel_tool_calls: Annotated[bool, Field(description="Whether several tools may be called at once.")]
+    previous_response_id: Annotated[str | None, Field(description="The response that it goes on from.")]
+    reasoning: Annotated[dict[str, Any], Field(description="That of the request.")]
+    store: Annotated[bool, Field(description="Whether it is kept for a while.")]
+    temperature: Annotated[float, Field(description="That of the request.", examples=[0.8])]
+    text: Annotated[dict[str, Any], Field(description="That of the request.", examples=[{"format": {"type": "text"}}])]
+    tool_choice: Annotated[Any, Field(description="That of the request.", examples=["auto"])]
+    tools: Annotated[list[Any], Field(description="Those of the request.")]
+    top_logprobs: Annotated[int, Field(description="That of the request.", examples=[0])]
+    top_p: Annotated[float, Field(description="That of the request.", examples=[1.0])]
+    truncation: Annotated[Literal["disabled"], Field(description="Always disabled.")]
+    usage: Annotated[ResponseUsage | None, Field(description="Null until it has ended.")]
+    timings: Annotated[Timings | None, Field(description="When it has ended.")] = None
+    spec_decode: Annotated[SpecDecode | None, Field(description="When it has ended.")] = None
+    metrics: Annotated[Metrics | None, Field(description="When it has ended.")] = None
+
+
+class ResponseDeleted(Reply):
+    """A response that is no longer kept."""
+
+    id: Annotated[str, Field(description="Its id.")]
+    object: Annotated[Literal["response"], Field(description="What it was.")]
+    deleted: Annotated[Literal[True], Field(description="Always true.")]
+
+
+OutputIndex = Annotated[int, Field(description="Which item of the output, from 0.", examples=[0])]
+ContentIndex = Annotated[int, Field(description="Always 0.", examples=[0])]
+
+
+class _Event(Reply):
+    type: Annotated[str, Field(description="The name of the event.")]
+    sequence_number: Annotated[int, Field(description="Which event of the stream, from 0.")]
+
+
+class ResponseEvent(_Event):
+    """The response, when it begins and when it has ended."""
+
+    response: ResponseObject
+
+
+class ItemEvent(_Event):
+    """An item of the output, when it begins and when it has ended."""
+
+    output_index: OutputIndex
+    item: Annotated[OutputItem, Field(description="The item.")]
+
+
+class PartEvent(_Event):
+    """The text in an item, when it begins and when it has ended."""
+
+    item_id: ItemId
+    output_index: OutputIndex
+    content_index: ContentIndex
+    part: Annotated[OutputText | OutputThoughts, Field(description="The text.")]
+
+
+class DeltaEvent(_Event):
+    """What a text or the arguments of a call have grown by."""
+
+    item_id: ItemId
+    output_index: OutputIndex
+    content_index: Annotated[int | None, Field(description="Always 0; not in a call.")] = None
+    delta: Annotated[str, Field(description="What is new.", examples=["1992(s):\n    try:\n"])]
+    logprobs: Annotated[list[TokenLogprob] | None, Field(description="With a text: those of the new tokens.")] = None
+
+
+class DoneEvent(_Event):
+    """A text or the arguments of a call, when they have ended."""
+
+    item_id: ItemId
+    output_index: OutputIndex
+    content_index: Annotated[int | None, Field(description="Always 0; not in a call.")] = None
+    text: Annotated[str | None, Field(description="The whole text.")] = None
+    logprobs: Annotated[list[TokenLogprob] | None, Field(description="With a text: those of all tokens.")] = None
+    name: Annotated[str | None, Field(description="Of the tool that is called.")] = None
+    arguments: Annotated[str | None, Field(description="The whole arguments of a call.")] = None
+
+
+EVENTS: dict[str, type[Reply]] = {
+    "response.created": ResponseEvent,
+    "response.in_progress": ResponseEvent,
+    "response.output_item.added": ItemEvent,
+    "response.content_part.added": PartEvent,
+    "response.reasoning_text.delta": DeltaEvent,
+    "response.reasoning_text.done": DoneEvent,
+    "response.output_text.delta": DeltaEvent,
+    "response.output_text.done": DoneEvent,
+    "response.function_call_arguments.delta": DeltaEvent,
+    "response.function_call_arguments.done": DoneEvent,
+    "response.content_part.done": PartEvent,
+    "response.output_item.done": ItemEvent,
+    "response.completed": ResponseEvent,
+    "response.incomplete": ResponseEvent,
+    "response.failed": ResponseEvent,
+}

@@ -1,1 +1,0 @@
-"""Endpoints that turn texts and conversations into tokens, and tokens into texts, without generating any."""
