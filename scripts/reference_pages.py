@@ -26,8 +26,8 @@ from specpair.protocol.errors import RequestError, ServerError
 from specpair.protocol.messages import GenerateRequest
 from verifier_server import options as verifier
 from verifier_server.api.openapi.document import document
-from verifier_server.program import parsers as verifier_parsers
 from verifier_server.api.operations import OPERATIONS
+from verifier_server.program import parsers as verifier_parsers
 
 Json = dict[str, Any]
 # The flags of a verifier's settings have a page of their own.

@@ -12,8 +12,8 @@ from specpair.http_service.openapi.state import state_operations
 from specpair.protocol import errors, messages, responses, service_responses
 from verifier_server.api import routes
 from verifier_server.api.live_events import LiveEvents
-from verifier_server.observability import live_view as live
 from verifier_server.api.openapi import examples
+from verifier_server.observability import live_view as live
 
 _ID: Json = {"type": "string", "pattern": messages.SESSION_ID}
 _POSITION: Json = {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**9}
