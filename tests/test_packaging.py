@@ -45,6 +45,7 @@ BOTH_ENDS = {
     "pydantic_core",
     "pydantic_settings",
     "rich",
+    "shtab",
 }  # modules of what is no extra
 LISTS = ["requirements.txt", *sorted(f"requirements/{path.name}" for path in (ROOT / "requirements").iterdir())]
 # Neuron's packages and vLLM need other versions beside them.
@@ -124,7 +125,7 @@ def test_specpair_is_the_code_with_all_that_a_user_needs_and_its_commands() -> N
 
 
 def test_the_code_alone_brings_no_engine_and_nothing_that_compiles() -> None:
-    assert _names([""]) == {"numpy", "pydantic", "pydantic-settings", "rich", "llguidance"}
+    assert _names([""]) == {"numpy", "pydantic", "pydantic-settings", "rich", "llguidance", "shtab"}
 
 
 @pytest.mark.parametrize("extra", ["torch", "mlx", "plots", "parquet", "cloudwatch"])
@@ -212,10 +213,6 @@ def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_p
     [
         ("pipx_metadata.json", "{variables}pipx runpip specpair install {what}"),
         ("uv-receipt.toml", "{variables}uv pip install --python {python} {what}"),
-        (
-            "debian-package",
-            "sudo apt install python3-pip && sudo {variables}python3 -m pip --python {python} install {what}",
-        ),
     ],
 )
 def test_in_an_environment_without_pip_its_tool_installs(tmp_path: Path, file: str, command: str) -> None:

@@ -24,13 +24,11 @@ def main() -> int:
         from verifier_server.commands import selftest_command
 
         return selftest_command.run(arguments)
-    if command in (["completion"], ["man"]):
-        from specpair.command_line.completion import command as completion
-        from specpair.command_line.manual import command as manual
+    if command == ["completion"]:
+        from specpair.command_line import completion
         from verifier_server.commands.parsers import parsers
 
-        run = completion.run if command == ["completion"] else manual.run
-        return run("verifier", arguments, parsers)
+        return completion.run("verifier", arguments, parsers)
     from verifier_server.commands import serve_command
 
     return serve_command.run(sys.argv[1:])

@@ -1,11 +1,10 @@
-"""The parsers of all commands of the verifier, by command, for completions, manual pages and the documentation."""
+"""The parsers of all commands of the verifier, by command, for completions and the documentation."""
 
 from collections.abc import Mapping
 
 from models.commands import command as models_command
-from specpair.command_line.completion import command as completion
-from specpair.command_line.completion.accepted import Parsers
-from specpair.command_line.manual import command as manual
+from specpair.command_line import completion
+from specpair.command_line.parser import Parsers
 from specpair.http_service.keys import key_command
 from specpair.options.option import Option
 from verifier_server.commands import compile_command, selftest_command
@@ -22,5 +21,4 @@ def parsers(options: Mapping[str, Option] = OPTIONS) -> Parsers:
         "verifier models": lambda: models_command.parser("verifier"),
         "verifier key": lambda: key_command.parser("verifier"),
         "verifier completion": lambda: completion.parser("verifier"),
-        "verifier man": lambda: manual.parser("verifier"),
     }
