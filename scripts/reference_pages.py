@@ -17,8 +17,7 @@ from gateway.router.settings import OPTIONS as ROUTER
 from lab.simulator.configuration import example
 from lab.simulator.results.measures import MEASURES
 from lab.simulator.search.search_file import SearchKeys
-from specpair.command_line.completion.accepted import Parsers
-from specpair.command_line.parser import Parser, Switch, flag, meaning, placeholder
+from specpair.command_line.parser import Parser, Parsers, Switch, flag, meaning, placeholder
 from specpair.http_service.openapi.operation import Operation
 from specpair.options.option import Option, options_of
 from specpair.own_commands import parsers as specpair_parsers

@@ -1,13 +1,15 @@
-"""Builds sdists and wheels of both distributions into dist/ and checks them. `make dist` runs it.
+"""Builds sdists and wheels of the three distributions into dist/ and checks them. `make dist` runs it.
 
     python scripts/release_check.py
 
 `specpair-core` has the code. Its wheel is built from its sdist. Both must hold every file of the shipped packages that
-git tracks, and no other. `specpair` has none, and requires the first.
+git tracks, and no other. `specpair` has none, and requires the first. `specpair-lab` has the package `lab`, of whose
+benchmarks only the code ships: they run in a checkout.
 
 Then the wheels are installed into two empty environments in another folder: `specpair` without any extra, and
 `specpair-core` with `client` alone, which must bring no llama.cpp. The commands of the first write a text there. So
-does the drafter of the second, by lookup. Each must be the text that the commands of the checkout write.
+does the drafter of the second, by lookup. Each must be the text that the commands of the checkout write. The first says
+how to install the lab, gets it, and runs its commands.
 
 The first environment gets a copy of the llama.cpp that is installed here, so that nothing is compiled, whatever options
 llama.cpp was built with. pip installs all else that the wheel asks for.
@@ -33,10 +35,13 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
-CODE, WHOLE = "specpair-core", "specpair"  # the distributions
-WHOLE_PROJECT = ROOT / "deploy" / "packages" / "specpair"
+CODE, WHOLE, LAB = "specpair-core", "specpair", "specpair-lab"  # the distributions
+WHOLE_PROJECT, LAB_PROJECT = ROOT / "deploy" / "packages" / "specpair", ROOT / "lab"
 ENGINE = "llama_cpp_python"
-LEFT_OUT = {"backends/llama_cpp/build.cmake", "models/README.md"}  # files of packages that only a checkout needs
+LEFT_OUT = {  # files of packages that only a checkout needs
+    *("backends/llama_cpp/build.cmake", "models/README.md"),
+    *("lab/README.md", "lab/pyproject.toml"),
+}
 PROMPT, TOKENS = "def main():", 40
 _PATIENCE = 120.0  # seconds until a verifier listens, and for loading the model and a text
 
@@ -49,8 +54,18 @@ def packages() -> list[str]:
 
 def expected() -> set[str]:
     """The files that must ship."""
-    tracked = subprocess.check_output(["git", "ls-files", "-z", "--", *packages()], cwd=ROOT, text=True)
-    return set(tracked.split("\0")) - LEFT_OUT - {""}
+    return _tracked(packages()) - LEFT_OUT
+
+
+def expected_of_lab() -> set[str]:
+    """The files that must ship with the lab: of its benchmarks, the code alone."""
+    data = {name for name in _tracked(["lab/benchmarks"]) if not name.endswith(".py")}
+    return _tracked(["lab"]) - LEFT_OUT - data
+
+
+def _tracked(folders: Sequence[str]) -> set[str]:
+    found = subprocess.check_output(["git", "ls-files", "-z", "--", *folders], cwd=ROOT, text=True)
+    return set(found.split("\0")) - {""}
 
 
 def shipped(path: Path, names: Sequence[str]) -> set[str]:
@@ -73,11 +88,12 @@ def faults(found: set[str], wanted: set[str]) -> list[str]:
 
 
 def build() -> None:
-    """Build the sdist of both distributions, and the wheel from each, into dist/."""
+    """Build the sdist of each distribution, and the wheel from it, into dist/."""
     shutil.rmtree(DIST, ignore_errors=True)
     _build(ROOT)
     with TemporaryDirectory() as folder:  # a build leaves files beside its pyproject.toml
-        _build(Path(shutil.copytree(WHOLE_PROJECT, Path(folder, WHOLE))))
+        for name, project in ((WHOLE, WHOLE_PROJECT), (LAB, LAB_PROJECT)):
+            _build(Path(shutil.copytree(project, Path(folder, name))))
 
 
 def _build(project: Path) -> None:
@@ -95,6 +111,10 @@ def install(environment: Path, *wanted: str) -> None:
     venv.create(environment, with_pip=True)
     if any(each.startswith(f"{WHOLE} ") for each in wanted):
         _copy_engine(environment)
+    _pip_install(environment, *wanted)
+
+
+def _pip_install(environment: Path, *wanted: str) -> None:
     python = _path("scripts", environment) / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], cwd=environment.parent, check=True)
 
@@ -161,6 +181,11 @@ def main() -> None:
         if found := shipped(path, names):
             raise SystemExit(f"dist: {path.name} has code: {sorted(found)[0]}")
         print(f"dist: {path.relative_to(ROOT)}: no code, as it should be")
+    lab_wheel, _ = built(LAB)
+    wanted_of_lab = expected_of_lab()
+    if wrong := faults(shipped(lab_wheel, ["lab"]), wanted_of_lab):
+        raise SystemExit("\n".join(f"dist: {lab_wheel.name}: {fault}" for fault in wrong))
+    print(f"dist: {lab_wheel.relative_to(ROOT)}: {len(wanted_of_lab)} files, as tracked")
     (code, _), (whole, _) = built(CODE), built(WHOLE)
     here = text_of(Path(sys.prefix), Path(sys.prefix), ROOT)
     with TemporaryDirectory() as temporary:
@@ -168,12 +193,27 @@ def main() -> None:
         all_of_it, client = folder / "whole", folder / "client"
         install(all_of_it, f"{WHOLE} @ {whole.as_uri()}", f"{CODE} @ {code.as_uri()}")
         _compare(f"{whole.name}, installed in another folder,", text_of(all_of_it, all_of_it, folder), here)
+        check_lab(all_of_it, lab_wheel)
         install(client, f"{CODE}[client] @ {code.as_uri()}")
         if list(_path("platlib", client).glob("llama_cpp*")):
             raise SystemExit(f"dist: {CODE}[client] installs llama.cpp")
         subprocess.run([_path("scripts", client) / "drafter", "--help"], check=True, stdout=subprocess.DEVNULL)
         looked_up = text_of(all_of_it, client, folder, "--backend", "ngram", "--mode", "remote")
         _compare(f"{CODE}[client], without llama.cpp,", looked_up, here)
+
+
+def check_lab(environment: Path, wheel: Path) -> None:
+    """Install the lab beside the house. Raise SystemExit unless its command names it before, and runs afterwards."""
+    drafter = _path("scripts", environment) / "drafter"
+    run: list[str | Path] = [drafter, "bench", "--help"]
+    before = subprocess.run(run, cwd=environment.parent, capture_output=True, text=True, check=False)
+    if before.returncode != 1 or f"pip install {LAB}" not in before.stderr:
+        raise SystemExit(f"dist: without the lab, `drafter bench` says: {before.stderr}")
+    _pip_install(environment, f"{LAB} @ {wheel.as_uri()}")
+    simulate: list[str | Path] = [drafter.with_name("specpair"), "simulator", "init"]
+    for command in (run, simulate):
+        subprocess.run(command, cwd=environment.parent, check=True, stdout=subprocess.DEVNULL)
+    print(f"dist: {wheel.name}, installed beside it, adds its commands")
 
 
 def _compare(what: str, there: str, here: str) -> None:

@@ -47,14 +47,11 @@ def extras_named(first: str = "") -> Iterator[None]:
 
 
 # An environment of another tool than pip has no pip of its own. By the file that the tool leaves in the environment:
-# the command that installs there. deploy/packages/deb.py writes the last one.
+# the command that installs there.
 _UV = "{variables}uv pip install --python {python} {what}"
 _TOOLS = {
     "pipx_metadata.json": "{variables}pipx runpip {name} install {what}",
     "uv-receipt.toml": _UV,
-    "debian-package": (
-        "sudo apt install python3-pip && sudo {variables}python3 -m pip --python {python} install {what}"
-    ),
 }
 
 

@@ -2,15 +2,12 @@
 
 import sys
 
-from specpair.command_line import lab_commands
-from specpair.command_line.completion import command as completion
-from specpair.command_line.completion.accepted import Parsers
-from specpair.command_line.manual import command as manual
-from specpair.command_line.parser import OneOf, Parser
+from specpair.command_line import completion, lab_commands
+from specpair.command_line.parser import OneOf, Parser, Parsers
 from specpair.http_service.keys import key_command
 from specpair.programs import PROGRAMS, parser_of
 
-COMMANDS = (*PROGRAMS, "simulator", "completion", "man")
+COMMANDS = (*PROGRAMS, "simulator", "completion")
 
 
 def parser() -> Parser:
@@ -33,7 +30,6 @@ _PARSERS: Parsers = {
     "specpair router key": lambda: key_command.parser("specpair router"),
     "specpair doctor": lambda: parser_of("doctor"),
     "specpair completion": lambda: completion.parser("specpair"),
-    "specpair man": lambda: manual.parser("specpair"),
 }
 
 
@@ -43,16 +39,14 @@ def parsers() -> Parsers:
 
 
 def main() -> int:
-    """Run `completion`, `man` or a command of the lab. Without one, show help or refuse. Returns the exit status."""
+    """Run `completion` or a command of the lab. Without one, show help or refuse. Returns the exit status."""
     if f"specpair {' '.join(sys.argv[1:2])}" in lab_commands.NAMES:
         try:
             return lab_commands.lab_command(f"specpair {sys.argv[1]}").run(sys.argv[2:])
         except lab_commands.MissingLab as missing:
             print(f"specpair: {missing}", file=sys.stderr)
             return 1
-    runs = {"completion": completion.run, "man": manual.run}
-    run = runs.get(sys.argv[1]) if len(sys.argv) > 1 else None
-    if run is not None:
-        return run("specpair", sys.argv[2:], parsers)
+    if sys.argv[1:2] == ["completion"]:
+        return completion.run("specpair", sys.argv[2:], parsers)
     parser().parse(sys.argv[1:])
     return 0

@@ -1,4 +1,7 @@
-"""What is installed: ranges in pyproject.toml, exact versions in the lists of requirements, extras named in errors."""
+"""What is installed: ranges in pyproject.toml, exact versions in the lists of requirements, extras named in errors.
+
+The same of the lab, a distribution of its own.
+"""
 
 import ast
 import os
@@ -6,18 +9,33 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 from models.gguf_file import read_gguf
-from scripts.release_check import CODE, WHOLE_PROJECT
-from specpair.extras import DISTRIBUTION, EXTRAS, MissingExtra, extras_named, installing, pip_install
+from scripts.release_check import CODE, LAB_PROJECT, WHOLE_PROJECT
+from specpair.command_line import lab_commands
+from specpair.extras import (
+    DISTRIBUTION,
+    EXTRAS,
+    LAB,
+    LAB_EXTRAS,
+    MissingExtra,
+    extras_named,
+    installing,
+    installing_lab,
+    pip_install,
+)
 from tests.paths import PACKAGES, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-RANGES = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
+LAB_SETTINGS = tomllib.loads((LAB_PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+LAB_DISTRIBUTION = LAB_SETTINGS["project"]
+CORE_RANGES = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
+RANGES = CORE_RANGES | {"lab": LAB_DISTRIBUTION["dependencies"], **LAB_DISTRIBUTION["optional-dependencies"]}
 WHOLE = tomllib.loads((WHOLE_PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BOTH_ENDS = {
     "llguidance",
@@ -27,6 +45,7 @@ BOTH_ENDS = {
     "pydantic_core",
     "pydantic_settings",
     "rich",
+    "shtab",
 }  # modules of what is no extra
 LISTS = ["requirements.txt", *sorted(f"requirements/{path.name}" for path in (ROOT / "requirements").iterdir())]
 # Neuron's packages and vLLM need other versions beside them.
@@ -73,10 +92,10 @@ def test_pinned_versions_are_exact_and_satisfy_the_ranges(file: str) -> None:
 
 def test_every_range_has_a_lower_and_an_upper_bound_and_an_exact_version() -> None:
     pinned = {pin.name for file in PINNED for pin in _pins(file)}
-    assert _names([extra for extra in RANGES if extra not in ("all", "vllm")]) - pinned == set()
+    assert _names([extra for extra in RANGES if extra not in ("all", "vllm")]) - pinned == {CODE}
     for lines in RANGES.values():
         for each in map(Requirement, lines):
-            assert each.name == PROJECT["name"] or {bound.operator for bound in each.specifier} in ({">=", "<"}, {"=="})
+            assert each.name == CODE or {bound.operator for bound in each.specifier} in ({">=", "<"}, {"=="})
 
 
 def test_a_package_has_one_exact_version_in_all_lists() -> None:
@@ -99,14 +118,14 @@ def test_specpair_is_the_code_with_all_that_a_user_needs_and_its_commands() -> N
     assert (whole.name, whole.extras, _version(whole)) == (CODE, {"all"}, PROJECT["version"])
     for key in ("version", "description", "license", "authors", "requires-python", "scripts"):
         assert WHOLE[key] == PROJECT[key], key
-    extras = {name: [f"{CODE}[{name}]"] for name in RANGES}
+    extras = {name: [f"{CODE}[{name}]"] for name in CORE_RANGES}
     assert WHOLE["optional-dependencies"] == {
         name: lines for name, lines in extras.items() if name not in ("", "all", "client", "server", "llama", "hub")
     }
 
 
 def test_the_code_alone_brings_no_engine_and_nothing_that_compiles() -> None:
-    assert _names([""]) == {"numpy", "pydantic", "pydantic-settings", "rich", "llguidance"}
+    assert _names([""]) == {"numpy", "pydantic", "pydantic-settings", "rich", "llguidance", "shtab"}
 
 
 @pytest.mark.parametrize("extra", ["torch", "mlx", "plots", "parquet", "cloudwatch"])
@@ -114,14 +133,53 @@ def test_a_list_of_its_own_has_what_the_extra_has(extra: str) -> None:
     assert _names([extra]) <= {pin.name for pin in _pins(f"requirements/{extra}.txt")}
 
 
+def test_the_lab_is_of_the_version_of_the_code_and_holds_all_of_its_folders() -> None:
+    whole, *others = map(Requirement, LAB_DISTRIBUTION["dependencies"])
+    assert (whole.name, whole.extras, _version(whole)) == (CODE, {"all"}, PROJECT["version"])
+    assert {each.name for each in others} == {"pyyaml", "matplotlib"} and LAB_DISTRIBUTION["name"] == LAB
+    for key in ("version", "license", "authors", "requires-python"):
+        assert LAB_DISTRIBUTION[key] == PROJECT[key], key
+    folders = {path.parent.relative_to(ROOT) for path in LAB_PROJECT.rglob("*.py")}
+    assert {str(folder).replace("/", ".") for folder in folders} == set(LAB_SETTINGS["tool"]["setuptools"]["packages"])
+
+
+def test_the_lab_s_commands_are_entry_points_that_the_house_knows() -> None:
+    assert list(LAB_DISTRIBUTION["entry-points"]) == [lab_commands.GROUP]
+    modules = LAB_DISTRIBUTION["entry-points"][lab_commands.GROUP]
+    assert tuple(modules) == lab_commands.NAMES
+    for name, module in modules.items():
+        assert name in import_module(module).PARSERS
+
+
+@pytest.mark.parametrize("command", ["drafter bench", "drafter report", "specpair simulator"])
+def test_without_the_lab_its_commands_say_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setattr(lab_commands, "entry_points", lambda **_: ())
+    program, word = command.split()
+    main = import_module({"drafter": "drafter_client.cli.program", "specpair": "specpair.own_commands"}[program]).main
+    monkeypatch.setattr(sys, "argv", [program, word, "--help"])
+    assert main() == 1
+    expected = f"{program}: '{command}' is part of the lab, which is not installed: make lab\n"
+    assert capsys.readouterr() == ("", expected)
+    assert not lab_commands.lab_parsers(program)
+
+
+def test_elsewhere_than_in_a_checkout_pip_installs_the_lab(tmp_path: Path) -> None:
+    assert (installing_lab(), installing_lab(tmp_path)) == ("make lab", pip_install(LAB))
+
+
 def test_what_the_packages_import_comes_with_an_extra_or_with_both_ends() -> None:
     known = {*sys.stdlib_module_names, *PACKAGES, *BOTH_ENDS}.union(*EXTRAS.values())
+    of_lab = known.union({"yaml"}, *LAB_EXTRAS.values())
+    in_checkout = ("lab/benchmarks", "lab/pictures")  # which run there only, with what tests have
     unknown = [
         f"{path.relative_to(ROOT)} imports {name}"
         for package in PACKAGES
         for path in (ROOT / package).rglob("*.py")
+        if not str(path.relative_to(ROOT)).startswith(in_checkout)
         for name in _imported(path)
-        if name.partition(".")[0] not in known
+        if name.partition(".")[0] not in (of_lab if package == "lab" else known)
     ]
     assert not unknown, "\n".join(unknown)
 
@@ -134,18 +192,20 @@ def _imported(path: Path) -> set[str]:
 
 def test_modules_of_an_extra_are_those_of_its_packages() -> None:
     """A module has the name of its package, or of one that the package brings."""
-    brought = {"llama_cpp": "llama-cpp-python", "socksio": "httpx", "yaml": "pyyaml"}
-    assert set(EXTRAS) == set(RANGES) - {"", "all"}
-    for extra, modules in EXTRAS.items():
+    brought = {"llama_cpp": "llama-cpp-python", "socksio": "httpx"}
+    assert set(EXTRAS) == set(CORE_RANGES) - {"", "all"}
+    assert set(LAB_EXTRAS) == set(LAB_DISTRIBUTION["optional-dependencies"])
+    for extra, modules in {**EXTRAS, **LAB_EXTRAS}.items():
         assert {brought.get(module, module.replace("_", "-")) for module in modules} <= _names([extra])
 
 
 def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_path: Path) -> None:
-    for name in EXTRAS:
+    for name in (*EXTRAS, *LAB_EXTRAS):
         listed = name in ("torch", "mlx", "plots", "parquet", "cloudwatch", "vllm")
+        distribution = LAB if name in LAB_EXTRAS else CODE
         here = f"-r requirements/{name}.txt" if listed else f"-e '.[{name}]'"
         assert installing(name) == f"{sys.executable} -m pip install {here}"
-        assert installing(name, tmp_path) == f"{sys.executable} -m pip install 'specpair-core[{name}]'"
+        assert installing(name, tmp_path) == f"{sys.executable} -m pip install '{distribution}[{name}]'"
 
 
 @pytest.mark.parametrize(
@@ -153,10 +213,6 @@ def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_p
     [
         ("pipx_metadata.json", "{variables}pipx runpip specpair install {what}"),
         ("uv-receipt.toml", "{variables}uv pip install --python {python} {what}"),
-        (
-            "debian-package",
-            "sudo apt install python3-pip && sudo {variables}python3 -m pip --python {python} install {what}",
-        ),
     ],
 )
 def test_in_an_environment_without_pip_its_tool_installs(tmp_path: Path, file: str, command: str) -> None:
@@ -245,7 +301,6 @@ if "drafter_client" in modules:
             ["verifier_server --print-config", "verifier_server key --help", "verifier_server completion fish"],
             ["verifier_server.app", "verifier_server.commands.selftest_command"],
         ),
-        ("simulator", ["simulator --help", "simulator init", "simulator check fleet.yaml"], []),
         (
             "client server",
             ["drafter_client serve --help", "specpair completion zsh"],
@@ -267,7 +322,6 @@ def test_each_end_gets_by_with_its_own_extra(
         ("server", "-m drafter_client --prompt x", r"drafter: httpx is not installed: .*'\.\[client\]'"),
         ("client", "-m drafter_client serve", r"drafter: \w+ is not installed: .*'\.\[server\]'"),
         ("client", "-m verifier_server", r"verifier: \w+ is not installed: .*'\.\[server\]'"),
-        ("server", "-m lab.simulator init", r"simulator: yaml is not installed: .*'\.\[simulator\]'"),
         (
             "client",
             "-m drafter_client solo --prompt x",

@@ -108,7 +108,7 @@ SERVE = CommandHelp(
     "selftest [FLAGS]   (one report: 'verifier selftest --help')\n"
     "models ACTION   (models by name: 'verifier models --help')\n"
     "key new | list | revoke   (API keys: 'verifier key --help')\n"
-    "completion SHELL | man DIR   (shell completions, manual pages)",
+    "completion SHELL   (completions for a shell)",
     "Serve a target model to drafters. Every setting is also an environment variable and a key in specpair.toml: "
     "--gpu-layers is VERIFIER_GPU_LAYERS, and gpu_layers in the table [verifier]. A flag overrides its variable, a "
     "variable the file.",
@@ -117,7 +117,7 @@ SERVE = CommandHelp(
         "verifier --model llama-8b.gguf --draft-model llama-1b.gguf --slots 8",
         "VERIFIER_BACKEND=torch verifier --model /models/Llama-3.1-8B",
     ),
-    ("compile", "selftest", "models", "key", "completion", "man"),
+    ("compile", "selftest", "models", "key", "completion"),
 )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from specpair.command_line.completion.accepted import Parsers
+    from specpair.command_line.parser import Parsers
     from specpair.options.option import Option
 
 
@@ -28,12 +28,10 @@ def main() -> int:
         from verifier_server.commands import selftest_command
 
         return selftest_command.run(arguments)
-    if command in (["completion"], ["man"]):
-        from specpair.command_line.completion import command as completion
-        from specpair.command_line.manual import command as manual
+    if command == ["completion"]:
+        from specpair.command_line import completion
 
-        run = completion.run if command == ["completion"] else manual.run
-        return run("verifier", arguments, parsers)
+        return completion.run("verifier", arguments, parsers)
     return serve(sys.argv[1:])
 
 
@@ -76,13 +74,12 @@ def models(arguments: Sequence[str]) -> int:
 
 
 def parsers(options: "Mapping[str, Option] | None" = None) -> "Parsers":
-    """The parsers of all commands, by command, for completions, manual pages and the documentation.
+    """The parsers of all commands, by command, for completions and the documentation.
 
     `options`: the settings for which they have flags, beside the address; None: all.
     """
     from models.commands import command as models_command
-    from specpair.command_line.completion import command as completion
-    from specpair.command_line.manual import command as manual
+    from specpair.command_line import completion
     from specpair.http_service.keys import key_command
     from verifier_server.commands import compile_command, selftest_command
     from verifier_server.flags import flags_parser
@@ -96,5 +93,4 @@ def parsers(options: "Mapping[str, Option] | None" = None) -> "Parsers":
         "verifier models": lambda: models_command.parser("verifier"),
         "verifier key": lambda: key_command.parser("verifier"),
         "verifier completion": lambda: completion.parser("verifier"),
-        "verifier man": lambda: manual.parser("verifier"),
     }

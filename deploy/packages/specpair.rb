@@ -19,7 +19,6 @@ class Specpair < Formula
     %w[drafter verifier specpair].each do |name|
       bin.install_symlink libexec/"bin"/name
       generate_completions_from_executable(bin/name, "completion", shells: [:bash, :zsh, :fish])
-      system bin/name, "man", man1
     end
   end
 

@@ -20,7 +20,7 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.grammar import given_grammars
 
 _OF_A_MODEL = ("draft_model", "draft_hf", "draft_weights", *ENGINE, "translate")
-COMMANDS = ("chat", "serve", "solo", "compare", "bench", "report", "models", "key", "completion", "man")
+COMMANDS = ("chat", "serve", "solo", "compare", "bench", "report", "models", "key", "completion")
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _HERE, _THERE = ("model", "hf", "backend", *ENGINE), ("verifier", "api_key", "patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "draft_corpus", "lookup", "backend", "branches", "lockstep")
@@ -204,12 +204,12 @@ def drafter_parser() -> Parser:
     parser = Parser(
         "drafter",
         usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare | bench\n"
-        "report DIR | models | key | completion | man   (each has --help)",
+        "report DIR | models | key | completion   (each has --help)",
         description="Generate text with a verifier: a small model here drafts, the large one there decides. 'chat' "
         "talks with the large one, 'serve' offers it to programs as OpenAI's API, 'solo' runs one model alone, "
         "'compare' tries every mode, 'bench' measures endpoints side by side, 'report' shows what --profile recorded, "
-        "'models' fetches and compares models by name, 'key' makes keys for 'serve', 'completion' and 'man' make "
-        "completions for a shell and manual pages. Lasting flags can also be variables and keys in specpair.toml: "
+        "'models' fetches and compares models by name, 'key' makes keys for 'serve', 'completion' makes "
+        "completions for a shell. Lasting flags can also be variables and keys in specpair.toml: "
         "--verifier is DRAFTER_VERIFIER, and verifier in the table [drafter].",
         examples=(
             'drafter --verifier http://bigbox:8000 --prompt "def main():" --stats',

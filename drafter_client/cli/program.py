@@ -77,13 +77,11 @@ def _run(arguments: list[str]) -> int:
         )
 
         return run_models(arguments[1:])
-    if arguments[:1] in (["completion"], ["man"]):
+    if arguments[:1] == ["completion"]:
         from drafter_client.cli.without_text.parsers import parsers  # of all commands, with what each of them imports
-        from specpair.command_line.completion import command as completion
-        from specpair.command_line.manual import command as manual
+        from specpair.command_line import completion
 
-        run = completion.run if arguments[0] == "completion" else manual.run
-        return run("drafter", arguments[1:], parsers)
+        return completion.run("drafter", arguments[1:], parsers)
     if arguments[:1] == ["key"]:
         return key_command.run("drafter", arguments[1:], keys_file)
     if arguments[:1] == ["compare"]:

@@ -13,8 +13,7 @@ from lab.report.plot import NoMatplotlib, draw
 from lab.report.reader import RunTrace, read_run, read_runs
 from lab.report.terminal import show
 from specpair import shared_files
-from specpair.command_line.completion.accepted import Parsers
-from specpair.command_line.parser import Parser, Switch
+from specpair.command_line.parser import Parser, Parsers, Switch
 
 _NAMED_BY_RUN = True  # of `--html` without a file: it is in the folder, named by its run
 

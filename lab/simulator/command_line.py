@@ -12,8 +12,7 @@ from lab.simulator.commands.schema import SCHEMA
 from lab.simulator.commands.search import SEARCH
 from lab.simulator.processes import collect_seldom
 from specpair.command_line import start
-from specpair.command_line.completion.accepted import Parsers
-from specpair.command_line.parser import OneOf, Parser
+from specpair.command_line.parser import OneOf, Parser, Parsers
 
 COMMANDS = {each.name: each for each in (INIT, CHECK, SCHEMA, RUN, SEARCH, CAPACITY, COMPARE)}
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, cast
 
-from specpair.command_line.completion.accepted import Parsers
+from specpair.command_line.parser import Parsers
 from specpair.extras import installing_lab
 
 GROUP = "specpair.commands"

@@ -155,6 +155,9 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{program}: {line}\n{program}: '{' '.join([*command, '--help'])}' lists the flags\n")
 
 
+Parsers = Mapping[str, Callable[[], Parser]]  # by command, such as "drafter bench report"; the program itself is first
+
+
 def flag(name: str) -> str:
     """The flag of the setting `name`."""
     return "--" + name.replace("_", "-")

@@ -18,7 +18,7 @@ import pytest
 from deploy.docker.check_image import ADDRESS, IMAGES, base_image
 from tests.deploy.dockerfile import DOCKERFILE, FOLDER, arguments_before_stages, instructions, stages
 from tests.deploy.routers import free_port
-from tests.paths import ROOT
+from tests.paths import PACKAGES, ROOT
 from tests.settings_names import is_setting
 
 ENGINES = ("cpu", "cuda", "neuron", "vllm")
@@ -48,9 +48,17 @@ def test_what_is_copied_is_there_and_not_ignored() -> None:
 
 
 def test_the_build_gets_the_packages_and_nothing_else() -> None:
-    packages = ("backends", "drafter_client", "models", "simulator", "specpair", "verifier_server")
-    assert all(kept(f"{name}/x/y.py") for name in packages)
-    assert not any(kept(path) for path in (".git/config", ".venv/bin/python", "tests/paths.py", "deploy/docker/.env"))
+    assert all(kept(f"{name}/x/y.py") for name in PACKAGES)
+    assert not any(
+        kept(path)
+        for path in (
+            ".git/config",
+            ".venv/bin/python",
+            "tests/paths.py",
+            "lab/benchmarks/results/a.txt",
+            "deploy/docker/.env",
+        )
+    )
     data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
     assert all(kept(f"{name.replace('.', '/')}/x") for name in data if name != "*")
 

@@ -1,11 +1,10 @@
-"""The parsers of all commands of the drafter, by command, for completions, manual pages and the documentation."""
+"""The parsers of all commands of the drafter, by command, for completions and the documentation."""
 
 from drafter_client.cli import commands
 from drafter_client.cli.without_text.models import models_parser
-from specpair.command_line.completion import command as completion
-from specpair.command_line.completion.accepted import Parsers
+from specpair.command_line import completion
 from specpair.command_line.lab_commands import lab_parsers
-from specpair.command_line.manual import command as manual
+from specpair.command_line.parser import Parsers
 from specpair.http_service.keys import key_command
 
 _PARSERS: Parsers = {
@@ -17,7 +16,6 @@ _PARSERS: Parsers = {
     "drafter models": models_parser,
     "drafter key": lambda: key_command.parser("drafter"),
     "drafter completion": lambda: completion.parser("drafter"),
-    "drafter man": lambda: manual.parser("drafter"),
 }
 
 

@@ -17,8 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from drafter_client.errors import BadCase
 from lab.bench.cases.arrivals import Due, parse_trace
 from lab.bench.cases.case import Case, Prompt, Traced
+from lab.strict_yaml import Loader, complaint
 from specpair.command_line.suggestion import advice
-from specpair.strict_yaml import Loader, complaint
 
 _PROMPT = TypeAdapter(Prompt)
 

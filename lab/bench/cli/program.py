@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from lab.bench.cli.command import run_bench
 from lab.bench.cli.command_line import bench_options, bench_parser
 from lab.bench.cli.report import compare_parser, report_parser, run_bench_compare, run_bench_report
-from specpair.command_line.completion.accepted import Parsers
+from specpair.command_line.parser import Parsers
 
 _BELOW = {"report": run_bench_report, "compare": run_bench_compare}
 PARSERS: Parsers = {

@@ -5,8 +5,8 @@ from typing import Any
 
 import yaml
 
+from lab.strict_yaml import Loader, complaint
 from specpair.command_line.suggestion import advice
-from specpair.strict_yaml import Loader, complaint
 
 SET = "--set "  # what the names of values given so begin with
 

@@ -11,9 +11,9 @@ from pydantic_core import ErrorDetails
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import FOLDER, Mistake
 from lab.simulator.configuration.overrides import SET, OverrideError, override
+from lab.strict_yaml import Loader, complaint
 from specpair.command_line import known_keys
 from specpair.command_line.suggestion import advice
-from specpair.strict_yaml import Loader, complaint
 
 
 class BadConfiguration(ValueError):

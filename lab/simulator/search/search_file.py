@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 
 from lab.simulator.configuration.keys import Count, Keys, Share
 from lab.simulator.search.space import BadSearch, Changes
-from specpair.strict_yaml import Loader, complaint
+from lab.strict_yaml import Loader, complaint
 
 
 class SearchKeys(Keys):

@@ -12,7 +12,7 @@ from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import BadConfiguration, read
 from lab.simulator.costs.cost import BadCost
 from lab.simulator.running.setting import setting_of
-from specpair.strict_yaml import Loader
+from lab.strict_yaml import Loader
 
 VARIANT = "variant"  # the name of the choice between sets of values
 

@@ -87,7 +87,7 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
         (
             ["def main():"],
             "no command 'def main():'; the commands are chat, serve, solo, compare, bench, report, models, key, "
-            "completion, man, a",
+            "completion, a",
         ),
         (["--prompt", "def", "main():"], "'main():' belongs to no flag; a value with spaces needs quotes"),
         (["--json", "solo"], "solo comes first: drafter solo"),

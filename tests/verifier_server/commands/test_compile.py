@@ -66,7 +66,7 @@ def test_torch_without_compilation_is_refused() -> None:
 def test_mistyped_command_and_command_behind_flags_are_named(verifier: Program) -> None:
     for arguments, words in (
         (["compil"], "no command compil; did you mean compile?"),
-        (["everything"], "no command 'everything'; the commands are compile, selftest, models, key, completion, man"),
+        (["everything"], "no command 'everything'; the commands are compile, selftest, models, key, completion"),
         (["--slots", "2", "compile"], "compile comes first: verifier compile …"),
     ):
         assert verifier(*arguments) == (2, "", f"verifier: {words}\nverifier: '--help' lists the flags\n")

@@ -1,32 +1,47 @@
 """What bash, zsh and fish offer at the end of a line of `drafter`, by the scripts that it prints."""
 
+import argparse
 from collections.abc import Iterator
 
 import pytest
 
+from drafter_client.cli.commands import COMMANDS, serve_parser
 from drafter_client.cli.without_text.parsers import parsers
-from specpair.command_line.completion.accepted import accepted
-from specpair.command_line.completion.command import SHELLS
-from tests.specpair.command_line.completion.shells import PROGRAM, Offered, offered_by
+from specpair.command_line.completion import SHELLS, script
+from specpair.command_line.parser import Parsers
+from specpair.own_commands import COMMANDS as OWN
+from specpair.own_commands import parsers as specpair_parsers
+from tests.specpair.command_line.shells import Offered, offered_by
+from verifier_server.flags import SERVE
+from verifier_server.program import parsers as verifier_parsers
 
-COMMANDS = {each.path: each for each in accepted(parsers())}
 MODES = {"remote", "fused", "target", "auto"}
 
 
-@pytest.fixture(scope="module", params=list(SHELLS))
+@pytest.mark.parametrize(
+    ("parsers", "words"),
+    [(parsers(), COMMANDS), (verifier_parsers(), SERVE.commands), (specpair_parsers(), OWN)],
+)
+def test_each_command_of_a_program_has_a_parser(parsers: Parsers, words: tuple[str, ...]) -> None:
+    _, *others = parsers
+    assert sorted(words) == sorted(each.split()[1] for each in others if len(each.split()) == 2)
+    assert [parsers[each]().prog for each in others] == others
+
+
+@pytest.fixture(scope="module", params=SHELLS)
 def offered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Offered]:
     folder = tmp_path_factory.mktemp("shell")
     for name in ("runs", "notes"):
         (folder / name).mkdir()
     for name in ("run.jsonl", "with space.txt"):
         (folder / name).touch()
-    yield from offered_by(request.param, SHELLS[request.param](PROGRAM, list(COMMANDS.values())), folder)
+    yield from offered_by(request.param, script(request.param, parsers()), folder)
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("drafter ", set(COMMANDS["drafter"].commands)),
+        ("drafter ", set(COMMANDS)),
         ("drafter co", {"compare", "completion"}),
         ("drafter bench ", {"report", "compare"}),
         ("drafter --mode ", MODES),
@@ -34,7 +49,7 @@ def offered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         ("drafter chat --no-mar", {"--no-markdown"}),
         ("drafter chat --sources --strategy p", {"probabilistic"}),
         ("drafter models ", {"list", "pull", "remove", "show", "check", "suggest"}),
-        ("drafter models --verifier http://127.0.0.1:8000 s", {"show", "suggest"}),
+        ("drafter models --verifier bigbox s", {"show", "suggest"}),
         ("drafter models --verifier http://127.0.0.1:8000 show --js", {"--json"}),
         ("drafter key --sessions 3 ", {"new", "list", "revoke"}),
         ("drafter solo ", {"target", "draft", "server"}),
@@ -54,16 +69,13 @@ def test_folders_where_one_is_expected(offered: Offered, line: str) -> None:
     assert {each.rstrip("/") for each in offered(line)} == {"runs", "notes"}
 
 
-def test_a_value_behind_an_equals_sign(offered: Offered) -> None:
-    assert [each.rpartition("=")[2] for each in offered("drafter --mode=f")] == ["fused"]
-
-
 def test_a_name_with_a_space_stays_one_word(offered: Offered) -> None:
     assert offered("drafter --prompt-file wi") == ["with space.txt"]
 
 
 def test_all_flags_of_a_command(offered: Offered) -> None:
-    flags = {name for flag in COMMANDS["drafter serve"].flags for name in flag.names if name.startswith("--")}
+    shown = [action for action in serve_parser().actions() if action.help != argparse.SUPPRESS]
+    flags = {name for action in shown for name in action.option_strings if name.startswith("--")}
     assert set(offered("drafter serve --")) == flags
 
 

@@ -1,1 +1,0 @@
-"""Manual pages of a program's commands, made from their parsers."""
