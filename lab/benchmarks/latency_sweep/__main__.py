@@ -33,8 +33,8 @@ from dataclasses import replace
 from typing import Any
 
 from drafter_client.http.client import VerifierClient
+from lab.benchmarks.harness.machine import watch
 from lab.benchmarks.harness.models import CONTEXT, held_out_prompts
-from lab.benchmarks.harness.quiet import watch
 from lab.benchmarks.harness.relay import relay
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.harness.texts import Written, alone, connected, paired
@@ -78,8 +78,7 @@ def main() -> None:
     options = options_of(__doc__, FLAGS, "matplotlib")
     name = "latency_sweep" if options.dilate == 1.0 else f"latency_sweep_x{options.dilate:g}"
     report = Report("latency_sweep", options, name)
-    file = report.beside(".jsonl")
-    measured = {tuple(cell[key] for key in KEYS) for cell in summary.read(file)}
+    measured = {tuple(cell[key] for key in KEYS) for cell in report.kept()}
     places = itertools.product(options.targets, options.drafts, options.rtt, options.drafters)
     left = [place for place in places if place not in measured]
     begun = itertools.count(1)
@@ -97,8 +96,10 @@ def main() -> None:
                     for place in todo:
                         drafts = f"{place[3]} drafter, {place[1]} ms a token"
                         _say(f"cell {next(begun)} of {len(left)}: {drafts}; {target} ms a step, {rtt:g} ms round trip")
-                        summary.keep(dict(zip(KEYS, place, strict=True)) | runs.cell(*place[1:]), file)
-    summary.write(summary.read(file), report)
+                        cell = dict(zip(KEYS, place, strict=True)) | runs.cell(*place[1:])
+                        report.keep(cell)
+                        print(summary.told(cell), flush=True)
+    summary.write(report.kept(), report)
 
 
 def _say(line: str) -> None:

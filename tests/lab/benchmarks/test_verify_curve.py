@@ -25,6 +25,7 @@ from lab.benchmarks.verify_curve.cells import (
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.costs.tables import read_table
 from lab.simulator.paced.engine import Paced
+from models import DEFAULT_DRAFT
 from specpair.engines.backend import Entry, TopLogitsSpec
 from tests.paths import ROOT
 from tests.stand_ins.clock import Time
@@ -130,6 +131,7 @@ def test_tables_have_a_dash_where_a_pass_is_too_wide() -> None:
         ([], "give one of --shape and --model"),
         (["--shape", "9b"], "invalid choice: '9b'"),
         (["--shape", "tiny", "--model", "a.gguf"], "give one of --shape and --model"),
+        (["--shape", "tiny", "--backend", "llama_cpp"], "--shape: llama_cpp needs a --model"),
         (["--shape", "tiny", "--rows", "0"], "--rows: must be 1 or more, got 0"),
         (["--shape", "tiny", "--drafts", "-1"], "--drafts: must be 0 or more, got -1"),
         (["--shape", "tiny", "--leaves", "1"], "--leaves: must be 2 or more, got 1"),
@@ -168,11 +170,11 @@ def test_large_shapes_have_the_parameters_they_are_known_for() -> None:
     assert {name: millions(name) for name in ("8b", "3b", "1b")} == {"8b": 8030, "3b": 3213, "1b": 1236}
 
 
-def test_llama_cpp_reads_a_file_of_a_shape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_llama_cpp_reads_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     limits = ["--rows", "1", "2", "--drafts", "0", "3", "--leaves", "2", "--context-held", "20", "--seconds", "0"]
-    main(["--shape", "tiny", "--backend", "llama_cpp", "--threads", "1", *limits, "--out", str(tmp_path)])
+    main(["--model", str(DEFAULT_DRAFT), "--backend", "llama_cpp", "--threads", "1", *limits, "--out", str(tmp_path)])
     said = capsys.readouterr().out
-    assert "# model: tiny-q8_0\n" in said and "trees of k drafts, times the chain of k, rows 2" in said
+    assert f"# model: {DEFAULT_DRAFT.stem}\n" in said and "trees of k drafts, times the chain of k, rows 2" in said
 
 
 @pytest.fixture

@@ -1,20 +1,23 @@
-"""The configurations that are compared, each with how many times as slow as it stands it is run.
+"""The configurations that are compared, and their simulations.
 
-The more processes, the slower: all of them together must use less than half of the machine.
+Each is run, and simulated, some times as slow as it stands. The more processes, the slower: all of them together must
+use less than half of the machine. A simulation knows the costs that the configuration states; what the programs
+themselves take is added here: it was measured with one drafter that is always right, and with users of the target
+alone.
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from gateway.balancing.candidate import NewText
 from gateway.balancing.policies import C, Policy
 from gateway.balancing.rendezvous import ordered
-from lab.benchmarks.simulator_reality.measures import Measures, mean, measured
-from lab.benchmarks.simulator_reality.overheads import with_overheads
-from lab.benchmarks.simulator_reality.stretched import stretched
+from lab.benchmarks.simulator_reality.comparing import Measures, mean, measured
 from lab.simulator.configuration.configuration import Configuration
+from lab.simulator.configuration.connections import between
 from lab.simulator.configuration.reading import read
 from lab.simulator.fleet.fleet import Fleet
 from lab.simulator.fleet.observer import Sample
@@ -52,6 +55,15 @@ _HELD_OUT = {
     "held_out_crowd": 5.0,
 }
 CASES = _SEEN | _HELD_OUT
+
+# What the programs themselves take, in ms that are not multiplied.
+EXCHANGE = 2.8  # a request and its reply without jitter: both ends, HTTP, and the relay that plays the link
+JITTER = 0.4  # mean of what is random of each of the two
+ROUTED = 0.35  # what `specpair router` adds to an exchange (lab/benchmarks/results/routers.txt)
+PASS, PASS_SEQUENCE = 0.3, 0.09  # a verifier's pass, and each further sequence of it
+STEP = 0.54  # a draft step: the controller's reaction, and what a paced pass sleeps too long
+_TIMES, _RATES = ("_ms", "_s"), ("rate_rps", "bandwidth_mbps")
+_OF_A_NUMBER = ("value", "values", "mean", "min", "max")  # keys of a distribution that are times where it is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +141,60 @@ def records_of(configuration: Configuration, seed: int, draw: int = 0) -> list[R
     fleet.run(until=configuration.sim_time_ms * MS)
     fleet.interrupt()
     return kept.records
+
+
+def with_overheads(configuration: Configuration, exchanges: float = 1.0) -> Configuration:
+    """A configuration whose passes and links take what the programs add to them.
+
+    `exchanges`: what an exchange takes, as a share of `EXCHANGE`.
+    """
+    given = configuration.model_dump(mode="json", exclude_none=True)
+    verifiers = given["devices"]["verifiers"]
+    for each in verifiers:
+        each["cost"]["decode_ms"] += PASS
+        each["cost"]["per_sequence_ms"] += PASS_SEQUENCE
+    for each in given["devices"]["drafters"]:
+        each["cost"]["decode_ms"] += STEP
+    routed = sum(each["count"] for each in verifiers) > 1
+    for each in given["connections"]:
+        each["rtt_ms"] += exchanges * EXCHANGE + (ROUTED if routed else 0.0)
+        each["jitter_ms"] += JITTER
+    return Configuration.model_validate(given)
+
+
+def stretched(configuration: Configuration, factor: float) -> Configuration:
+    """The configuration `factor` times as slow. What the programs themselves take is in no configuration, and stays."""
+    given = configuration.model_dump(mode="json", exclude_none=True)
+    devices = configuration.devices
+    given["connections"] = [
+        {"drafters": drafters.name, "verifiers": verifiers.name}
+        | between(configuration.connections, drafters.name, verifiers.name).built()._asdict()
+        for drafters in devices.drafters
+        for verifiers in devices.verifiers
+    ]
+    return Configuration.model_validate(_multiplied(given, factor))
+
+
+def _multiplied(keys: Any, factor: float) -> Any:
+    if isinstance(keys, list):
+        return [_multiplied(each, factor) for each in keys]
+    if not isinstance(keys, dict):
+        return keys
+    return {key: _of_key(key, value, factor) for key, value in keys.items()}
+
+
+def _of_key(key: str, value: Any, factor: float) -> Any:
+    if key in _RATES:
+        return value / factor
+    if not key.endswith(_TIMES):
+        return _multiplied(value, factor)
+    return _every(value, lambda number: factor * number)
+
+
+def _every(value: Any, change: Callable[[float], float]) -> Any:
+    """A time, or the distribution of one, changed."""
+    if isinstance(value, dict):
+        return {key: _every(each, change) if key in _OF_A_NUMBER else each for key, each in value.items()}
+    if isinstance(value, list):
+        return [change(each) for each in value]
+    return change(value)

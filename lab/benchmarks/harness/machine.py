@@ -1,14 +1,17 @@
-"""Measures which share of the time the machine stood still during a measurement, as shared machines do now and then.
+"""What the machine does during a measurement: how long processes have a processor, and for how long it stands still.
 
-A process of its own sleeps for moments and adds up by how much they last longer than usual. A machine that stands still
-does so for that process as for the measurement, at least where both are on the same core.
+Shared machines stand still now and then. A process of its own sleeps for moments and adds up by how much they last
+longer than usual. A machine that stands still does so for that process as for the measurement, at least where both are
+on the same core.
 """
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
 
 _MOMENT, _USUAL = 2e-3, 1e-3  # seconds: of a sleep, and by which it usually lasts longer
 
@@ -35,3 +38,14 @@ def _beat(lost: "Synchronized[float]") -> None:
         over = time.perf_counter() - began - _MOMENT - _USUAL
         if over > 0.0:
             lost.value += over
+
+
+def used_by(process: int) -> float:
+    """Seconds that the process of this id has used. Needs Linux."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def used_here_and_by(process: int) -> float:
+    """Seconds that this process and the one of this id have used."""
+    return time.process_time() + used_by(process)

@@ -5,8 +5,7 @@ one core, the same for all, and writes only while the others are idle. The draft
 on one thread, for which another core is free. (It is not bound to that core: then it would see one core in all, take it
 for the verifier's, and draft only while the verifier waits.) Every prompt is written by turns in each way, in another
 order for each. Over loopback. Tokens per second after the first token, by this process's clock. `--two-servers` spares
-the memory of one: vLLM alone is then the verifier's own decoding, which is vLLM's with the plug-ins (what these add to
-a step: `lab.benchmarks.vllm.overhead`).
+the memory of one: vLLM alone is then the verifier's own decoding, which is vLLM's with the plug-ins.
 
 Both ends share one memory here, as on two machines they do not: what a step of the target takes while the draft model
 runs all the time is told, too.
@@ -16,7 +15,7 @@ CPUs draws wrong (issue 55005 of vLLM): only its speed counts.
 
 Prompts: files to be written again with a small change (edit), code and stories to be continued.
 
-    python -m lab.benchmarks.vllm.comparison --python .venv-vllm/bin/python --model FOLDER --draft SMALL.gguf
+    python -m lab.benchmarks.vllm_comparison --python .venv-vllm/bin/python --model FOLDER --draft SMALL.gguf
 """
 
 import json
@@ -66,7 +65,7 @@ FLAGS = {
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "llama_cpp")
-    report = Report("vllm.comparison", Namespace(**_told(options)), file="vllm_comparison")
+    report = Report("vllm_comparison", Namespace(**_told(options)))
     with ExitStack() as stack:
         flags = {"target": {}, "vLLM, n-gram": {"--speculative-config": options.ngram}}
         if options.two_servers:
@@ -156,7 +155,7 @@ def _step_times(pair: Pair, options: Namespace) -> tuple[float, float, float]:
 
     def step() -> float:
         chosen = Options(max_tokens=24, temperature=0.0, mode=Mode.TARGET)
-        return 1e3 / by_library(pair, "Once upon a time", chosen).rate
+        return 1e3 / by_library(pair, "Once upon a time", chosen.cold()).rate
 
     def draft(model: Backend) -> float:
         began = time.perf_counter()
@@ -179,7 +178,7 @@ def _step_times(pair: Pair, options: Namespace) -> tuple[float, float, float]:
 
 
 def _by_pair(pair: Pair, options: Options, prompt: list[int], seed: int) -> Written:
-    return by_library(pair, prompt, replace(options, seed=seed))
+    return by_library(pair, prompt, replace(options, seed=seed).cold())
 
 
 def _by_vllm(client: httpx.Client, tokens: int, temperature: float, prompt: list[int], seed: int) -> Written:

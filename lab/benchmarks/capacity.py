@@ -1,29 +1,21 @@
 """How many clients one verifier carries: 1 to 64 drafters, the target alone, and a verifier that takes one at a time.
 
-Method. Tokens per second of all clients together, and the 50th and 95th percentile of each client's time between
-tokens: shown are the median client's, and the worst client's 95th percentile. Times are `lab.simulator.paced`'s (target
-25 ms, draft 8 ms) with an RTT of 5 ms; texts (agreement 0.8), bounds and gaps are defined in
-`lab.simulator.known_outputs`.
+Method. The real scheduler and the real drafters' decisions in virtual time (`lab.simulator.known_outputs`, which also
+defines texts (agreement 0.8), bounds and gaps). Times are `lab.simulator.paced`'s (target 25 ms, draft 8 ms) with an
+RTT of 5 ms. Tokens per second of all clients together, and the 50th and 95th percentile of each client's time between
+tokens: shown are the median client's, and the worst client's 95th percentile. Then how many clients get the rate that
+the target alone gives to one, or two thirds of it, on average, over what drafting on the server carries (arithmetic).
+Expected: (1 + k t_d / t_v) / 1.15 times, for k = 4.
 
-    virtual   the real scheduler and the real drafters' decisions in virtual time (`lab.simulator.known_outputs`)
-    real      the real server with replayed drafters, all times dilated (`lab.benchmarks.capacity.real`); void runs are
-              repeated at most twice, and marked where the last is void, too
-    carried   how many clients get the rate that the target alone gives to one, or two thirds of it, on average, over
-              what drafting on the server carries (arithmetic). Expected: (1 + k t_d / t_v) / 1.15 times, for k = 4
-    prompt    what a prompt of 2,000 tokens adds to the rounds of 8 and 16 clients in lockstep, each compared with the
-              same round without it. Expected: no more than the pass of a chunk takes
-
-    python -m lab.benchmarks.capacity [--forms virtual real carried prompt] [--clients 1 2 4 8 16 32 64]
+    python -m lab.benchmarks.capacity [--clients 1 2 4 8 16 32 64]
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab.benchmarks.capacity import real
 from lab.benchmarks.harness.report import Report, options_of, plot
 from lab.simulator.known_outputs import capacity
 from lab.simulator.known_outputs.capacity import FORMS
@@ -40,38 +32,29 @@ from lab.simulator.known_outputs.capacity_model import (
 from lab.simulator.paced.engine import DRAFTER_8, TARGET_25
 
 SETTING = Setting(TARGET_25, DRAFTER_8)
-CHUNK, PROMPT = 128, 2000
 _SLOW = {"ours, one by one": 8}  # clients beyond which nothing changes but how long the measurement takes
 _CARRIED_MOST = 48
-_TRIES = 3  # a void run of the real form is repeated: other programs may have kept the machine busy
 _SLACK = 1.15
 _HEAD = "clients  form              tokens/s   each     p50     p95   worst  arrivals p95"
 FLAGS = {
-    "forms": {"default": ["virtual", "real", "carried", "prompt"], "choices": ["virtual", "real", "carried", "prompt"]},
     "clients": [1, 2, 4, 8, 16, 32, 64],
-    "seconds": {"default": SETTING.seconds, "help": "watched, before dilation"},
-    **{"real-clients": [1, 8, 32], "real-seconds": 2.0, "dilation": 8.0},
+    "seconds": {"default": SETTING.seconds, "help": "watched"},
 }
 Row = dict[str, Any]
 
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "matplotlib")
-    report = Report("capacity", options, "capacity_real" if options.forms == ["real"] else "capacity")
+    report = Report("capacity", options)
     setting = Setting(SETTING.target, SETTING.drafter, seconds=options.seconds)
-    rows = _virtual(options.clients, setting, report) if "virtual" in options.forms else []
-    if "real" in options.forms:
-        _real(options, report)
-    for name, tell in (("carried", _carried), ("prompt", _prompt)):
-        if name in options.forms:
-            tell(setting, report)
+    rows = _virtual(options.clients, setting, report)
+    _carried(setting, report)
     report.save()
-    if rows:
-        _figure(rows, report.beside(".png"))
+    _figure(rows, report.beside(".png"))
 
 
 def _virtual(clients: Sequence[int], setting: Setting, report: Report) -> list[Row]:
-    """The table of the virtual form."""
+    """The table, and its rows."""
     report.line(f"\nVirtual time, {setting.seconds:g} s behind {setting.warm_up:g} s")
     report.line(_HEAD + "  sessions/pass  busy  of all there is  of what lockstep allows")
     rows = []
@@ -89,23 +72,6 @@ def _virtual(clients: Sequence[int], setting: Setting, report: Report) -> list[R
                 rows.append(row)
                 report.line(f"{_line(name, outcome.metrics)}  {outcome.sessions:13.1f}  {outcome.busy:4.2f}  {share}")
     return rows
-
-
-def _real(options: argparse.Namespace, report: Report) -> None:
-    """The table of the real form, each row beside its virtual twin."""
-    setting = Setting(SETTING.target, SETTING.drafter, warm_up=1.0, seconds=options.real_seconds)
-    report.line(f"\nReal server, times divided by {options.dilation:g}: {setting.seconds:g} s behind a warm-up")
-    report.line(_HEAD + "  virtual  machine used  worst pass  worst thinking  tries")
-    for clients in options.real_clients:
-        for name in ("k=4", "target"):
-            tries = 1
-            while (run := real.measure(name, clients, setting, options.dilation)).void and tries < _TRIES:
-                tries += 1
-            of_virtual = run.metrics.rate / capacity.measure(FORMS[name], clients, setting).metrics.rate
-            report.line(
-                f"{_line(name, run.metrics)}  {of_virtual:7.3f}  {run.used:12.3f}  {run.worst_pass:10.3f}  "
-                f"{run.worst_thinking:14.3f}  {tries:5}{'  VOID' if run.void else ''}"
-            )
 
 
 def _carried(setting: Setting, report: Report) -> None:
@@ -129,22 +95,6 @@ def _on_server(rate: float, tokens: float, k: int, setting: Setting) -> float:
     """Clients (a fraction counts) to which drafting on the server gives that rate: its cycle is linear in them."""
     one, two = (tokens / server_drafting(setting.target, setting.drafter, n, tokens, k) for n in (1, 2))
     return 1.0 + (tokens / rate - one) / (two - one)
-
-
-def _prompt(setting: Setting, report: Report) -> None:
-    """What a long prompt adds to the rounds of others."""
-    whole = pass_time(setting.target, 1, CHUNK)
-    report.line(
-        f"\nA prompt of {PROMPT} tokens among clients in lockstep; the pass of a chunk takes {1e3 * whole:.1f} ms"
-    )
-    for clients in (8, 16):
-        found = capacity.intrude(clients, PROMPT, setting, CHUNK)
-        middle, p95, most, usual = (1e3 * each for each in (found.median, found.p95, found.most, found.usual))
-        report.line(
-            f"{clients} clients, {found.rounds} rounds: {middle:.1f} ms more in the median, {p95:.1f} at p95, "
-            f"{most:.1f} at most, {found.most / whole:.2f} of a chunk's pass; usual {usual:.1f} ms, "
-            f"the prompt took {1e3 * found.prefill:.0f} ms"
-        )
 
 
 def _line(name: str, found: Metrics) -> str:

@@ -9,7 +9,7 @@ than without (no spaces for looks, no fence around it), so the second ratio is o
 prompts included. Answers without the grammar are counted as valid where they are JSON that is valid under the schema,
 and nothing else but a fence.
 
-    python -m lab.benchmarks.grammars.speed [--target BF16.gguf --draft SMALL.gguf] [--runs 1]
+    python -m lab.benchmarks.grammars [--target BF16.gguf --draft SMALL.gguf] [--runs 1]
 """
 
 import json
@@ -47,7 +47,7 @@ class _Answer(NamedTuple):
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "jsonschema_rs")
-    report = Report("grammars.speed", options, "grammars_speed")
+    report = Report("grammars", options)
     served = {"model": options.target, "draft_model": options.draft, "slots": 2, "threads": 1, "draft_threads": 1}
     answers: dict[tuple[str, float, bool, str], list[_Answer]] = defaultdict(list)
     with verifier(**served) as server, Pair(server.url, DraftModel(Path(options.draft))) as pair:
