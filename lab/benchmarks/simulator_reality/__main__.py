@@ -1,6 +1,6 @@
-"""Real fleets beside their simulations, each from one configuration file.
+"""Real fleets beside their simulations, each from one configuration.
 
-A file in `configurations/` is a fleet as `specpair simulator run` takes it. It runs for real: verifiers with the
+A fleet of `configurations.yaml` runs for real: verifiers with the
 real scheduler, the router in front of several of them, a relay that plays the link, and a process for each drafter,
 whose draft model agrees with the target where the simulated one does. Passes and draft steps sleep as long as they
 cost. Then it is simulated with the same seeds; what the programs themselves take is added to its costs. Tiny

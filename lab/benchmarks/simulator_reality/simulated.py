@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from gateway.balancing.candidate import NewText
 from gateway.balancing.policies import C, Policy
 from gateway.balancing.rendezvous import ordered
 from lab.benchmarks.simulator_reality.comparing import Measures, mean, measured
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.connections import between
-from lab.simulator.configuration.reading import read
 from lab.simulator.fleet.fleet import Fleet
 from lab.simulator.fleet.observer import Sample
 from lab.simulator.fleet.record import Record
@@ -27,34 +28,11 @@ from lab.simulator.running.setting import setting_of
 from lab.simulator.running.simulate import seed_of
 from lab.simulator.workload.conversation import Workload
 
-FOLDER = Path(__file__).parent / "configurations"
 MS = 1e-3
 # Of each simulation: what an exchange takes, as a share of what was measured, and the number of its draw.
 CHANCES = ((0.9, 0), (0.95, 1), (1.0, 2), (1.05, 3), (1.1, 4))
 
-_SEEN = {
-    "one_remote": 2.0,
-    "eight_lockstep": 4.0,
-    "eight_remote": 4.0,
-    "three_target": 4.0,
-    "thirty_two_remote": 5.0,
-    "four_far": 3.0,
-    "twelve_target": 4.0,
-    "six_prompts": 4.0,
-    "sixteen_for_eight_slots": 5.0,
-    "twelve_at_three": 5.0,
-}
-# Written down before their first comparison, and run when nothing was changed any more.
-_HELD_OUT = {
-    "held_out_lone": 3.0,
-    "held_out_fixed": 3.0,
-    "held_out_turns": 4.0,
-    "held_out_lockstep": 6.0,
-    "held_out_three_target": 4.0,
-    "held_out_scarce": 5.0,
-    "held_out_crowd": 5.0,
-}
-CASES = _SEEN | _HELD_OUT
+CASES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("configurations.yaml").read_text(encoding="utf-8"))
 
 # What the programs themselves take, in ms that are not multiplied.
 EXCHANGE = 2.8  # a request and its reply without jitter: both ends, HTTP, and the relay that plays the link
@@ -77,12 +55,13 @@ class Case:
     @classmethod
     def named(cls, name: str) -> "Case":
         """One of `CASES`."""
-        return cls(name, CASES[name], stretched(read(FOLDER / f"{name}.yaml"), CASES[name]))
+        slow, given = CASES[name]["slow"], Configuration.model_validate(CASES[name]["configuration"])
+        return cls(name, slow, stretched(given, slow))
 
     @property
     def blind(self) -> bool:
         """Whether it was not looked at while anything was changed."""
-        return self.name in _HELD_OUT
+        return self.name.startswith("held_out")
 
     def seed(self, replication: int) -> int:
         return seed_of(self.configuration, replication)
