@@ -118,7 +118,7 @@ def threads_for(model_bytes: int) -> int:
     """The number of CPU threads for a model whose weights take `model_bytes`, for users who set no number.
 
     A small model gets fewer threads than there are cores to use, since its threads would wait for each other longer
-    than they compute: on two cores, two threads begin to pay at about 16 MB of weights (`lab.benchmarks.threads`).
+    than they compute: on two cores, two threads begin to pay at about 16 MB of weights.
     """
     return max(1, min(cores_to_use(), model_bytes // _BYTES_A_THREAD))
 

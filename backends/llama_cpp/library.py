@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 # All variables must be set before the library is loaded. OpenMP threads that spin at barriers starve a second process
 # on the same machine (a token took 90 times as long). Threads that sleep at once are woken thousands of times a pass,
-# which then takes two to ten times as long. So GNU's threads spin for some microseconds and then sleep
-# (`lab.benchmarks.threads`). Every thread that runs passes has a team of its own, and GNU's library lets teams with
+# which then takes two to ten times as long. So GNU's threads spin for some microseconds and then sleep.
+# Every thread that runs passes has a team of its own, and GNU's library lets teams with
 # more threads than there are cores spin for less: not at all under the policy `passive`. So the policy is `active`,
 # which means the same with a spin count. LLVM's library reads its own variables first: its threads sleep at once.
 # Without GGML_NO_BACKTRACE an abort starts a debugger.

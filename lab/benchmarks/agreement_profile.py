@@ -5,8 +5,6 @@ a model without a chat template has the held-out Python files that the default p
 judged when all before it in its draft are accepted, so its draft model has read the target's own text up to there.
 Therefore one pass of the draft model over a finished text has the choice of every draft of that text. The drafts are
 those of a drafter that waits for each reply: `--length` tokens, then the target's own token, then the next draft.
-`--drafted` texts are drafted token by token, too, and the outcomes that differ are counted: passes of other widths may
-round otherwise.
 
 The profile is written as JSON, for `agreement` in the file of a simulation. It goes to `.cache/results/`, and with
 `--save` to the folder of those that ship.
@@ -41,7 +39,6 @@ FLAGS = {
     "texts": {"default": 16, "help": "of each kind, at most (default: %(default)s)"},
     "tokens": {"default": 192, "help": "of each text, at most (default: %(default)s)"},
     "length": {"default": 16, "help": "draft tokens (default: %(default)s)"},
-    "drafted": {"default": 1, "help": "texts of each kind that are drafted token by token (default: %(default)s)"},
 }
 _PASS = 256  # tokens
 
@@ -60,19 +57,12 @@ def main() -> None:
         if draft.vocabulary.fingerprint_below(below) != target.vocabulary.fingerprint_below(below):
             raise SystemExit("the two models have unlike vocabularies")
         for kind, prompts in prompts_by_kind(target, renderer, options.texts):
-            texts = [each.tokens for each in written(target, prompts, options.tokens)]
-            differ = drafted = 0
             before = len(judged)
-            for number, (prompt, tokens) in enumerate(zip(prompts, texts, strict=True)):
-                agrees = _agrees(draft, prompt, tokens)
-                chains = [*_judged(kind, agrees, options.length)]
-                if number < options.drafted:
-                    real = dict(_drafted(draft, kind, prompt, tokens, options.length))
-                    both = [(each.accepted, real[place].accepted) for place, each in chains if place in real]
-                    drafted += len(both)
-                    differ += sum(one != other for one, other in both)
-                judged += [each for _, each in chains]
-            report.line(_line(kind, len(texts), judged[before:], drafted, differ))
+            for prompt, tokens in zip(prompts, written(target, prompts, options.tokens), strict=True):
+                judged += _judged(kind, _agrees(draft, prompt, tokens), options.length)
+            accepted = [each.accepted for each in judged[before:]]
+            share = sum(accepted) / len(accepted)
+            report.line(f"{kind:12}{len(prompts):3} texts, {len(accepted):5} draft tokens judged, {share:.3f} accepted")
     counts = counted(judged)
     report.line("", "share of accepted draft tokens by position, those before it accepted")
     law = Profile.of_counts(counts)
@@ -87,61 +77,29 @@ def _load(path: Path) -> Backend:
     return load("llama_cpp", LoadOptions(model=path, context_length=CONTEXT, slots=MOST_TOGETHER))
 
 
-def _choices(backend: Backend, slot: int, start: int, tokens: Sequence[int], last: int | None = None) -> list[int]:
-    """The likeliest token behind each of the `last` of `tokens`, or of all; the first of them stands at `start`."""
-    skipped = 0 if last is None else len(tokens) - last
-    chosen: list[int] = []
-    for at in range(0, len(tokens), _PASS):
-        part = [*tokens[at : at + _PASS]]
-        rows = backend.extend([Entry(slot, start + at, part, min(max(skipped - at, 0), len(part)))])[0]
-        chosen += np.argmax(rows, axis=1).tolist() if len(rows) else []
-    return chosen
-
-
 def _agrees(draft: Backend, prompt: Sequence[int], tokens: Sequence[int]) -> list[bool]:
     """For each of the target's tokens, whether the draft model, having read all before it, chooses it, too."""
     draft.release(0)
-    chosen = _choices(draft, 0, 0, [*prompt, *tokens[:-1]], last=len(tokens))
+    read, skipped = [*prompt, *tokens[:-1]], len(prompt) - 1
+    chosen: list[int] = []
+    for at in range(0, len(read), _PASS):
+        part = read[at : at + _PASS]
+        rows = draft.extend([Entry(0, at, part, min(max(skipped - at, 0), len(part)))])[0]
+        chosen += np.argmax(rows, axis=1).tolist() if len(rows) else []
     return [choice == token for choice, token in zip(chosen, tokens, strict=True)]
 
 
-def _judged(kind: str, agrees: Sequence[bool], length: int) -> Iterator[tuple[int, Judged]]:
-    """What is judged of drafts of `length` tokens, each with its place in the text. The first token comes with the
-    prompt's reply, without a draft."""
+def _judged(kind: str, agrees: Sequence[bool], length: int) -> Iterator[Judged]:
+    """What is judged of drafts of `length` tokens. The first token comes with the prompt's reply, without a draft."""
     at = 1
     while at < len(agrees):
         accepted = 0
         for agreed in agrees[at : at + length]:
-            yield at + accepted, Judged(kind, accepted, agreed)
+            yield Judged(kind, accepted, agreed)
             if not agreed:
                 break
             accepted += 1
         at += accepted + 1
-
-
-def _drafted(
-    draft: Backend, kind: str, prompt: Sequence[int], tokens: Sequence[int], length: int
-) -> Iterator[tuple[int, Judged]]:
-    """As `_judged`, from drafts that are made token by token."""
-    draft.release(0)
-    at, held, text = 1, 0, [*prompt, *tokens]
-    while at < len(tokens):
-        known = len(prompt) + at
-        token = _choices(draft, 0, held, text[held:known], last=1)[0]
-        held, accepted = known, 0
-        for truth in tokens[at : at + length]:
-            yield at + accepted, Judged(kind, accepted, token == truth)
-            if token != truth:
-                break
-            (token,) = _choices(draft, 0, known + accepted, [token])
-            accepted += 1
-        at += accepted + 1
-
-
-def _line(kind: str, texts: int, judged: Sequence[Judged], drafted: int, differ: int) -> str:
-    accepted = sum(each.accepted for each in judged)
-    told = f"{kind:12}{texts:3} texts, {len(judged):5} draft tokens judged, {accepted / len(judged):.3f} accepted"
-    return told + f"; of {drafted} drafted token by token, {differ} differ"
 
 
 def _write(options: Any, profile: ProfileFile) -> None:

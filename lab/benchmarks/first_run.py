@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from drafter_client import DraftModel, Mode, Options, Pair
+from lab.benchmarks.harness.machine import used_here_and_by
 from lab.benchmarks.harness.models import held_out_prompts
-from lab.benchmarks.harness.processor_time import used_here_and_by
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.harness.texts import Written, by_library, whole_rate
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
@@ -68,7 +68,7 @@ def _measure(report: Report, server: Server, name: str, options: argparse.Namesp
     with Pair(url, None) as alone:
         limit = Options(max_tokens=options.tokens, seed=0)
         target = replace(limit, mode=Mode.TARGET)
-        by_library(alone, "x", target)  # engines make ready what they need
+        by_library(alone, "x", target.cold())  # engines make ready what they need
         for kind in options.kinds:
             for number, prompt in enumerate(prompts_of(kind, alone, options.texts), 1):
                 before = _timed(alone, prompt, target, pid)
@@ -98,7 +98,7 @@ def _measure(report: Report, server: Server, name: str, options: argparse.Namesp
 def _timed(pair: Pair, prompt: list[int], options: Options, verifier: int) -> tuple[Written, float]:
     """A text, and the seconds of processor time that it took in this process and in that of the verifier."""
     began = used_here_and_by(verifier)
-    return by_library(pair, prompt, options), used_here_and_by(verifier) - began
+    return by_library(pair, prompt, options.cold()), used_here_and_by(verifier) - began
 
 
 def _told(ours: Written, *alone: Written) -> str:

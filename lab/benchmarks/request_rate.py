@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from lab.benchmarks.harness.processor_time import used_by
+from lab.benchmarks.harness.machine import used_by
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.round_trip import DRAFTS
 from specpair.child_processes.serving import Server, serve, verifier

@@ -4,34 +4,25 @@ Method. A verifier process serves the target, and the draft model for mode fused
 each mode, in each repeat with other lines of the standard library: a prompt of about `--tokens` tokens with a salt of
 its own (cold), the same again, then `--turns` turns, each of which is the text so far and a line more, and the first
 prompt with another salt, as another key would have it. Printed: the median time to the first token and its ratio to the
-cold one of that mode; for the turns the second, the last and the slowest. Then what kept texts cost others: passes over
-256 new tokens, and of one, beside 0, 1 and 4 kept texts of `--tokens` tokens, in CPU time, each the median of several.
+cold one of that mode; for the turns the second, the last and the slowest.
 
     python -m lab.benchmarks.warm_turns --target 1.5b.gguf --draft 0.5b.gguf [--tokens 2000] [--turns 10] [--repeats 1]
 """
 
 import sysconfig
-import time
-from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from statistics import median
 
-from backends.registry import load
 from drafter_client import DraftModel, Mode, Options, Pair
 from lab.benchmarks.harness.models import HELD_OUT_FILES
 from lab.benchmarks.harness.report import Report, options_of
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.child_processes.serving import verifier
-from specpair.engines.backend import Backend, Entry
-from specpair.engines.load_options import LoadOptions
 
 MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)
 ANSWER = 24  # tokens
-BESIDE = (0, 1, 4)  # kept texts
-NEW = 256  # tokens of a prompt beside them
 FLAGS = {
     "target": {"default": str(DEFAULT_TARGET), "help": "GGUF file (default: the target that ships)"},
     "draft": {"default": str(DEFAULT_DRAFT), "help": "GGUF file (default: the draft model that ships)"},
@@ -62,8 +53,6 @@ def main() -> None:
         slowest = max(turns, key=lambda turn: median(times[turn]))
         columns = (median(times[each]) for each in ("again", "turn 2", last, slowest, "another salt"))
         report.line(f"{mode:8} {cold:6.2f} s  " + "  ".join(f"{each:6.2f} s, {each / cold:4.2f}" for each in columns))
-    for line in _cost_to_others(options):
-        report.line(line)
     report.save()
 
 
@@ -93,37 +82,6 @@ def _chat(pair: Pair, mode: Mode, prompt: list[int], turns: int, salt: str) -> I
         yield f"turn {turn}", seconds
         text += answer
     yield "another salt", ask(prompt, "another " + salt)[0]
-
-
-def _cost_to_others(options: Namespace) -> Iterator[str]:
-    """The passes of a text beside kept texts that have nothing in common with it."""
-    how = LoadOptions(Path(options.target), max(BESIDE) + 1, options.tokens + NEW)
-    with closing(load("llama_cpp", how)) as backend:
-        words = backend.vocabulary.size // 2
-        for kept in range(max(BESIDE) + 1):
-            if kept:
-                _read(backend, kept, [words + (7 * at + kept) % 997 for at in range(options.tokens)])
-            if kept in BESIDE:
-                prompts = [_read(backend, 0, [words + at for at in range(NEW)]) for _ in range(3)]
-                steps = [_pass(backend, NEW + at, [words]) for at in range(16)]
-                yield (
-                    f"beside {kept} kept texts: {1e3 * median(prompts):7.1f} ms for a prompt of {NEW} tokens, "
-                    f"{1e3 * median(steps):6.1f} ms for a token"
-                )
-                backend.release(0)
-
-
-def _read(backend: Backend, slot: int, tokens: list[int]) -> float:
-    """Seconds of CPU time, per thread, that it takes to read a prompt into a slot."""
-    backend.release(slot)
-    step = backend.max_batch_tokens
-    return sum(_pass(backend, at, tokens[at : at + step], slot) for at in range(0, len(tokens), step))
-
-
-def _pass(backend: Backend, start: int, tokens: list[int], slot: int = 0) -> float:
-    began = time.process_time()
-    backend.extend([Entry(slot, start, tokens, len(tokens) - 1)])
-    return (time.process_time() - began) / max(1, backend.threads)
 
 
 if __name__ == "__main__":

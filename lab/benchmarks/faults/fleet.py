@@ -41,12 +41,11 @@ from drafter_client import DraftModel, Lookup, Mode, Options, Pair, Tokens
 from drafter_client.draft_sources import Source
 from drafter_client.errors import DrafterError, ModelChanged
 from drafter_client.http.client import VerifierClient
-from lab.benchmarks.fail_over import reached
 from lab.benchmarks.faults.machines import PAUSE, Held, Machine, disturb, left, routers, wait_until
 from models import DEFAULT_TARGET
 from specpair.child_processes.children import child
 from specpair.engines.load_options import LoadOptions
-from tests.deploy.routers import free_port
+from tests.deploy.routers import FILES, free_port, routing
 from tests.drafter_client.support import plain
 
 PROMPT = "def f(x):"
@@ -209,10 +208,9 @@ def run(seconds: float, seed: int, way: str) -> tuple[list[str], list[str]]:
             "the verifiers did not start"
         )
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        ports = [each.port for each in machines]
-        urls = {"turning": turning.url}
-        for name, how in (("list", "list"), ("router", way)):
-            urls[name] = stack.enter_context(reached(how, ports, folder))
+        port, ports = free_port(), [each.port for each in machines]
+        urls = {"list": ",".join(each.url for each in machines), "turning": turning.url}
+        urls["router"] = stack.enter_context(routing(FILES[way](folder, port, ports), port))
         port = free_port()
         serving = stack.enter_context(
             child(

@@ -3,8 +3,6 @@
 import json
 from typing import Any, NamedTuple
 
-from lab.benchmarks.grammars.schemas import array, number, record, words
-
 
 class Task(NamedTuple):
     """What a model is asked, and the schema of its answer."""
@@ -37,6 +35,23 @@ def _form(schema: Any) -> Any:
             return "a number"
         case _:
             return "…"
+
+
+def record(**properties: Any) -> dict[str, Any]:
+    """An object with exactly these properties."""
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+def words(most: int = 24) -> dict[str, Any]:
+    return {"type": "string", "maxLength": most}
+
+
+def number(low: float, high: float) -> dict[str, Any]:
+    return {"type": "integer", "minimum": low, "maximum": high}
+
+
+def array(items: Any, least: int = 0, most: int = 3) -> dict[str, Any]:
+    return {"type": "array", "items": items, "minItems": least, "maxItems": most}
 
 
 _MAIL = (

@@ -8,7 +8,7 @@ are those of the cases that `drafter bench` ships, and those of `prompts.yaml`.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -17,7 +17,7 @@ from gateway.openai_api.chat.template import Renderer
 from lab.bench.cases.reading import shipped_cases
 from lab.benchmarks.harness.models import held_out_prompts
 from specpair.engines.backend import Backend, Entry, Logits
-from specpair.speculation.sampling.sampling import Sampling, choose_two, probabilities
+from specpair.speculation.sampling.sampling import Sampling, choose
 from tests.real_models.conversation import SYSTEM, TOOLS, TURNS
 
 PROMPTS = Path(__file__).with_name("prompts.yaml")
@@ -34,14 +34,6 @@ _PASS = 256  # tokens
 _ANSWER = 160  # tokens of an answer in a conversation, at most
 Message = dict[str, Any]
 Asked = Callable[..., list[int]]
-
-
-class Written(NamedTuple):
-    """What a target wrote. Of each token, the id that scored second, and the probabilities of both."""
-
-    tokens: list[int]
-    seconds: list[int]
-    probabilities: list[tuple[float, float]]
 
 
 def prompts_by_kind(target: Backend, renderer: Renderer, most: int) -> Iterator[tuple[str, list[list[int]]]]:
@@ -68,24 +60,20 @@ def prompts_by_kind(target: Backend, renderer: Renderer, most: int) -> Iterator[
 
 def written(
     target: Backend, prompts: Sequence[list[int]], most: int, samplings: Sequence[Sampling] = ()
-) -> Iterator[Written]:
-    """What the target writes behind each prompt, up to its end. `samplings`: one for each; empty: greedy."""
+) -> Iterator[list[int]]:
+    """The tokens that the target writes behind each prompt, up to its end. `samplings`: one for each; empty: greedy."""
     samplings = samplings or [Sampling()] * len(prompts)
     for at in range(0, len(prompts), MOST_TOGETHER):
         yield from _together(target, prompts[at : at + MOST_TOGETHER], most, samplings[at : at + MOST_TOGETHER])
 
 
-def _together(target: Backend, prompts: Sequence[list[int]], most: int, samplings: Sequence[Sampling]) -> list[Written]:
-    texts = [Written([], [], []) for _ in prompts]
+def _together(
+    target: Backend, prompts: Sequence[list[int]], most: int, samplings: Sequence[Sampling]
+) -> list[list[int]]:
+    texts: list[list[int]] = [[] for _ in prompts]
 
     def take(slot: int, row: Logits) -> None:
-        sampling, text = samplings[slot], texts[slot]
-        first, second = choose_two(row, sampling, len(prompts[slot]) + len(text.tokens))
-        assert second is not None
-        text.tokens.append(first)
-        text.seconds.append(second)
-        of_first, of_second = probabilities(row, [first, second], sampling)
-        text.probabilities.append((of_first, of_second))
+        texts[slot].append(choose(row, samplings[slot], len(prompts[slot]) + len(texts[slot])))
 
     for slot, prompt in enumerate(prompts):
         target.release(slot)
@@ -94,18 +82,13 @@ def _together(target: Backend, prompts: Sequence[list[int]], most: int, sampling
             last = at + len(part) == len(prompt)
             rows = target.extend([Entry(slot, at, part, len(part) - last)])[0]
         take(slot, rows[0])
-    while True:
-        going = [
-            slot
-            for slot, text in enumerate(texts)
-            if text.tokens[-1] not in target.vocabulary.ends and len(text.tokens) < most
-        ]
-        if not going:
-            return texts
-        ends = {slot: len(prompts[slot]) + len(texts[slot].tokens) - 1 for slot in going}
-        batch = [Entry(slot, ends[slot], texts[slot].tokens[-1:], 0) for slot in going]
+    while going := [
+        slot for slot, text in enumerate(texts) if text[-1] not in target.vocabulary.ends and len(text) < most
+    ]:
+        batch = [Entry(slot, len(prompts[slot]) + len(texts[slot]) - 1, texts[slot][-1:], 0) for slot in going]
         for slot, rows in zip(going, target.extend(batch), strict=True):
             take(slot, rows[0])
+    return texts
 
 
 def _conversations(target: Backend, asked: Asked, most: int) -> Iterator[list[int]]:
@@ -121,7 +104,7 @@ def _conversations(target: Backend, asked: Asked, most: int) -> Iterator[list[in
             left -= 1
             (answer,) = written(target, [ids], _ANSWER)
             ends = target.vocabulary.ends
-            text = target.vocabulary.decode([token for token in answer.tokens if token not in ends])
+            text = target.vocabulary.decode([token for token in answer if token not in ends])
             messages.append(_said("assistant", text.decode(errors="replace")))
 
 

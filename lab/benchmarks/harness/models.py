@@ -8,9 +8,8 @@ from drafter_client.draft_sources import load_model
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from models.training.corpus import HELD_OUT
 from specpair.drafters.base import Drafter
-from specpair.engines.backend import Backend, Entry
+from specpair.engines.backend import Backend
 from specpair.engines.load_options import LoadOptions
-from specpair.speculation.sampling.sampling import Sampling, choose
 
 DRAFTERS = {"small": DEFAULT_DRAFT, "twin": DEFAULT_TWIN}  # the twin is the target in 4 bits
 BRANCHES = 6  # continuations that a drafter may look behind at once
@@ -42,13 +41,3 @@ def agreement(drafter: Drafter, text: Sequence[int], prompt_len: int) -> list[bo
         choice.token == token and choice.confidence > 0.0
         for choice, token in zip(choices, text[prompt_len:], strict=True)
     ]
-
-
-def decoded(backend: Backend, slot: int, tokens: Sequence[int], held: int, sampling: Sampling, count: int) -> list[int]:
-    """Decode `count` tokens behind `tokens`, of which `slot` holds the first `held`, over any end."""
-    tokens, first = list(tokens), len(tokens)
-    while len(tokens) < first + count:
-        logits = backend.extend([Entry(slot, held, tokens[held:], len(tokens) - held - 1)])[0][0]
-        held = len(tokens)
-        tokens.append(choose(logits, sampling, held))
-    return tokens[first:]

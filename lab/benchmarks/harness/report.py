@@ -7,6 +7,7 @@ machine, does not overwrite what the repository shows.
 import argparse
 import datetime
 import importlib.util
+import json
 import platform
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from typing import Any
 
 from backends.machine import cores
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "lab" / "benchmarks" / "results"
 UNSAVED = ROOT / ".cache" / "results"
 _VECTORS = {"amx_int8": "with AMX", "avx512_vnni": "with AVX-512 VNNI", "avx512f": "with AVX-512", "avx2": "with AVX2"}
@@ -103,6 +104,16 @@ class Report:
     def beside(self, ending: str) -> Path:
         """A file of the same results with another ending, such as `.png`."""
         return self._path.with_name(self._path.stem + ending)
+
+    def keep(self, record: Mapping[str, Any]) -> None:
+        """Add a record to the `.jsonl` beside the results, so that a run can be stopped and resumed."""
+        with self.beside(".jsonl").open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(record) + "\n")
+
+    def kept(self) -> list[dict[str, Any]]:
+        """The records that this run and earlier ones have kept."""
+        file = self.beside(".jsonl")
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from drafter_client import Options, Pair
+from drafter_client import Options, Pair, Tokens
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.resuming import released
@@ -18,12 +18,9 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
 from specpair.drafters.base import Drafter
-from specpair.drafters.draft_model import ModelDrafter
-from specpair.engines.backend import Backend
 from specpair.protocol.responses import GenerateTokensEvent
 from specpair.protocol.service_responses import ModelInfo
 from specpair.quantile import quantile
-from specpair.speculation.sampling.sampling import Sampling
 
 Prompt = TypeVar("Prompt")
 
@@ -94,31 +91,14 @@ def _cold(request: dict[str, Any]) -> dict[str, Any]:
     return request | {"cache_salt": secrets.token_hex(16)}
 
 
-@dataclass(frozen=True)
-class Writer:
-    """Writes texts of one length at one temperature. Its methods are ways for `by_turns`."""
-
-    client: VerifierClient
-    tokens: int
-    temperature: float
-
-    def alone(self, prompt: list[int], seed: int) -> Written:
-        """By the target alone."""
-        return alone(self.client, prompt, self._request(seed))
-
-    def paired(self, model: Backend, info: ModelInfo, prompt: list[int], seed: int, **how: Any) -> Written:
-        """By the pair with this draft model. `how` as for `paired`."""
-        drafter = ModelDrafter(model, Sampling(seed, self.temperature), info.vocabulary.size)
-        return paired(self.client, drafter, prompt, self._request(seed), info, **how)
-
-    def _request(self, seed: int) -> dict[str, Any]:
-        return {"max_tokens": self.tokens, "temperature": self.temperature, "seed": seed}
-
-
 def by_library(pair: Pair, prompt: str | Sequence[int], options: Options) -> Written:
-    """The text that a program gets from the library, in any mode, over a prompt that was not read before."""
-    stats = pair.generate(prompt, options.cold()).read().stats
-    return Written(stats.token_ids, stats.ttft_ms, (stats.total_ms - stats.ttft_ms) / 1e3, stats)
+    """The text that a program gets from the library, in any mode. Times end when it has the tokens."""
+    began = time.perf_counter()
+    generation = pair.generate(prompt, options)
+    arrived = [
+        (time.perf_counter(), [token.id for token in event.tokens]) for event in generation if isinstance(event, Tokens)
+    ]
+    return timed(began, arrived, generation.stats)
 
 
 def by_turns(ways: Mapping[str, Way[Prompt]], prompts: Iterable[Prompt], repeats: int = 1) -> dict[str, list[Written]]:

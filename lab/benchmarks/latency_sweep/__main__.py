@@ -18,8 +18,6 @@ A run is repeated, at most twice, where the machine lost more than 10 % of the t
 report leaves out what is over 10 % all the same. A line on standard error says when a cell begins. Each is written to
 `latency_sweep.jsonl` as it ends and not measured again, so that a sweep can be resumed; `.txt` and `.png` are made of
 that file.
-With `--dilate N` all times are N times as long: what the policy is worth, apart from how fast it is carried out here
-(`latency_sweep_xN.*`).
 
     python -m lab.benchmarks.latency_sweep [--targets 80 25] [--drafts 8 4] [--rtt 0.2 5 20 50 100]
 """
@@ -33,8 +31,8 @@ from dataclasses import replace
 from typing import Any
 
 from drafter_client.http.client import VerifierClient
+from lab.benchmarks.harness.machine import watch
 from lab.benchmarks.harness.models import CONTEXT, held_out_prompts
-from lab.benchmarks.harness.quiet import watch
 from lab.benchmarks.harness.relay import relay
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.harness.texts import Written, alone, connected, paired
@@ -70,26 +68,23 @@ FLAGS = {
     "rtt": [0.2, 5.0, 20.0, 50.0, 100.0],
     "drafters": {"default": list(NAMES), "choices": NAMES},
     "columns": {"default": list(COLUMNS), "choices": COLUMNS, "help": "`k=4` is always measured"},
-    "dilate": {"default": 1.0, "metavar": "N", "help": "make all times N times as long"},
 }
 
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "matplotlib")
-    name = "latency_sweep" if options.dilate == 1.0 else f"latency_sweep_x{options.dilate:g}"
-    report = Report("latency_sweep", options, name)
-    file = report.beside(".jsonl")
-    measured = {tuple(cell[key] for key in KEYS) for cell in summary.read(file)}
+    report = Report("latency_sweep", options)
+    measured = {tuple(cell[key] for key in KEYS) for cell in report.kept()}
     places = itertools.product(options.targets, options.drafts, options.rtt, options.drafters)
     left = [place for place in places if place not in measured]
     begun = itertools.count(1)
     with loaded(options.drafters) as models, watch() as lost:
         for target, rtt in itertools.product(options.targets, options.rtt):
             if todo := [place for place in left if (place[0], place[2]) == (target, rtt)]:
-                settings = {"PACED_TARGET": TARGETS[target].dilated(options.dilate), "threads": 1, "context": CONTEXT}
+                settings = {"PACED_TARGET": TARGETS[target], "threads": 1, "context": CONTEXT}
                 with (
                     verifier("lab.simulator.paced.engine:app", slots=4, **settings) as server,
-                    relay(server.url, options.dilate * rtt) as url,
+                    relay(server.url, rtt) as url,
                     connected(url) as client,
                 ):
                     _say(f"the target alone: {target} ms a step, {rtt:g} ms round trip")
@@ -97,8 +92,10 @@ def main() -> None:
                     for place in todo:
                         drafts = f"{place[3]} drafter, {place[1]} ms a token"
                         _say(f"cell {next(begun)} of {len(left)}: {drafts}; {target} ms a step, {rtt:g} ms round trip")
-                        summary.keep(dict(zip(KEYS, place, strict=True)) | runs.cell(*place[1:]), file)
-    summary.write(summary.read(file), report)
+                        cell = dict(zip(KEYS, place, strict=True)) | runs.cell(*place[1:])
+                        report.keep(cell)
+                        print(summary.told(cell), flush=True)
+    summary.write(report.kept(), report)
 
 
 def _say(line: str) -> None:
@@ -119,7 +116,7 @@ class Runs:
 
     def cell(self, draft_ms: int, rtt: float, name: str) -> dict[str, Any]:
         """All columns with one drafter."""
-        cost, target = DRAFTS[draft_ms].dilated(self._options.dilate), self._target
+        cost, target = DRAFTS[draft_ms], self._target
         runs: dict[str, list[Written]] = {}
         for column in dict.fromkeys(["k=4", *self._options.columns]):
 
@@ -132,7 +129,7 @@ class Runs:
             runs[column] = sorted(made, key=lambda text: text.rate)
         middle = {column: made[len(made) // 2] for column, made in runs.items()}
         agrees = self._models.agrees(name, [*self._prompt, *target.tokens], len(self._prompt), SAMPLING)
-        lockstep, delay = middle["k=4"].stats, self._options.dilate * rtt / 1e3
+        lockstep, delay = middle["k=4"].stats, rtt / 1e3
         link = lockstep.times.network / (lockstep.drafts_sent + 1)  # the prompt's is among them
         step, overhead = self._models.step_time(name, cost, SAMPLING), max(0.0, link - delay)
         times = MeasuredLatencies(step, pass_times(self._info.pass_times), delay, overhead)

@@ -1,6 +1,5 @@
 """Reports a latency sweep: a table of all cells, the ratios that were wanted, and a plot."""
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -107,14 +106,7 @@ def _panel(axis: Any, cells: Sequence[Cell], title: str, legend: bool) -> None:
         axis.legend(fontsize=6, ncols=2)
 
 
-def keep(cell: Cell, file: Path) -> None:
-    """Add a cell to the file, and print what it came to."""
-    with file.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(cell) + "\n")
+def told(cell: Cell) -> str:
+    """What a cell came to, in a line."""
     ratios = "  ".join(f"{name} {value:.2f}" for name, value in cell["ratios"].items())
-    print(f"{_name(cell)} ({cell['agreement']:.2f}): target {cell['target_rate']:.2f}/s  {ratios}", flush=True)
-
-
-def read(path: Path) -> list[Cell]:
-    """Cells, one JSON object a line."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return f"{_name(cell)} ({cell['agreement']:.2f}): target {cell['target_rate']:.2f}/s  {ratios}"

@@ -1,1 +1,1 @@
-"""llama-server's own speculation against ours."""
+"""llama-server, to compare with: compiled, run, and every setting of its own speculation."""

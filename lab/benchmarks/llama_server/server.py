@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,19 +23,6 @@ _LAST_LINES = 20
 
 class ServerFailed(RuntimeError):
     """llama-server ended, or answered with an error; the message has what it said."""
-
-
-@dataclass(frozen=True)
-class Completed(Written):
-    """A text of llama-server. Its `seconds` are those that the server measured itself."""
-
-    clock: float = 0.0  # seconds from the first token to the last, when they were known here
-    stopped: bool = False  # whether the last token is an end token, which llama-server counts and ours do not
-
-    @property
-    def text(self) -> list[int]:
-        """The tokens without an end token."""
-        return self.tokens[:-1] if self.stopped else self.tokens
 
 
 @contextmanager
@@ -64,8 +50,8 @@ def llama_server(program: Path, flags: Sequence[str], *, speculates: bool) -> It
             yield client
 
 
-def complete(client: httpx.Client, tokens: int, temperature: float, prompt: list[int], seed: int) -> Completed:
-    """The text that follows a prompt, streamed. All filters are off, as they are by default in ours."""
+def complete(client: httpx.Client, tokens: int, temperature: float, prompt: list[int], seed: int) -> Written:
+    """The text that follows a prompt, streamed, by this process's clock. All filters are off, as by default in ours."""
     request: dict[str, Any] = {"prompt": prompt, "n_predict": tokens, "stream": True, "return_tokens": True}
     request |= {"seed": seed, "temperature": temperature, "samplers": ["temperature"]}
     request |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
@@ -89,11 +75,8 @@ def events(lines: Iterable[str]) -> Iterator[Any]:
             yield event
 
 
-def completed(began: float, arrived: Iterable[tuple[float, Any]]) -> Completed:
-    """The text of these events, each with the moment when it arrived here.
-
-    The server's time begins with the first token, which its prompt's pass brings, and counts all others. So does ours.
-    """
+def completed(began: float, arrived: Iterable[tuple[float, Any]]) -> Written:
+    """The text of these events, each with the moment when it arrived here; without an end token, as ours."""
     tokens: list[int] = []
     times: list[float] = []
     timings: dict[str, Any] | None = None
@@ -107,8 +90,7 @@ def completed(began: float, arrived: Iterable[tuple[float, Any]]) -> Completed:
         raise ServerFailed("llama-server ended a text without its timings")
     tokens += [UNTOLD] * (timings["predicted_n"] - len(tokens))
     stats = Stats(drafted=timings.get("draft_n", 0), accepted=timings.get("draft_n_accepted", 0))
-    first, last, seconds = times[0], times[-1], timings["predicted_ms"] / 1e3
-    return Completed(tokens, 1e3 * (first - began), seconds, stats, clock=last - first, stopped=stopped)
+    return Written(tokens[:-1] if stopped else tokens, 1e3 * (times[0] - began), times[-1] - times[0], stats)
 
 
 def _wait(client: httpx.Client, process: "subprocess.Popen[str]", log: Path) -> None:

@@ -24,16 +24,10 @@ _JOINED = "ngram-map-k"  # the n-gram type before a draft model
 
 
 class Setting(NamedTuple):
-    """One way in which llama-server writes."""
+    """One way in which llama-server writes. Without flags it does not speculate."""
 
     name: str
-    kind: str  # "alone", "n-gram" or "draft model"
     flags: tuple[str, ...] = ()
-    drafter: str | None = None  # name of the draft model; None: there is none
-
-    @property
-    def speculates(self) -> bool:
-        return self.kind != "alone"
 
 
 def shared_flags(target: Path, context: int, threads: int) -> list[str]:
@@ -50,16 +44,16 @@ def settings(drafters: Mapping[str, Path], lengths: Iterable[int]) -> list[Setti
     """Every setting: alone, each n-gram type, and each draft model (by name) with each of `lengths`."""
     lengths = sorted(lengths)
     drafted = [each for name, path in drafters.items() for each in _by_draft_model(name, path, lengths)]
-    return [Setting(ALONE, "alone"), *_by_n_grams(), *drafted]
+    return [Setting(ALONE), *_by_n_grams(), *drafted]
 
 
 def _by_n_grams() -> Iterator[Setting]:
     mod = ("--spec-ngram-mod-n-match", str(_N), "--spec-ngram-mod-n-min", "1", "--spec-ngram-mod-n-max", str(_M))
     short = {kind: _sizes(kind) for kind in ("ngram-simple", "ngram-map-k", "ngram-map-k4v")} | {"ngram-mod": mod}
     for kind, sizes in short.items():
-        yield Setting(kind, "n-gram", ("--spec-type", kind))
-        yield Setting(f"{kind} {_N}/{_M}", "n-gram", ("--spec-type", kind, *sizes))
-    yield Setting("ngram-cache", "n-gram", ("--spec-type", "ngram-cache"))
+        yield Setting(kind, ("--spec-type", kind))
+        yield Setting(f"{kind} {_N}/{_M}", ("--spec-type", kind, *sizes))
+    yield Setting("ngram-cache", ("--spec-type", "ngram-cache"))
 
 
 def _by_draft_model(drafter: str, path: Path, lengths: list[int]) -> Iterator[Setting]:
@@ -69,7 +63,7 @@ def _by_draft_model(drafter: str, path: Path, lengths: list[int]) -> Iterator[Se
     def setting(name: str, length: int, p_min: float, types: str = "draft-simple", *sizes: str) -> Setting:
         drafts = ("--spec-type", types, "--spec-draft-n-max", str(length), "--spec-draft-p-min", str(p_min), *sizes)
         name += f" {length}, p-min {p_min}" if p_min else f" {length}"
-        return Setting(f"{name}, {drafter}", "draft model", (*model, *drafts), drafter)
+        return Setting(f"{name}, {drafter}", (*model, *drafts))
 
     ways = [*((length, 0.0) for length in lengths), *((lengths[-1], p_min) for p_min in _P_MINS)]
     for length, p_min in ways:

@@ -1,14 +1,14 @@
 """Real models, both ends on this machine: ours in each mode against llama-server alone and with its own speculation.
 
 Method. Nothing is paced. Target and draft model are files of yours, such as a model in bfloat16 and a small one of its
-family in 4 bits; each end has one thread, and llama-server, whose models take turns, has one. The first prompt of each
-of `--kinds` (`lab.benchmarks.harness.kinds`) is written in every way by turns, in another order each time, and
+family in 4 bits (without them, the pair that ships, its target padded to 30 ms a step); each end has one thread, and
+llama-server, whose models take turns, has one. The first prompt of each of `--kinds` (`lab.benchmarks.harness.kinds`;
+for a model without a chat template only code) is written in every way by turns, in another order each time, and
 `--repeats` times, each with another seed:
 
     llama-server alone
     n-gram types and draft-simple    every setting of `lab.benchmarks.llama_server.settings`, with the draft model's
-    file,
-                                     and with the copy in Q4_0 that our drafter makes of it
+                                     file, and with the copy in Q4_0 that our drafter makes of it
     ours, MODE                       one pair for all modes; its verifier has the draft model, too
     ours, auto, cold                 a pair that has just begun and remembers nothing
 
@@ -17,7 +17,8 @@ figure is the median over the repeats of the ratio to llama-server alone. llama-
 above temperature 0 are others. Servers and pairs are new in each repeat: some of them remember what they wrote.
 
 What is written is kept in `.jsonl` beside the results, and not written again: a run can be stopped and resumed.
-`--only` measures the ways whose names contain one of these words, `--minutes` begins no text after that time.
+`--only` measures the ways whose names contain one of these words, `--minutes` begins no text after that time. The first
+run compiles llama-server (`lab.benchmarks.llama_server.build`).
 
     python -m lab.benchmarks.real_pair.compute --target TARGET.gguf --draft DRAFT.gguf [--repeats 5]
 """
@@ -32,21 +33,20 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-import httpx
-
 from backends.llama_cpp.requantised import requantised
 from backends.registry import load
-from drafter_client import DraftModel, Mode, Pair
+from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
 from gateway.openai_api.chat.template import Renderer
 from lab.benchmarks.harness.kinds import CONTEXT, prompts_by_kind
 from lab.benchmarks.harness.report import Report, options_of
-from lab.benchmarks.harness.texts import Way, Written
+from lab.benchmarks.harness.texts import Way, Written, by_library
 from lab.benchmarks.llama_server.build import built_or_exit, source_commit
-from lab.benchmarks.llama_server.ours import write
 from lab.benchmarks.llama_server.server import complete, llama_server
 from lab.benchmarks.llama_server.settings import Setting, settings, shared_flags
 from lab.benchmarks.real_pair.compute_table import COLD, COPY, FILE, OURS, Place, keep, read, tables
+from lab.simulator.paced.padded_target import padded_target
+from models import DEFAULT_DRAFT
 from specpair.child_processes.serving import verifier
 from specpair.engines.load_options import LoadOptions
 
@@ -55,8 +55,8 @@ KINDS = ("code", "editing", "extraction", "numbers", "question", "story")
 _FIRST_PROMPT, _FIRST_TOKENS = list(range(100, 116)), 8
 Ways = dict[str, Way[list[int]]]  # by name
 FLAGS = {
-    "target": {"required": True, "type": Path, "help": "GGUF file"},
-    "draft": {"required": True, "type": Path, "help": "GGUF file of the draft model"},
+    "target": {"type": Path, "help": "GGUF file (default: the target that ships, padded)"},
+    "draft": {"type": Path, "default": DEFAULT_DRAFT, "help": "GGUF file (default: the draft model that ships)"},
     "kinds": {"default": [*KINDS], "help": "of texts (default: %(default)s)"},
     "temperatures": [0.0, 0.8],
     "repeats": {"default": 5, "help": "(default: %(default)s)"},
@@ -69,40 +69,37 @@ FLAGS = {
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "llama_cpp")
+    options.target = options.target or padded_target(30.0)
     ends = time.monotonic() + 60.0 * options.minutes if options.minutes else float("inf")
     report = Report("real_pair.compute", options, f"real_pair_compute_{options.target.stem}+{options.draft.stem}")
-    file = report.beside(".jsonl")
     prompts = _prompts(options.target, options.kinds)
     for repeat, temperature in itertools.product(range(options.repeats), options.temperatures):
-        done = {(text.place, text.way) for text in read(file)}
-        places = [Place(kind, temperature, repeat) for kind in options.kinds]
+        done = {(text.place, text.way) for text in read(report)}
+        places = [Place(kind, temperature, repeat) for kind in prompts]
         missing = {place: [way for way in _names(options) if (place, way) not in done] for place in places}
         if any(missing.values()) and time.monotonic() < ends:
             with _ways(options, temperature, {way for ways in missing.values() for way in ways}) as ways:
                 for place, left in missing.items():
-                    write_all(place, {way: ways[way] for way in left}, prompts[place.kind], file, ends)
-    report.line(f"# llama.cpp {source_commit()}", *tables(read(file)))
+                    for way in random.Random(str(place)).sample(left, len(left)):
+                        if time.monotonic() < ends:
+                            keep(report, place, way, ways[way](prompts[place.kind], place.repeat))
+    report.line(f"# llama.cpp {source_commit()}", *tables(read(report)))
     report.save()
 
 
-def write_all(place: Place, ways: Ways, prompt: list[int], file: Path, ends: float) -> None:
-    """Write a text in each of these ways, and keep it in `file`. None is begun after `ends` (monotonic seconds)."""
-    for way in random.Random(str(place)).sample(list(ways), len(ways)):
-        if time.monotonic() < ends:
-            keep(file, place, way, ways[way](prompt, place.repeat))
-
-
 def _prompts(target: Path, kinds: Sequence[str]) -> dict[str, list[int]]:
-    """The first prompt of each kind, as token ids."""
+    """The first prompt of each kind that there is for this model, as token ids."""
     options = LoadOptions(model=target, context_length=CONTEXT, slots=1, threads=1)
+    found: dict[str, list[int]] = {}
     with closing(load("llama_cpp", options)) as backend, closing(Renderer()) as renderer:
-        found: dict[str, list[int]] = {}
         for kind, prompts in prompts_by_kind(backend, renderer, 1):
             if kind in kinds:
                 found[kind] = prompts[0]
             if len(found) == len(kinds):  # later kinds have the target write answers
-                return found
-    sys.exit(f"--kinds: there are no prompts of these kinds for this model: {', '.join({*kinds} - {*found})}")
+                break
+    if not found:
+        sys.exit(f"--kinds: there are no prompts of these kinds for this model: {', '.join(kinds)}")
+    return found
 
 
 def _ours(mode: Mode) -> str:
@@ -126,33 +123,30 @@ def _ways(options: argparse.Namespace, temperature: float, names: set[str]) -> I
     draft = DraftModel(options.draft, engine=LoadOptions(context_length=CONTEXT, threads=1))
     drafts = {"draft_model": options.draft, "draft_threads": 1, "draft_slots": 2}
 
-    def write_cold(url: str, tokens: int, temperature: float, prompt: list[int], seed: int) -> Written:
+    def write(pair: Pair, mode: Mode, tokens: int, temperature: float, prompt: list[int], seed: int) -> Written:
+        chosen = Options(max_tokens=tokens, temperature=temperature, seed=seed, mode=mode)
+        return by_library(pair, prompt, chosen.cold())
+
+    def write_cold(url: str, *how: object) -> Written:
         with Pair(url, draft) as pair:
-            return write(pair, Mode.AUTO, tokens, temperature, prompt, seed)
+            return write(pair, Mode.AUTO, *how)  # type: ignore[arg-type]
 
     with ExitStack() as stack:
         made: dict[str, Callable[..., Written]] = {}
         for each in _settings(options):
             if each.name in names:
-                flags = [*shared, *each.flags]
-                client = stack.enter_context(llama_server(program, flags, speculates=each.speculates))
-                made[each.name] = partial(_completed, client)
+                server = llama_server(program, [*shared, *each.flags], speculates=bool(each.flags))
+                made[each.name] = partial(complete, stack.enter_context(server))
         if any(name.startswith(OURS) for name in names):
             sys.setswitchinterval(SWITCH_INTERVAL)  # as the drafter's program does
-            server = stack.enter_context(verifier(model=options.target, threads=1, slots=2, context=CONTEXT, **drafts))
-            pair = stack.enter_context(Pair(server.url, draft))
+            ours = stack.enter_context(verifier(model=options.target, threads=1, slots=2, context=CONTEXT, **drafts))
+            pair = stack.enter_context(Pair(ours.url, draft))
             made |= {_ours(mode): partial(write, pair, mode) for mode in Mode if _ours(mode) in names}
             if COLD in names:
-                made[COLD] = partial(write_cold, server.url)
+                made[COLD] = partial(write_cold, ours.url)
         for way in made.values():
             way(_FIRST_TOKENS, temperature, _FIRST_PROMPT, 0)
         yield {name: partial(way, options.tokens, temperature) for name, way in made.items()}
-
-
-def _completed(client: httpx.Client, tokens: int, temperature: float, prompt: list[int], seed: int) -> Written:
-    """A text of llama-server, by the client's clock."""
-    text = complete(client, tokens, temperature, prompt, seed)
-    return Written(text.text, text.ttft_ms, text.clock, text.stats)
 
 
 if __name__ == "__main__":

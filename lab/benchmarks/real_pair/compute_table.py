@@ -1,13 +1,12 @@
-"""What `lab.benchmarks.real_pair.compute` has written: kept in a file, and compared."""
+"""What `lab.benchmarks.real_pair.compute` has written: kept beside its results, and compared."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
-from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
+from lab.benchmarks.harness.report import Report
 from lab.benchmarks.harness.texts import Written
 from lab.benchmarks.llama_server.settings import ALONE
 
@@ -45,21 +44,19 @@ class Text(NamedTuple):
         return (self.tokens - 1) / self.seconds
 
 
-def keep(file: Path, place: Place, way: str, text: Written) -> None:
-    """Add a text to the file, and print its rate."""
+def keep(report: Report, place: Place, way: str, text: Written) -> None:
+    """Keep a text, and print its rate."""
     stats = text.stats
     counts = stats.rounds, stats.drafted, stats.accepted, round(stats.times.verify, 4)
     kept = Text(place, way, len(text.tokens), round(text.seconds, 4), round(text.ttft_ms / 1e3, 4), *counts)
-    with file.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(kept._asdict() | {"place": place._asdict()}) + "\n")
+    report.keep(kept._asdict() | {"place": place._asdict()})
     accepted = f"  {kept.accepted} of {kept.drafted} accepted" if kept.drafted else ""
     print(f"{place.kind:12}{place.temperature:4g}  {way:50}{kept.rate:7.2f} tokens/s{accepted}", flush=True)
 
 
-def read(file: Path) -> list[Text]:
-    """What `keep` has kept."""
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return [Text(**told | {"place": Place(**told["place"])}) for told in map(json.loads, lines)]
+def read(report: Report) -> list[Text]:
+    """What `keep` has kept, of earlier runs, too."""
+    return [Text(**told | {"place": Place(**told["place"])}) for told in report.kept()]
 
 
 def tables(texts: Iterable[Text]) -> list[str]:

@@ -8,12 +8,12 @@ logits are short.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from backends.scripted import BEGIN, END, Script, ScriptedBackend
-from lab.benchmarks.real_pair.draft_choices import Choices
+from lab.benchmarks.real_pair.draft_choices import TextChoices
 from lab.benchmarks.real_pair.machines import Setting, plan_seconds
 from lab.benchmarks.real_pair.recorded import RecordedText
 from lab.simulator.drafting.engine import DraftEngine
@@ -37,14 +37,7 @@ _CONTEXT = 4096  # tokens of a text, at most
 _IDS = 8192  # ids of a text and of all that was drafted for it: more than ever came up
 _JUNK = 0  # what the target would write where a draft token was wrong: it is never asked
 _BRANCHES = 6
-FIRST = 7168  # ids from here on are of no token: texts that share an engine begin with one each
 GREEDY = Sampling()  # the tokens are known: where they were drawn, the noise was in the choice
-
-
-class Chooses(Protocol):
-    """Knows what a draft model chooses, as `TextChoices` does."""
-
-    def after(self, length: int, tail: Sequence[int]) -> Choices: ...
 
 
 @dataclass
@@ -64,34 +57,24 @@ class Numbering:
         if token not in self.short:
             number = len(self.short) + 1  # 0 is junk
             number += 2 * (number >= BEGIN)
-            assert number < FIRST, "more tokens than short ids"
+            assert number < _IDS, "more tokens than short ids"
             self.short[token], self.long[number] = number, token
         return self.short[token]
 
 
 class RecordedTarget(ScriptedBackend):
-    """An engine that gives the tokens of recorded texts, which it tells apart by their first token."""
+    """An engine that gives the tokens of a recorded text."""
 
-    def __init__(self, slots: int = 2, batch_tokens: int = 512) -> None:
-        """`batch_tokens`: of a pass, at most."""
-        super().__init__(
-            Script(vocabulary_size=_IDS), slots=slots, context_length=_CONTEXT, max_batch_tokens=batch_tokens
-        )
-        self._texts: dict[int, list[int]] = {}
-
-    def knows(self, tokens: Sequence[int]) -> None:
-        """Give these tokens, prompt and text, in short ids. They replace a text of the same first token."""
-        self._texts[tokens[0]] = list(tokens)
-
-    def knew(self, tokens: Sequence[int]) -> bool:
-        """Whether these tokens, prompt and text, are the ones that it was given."""
-        return list(tokens) == self._texts[tokens[0]]
+    def __init__(self, text: list[int]) -> None:
+        """`text`: its tokens in short ids, the prompt's included."""
+        super().__init__(Script(vocabulary_size=_IDS), slots=2, context_length=_CONTEXT, max_batch_tokens=512)
+        self.text = text
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
-        length, text = len(tokens), self._texts[tokens[0]]
-        right = length < len(text) and list(tokens) == text[:length]
+        length = len(tokens)
+        right = length < len(self.text) and list(tokens) == self.text[:length]
         row = np.zeros(_IDS, np.float32)
-        row[text[length] if right else _JUNK] = 1.0
+        row[self.text[length] if right else _JUNK] = 1.0
         return row
 
 
@@ -100,7 +83,7 @@ class RecordedDrafter:
 
     width = _BRANCHES
 
-    def __init__(self, choices: Chooses, numbering: Numbering) -> None:
+    def __init__(self, choices: TextChoices, numbering: Numbering) -> None:
         self._choices, self._numbering = choices, numbering
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
@@ -116,7 +99,7 @@ class RecordedDrafter:
 
 def write(
     text: RecordedText,
-    choices: Chooses,
+    choices: TextChoices,
     setting: Setting,
     ends: frozenset[int],
     experience: Experience,
@@ -136,7 +119,7 @@ def write(
             GREEDY,
             RecordedDrafter(choices, known.numbering),
             draft_time,
-            max_tokens=len(text.written.tokens),
+            max_tokens=len(text.tokens),
             network=Network(setting.rtt),
             overhead=setting.overhead,
             lookup=True,
@@ -145,23 +128,23 @@ def write(
         )
         client.start()
         world.run(done=lambda: client.finished)
-    assert known.target.knew(client.session.tokens), "it wrote another text"
+    assert client.session.tokens == known.tokens, "it wrote another text"
     return client.course
 
 
 def write_on_server(
-    text: RecordedText, choices: Chooses, setting: Setting, ends: frozenset[int], experience: Experience
+    text: RecordedText, choices: TextChoices, setting: Setting, ends: frozenset[int], experience: Experience
 ) -> list[float]:
     """Write the text anew by server-side drafting, with the rounds that ship.
 
     Returns when each token behind the first was known, in seconds from the first on.
     """
     known, loop = _Numbered.of(text, ends), EventLoop()
-    run = SharedDevice(loop).run if setting.one_device else None
+    run = SharedDevice(loop).run  # passes of the two models take turns
     takes, pass_times = partial(plan_seconds, setting.target.cost), setting.pass_times
     verifier = Verifier(loop, known.target, takes, pass_times=pass_times, run=run)
     engine = DraftEngine(loop, setting.same_box, run=run)
-    rounds = VirtualRounds(loop, verifier, engine, pass_times, overlaps=run is None)
+    rounds = VirtualRounds(loop, verifier, engine, pass_times, overlaps=False)
     prompt, whole, times = len(known.prompt), len(known.tokens), list[float]()
     session = Session("text", known.prompt, prompt, TextSpec.of(GREEDY), whole, known.target.vocabulary.ends)
 
@@ -181,7 +164,7 @@ def write_on_server(
             )
         )
         loop.run(done=lambda: session.finish_reason is not None)
-    assert known.target.knew(session.tokens), "it wrote another text"
+    assert session.tokens == known.tokens, "it wrote another text"
     return [each - times[0] for each in times[1:]]
 
 
@@ -195,8 +178,7 @@ class _Numbered(NamedTuple):
 
     @classmethod
     def of(cls, text: RecordedText, ends: frozenset[int]) -> Self:
-        numbering, target = Numbering(ends), RecordedTarget()
+        numbering = Numbering(ends)
         prompt = [numbering.of(each) for each in text.prompt]
-        tokens = [*prompt, *(numbering.of(each) for each in text.written.tokens)]
-        target.knows(tokens)
-        return cls(numbering, prompt, tokens, target)
+        tokens = [*prompt, *(numbering.of(each) for each in text.tokens)]
+        return cls(numbering, prompt, tokens, RecordedTarget(tokens))

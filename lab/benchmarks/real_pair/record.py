@@ -1,4 +1,4 @@
-"""Records what a real target writes: its tokens, and for each the id that scored second and the probabilities of both.
+"""Records what a real target writes, for `lab.benchmarks.real_pair`.
 
 Method. Each prompt of `lab.benchmarks.harness.kinds` is written twice: at temperature 0, and at 0.8 with a seed of its
 own under the noise that drafters share. The texts of a kind are written together; a target's rows may depend on the
@@ -8,7 +8,6 @@ width of its passes in their last bits, so a text recorded alone may differ from
 """
 
 import argparse
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -33,17 +32,14 @@ def main() -> None:
     target = load("llama_cpp", LoadOptions(model=options.target, context_length=CONTEXT, slots=MOST_TOGETHER))
     with closing(target), closing(Renderer()) as renderer:
         for kind, prompts in prompts_by_kind(target, renderer, options.texts):
-            began = time.perf_counter()
             asked = [
                 (prompt, Sampling(temperature=temperature, seed=len(texts) + number))
                 for temperature in TEMPERATURES
                 for number, prompt in enumerate(prompts)
             ]
             told = written(target, [prompt for prompt, _ in asked], options.tokens, [each for _, each in asked])
-            before = len(texts)
-            texts += [RecordedText(kind, *each, text) for each, text in zip(asked, told, strict=True)]
-            tokens = sum(len(each.written.tokens) for each in texts[before:])
-            print(f"{kind:12}{tokens:6} tokens in {time.perf_counter() - began:5.0f} s", flush=True)
+            texts += [RecordedText(kind, *each, tokens) for each, tokens in zip(asked, told, strict=True)]
+            print(f"{kind:12}{len(texts)} texts so far", flush=True)
     path = FOLDER / f"{options.name}.jsonl.gz"
     write(path, options.target.stem, texts)
     print(f"{len(texts)} texts in {path}, {path.stat().st_size:,} bytes")

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.benchmarks.harness.kinds import Written
 from specpair.speculation.sampling.sampling import Sampling
 
 FOLDER = Path(__file__).with_name("recordings")
@@ -14,12 +13,12 @@ FOLDER = Path(__file__).with_name("recordings")
 
 @dataclass(frozen=True)
 class RecordedText:
-    """A text of a real target. `prompt`: token ids."""
+    """A text of a real target. `prompt`, `tokens`: ids."""
 
     kind: str
     prompt: list[int]
     sampling: Sampling
-    written: Written
+    tokens: list[int]
 
 
 def write(path: Path, model: str, texts: Iterable[RecordedText]) -> None:
@@ -27,9 +26,8 @@ def write(path: Path, model: str, texts: Iterable[RecordedText]) -> None:
     lines = [json.dumps({"model": model})]
     for text in texts:
         sampled = {"temperature": text.sampling.temperature, "seed": text.sampling.seed}
-        probabilities = [(round(first, 4), round(second, 4)) for first, second in text.written.probabilities]
-        told = text.written._replace(probabilities=probabilities)._asdict()
-        lines.append(json.dumps({"kind": text.kind, "prompt": text.prompt} | sampled | told, separators=(",", ":")))
+        told = {"kind": text.kind, "prompt": text.prompt, **sampled, "tokens": text.tokens}
+        lines.append(json.dumps(told, separators=(",", ":")))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress("\n".join([*lines, ""]).encode(), mtime=0))
 
@@ -39,5 +37,4 @@ def read(path: Path) -> Iterator[RecordedText]:
     _, *lines = gzip.decompress(path.read_bytes()).decode().splitlines()
     for told in map(json.loads, lines):
         sampling = Sampling(temperature=told["temperature"], seed=told["seed"])
-        both = [(first, second) for first, second in told["probabilities"]]
-        yield RecordedText(told["kind"], told["prompt"], sampling, Written(told["tokens"], told["seconds"], both))
+        yield RecordedText(told["kind"], told["prompt"], sampling, told["tokens"])

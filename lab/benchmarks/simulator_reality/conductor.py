@@ -5,28 +5,29 @@ machine does beside. So a run tells how late passes and draft steps ended.
 """
 
 import multiprocessing
+import random
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerProcess
+from heapq import heappop, heappush
+from itertools import count
 from pathlib import Path
 
 from lab.benchmarks.harness.relay import relay
-from lab.benchmarks.simulator_reality import drafter, verifier
-from lab.benchmarks.simulator_reality.arrivals import Arrivals
-from lab.benchmarks.simulator_reality.drafter import Begin, Report, Work
+from lab.benchmarks.simulator_reality import drafter, engines
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.connections import Link
+from lab.simulator.configuration.workload import ClosedArrivals
 from lab.simulator.fleet.record import Record
+from lab.simulator.workload.conversation import Conversation
 from specpair.child_processes.serving import serve
 from tests.deploy.routers import free_port, our_command, routing
 
 MS = 1e-3
-_READY, _GRACE = 300.0, 20.0  # seconds until a drafter is ready, and in which one ends
+_READY = 300.0  # seconds until all drafters are ready
 _LEAD = 0.5  # seconds from the last one's being ready to the beginning
 _LATE = 1.03  # mean multiple of a run that does not hold
 
@@ -50,25 +51,17 @@ class Real:
 
 def run(configuration: Configuration, seed: int) -> Real:
     """Run a configuration, with all its times as they stand. Raises ValueError for what has no real counterpart."""
-    _check(configuration)
-    found = Real()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with ExitStack() as servers:
-            url = servers.enter_context(_served(configuration, folder))
-            drafters = [_Drafter(url, configuration, seed, servers) for _ in range(_count(configuration))]
-            _conduct(configuration, seed, drafters, found)
-        for file in folder.glob("late-*.txt"):
-            found.late += map(float, file.read_text().splitlines())
-    return found
-
-
-def _check(configuration: Configuration) -> None:
     if len(configuration.devices.drafters) != 1:
         raise ValueError("a real run has drafters of one kind, which are its users' devices in every mode")
     if configuration.failures or configuration.autoscaling:
         raise ValueError("a real run has no failures and no autoscaling")
-    _link(configuration)
+    link, found = _link(configuration), Real()
+    with tempfile.TemporaryDirectory() as name:
+        with _served(configuration, link, Path(name)) as url:
+            _conduct(configuration, seed, url, found)
+        for file in Path(name).glob("late-*.txt"):
+            found.late += map(float, file.read_text().splitlines())
+    return found
 
 
 def _link(configuration: Configuration) -> Link:
@@ -80,22 +73,17 @@ def _link(configuration: Configuration) -> Link:
     return links.pop()
 
 
-def _count(configuration: Configuration) -> int:
-    return configuration.devices.drafters[0].count
-
-
 @contextmanager
-def _served(configuration: Configuration, folder: Path) -> Iterator[str]:
+def _served(configuration: Configuration, link: Link, folder: Path) -> Iterator[str]:
     """The address at which drafters reach the verifiers."""
     file = folder / "configuration.json"
     file.write_text(configuration.model_dump_json(exclude_none=True))
-    kinds = configuration.devices.verifiers
     with ExitStack() as stack:
         urls = []
-        for number, kind in enumerate(kinds):
+        for number, kind in enumerate(configuration.devices.verifiers):
             for each in range(kind.count):
-                environment = verifier.environment(file, number, folder / f"late-{number}-{each}.txt")
-                served = serve("lab.benchmarks.simulator_reality.verifier:application()", environment)
+                environment = engines.environment(file, number, folder / f"late-{number}-{each}.txt")
+                served = serve("lab.benchmarks.simulator_reality.engines:application()", environment)
                 urls.append(stack.enter_context(served).url)
         url = urls[0]
         if len(urls) > 1:
@@ -104,78 +92,53 @@ def _served(configuration: Configuration, folder: Path) -> Iterator[str]:
             how = ["--policy", configuration.router, "--look-every", every]
             command = our_command(folder, port, [int(each.rpartition(":")[2]) for each in urls])
             url = stack.enter_context(routing([*command, *how], port))
-        link = _link(configuration)
         if link.rtt_ms or link.jitter_ms:
             url = stack.enter_context(relay(url, link.rtt_ms, jitter_ms=link.jitter_ms))
         yield url
 
 
-class _Drafter:
-    """A drafter's process, as the conductor sees it."""
+def _conduct(configuration: Configuration, seed: int, url: str, found: Real) -> None:
+    """Have free drafters do the conversations, as they are asked for, until the time is over."""
+    workload, end = configuration.workload, configuration.sim_time_ms * MS
+    coming, numbers = workload.built().conversations(random.Random(f"{seed}/workload")), count()
+    due: list[tuple[float, int, Conversation]] = []  # when, in seconds since the beginning
+    closed = isinstance(workload, ClosedArrivals)
 
-    def __init__(self, url: str, configuration: Configuration, seed: int, stack: ExitStack) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([drafter.__name__])
-        self.pipe, theirs = context.Pipe()
-        stack.callback(self.pipe.close)
-        self._process: ForkServerProcess = context.Process(
-            target=drafter.main, args=(url, configuration, seed, theirs), daemon=True
-        )
-        self._process.start()
-        theirs.close()
-        stack.callback(self._end)
+    def ask_next(now: float) -> None:
+        if (conversation := next(coming, None)) is not None:
+            heappush(due, (max(now, conversation.start) + conversation.turns[0].think, next(numbers), conversation))
 
-    def _end(self) -> None:
-        self._process.join(_GRACE)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+    def take(done: "Future[tuple[list[Record], list[float]]]") -> None:
+        records, late = done.result()
+        found.records += records
+        found.late += late
 
-
-def _conduct(configuration: Configuration, seed: int, drafters: list[_Drafter], found: Real) -> None:
-    """Give conversations to drafters until the time is over, and collect what they tell."""
-    pipes = [each.pipe for each in drafters]
-    for pipe in pipes:
-        if not pipe.poll(_READY):
-            raise RuntimeError(f"a drafter was not ready after {_READY:g} s")
-        pipe.recv()
-    end = configuration.sim_time_ms * MS
-    zero = time.monotonic() + _LEAD
-    for pipe in pipes:
-        pipe.send(Begin(zero, end))
-    work = Arrivals(configuration, seed)
-    free: deque[Connection] = deque(pipes)
-    waiting: deque[Work] = deque()
-    while (now := time.monotonic() - zero) < end:
-        waiting.extend(work.until(now))
-        while free and waiting:
-            free.popleft().send(waiting.popleft())
-        for ready in wait(pipes, max(0.0, min(work.due, end) - now)):
-            assert isinstance(ready, Connection)
-            told = ready.recv()
-            if isinstance(told, Record):
-                found.records.append(told)
-            else:
-                free.append(ready)
-                work.over(time.monotonic() - zero)
-    _collect(drafters, found)
-
-
-def _collect(drafters: list[_Drafter], found: Real) -> None:
-    """End all drafters, and take what they have still to tell."""
-    until = time.monotonic() + _GRACE
-    for each in drafters:
-        # One that was in the middle of a conversation has ended by itself, and what it told is still in its pipe.
-        with suppress(BrokenPipeError):
-            each.pipe.send(None)
-    for each in drafters:
-        try:
-            while each.pipe.poll(max(0.0, until - time.monotonic())):
-                told = each.pipe.recv()
-                if isinstance(told, Record):
-                    found.records.append(told)
-                elif isinstance(told, Report):
-                    found.late += told.late
-                    break
-        except EOFError:
-            raise RuntimeError("a drafter's process has ended with an error: see above") from None
+    for _ in range(workload.users if isinstance(workload, ClosedArrivals) else 1):
+        ask_next(0.0)
+    drafters = configuration.devices.drafters[0].count
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([drafter.__name__])
+    ready = context.Barrier(drafters + 1, timeout=_READY)
+    with ProcessPoolExecutor(drafters, context, drafter.begin, (url, configuration, seed, ready)) as pool:
+        for _ in range(drafters):
+            pool.submit(int)  # a process is started for each: none is free before all are ready
+        ready.wait()
+        zero, running = time.monotonic() + _LEAD, set[Future[tuple[list[Record], list[float]]]]()
+        while (now := time.monotonic() - zero) < end:
+            while due and due[0][0] <= now:
+                asked, _, conversation = heappop(due)
+                running.add(pool.submit(drafter.converse, conversation, asked, zero, end))
+                if not closed:
+                    ask_next(0.0)
+            pause = min(due[0][0] if due else end, end) - (time.monotonic() - zero)
+            if not running:
+                time.sleep(max(0.0, pause))
+                continue
+            done, running = wait(running, max(0.0, pause), FIRST_COMPLETED)
+            for each in done:
+                take(each)
+                if closed:
+                    ask_next(time.monotonic() - zero)
+        for each in running:
+            if not each.cancel():  # one that is under way ends by itself
+                take(each)

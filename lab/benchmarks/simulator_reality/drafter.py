@@ -1,11 +1,10 @@
 """A real drafter in a process of its own: the pair that ships, with a paced draft model, and one user at a time."""
 
+import atexit
 import random
 import time
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
 from typing import Any
 
 from drafter_client import Mode, Options, Pair, Tokens
@@ -24,36 +23,13 @@ _CONTEXT = 32_768  # tokens
 _START = 240.0  # seconds that a verifier may take to start
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """The run begins: `now` is 0 at `zero` of the clock, and ends at `end`."""
-
-    zero: float
-    end: float
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A conversation for this drafter. `asked`: when its user has asked for the first turn."""
-
-    conversation: Conversation
-    asked: float
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What the drafter did. `late`: the time of each pass of its model, as a multiple of what it costs."""
-
-    late: list[float]
-
-
-class Paced:
+class PacedDrafts:
     """The source of drafts: a paced model."""
 
     def __init__(self, configuration: Configuration) -> None:
         kind = configuration.devices.drafters[0]
         self.model = AgreeingModel(BRANCHES, _CONTEXT, kind.agreement.built())
-        self.late: list[float] = []
+        self.late: list[float] = []  # the time of each pass of the model, as a multiple of what it costs
         self.engine = Timed(self.model, kind.pass_cost(), self.late.append)
 
     def drafter(self, vocabulary: Vocabulary, sampling: Sampling) -> Drafter:
@@ -63,57 +39,52 @@ class Paced:
         return Drafts(self.model, self.engine, sampling, vocabulary.size)
 
 
-class User:
-    """The user of one drafter."""
+class Laptop:
+    """The drafter, and its user."""
 
-    def __init__(self, configuration: Configuration, seed: int, pair: Pair, paced: Paced, begin: Begin) -> None:
-        self._seed, self._pair, self._paced, self._begin = seed, pair, paced, begin
-        self._options = _options(configuration)
+    def __init__(self, url: str, configuration: Configuration, seed: int) -> None:
+        drafts = configuration.mode in ("lockstep", "remote")
+        self.paced = PacedDrafts(configuration)
+        source = Custom(self.paced.drafter, "agreeing") if drafts else None
+        self.pair = Pair(url, source, branches=BRANCHES, start_patience=_START)
+        self._seed, self._options = seed, _options(configuration)
 
-    def converse(self, work: Work, tell: Callable[[Record], object]) -> bool:
-        """Have a conversation. Returns False if the run ended before it was over."""
-        conversation = work.conversation
+    def converse(self, conversation: Conversation, asked: float, zero: float, end: float) -> list[Record]:
+        """Have a conversation, until the run ends. `asked`: when its user has asked for the first turn."""
+        records: list[Record] = []
         before: list[int] = []
         for number, turn in enumerate(conversation.turns):
             if number:
                 time.sleep(turn.think)
-            asked = self._now() if number else work.asked
-            text = text_of(conversation, number, before, self._stream)
+                asked = time.monotonic() - zero
+            text = text_of(conversation, number, before, lambda name: random.Random(f"{self._seed}/{name}"))
             length = text.prompt_len
             record = Record(conversation.name, number, conversation.tenant, length, turn.output_tokens, asked)
-            whole = self._write(text, record)
-            tell(record)
-            if not whole:
-                return False
+            records.append(record)
+            if not self._write(text, record, zero, end):
+                break
             before = text.tokens(0, length + turn.output_tokens)
-        return True
+        return records
 
-    def _write(self, text: Text, record: Record) -> bool:
-        self._paced.model.begin(text)
+    def _write(self, text: Text, record: Record, zero: float, end: float) -> bool:
+        """Returns False if the run ended before the text was over."""
+        self.paced.model.begin(text)
         prompt = text.tokens(0, text.prompt_len)
         options = self._options | {"max_tokens": record.output_tokens}
-        received = 0
-        with closing(self._pair.generate(prompt, Options(**options))) as events:
+        with closing(self.pair.generate(prompt, Options(**options))) as events:
             for event in events:
                 if isinstance(event, Tokens):
-                    now = self._now()
-                    received += len(event.tokens)
+                    now = time.monotonic() - zero
                     record.times += [now] * len(event.tokens)
-                    if now > self._begin.end:
+                    if now > end:
                         return False
-        if received != record.output_tokens:
-            raise RuntimeError(f"{received} tokens came, {record.output_tokens} should have")
+        if len(record.times) != record.output_tokens:
+            raise RuntimeError(f"{len(record.times)} tokens came, {record.output_tokens} should have")
         written = [*prompt, *events.stats.token_ids]
         if written != text.tokens(0, len(written)):
             raise RuntimeError(f"the text of {record.conversation}, turn {record.turn}, is not the target's")
         record.drafted, record.accepted = events.stats.drafted, events.stats.accepted
         return True
-
-    def _stream(self, name: str) -> random.Random:
-        return random.Random(f"{self._seed}/{name}")
-
-    def _now(self) -> float:
-        return time.monotonic() - self._begin.zero
 
 
 def _options(configuration: Configuration) -> dict[str, Any]:
@@ -129,18 +100,22 @@ def _options(configuration: Configuration) -> dict[str, Any]:
     return given
 
 
-def main(url: str, configuration: Configuration, seed: int, conductor: Connection) -> None:
-    """Connect, say that it is ready, and do the work that the conductor sends. None ends it."""
-    paced = Paced(configuration)
-    drafts = configuration.mode in ("lockstep", "remote")
-    source = Custom(paced.drafter, "agreeing") if drafts else None
-    with Pair(url, source, branches=BRANCHES, start_patience=_START) as pair:
-        conductor.send(None)
-        begin = conductor.recv()
-        user = User(configuration, seed, pair, paced, begin)
-        while (work := conductor.recv()) is not None:
-            over = user.converse(work, conductor.send)
-            conductor.send(None)
-            if not over:
-                break
-        conductor.send(Report(paced.late))
+_laptop: Laptop  # of this process
+
+
+def begin(url: str, configuration: Configuration, seed: int, ready: Barrier) -> None:
+    """Make this process a drafter: connect, and wait until all of them are ready."""
+    global _laptop
+    _laptop = Laptop(url, configuration, seed)
+    atexit.register(_laptop.pair.close)
+    ready.wait()
+
+
+def converse(conversation: Conversation, asked: float, zero: float, end: float) -> tuple[list[Record], list[float]]:
+    """Have a conversation in this process. `zero`: when the run began, by the clock; other times count from there.
+
+    Returns the records, and how late the model's passes were.
+    """
+    records = _laptop.converse(conversation, asked, zero, end)
+    late, _laptop.paced.late[:] = [*_laptop.paced.late], []
+    return records, late

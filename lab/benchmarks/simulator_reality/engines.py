@@ -1,21 +1,33 @@
-"""The engines of the real processes: they write the texts that the simulator draws, at the pace of a cost."""
+"""The engines of the real processes, and the verifier's application.
 
+They write the texts that the simulator draws, at the pace of a cost.
+"""
+
+import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
+from fastapi import FastAPI
 
 from backends.scripted import ScriptedBackend
+from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.costs.cost import PassCost
 from lab.simulator.costs.linear import LinearCost
-from lab.simulator.fleet.text import WRONG, Choices, Text
+from lab.simulator.fleet.text import WRONG, Choices, RuleTarget, Text
 from lab.simulator.paced.engine import Paced
 from lab.simulator.virtual.agreement import Agreement
+from specpair.child_processes.serving import variables
 from specpair.drafters.base import Expansion
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.speculation.sampling.sampling import Sampling
+from verifier_server.app import create_app
+from verifier_server.flags import from_environment
 
+# Variables of a verifier: a file with the configuration, the number of its kind, a file for how late passes are.
+_FILE, _KIND, _LATE = "REALITY_FILE", "REALITY_KIND", "REALITY_LATE"
 _NEVER = -30.0  # log of the chance of a token that nothing proposes
 
 
@@ -97,3 +109,27 @@ class Drafts(ModelDrafter):
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
         self._model.committed = len(text)
         return super().expand(text, tails, runners_up)
+
+
+def environment(configuration: Path, kind: int, late: Path) -> dict[str, str]:
+    """The variables of a verifier.
+
+    `configuration`: a file with one, in JSON.
+    `kind`: number among its kinds.
+    `late`: a file that gets a line a pass: the time that it took, as a multiple of what it costs.
+    """
+    read = Configuration.model_validate_json(configuration.read_text())
+    chunk = read.devices.verifiers[kind].prefill_chunk
+    named = {_FILE: configuration, _KIND: kind, _LATE: late}
+    return variables(backend="scripted", prefill_chunk=chunk, max_queue=4096, **named)
+
+
+def application() -> FastAPI:
+    """A verifier by these variables."""
+    read = Configuration.model_validate_json(Path(os.environ[_FILE]).read_text())
+    kind = read.devices.verifiers[int(os.environ[_KIND])]
+    target = RuleTarget(slots=kind.slots, context_length=kind.longest(), max_batch_tokens=kind.batch_tokens)
+    target.takes_trees = False  # then drafters that ship send chains, as simulated ones do unless their file says tree
+    late = open(os.environ[_LATE], "w", encoding="ascii", buffering=1)  # noqa: SIM115 for as long as the process lives
+    engine = Timed(target, kind.pass_cost(), lambda multiple: late.write(f"{multiple:.5f}\n"))
+    return create_app(from_environment(), engine)

@@ -12,13 +12,12 @@ row with many drafts (`--rows 1 --drafts 0 63 255 511`), and a file knows the on
 With `--leaves`, trees of as many drafts are timed, too, each with a path that is kept behind its pass: a chain, with
 second choices at its first places.
 
-The model is `--shape`, a Llama with random weights, or `--model`, a folder or file that the engine reads. PyTorch makes
-the weights on the device (needs torch and transformers, no network and nothing else of requirements.txt); llama.cpp
-reads a file of them in 8 bits, which is written first. With `--compile` every shape of a pass is compiled first, which
-takes minutes for a large model; few `--rows` and small `--batch-tokens` make them few.
+The model is `--model`, a folder or file that the engine reads, or `--shape`, a Llama with random weights, which PyTorch
+makes on the device (needs torch and transformers, no network and nothing else of requirements.txt). With `--compile`
+every shape of a pass is compiled first, which takes minutes for a large model; few `--rows` and small `--batch-tokens`
+make them few.
 
     python -m lab.benchmarks.verify_curve --shape 8b --device cuda
-    python -m lab.benchmarks.verify_curve --shape 8b --backend llama_cpp
     python -m lab.benchmarks.verify_curve --shape 100m --rows 1 2 4 --threads 1                       # small, on a CPU
     python -m lab.benchmarks.verify_curve --backend llama_cpp --model models/stdlib-target-q8_0.gguf --threads 1
 """
@@ -42,7 +41,7 @@ from specpair.engines.errors import BackendError
 from specpair.engines.load_options import DTYPES, LoadOptions
 from specpair.speculation.sampling.sampling import Sampling
 
-ENGINES = {"torch": ("torch", "transformers"), "llama_cpp": ("llama_cpp", "gguf")}  # and what they need
+ENGINES = {"torch": ("torch", "transformers"), "llama_cpp": ("llama_cpp",)}  # and what they need
 TABLES: dict[str, Callable[[Timing], str]] = {
     "milliseconds": lambda each: f"{each.ms:.2f}" if each.ms < 100 else f"{each.ms:.0f}",
     "times one decode step": lambda each: f"{each.ratio:.2f}",
@@ -153,16 +152,10 @@ def _load(options: argparse.Namespace) -> Backend:
     settings = LoadOptions(slots=max(options.rows), context_length=length, **same)
     if options.model:
         return load(options.backend, settings)
-    shape = SHAPES[options.shape]
-    if options.backend == "llama_cpp":
-        from lab.benchmarks.verify_curve.random_gguf import model_file
-
-        with model_file(options.shape, shape) as file:
-            return load("llama_cpp", replace(settings, model=file))
     from backends.torch.load import load as load_torch
     from lab.benchmarks.verify_curve.random_llama import model_folder, read_random
 
-    with model_folder(options.shape, shape) as folder:
+    with model_folder(options.shape, SHAPES[options.shape]) as folder:
         return load_torch(replace(settings, model=folder), read=read_random)
 
 
@@ -170,7 +163,7 @@ def options_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line's options."""
     flags = {
         "backend": {"choices": ENGINES, "default": "torch"},
-        "shape": {"choices": SHAPES, "help": "a Llama of random weights"},
+        "shape": {"choices": SHAPES, "help": "a Llama of random weights (torch only)"},
         "model": {"type": Path, "help": "a model folder or a GGUF file"},
         "device": {"help": "cpu, cuda, cuda:1, mps … (torch only; default: the best there is)"},
         "dtype": {"choices": DTYPES, "help": "torch only; default: float32 on a CPU, bfloat16 elsewhere"},
@@ -189,6 +182,8 @@ def options_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if (options.shape is None) == (options.model is None):
         parser.error("give one of --shape and --model")
+    if options.shape and options.backend != "torch":
+        parser.error(f"--shape: {options.backend} needs a --model")
     for name, value, least in (
         ("rows", min(options.rows), 1),
         ("drafts", min(options.drafts), 0),

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from lab.benchmarks.faults import pairs, worlds
+from lab.benchmarks.faults.machines import Held
 from lab.benchmarks.faults.soak.drafters import Life, Sample, Soak
 from lab.benchmarks.faults.soak.soaking import soak
 from lab.benchmarks.faults.soak.verifier import Books, Fault, Truth, WholeContext
@@ -149,5 +150,5 @@ def test_inconsistent_bookkeeping_is_reported(monkeypatch: pytest.MonkeyPatch) -
 
 def test_growth_is_that_of_the_last_quarter_over_the_second() -> None:
     levels = [10.0, 40.0, 50.0, 51.0, 49.0, 60.0, 55.0, 53.0]
-    samples = [Sample(float(at), level, 0, 0, {}) for at, level in enumerate(levels)]
+    samples = [Sample(float(at), Held(0, 0, level), {}) for at, level in enumerate(levels)]
     assert Soak(("127.0.0.1", 1), 0, 1.0, WholeContext(), samples=samples).growth == 54.0 - 50.5

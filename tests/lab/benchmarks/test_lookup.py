@@ -5,8 +5,7 @@ from contextlib import closing
 import numpy as np
 
 from backends.scripted import BEGIN, END, ByteVocabulary
-from lab.benchmarks.lookup.reciting import Reciting
-from lab.benchmarks.lookup.tasks import definitions, frequent_name, renamed
+from lab.benchmarks.lookup import Reciting, definitions, frequent_name, renamed
 from specpair.engines.backend import Backend, Entry
 
 SOURCE = '''\

@@ -72,17 +72,6 @@ def test_all_bytes_pass_both_ways_at_once_and_so_does_each_eof(listener: socket.
         assert results == [there]
 
 
-def test_one_direction_goes_on_when_the_other_has_ended(listener: socket.socket) -> None:
-    with joined(listener, 1.0) as ends:
-        ends.client.sendall(b"a question")
-        ends.client.shutdown(socket.SHUT_WR)
-        assert received(ends.server) == b"a question"
-        for part in (b"an ", b"answer"):
-            ends.server.sendall(part)
-        ends.server.close()
-        assert received(ends.client) == b"an answer"
-
-
 def test_a_reset_passes_on(listener: socket.socket) -> None:
     with joined(listener, 1.0) as ends:
         ends.client.sendall(b"hello")
@@ -108,32 +97,6 @@ def test_a_round_trip_is_not_faster_than_the_link_and_the_first_waits_for_the_ha
         first, *others = [later - earlier for earlier, later in pairwise(times)]
         assert first >= 0.020
         assert min(others) >= 0.010
-
-
-def test_both_ends_are_reset_when_the_relay_ends(listener: socket.socket) -> None:
-    with relay(url_of(listener), 5.0) as url:
-        ends = Ends(url, listener)
-        ends.client.sendall(b"hello")
-        assert ends.server.recv(5) == b"hello"
-    with ends.client, ends.server:
-        for end in (ends.client, ends.server):
-            with pytest.raises(ConnectionResetError):
-                end.recv(1)
-
-
-def connect_and_read(client: socket.socket, url: str) -> None:
-    there = urlsplit(url)
-    client.connect((there.hostname, there.port))
-    client.recv(1)
-
-
-def test_a_server_that_is_not_there_means_a_reset(listener: socket.socket) -> None:
-    there = url_of(listener)
-    listener.close()
-    with relay(there, 0.0) as url, socket.socket() as client:
-        client.settimeout(10)
-        with pytest.raises(ConnectionResetError):
-            connect_and_read(client, url)
 
 
 def test_a_url_keeps_its_path(listener: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""Where results go, and what a measurement says when a package is missing."""
+"""The options and results of a measurement, what it says when a package is missing, and the watch of the machine."""
 
 import argparse
 import subprocess
@@ -10,6 +10,7 @@ import pytest
 from lab.benchmarks.harness import report
 from lab.benchmarks.harness.report import Report, parser_of
 from tests.paths import ROOT
+from tests.specpair.child_processes.left_behind import gone, needs_proc
 
 
 def _options(*arguments: str) -> argparse.Namespace:
@@ -52,6 +53,13 @@ def test_what_is_not_saved_is_not_tracked() -> None:
     assert report.RESULTS == ROOT / "lab" / "benchmarks" / "results"
 
 
+def test_records_are_kept_beside_the_results(tmp_path: Path) -> None:
+    made = Report("sampling", _options(), folder=tmp_path)
+    assert made.kept() == []
+    made.keep({"a": 1.5})
+    assert Report("sampling", _options(), folder=tmp_path).kept() == [{"a": 1.5}]
+
+
 def test_options_have_the_types_of_their_defaults() -> None:
     assert vars(_options()) == {"tokens": 8, "switch": False, "rtt": [0.2, 5.0], "how": "a", "save": False}
     given = _options("--tokens", "9", "--switch", "--rtt", "1", "2", "--how", "b")
@@ -64,10 +72,7 @@ def test_options_have_the_types_of_their_defaults() -> None:
     ("module", "package"),
     [
         ("capacity", "matplotlib"),
-        *(
-            pytest.param(name, "matplotlib", marks=pytest.mark.slow)
-            for name in ("modes", "real_compute", "llama_server", "round_profile", "latency_sweep")
-        ),
+        pytest.param("latency_sweep", "matplotlib", marks=pytest.mark.slow),
         ("verify_curve", "torch"),
     ],
 )
@@ -76,7 +81,7 @@ def test_a_missing_package_is_named_in_one_line_before_anything_is_measured(modu
 import runpy, sys
 sys.modules[{package!r}] = None
 sys.argv = [{module!r}] + (["--shape", "tiny"] if {module!r} == "verify_curve" else [])
-runpy.run_module("benchmarks.{module}", run_name="__main__")
+runpy.run_module("lab.benchmarks.{module}", run_name="__main__")
 """
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (ran.returncode, ran.stdout) == (2, "")
@@ -90,3 +95,22 @@ def test_a_page_names_every_measurement() -> None:
     names |= {path.stem for path in folder.glob("*.py")} - {"__init__"}
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
     assert len(names) > 10 and [name for name in sorted(names) if f"benchmarks.{name}" not in pages] == []
+
+
+@needs_proc
+def test_the_watch_of_the_machine_ends_with_its_parent() -> None:
+    parent = """
+import multiprocessing, sys
+from lab.benchmarks.harness.machine import watch
+if __name__ == "__main__":
+    with watch():
+        print(multiprocessing.active_children()[0].pid, flush=True)
+        sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        pid = int(started.stdout.readline())
+        started.kill()
+    assert gone(pid)

@@ -117,25 +117,6 @@ with child("-x", *{show!r}, stdout=subprocess.PIPE) as process:
     assert gone(pid)
 
 
-@needs_proc
-def test_the_watch_of_the_machine_ends_with_its_parent() -> None:
-    parent = """
-import multiprocessing, sys
-from lab.benchmarks.harness.quiet import watch
-if __name__ == "__main__":
-    with watch():
-        print(multiprocessing.active_children()[0].pid, flush=True)
-        sys.stdin.read()
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", parent], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as started:
-        assert started.stdout is not None
-        pid = int(started.stdout.readline())
-        started.kill()
-    assert gone(pid)
-
-
 def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specpair.child_processes.children.PATIENCE", 0.2)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"

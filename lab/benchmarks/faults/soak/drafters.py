@@ -13,8 +13,9 @@ from collections.abc import Coroutine
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
+from lab.benchmarks.faults.machines import Held
 from lab.benchmarks.faults.soak.verifier import Fault, Truth, WholeContext
 from lab.benchmarks.faults.soak.wire import Wire, request
 from specpair.speculation.acceptance.strategies import common_prefix
@@ -23,14 +24,11 @@ from specpair.speculation.sampling.sampling import Sampling
 MAX_DRAFTS = 16  # of the verifier
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """The verifier at one moment."""
 
     at: float  # seconds since the start
-    memory: float  # MiB, resident
-    files: int  # open ones, sockets among them
-    threads: int
+    process: Held
     held: dict[str, Any]  # as `/soak` says
 
 
@@ -59,7 +57,7 @@ class Soak:
     @property
     def growth(self) -> float:
         """MiB by which the last quarter's median memory exceeds the second's."""
-        second, last = (median(sample.memory for sample in part) for part in self.quarters())
+        second, last = (median(sample.process.memory for sample in part) for part in self.quarters())
         return last - second
 
     def rng(self, *names: object) -> random.Random:

@@ -15,18 +15,17 @@ kept every deleted or expired session, memory grew by 3.8 KiB a session. Needs /
 import asyncio
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from backends.scripted import Script
+from lab.benchmarks.faults.machines import THREADS, Held
 from lab.benchmarks.faults.soak.drafters import MAX_DRAFTS, Sample, Soak, drafter, together
 from lab.benchmarks.faults.soak.verifier import CONTEXT, SCRIPT, WholeContext
 from lab.benchmarks.faults.soak.wire import Wire, request
 from specpair.child_processes.serving import verifier
 
 GROWTH = 2.0  # MiB
-THREADS = 8  # by which a pool of threads may have grown
 SETTLED = 75.0  # seconds; the keep-alive time of `specpair.child_processes.serving`
 DRAFTERS = 32
 _AT_REST = 30.0  # seconds that may pass until nothing is left, beyond the sessions' time to live
@@ -55,10 +54,7 @@ async def _run(run: Soak, pid: int, seconds: float, drafters: int) -> None:
         held = await get("/soak")
         if held["fault"] is not None:
             run.faults.append(f"the verifier: {held['fault']}")
-        folder = Path("/proc") / str(pid)
-        [line] = [line for line in (folder / "status").read_text().splitlines() if line.startswith("VmRSS:")]
-        files, threads = (sum(1 for _ in (folder / name).iterdir()) for name in ("fd", "task"))
-        return Sample(time.monotonic() - began, int(line.split()[1]) / 1024, files, threads, held)
+        return Sample(time.monotonic() - began, Held.by(pid), held)
 
     async def watch() -> None:
         while time.monotonic() - began < seconds and not run.faults:
@@ -76,7 +72,8 @@ async def _run(run: Soak, pid: int, seconds: float, drafters: int) -> None:
         await get("/sessions")  # which removes expired sessions
         run.rest = rest = await sample()
         held = {name: rest.held[name] for name in ("sessions", "sequences", "waiting", "slots")}
-        held |= {"files": rest.files - before.files, "threads": rest.threads - before.threads - THREADS}
+        held |= {"files": rest.process.files - before.process.files}
+        held |= {"threads": rest.process.threads - before.process.threads - THREADS}
         held |= {"tasks": rest.held["tasks"] - before.held["tasks"]}
         left = {name: count for name, count in held.items() if count > 0}
     if left and not run.faults:

@@ -30,7 +30,7 @@ _STEPS = 100  # acceptance rates are rounded to hundredths, so that rates of mod
 _PREPARED = 0.25  # share of rejections after which a draft is ready at once, as measured with both shipped draft models
 _ASSUMED_STEP = 0.15  # time of a draft step of which nothing is known, as a share of a verifier pass
 _ASSUMED_PASS, _ASSUMED_WIDER = 0.05, 0.02  # seconds of a pass not reported, and share added by each further token
-# What a round takes at both ends beside draft steps, the pass and the link (`lab.benchmarks.round_profile`). On
+# What a round takes at both ends beside draft steps, the pass and the link. On
 # cores of its own it is hidden behind a longer pass; a target of a millisecond or two a step is faster alone.
 _ROUND = 0.002  # seconds
 # Logarithm of the factor by which an estimate may be off, by mode. Measured on paced engines over links of 0.4 to 60 ms

@@ -1,1 +1,0 @@
-"""What drafts that are looked up in the text bring."""

@@ -1,1 +1,0 @@
-"""How many drafters one verifier carries with recorded texts."""

@@ -1,0 +1,178 @@
+"""The configurations that are compared, and their simulations.
+
+Each is run, and simulated, some times as slow as it stands. The more processes, the slower: all of them together must
+use less than half of the machine. A simulation knows the costs that the configuration states; what the programs
+themselves take is added here: it was measured with one drafter that is always right, and with users of the target
+alone.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gateway.balancing.candidate import NewText, ordered
+from gateway.balancing.policies import C, Policy
+from lab.benchmarks.simulator_reality.comparing import Measures, mean, measured
+from lab.simulator.configuration.configuration import Configuration
+from lab.simulator.configuration.connections import between
+from lab.simulator.fleet.fleet import Fleet
+from lab.simulator.fleet.observer import Sample
+from lab.simulator.fleet.record import Record
+from lab.simulator.fleet.settings import FleetSetting
+from lab.simulator.running.setting import setting_of
+from lab.simulator.running.simulate import seed_of
+from lab.simulator.workload.conversation import Workload
+
+MS = 1e-3
+# Of each simulation: what an exchange takes, as a share of what was measured, and the number of its draw.
+CHANCES = ((0.9, 0), (0.95, 1), (1.0, 2), (1.05, 3), (1.1, 4))
+
+CASES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("configurations.yaml").read_text(encoding="utf-8"))
+
+# What the programs themselves take, in ms that are not multiplied.
+EXCHANGE = 2.8  # a request and its reply without jitter: both ends, HTTP, and the relay that plays the link
+JITTER = 0.4  # mean of what is random of each of the two
+ROUTED = 0.35  # what `specpair router` adds to an exchange (lab/benchmarks/results/routers.txt)
+PASS, PASS_SEQUENCE = 0.3, 0.09  # a verifier's pass, and each further sequence of it
+STEP = 0.54  # a draft step: the controller's reaction, and what a paced pass sleeps too long
+_TIMES, _RATES = ("_ms", "_s"), ("rate_rps", "bandwidth_mbps")
+_OF_A_NUMBER = ("value", "values", "mean", "min", "max")  # keys of a distribution that are times where it is one
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A configuration that is run for real and simulated, in replications with a seed each."""
+
+    name: str
+    slow: float  # all its times are multiplied by this
+    configuration: Configuration  # multiplied
+
+    @classmethod
+    def named(cls, name: str) -> "Case":
+        """One of `CASES`."""
+        slow, given = CASES[name]["slow"], Configuration.model_validate(CASES[name]["configuration"])
+        return cls(name, slow, stretched(given, slow))
+
+    @property
+    def blind(self) -> bool:
+        """Whether it was not looked at while anything was changed."""
+        return self.name.startswith("held_out")
+
+    def seed(self, replication: int) -> int:
+        return seed_of(self.configuration, replication)
+
+    def simulated(self, replication: int) -> Measures:
+        """What users see of its simulations in the mean, the times of the programs themselves included."""
+        seed, given = self.seed(replication), self.configuration
+        return mean([self.measured(records_of(with_overheads(given, each), seed, ties)) for each, ties in CHANCES])
+
+    def measured(self, records: Iterable[Record]) -> Measures:
+        """What users see behind the burn-in, in times that are not multiplied."""
+        given = self.configuration
+        return measured(records, given.burn_in_ms * MS, given.sim_time_ms * MS, self.slow)
+
+
+class _Kept:
+    """Keeps all records of a simulation."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def record(self, record: Record) -> None:
+        self.records.append(record)
+
+    def sample(self, samples: Sequence[Sample]) -> None:
+        pass
+
+
+class _Drawn(Policy):
+    """A policy that gets the nodes in an order of its own: the keys of real texts are new in each run."""
+
+    def __init__(self, policy: Policy, draw: int) -> None:
+        self._policy, self._draw = policy, draw
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        return self._policy.choose(ordered(f"{self._draw}/{text.key}", order), text)
+
+
+class _Redrawn(Fleet):
+    """A fleet whose links and devices are drawn anew, while workload and texts stay those of the seed."""
+
+    def __init__(self, setting: FleetSetting, seed: int, workload: Workload, kept: _Kept, draw: int) -> None:
+        self._draw = draw
+        drawn = replace(setting, policy=lambda: _Drawn(setting.policy(), draw))
+        super().__init__(drawn, workload.conversations(random.Random(f"{seed}/workload")), kept)
+
+    def stream(self, name: str) -> random.Random:
+        return super().stream(f"{self._draw}/{name}" if name.endswith(("/link", "/device")) else name)
+
+
+def records_of(configuration: Configuration, seed: int, draw: int = 0) -> list[Record]:
+    """All records of a simulation. `draw`: another number, another chance of what no seed decides in reality: links,
+    a router's ties, and which free device a user takes."""
+    kept = _Kept()
+    fleet = _Redrawn(setting_of(configuration, seed), seed, configuration.workload.built(), kept, draw)
+    fleet.run(until=configuration.sim_time_ms * MS)
+    fleet.interrupt()
+    return kept.records
+
+
+def with_overheads(configuration: Configuration, exchanges: float = 1.0) -> Configuration:
+    """A configuration whose passes and links take what the programs add to them.
+
+    `exchanges`: what an exchange takes, as a share of `EXCHANGE`.
+    """
+    given = configuration.model_dump(mode="json", exclude_none=True)
+    verifiers = given["devices"]["verifiers"]
+    for each in verifiers:
+        each["cost"]["decode_ms"] += PASS
+        each["cost"]["per_sequence_ms"] += PASS_SEQUENCE
+    for each in given["devices"]["drafters"]:
+        each["cost"]["decode_ms"] += STEP
+    routed = sum(each["count"] for each in verifiers) > 1
+    for each in given["connections"]:
+        each["rtt_ms"] += exchanges * EXCHANGE + (ROUTED if routed else 0.0)
+        each["jitter_ms"] += JITTER
+    return Configuration.model_validate(given)
+
+
+def stretched(configuration: Configuration, factor: float) -> Configuration:
+    """The configuration `factor` times as slow. What the programs themselves take is in no configuration, and stays."""
+    given = configuration.model_dump(mode="json", exclude_none=True)
+    devices = configuration.devices
+    given["connections"] = [
+        {"drafters": drafters.name, "verifiers": verifiers.name}
+        | between(configuration.connections, drafters.name, verifiers.name).built()._asdict()
+        for drafters in devices.drafters
+        for verifiers in devices.verifiers
+    ]
+    return Configuration.model_validate(_multiplied(given, factor))
+
+
+def _multiplied(keys: Any, factor: float) -> Any:
+    if isinstance(keys, list):
+        return [_multiplied(each, factor) for each in keys]
+    if not isinstance(keys, dict):
+        return keys
+    return {key: _of_key(key, value, factor) for key, value in keys.items()}
+
+
+def _of_key(key: str, value: Any, factor: float) -> Any:
+    if key in _RATES:
+        return value / factor
+    if not key.endswith(_TIMES):
+        return _multiplied(value, factor)
+    return _every(value, lambda number: factor * number)
+
+
+def _every(value: Any, change: Callable[[float], float]) -> Any:
+    """A time, or the distribution of one, changed."""
+    if isinstance(value, dict):
+        return {key: _every(each, change) if key in _OF_A_NUMBER else each for key, each in value.items()}
+    if isinstance(value, list):
+        return [change(each) for each in value]
+    return change(value)
