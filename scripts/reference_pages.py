@@ -16,9 +16,9 @@ from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.responses.fields import TABLE as RESPONSES
 from gateway.router import operations as router
 from gateway.router.options import OPTIONS as ROUTER
-from lab.simulator.configuration import example
+from lab.simulator.command_line import schema as simulator_schema
 from lab.simulator.results.measures import MEASURES
-from lab.simulator.search.search_file import SearchKeys
+from lab.simulator.search.candidates import SearchKeys
 from specpair.command_line.completion.accepted import Parsers
 from specpair.command_line.parser import Parser, Switch, flag, meaning, placeholder
 from specpair.http_service.openapi.operation import Operation
@@ -170,7 +170,7 @@ def openai_fields() -> str:
 
 def simulator() -> str:
     """Every key of the files of a simulation and of a search, by the object that has it."""
-    whole = example.schema()
+    whole = simulator_schema()
     objects = {"Configuration": whole, **whole["$defs"], "SearchKeys": SearchKeys.model_json_schema()}
     text = [
         "# The file of a simulation\n\n[The simulator](../simulator.md) explains the file. The file itself is a "

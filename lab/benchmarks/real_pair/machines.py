@@ -110,7 +110,7 @@ def _cost(machine: Machine) -> Roofline:
 
 @cache
 def _alone(name: str, machine: Machine) -> Roofline:
-    return Roofline(model(name).model, hardware(machine.device).device, weights=machine.weights)
+    return Roofline(model(name), hardware(machine.device).device, weights=machine.weights)
 
 
 # One thread for each model: Qwen2.5-Coder 1.5B in bfloat16, and the copy in Q4_0 of its 0.5B.

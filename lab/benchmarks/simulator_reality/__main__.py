@@ -31,7 +31,7 @@ from lab.benchmarks.simulator_reality.cases import CASES, FOLDER, Case, records_
 from lab.benchmarks.simulator_reality.comparing import HEAD, rows, verdict
 from lab.benchmarks.simulator_reality.measures import Measures
 from lab.simulator.configuration.reading import read
-from lab.simulator.running.simulate import seed_of
+from lab.simulator.simulation import seed_of
 
 FLAGS = {"cases": [*CASES], "replications": 1, "kept": False, "overheads": False}
 _KEPT = UNSAVED.parent / "simulator_reality"

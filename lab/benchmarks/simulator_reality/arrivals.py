@@ -6,7 +6,7 @@ from collections import deque
 from lab.benchmarks.simulator_reality.drafter import Work
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.workload import ClosedArrivals
-from lab.simulator.workload.conversation import Conversation
+from lab.simulator.fleet.conversation import Conversation
 
 
 class Arrivals:
@@ -14,7 +14,7 @@ class Arrivals:
 
     def __init__(self, configuration: Configuration, seed: int) -> None:
         workload = configuration.workload
-        self._coming = workload.built().conversations(random.Random(f"{seed}/workload"))
+        self._coming = workload.conversations(random.Random(f"{seed}/workload"))
         self._closed = isinstance(workload, ClosedArrivals)
         self._due: deque[tuple[float, Conversation]] = deque()
         for _ in range(workload.users if isinstance(workload, ClosedArrivals) else 1):

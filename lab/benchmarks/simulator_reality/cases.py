@@ -16,13 +16,11 @@ from lab.benchmarks.simulator_reality.overheads import with_overheads
 from lab.benchmarks.simulator_reality.stretched import stretched
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import read
+from lab.simulator.configuration.workload import WorkloadKeys
 from lab.simulator.fleet.fleet import Fleet
-from lab.simulator.fleet.observer import Sample
-from lab.simulator.fleet.record import Record
+from lab.simulator.fleet.record import Record, Sample
 from lab.simulator.fleet.settings import FleetSetting
-from lab.simulator.running.setting import setting_of
-from lab.simulator.running.simulate import seed_of
-from lab.simulator.workload.conversation import Workload
+from lab.simulator.simulation import seed_of, setting_of
 
 FOLDER = Path(__file__).parent / "configurations"
 MS = 1e-3
@@ -112,7 +110,7 @@ class _Drawn(Policy):
 class _Redrawn(Fleet):
     """A fleet whose links and devices are drawn anew, while workload and texts stay those of the seed."""
 
-    def __init__(self, setting: FleetSetting, seed: int, workload: Workload, kept: _Kept, draw: int) -> None:
+    def __init__(self, setting: FleetSetting, seed: int, workload: WorkloadKeys, kept: _Kept, draw: int) -> None:
         self._draw = draw
         drawn = replace(setting, policy=lambda: _Drawn(setting.policy(), draw))
         super().__init__(drawn, workload.conversations(random.Random(f"{seed}/workload")), kept)
@@ -125,7 +123,7 @@ def records_of(configuration: Configuration, seed: int, draw: int = 0) -> list[R
     """All records of a simulation. `draw`: another number, another chance of what no seed decides in reality: links,
     a router's ties, and which free device a user takes."""
     kept = _Kept()
-    fleet = _Redrawn(setting_of(configuration, seed), seed, configuration.workload.built(), kept, draw)
+    fleet = _Redrawn(setting_of(configuration, seed), seed, configuration.workload, kept, draw)
     fleet.run(until=configuration.sim_time_ms * MS)
     fleet.interrupt()
     return kept.records

@@ -20,7 +20,7 @@ from lab.benchmarks.simulator_reality import drafter, verifier
 from lab.benchmarks.simulator_reality.arrivals import Arrivals
 from lab.benchmarks.simulator_reality.drafter import Begin, Report, Work
 from lab.simulator.configuration.configuration import Configuration
-from lab.simulator.configuration.connections import Link
+from lab.simulator.configuration.connections import Link, between
 from lab.simulator.fleet.record import Record
 from specpair.child_processes.serving import serve
 from tests.deploy.routers import free_port, our_command, routing
@@ -74,7 +74,7 @@ def _check(configuration: Configuration) -> None:
 def _link(configuration: Configuration) -> Link:
     """The link to all verifiers."""
     name = configuration.devices.drafters[0].name
-    links = {configuration.connection(name, each.name).built() for each in configuration.devices.verifiers}
+    links = {between(configuration.connections, name, each.name)[0] for each in configuration.devices.verifiers}
     if len(links) > 1 or any(each.loss for each in links):
         raise ValueError("a real run has the same link to all verifiers, without loss: loss: 0")
     return links.pop()

@@ -16,7 +16,7 @@ def stretched(configuration: Configuration, factor: float) -> Configuration:
     devices = configuration.devices
     given["connections"] = [
         {"drafters": drafters.name, "verifiers": verifiers.name}
-        | between(configuration.connections, drafters.name, verifiers.name).built()._asdict()
+        | between(configuration.connections, drafters.name, verifiers.name)[0]._asdict()
         for drafters in devices.drafters
         for verifiers in devices.verifiers
     ]

@@ -1,1 +1,0 @@
-"""What other simulators of the field have found, repeated and explained."""
