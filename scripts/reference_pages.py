@@ -14,9 +14,9 @@ from gateway.openai_api.messages.fields import EMPTY, TABLE
 from gateway.openai_api.messages.requests import ChatRequest
 from gateway.router import endpoints as router
 from gateway.router.settings import OPTIONS as ROUTER
-from lab.simulator.configuration import example
+from lab.simulator.command_line import schema as simulator_schema
 from lab.simulator.results.measures import MEASURES
-from lab.simulator.search.search_file import SearchKeys
+from lab.simulator.search.candidates import SearchKeys
 from specpair.command_line.parser import Parser, Parsers, Switch, flag, meaning, placeholder
 from specpair.http_service.openapi.operation import Operation
 from specpair.options.option import Option, options_of
@@ -167,7 +167,7 @@ def openai_fields() -> str:
 
 def simulator() -> str:
     """Every key of the files of a simulation and of a search, by the object that has it."""
-    whole = example.schema()
+    whole = simulator_schema()
     objects = {"Configuration": whole, **whole["$defs"], "SearchKeys": SearchKeys.model_json_schema()}
     text = [
         "# The file of a simulation\n\n[The simulator](../simulator.md) explains the file. The file itself is a "

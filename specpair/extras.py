@@ -23,7 +23,7 @@ EXTRAS = {  # the modules that each extra brings; what all parts need is no extr
     "plots": ("matplotlib",),
 }
 LAB = "specpair-lab"  # the distribution of the lab
-LAB_EXTRAS = {"parquet": ("pyarrow",), "cloudwatch": ("boto3", "botocore")}
+LAB_EXTRAS = {"cloudwatch": ("boto3", "botocore")}
 
 
 class MissingExtra(ModuleNotFoundError):

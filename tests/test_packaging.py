@@ -128,7 +128,7 @@ def test_the_code_alone_brings_no_engine_and_nothing_that_compiles() -> None:
     assert _names([""]) == {"numpy", "pydantic", "pydantic-settings", "rich", "llguidance", "shtab"}
 
 
-@pytest.mark.parametrize("extra", ["torch", "mlx", "plots", "parquet", "cloudwatch"])
+@pytest.mark.parametrize("extra", ["torch", "mlx", "plots", "cloudwatch"])
 def test_a_list_of_its_own_has_what_the_extra_has(extra: str) -> None:
     assert _names([extra]) <= {pin.name for pin in _pins(f"requirements/{extra}.txt")}
 
@@ -201,7 +201,7 @@ def test_modules_of_an_extra_are_those_of_its_packages() -> None:
 
 def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_path: Path) -> None:
     for name in (*EXTRAS, *LAB_EXTRAS):
-        listed = name in ("torch", "mlx", "plots", "parquet", "cloudwatch", "vllm")
+        listed = name in ("torch", "mlx", "plots", "cloudwatch", "vllm")
         distribution = LAB if name in LAB_EXTRAS else CODE
         here = f"-r requirements/{name}.txt" if listed else f"-e '.[{name}]'"
         assert installing(name) == f"{sys.executable} -m pip install {here}"

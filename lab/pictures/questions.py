@@ -15,7 +15,6 @@ from typing import Any
 
 from lab.benchmarks.harness.report import plot
 from lab.simulator.results.measures import MEASURES, SHARE
-from lab.simulator.results.report.table import captioned
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; markers tell them apart without colours.
 _STYLES = ("#0072b2", "o"), ("#d55e00", "s"), ("#009e73", "^"), ("#cc79a7", "D"), ("#000000", "v"), ("#e69f00", "P")
@@ -44,7 +43,7 @@ def main() -> None:
                 _bars(axes, rows, by, measure, options.paired)
             else:
                 _lines(axes, rows, by, measure, options.across)
-                axes.set(xlabel=options.unit or options.across, ylabel=captioned(MEASURES[measure]))
+                axes.set(xlabel=options.unit or options.across, ylabel=MEASURES[measure].caption)
         if options.across is None:
             for axes in panels[1:]:
                 axes.set_yticklabels([])
@@ -56,7 +55,7 @@ def _bars(axes: Any, rows: list[dict[str, str]], by: str, measure: str, paired: 
     axes.barh([row[by] for row in rows], means, xerr=reach, color=_STYLES[0][0], capsize=3)
     axes.invert_yaxis()
     end = max(mean + above for mean, _, above in found)
-    axes.set(xlabel=captioned(MEASURES[measure]), xlim=(0, min(1.05 * end, 101 if _is_share(measure) else math.inf)))
+    axes.set(xlabel=MEASURES[measure].caption, xlim=(0, min(1.05 * end, 101 if _is_share(measure) else math.inf)))
 
 
 def _lines(axes: Any, rows: list[dict[str, str]], by: str, measure: str, across: str) -> None:

@@ -16,7 +16,7 @@ from lab.pictures.output import folder_of, parser_of
 from lab.simulator import command_line
 from tests.paths import ROOT
 
-EXAMPLE = ROOT / "lab" / "simulator" / "configuration" / "example.yaml"
+EXAMPLE = ROOT / "lab" / "simulator" / "example.yaml"
 CHANGES = ("sim_time_ms=30000", "replications=3")
 SIZE = "1150,1560"  # of the window: the beginning of the page
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -39,8 +39,7 @@ def main() -> None:
         subprocess.run(
             [browser, *flags, (folder / "report.html").as_uri()], check=True, capture_output=True, timeout=120
         )
-        for name in ("report", "requests"):
-            shutil.copyfile(folder / f"{name}.png", to / f"simulator-{name}.png")
+        shutil.copyfile(folder / "report.png", to / "simulator-report.png")
     print(f"written to {to}", file=sys.stderr)
 
 

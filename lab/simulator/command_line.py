@@ -1,20 +1,88 @@
-"""The command line of `specpair simulator`."""
+"""The command line of `specpair simulator`, with the commands that run nothing: `init`, `check`, `schema`."""
 
+import argparse
+import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from lab.simulator.commands.capacity import CAPACITY
-from lab.simulator.commands.check import CHECK
-from lab.simulator.commands.compare import COMPARE
-from lab.simulator.commands.init import INIT
+from lab.simulator.commands.command import ERRORS, Command, complain
 from lab.simulator.commands.run import RUN
-from lab.simulator.commands.schema import SCHEMA
 from lab.simulator.commands.search import SEARCH
-from lab.simulator.processes import collect_seldom
+from lab.simulator.configuration.configuration import Configuration
+from lab.simulator.configuration.reading import read
+from lab.simulator.results.replications import collect_seldom
+from lab.simulator.simulation import setting_of
 from specpair.command_line import start
 from specpair.command_line.parser import OneOf, Parser, Parsers
 
-COMMANDS = {each.name: each for each in (INIT, CHECK, SCHEMA, RUN, SEARCH, CAPACITY, COMPARE)}
+
+def example() -> str:
+    """The commented example of a configuration."""
+    return Path(__file__).with_name("example.yaml").read_text(encoding="utf-8")
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a configuration, for editors and other programs."""
+    return Configuration.model_json_schema()
+
+
+def _init(options: argparse.Namespace) -> int:
+    file: Path = options.file
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            new.write(example())
+    except FileExistsError:
+        return complain(f"{file} is there already: name another file")
+    except OSError as error:
+        return complain(f"{file} cannot be written: {error.strerror or error}")
+    print(f"{file} is written: change it to your fleet, then run it: specpair simulator run {file}")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    try:
+        setting_of(read(options.file), seed=0)
+    except ERRORS as error:
+        return complain(error)
+    print(f"{options.file} is valid")
+    return 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    print(json.dumps(schema(), indent=2))
+    return 0
+
+
+INIT = Command(
+    "init",
+    "[FILE]",
+    "Writes a commented example of a configuration.",
+    _init,
+    lambda parser: parser.add_argument(
+        "file", nargs="?", type=Path, default=Path("fleet.yaml"), metavar="FILE", help="default: fleet.yaml"
+    ),
+    ("specpair simulator init fleet.yaml",),
+)
+CHECK = Command(
+    "check",
+    "FILE",
+    "Names the first mistake in a configuration, with its line.",
+    _check,
+    lambda parser: parser.add_argument("file", type=Path, metavar="FILE", help="a configuration"),
+    ("specpair simulator check fleet.yaml",),
+)
+SCHEMA = Command(
+    "schema",
+    "[FLAGS]",
+    "Prints the JSON Schema of a configuration, for editors and other programs.",
+    _schema,
+    lambda parser: None,
+    ("specpair simulator schema",),
+)
+COMMANDS = {each.name: each for each in (INIT, CHECK, SCHEMA, RUN, SEARCH, CAPACITY)}
 
 
 def parser() -> Parser:

@@ -71,4 +71,4 @@ def _cost(machine: Machine) -> Roofline:
 
 @cache
 def _alone(name: str, machine: Machine) -> Roofline:
-    return Roofline(model(name).model, hardware(machine.device).device, weights=machine.weights)
+    return Roofline(model(name), hardware(machine.device).device, weights=machine.weights)

@@ -11,9 +11,9 @@ from drafter_client import Mode, Options, Pair, Tokens
 from drafter_client.draft_sources import Custom
 from lab.benchmarks.simulator_reality.engines import AgreeingModel, Drafts, Timed
 from lab.simulator.configuration.configuration import Configuration
+from lab.simulator.fleet.conversation import Conversation
 from lab.simulator.fleet.record import Record
 from lab.simulator.fleet.text import Text, text_of
-from lab.simulator.workload.conversation import Conversation
 from specpair.drafters.base import Drafter
 from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.sampling.sampling import Sampling
@@ -88,14 +88,14 @@ class Laptop:
 
 
 def _options(configuration: Configuration) -> dict[str, Any]:
-    mode, length = configuration.mode, configuration.gamma.built()
-    if callable(length) or configuration.gamma.trees:
+    mode, length = configuration.mode, configuration.gamma
+    if length == "tree":
         raise ValueError("a real drafter drafts chains of a constant length, or as its controller decides")
     known = {"target": Mode.TARGET, "fused": Mode.FUSED, "lockstep": Mode.REMOTE, "remote": Mode.REMOTE}
     given: dict[str, Any] = {"temperature": 0.0, "seed": 0, "lookup": False, "mode": known[mode]}
     if mode == "lockstep":
         given["lockstep"] = True
-    if length is not None:
+    if isinstance(length, int):
         given["draft_n"] = length
     return given
 

@@ -19,13 +19,11 @@ from gateway.balancing.policies import C, Policy
 from lab.benchmarks.simulator_reality.comparing import Measures, mean, measured
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.connections import between
+from lab.simulator.configuration.workload import WorkloadKeys
 from lab.simulator.fleet.fleet import Fleet
-from lab.simulator.fleet.observer import Sample
-from lab.simulator.fleet.record import Record
+from lab.simulator.fleet.record import Record, Sample
 from lab.simulator.fleet.settings import FleetSetting
-from lab.simulator.running.setting import setting_of
-from lab.simulator.running.simulate import seed_of
-from lab.simulator.workload.conversation import Workload
+from lab.simulator.simulation import seed_of, setting_of
 
 MS = 1e-3
 # Of each simulation: what an exchange takes, as a share of what was measured, and the number of its draw.
@@ -102,7 +100,7 @@ class _Drawn(Policy):
 class _Redrawn(Fleet):
     """A fleet whose links and devices are drawn anew, while workload and texts stay those of the seed."""
 
-    def __init__(self, setting: FleetSetting, seed: int, workload: Workload, kept: _Kept, draw: int) -> None:
+    def __init__(self, setting: FleetSetting, seed: int, workload: WorkloadKeys, kept: _Kept, draw: int) -> None:
         self._draw = draw
         drawn = replace(setting, policy=lambda: _Drawn(setting.policy(), draw))
         super().__init__(drawn, workload.conversations(random.Random(f"{seed}/workload")), kept)
@@ -115,7 +113,7 @@ def records_of(configuration: Configuration, seed: int, draw: int = 0) -> list[R
     """All records of a simulation. `draw`: another number, another chance of what no seed decides in reality: links,
     a router's ties, and which free device a user takes."""
     kept = _Kept()
-    fleet = _Redrawn(setting_of(configuration, seed), seed, configuration.workload.built(), kept, draw)
+    fleet = _Redrawn(setting_of(configuration, seed), seed, configuration.workload, kept, draw)
     fleet.run(until=configuration.sim_time_ms * MS)
     fleet.interrupt()
     return kept.records
@@ -146,7 +144,7 @@ def stretched(configuration: Configuration, factor: float) -> Configuration:
     devices = configuration.devices
     given["connections"] = [
         {"drafters": drafters.name, "verifiers": verifiers.name}
-        | between(configuration.connections, drafters.name, verifiers.name).built()._asdict()
+        | between(configuration.connections, drafters.name, verifiers.name)[0]._asdict()
         for drafters in devices.drafters
         for verifiers in devices.verifiers
     ]

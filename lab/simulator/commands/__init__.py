@@ -1,1 +1,1 @@
-"""The commands of `specpair simulator`, each in a module of its own: `command_line` lists them."""
+"""The commands of `specpair simulator` that run fleets; `command_line` lists all."""

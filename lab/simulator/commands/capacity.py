@@ -1,27 +1,27 @@
 """The command `capacity`: finds how much load a fleet carries within its promise."""
 
 import argparse
-import csv
 from pathlib import Path
 
-from lab.simulator.capacity.answer import rows, sentences, table
-from lab.simulator.capacity.bisection import Range, bisect
-from lab.simulator.capacity.page import page
-from lab.simulator.capacity.picture import draw
-from lab.simulator.capacity.promise import Bound, attainment, parse_bound
-from lab.simulator.capacity.size import size_of
-from lab.simulator.capacity.trials import Trials, check_replications
-from lab.simulator.commands.command import ERRORS, INTERRUPTED, Command, complain
-from lab.simulator.commands.flags import add_jobs, add_set, whole
-from lab.simulator.commands.output import note, standard_output
+from lab.simulator.commands.command import (
+    ERRORS,
+    INTERRUPTED,
+    Command,
+    add_jobs,
+    add_set,
+    add_tried,
+    complain,
+    note,
+    tell_tried,
+    whole,
+)
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import read
-from lab.simulator.running.setting import setting_of
-from lab.simulator.search.evaluation import evaluation
-from lab.simulator.search.space import BadSearch, Candidate, written
+from lab.simulator.results.replications import evaluation
+from lab.simulator.search.candidates import BadSearch, Candidate, varied
+from lab.simulator.search.capacity import Bound, Capacity
+from lab.simulator.search.size import size_of
 from specpair.command_line.parser import Parser
-from specpair.command_line.table import print_table
-from specpair.protocol.terminal_text import one_line
 
 _ATTAINMENT = 0.95
 _TIMES = 64  # the greatest count that is tried, in terms of the first
@@ -59,14 +59,7 @@ def _add_arguments(parser: Parser) -> None:
     )
     effort = parser.add_argument_group("effort")
     effort.add_argument(
-        "--first", type=whole, default=3, metavar="N", help="replications of a count (default: %(default)s)"
-    )
-    effort.add_argument(
-        "--most",
-        type=whole,
-        default=6,
-        metavar="N",
-        help="replications of a count whose interval covers what is asked, at most (default: %(default)s)",
+        "--replications", type=whole, default=4, metavar="N", help="of each count (default: %(default)s)"
     )
     effort.add_argument(
         "--precision",
@@ -75,37 +68,25 @@ def _add_arguments(parser: Parser) -> None:
         metavar="SHARE",
         help="how far apart the last two counts may be; 0: by 1 (default: %(default)s)",
     )
-    effort.add_argument(
-        "--checks",
-        type=int,
-        default=1,
-        metavar="N",
-        help="further counts that should hold and are tried in the end (default: %(default)s)",
-    )
     add_jobs(effort)
-    output = parser.add_argument_group("output")
-    output.add_argument("--csv", type=Path, metavar="FILE", help="write all measures of all counts")
-    output.add_argument("--page", type=Path, metavar="FILE", help="write a page with curves and the table, as HTML")
-    output.add_argument(
-        "--png", type=Path, metavar="FILE", help="write the curves as a picture, which needs matplotlib"
-    )
+    add_tried(parser.add_argument_group("output"))
 
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        trials, configuration, within = _prepared(options)
+        capacity, start = _prepared(options)
         failed: Exception | None = None
         ended = True
         try:
-            with evaluation(options.jobs) as trials.evaluate:
-                bisect(trials.holds, within, options.checks)
+            with evaluation(options.jobs) as capacity.evaluate:
+                capacity.find(start)
         except ERRORS as error:
             failed = error
         except KeyboardInterrupt:
             ended = False
-        if trials.by_count:
-            said = sentences(trials, configuration.slo, within.ceiling, ended and failed is None)
-            _write(options, trials, said)
+        if capacity.trials:
+            said = [*capacity.sentences(ended and failed is None)]
+            tell_tried(options, said, capacity.table(), capacity.rows(), capacity.charts())
     except ERRORS as error:
         return complain(error)
     except OSError as error:
@@ -113,38 +94,34 @@ def _run(options: argparse.Namespace) -> int:
     if failed is not None:
         return complain(failed)
     if not ended:
-        complain("interrupted" if trials.by_count else "interrupted before the first count was tried")
+        complain("interrupted" if capacity.trials else "interrupted before the first count was tried")
         return INTERRUPTED
     return 0
 
 
-def _prepared(options: argparse.Namespace) -> tuple[Trials, Configuration, Range]:
+def _prepared(options: argparse.Namespace) -> tuple[Capacity, int]:
     """Raises BadSearch and others of ERRORS for what makes no sense, before anything runs."""
-    check_replications(options.first, options.most)
-    if options.precision < 0 or options.checks < 0:
-        raise BadSearch("--precision and --checks are 0 or more")
+    if options.precision < 0:
+        raise BadSearch("--precision is 0 or more")
     configuration = read(options.file, options.set)
     bounds = _bounds(options, configuration)
     size = size_of(configuration, options.of, options.step)
 
     def made(count: int) -> Candidate:
         changes = size.changes(count)
-        found = read(options.file, [*options.set, *written(changes)])
-        setting_of(found, seed=0)
-        return Candidate(count, changes, found)
+        return Candidate(count, changes, varied(options.file, options.set, changes))
 
     start = options.start or size.start
-    ceiling = options.up_to or max(_TIMES * start, size.floor)
-    if not size.floor <= start <= ceiling:
-        raise BadSearch(f"--start is {start}: it lies between {size.floor} and --up-to, {ceiling}")
+    up_to = options.up_to or max(_TIMES * start, size.floor)
+    if not size.floor <= start <= up_to:
+        raise BadSearch(f"--start is {start}: it lies between {size.floor} and --up-to, {up_to}")
     made(start)
-    within = Range(start, size.floor, ceiling, size.wanted, options.precision)
-    trials = Trials(size, made, bounds, lambda asked: [], options.first, options.most, note)
-    return trials, configuration, within
+    found = Capacity(size, bounds, made, lambda asked: [], up_to, options.replications, options.precision, note)
+    return found, start
 
 
-def _bounds(options: argparse.Namespace, configuration: Configuration) -> list[Bound]:
-    bounds = [parse_bound(each) for each in options.bound]
+def _bounds(options: argparse.Namespace, configuration: Configuration) -> tuple[Bound, ...]:
+    bounds = tuple(map(Bound.parse, options.bound))
     if options.attainment is None and bounds:
         return bounds
     if not configuration.promises:
@@ -152,22 +129,7 @@ def _bounds(options: argparse.Namespace, configuration: Configuration) -> list[B
             f"{options.file} promises nothing: give one of the keys slo.ttft_ms, slo.tpot_ms and slo.latency_ms, or a "
             "bound such as --bound 'ttft_p95_ms<=1500'"
         )
-    return [attainment(_ATTAINMENT if options.attainment is None else options.attainment), *bounds]
-
-
-def _write(options: argparse.Namespace, trials: Trials, said: list[str]) -> None:
-    title = f"Capacity: {options.file.name}"
-    out = standard_output()
-    print_table(table(trials), out)
-    for each in said:
-        out.print(one_line(each), soft_wrap=True)
-    if options.csv is not None:
-        with options.csv.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows(trials))
-    if options.page is not None:
-        options.page.write_text(page(title, said, trials), encoding="utf-8")
-    if options.png is not None:
-        draw(title, trials, options.png)
+    return (Bound.attainment(_ATTAINMENT if options.attainment is None else options.attainment), *bounds)
 
 
 CAPACITY = Command(

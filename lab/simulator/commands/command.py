@@ -1,25 +1,29 @@
-"""What a command is."""
+"""What a command is, what several have, and where they print."""
 
 import argparse
-from collections.abc import Callable
+import csv
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from rich.console import Console
+
+from backends.machine import cores
 from lab.request_traces.request import BadTrace
-from lab.simulator.commands.output import note
 from lab.simulator.configuration.reading import BadConfiguration
 from lab.simulator.costs.cost import BadCost, CostUnknown
-from lab.simulator.results.report.picture import NoPicture
-from lab.simulator.results.summary import BadSummary
-from lab.simulator.search.space import BadSearch
+from lab.simulator.results.page import tried_page
+from lab.simulator.search.candidates import BadSearch
 from specpair.command_line.parser import Parser
+from specpair.command_line.table import Table, print_table
+from specpair.protocol.terminal_text import one_line
 
 # What is raised for something that is wrong, or cannot be done: each has a message for the user.
-ERRORS = (BadConfiguration, BadCost, BadSearch, BadSummary, BadTrace, CostUnknown, NoPicture)
+ERRORS = (BadConfiguration, BadCost, BadSearch, BadTrace, CostUnknown)
 INTERRUPTED = 130  # the exit status behind Ctrl-C, as of a shell
-
-
-def _nothing(parser: Parser) -> None:
-    """Add no arguments."""
+_WIDEST = 1000  # columns of a file or a pipe: more than any table has
 
 
 @dataclass(frozen=True)
@@ -30,15 +34,70 @@ class Command:
     usage: str  # its arguments, such as "FILE [FLAGS]"
     does: str  # one sentence
     run: Callable[[argparse.Namespace], int]  # returns the exit status: 1 for an error that was told
-    add_arguments: Callable[[Parser], None] = _nothing
-    examples: tuple[str, ...] = ()
+    add_arguments: Callable[[Parser], object]
+    examples: tuple[str, ...]
 
     def parser(self) -> Parser:
         """The parser of its arguments."""
-        examples = self.examples or (f"specpair simulator {self.name}",)
-        made = Parser(f"specpair simulator {self.name}", usage=self.usage, description=self.does, examples=examples)
+        name = f"specpair simulator {self.name}"
+        made = Parser(name, usage=self.usage, description=self.does, examples=self.examples)
         self.add_arguments(made)
         return made
+
+
+def whole(given: str) -> int:
+    """A whole number of at least 1, as the value of a flag."""
+    if not given.isdecimal() or int(given) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {given!r}")
+    return int(given)
+
+
+def add_set(parser: Any) -> None:
+    """Add `--set` to a parser, or to a group of it."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="replace a key, such as workload.rate_rps=4 or devices.verifiers.big.count=3; may be given more than once",
+    )
+
+
+def add_jobs(parser: Any) -> None:
+    """Add `--jobs` to a parser, or to a group of it."""
+    parser.add_argument("--jobs", type=whole, default=cores(), metavar="N", help="processes (default: one a core)")
+
+
+def add_tried(parser: Any) -> None:
+    """Add the flags for files of what was tried to a parser, or to a group of it."""
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all measures of all that was tried")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write a page with charts and the table, as HTML")
+
+
+def tell_tried(
+    options: argparse.Namespace, said: Sequence[str], cells: Table, rows: Iterable[list[Any]], charts: Sequence[Any]
+) -> None:
+    """Print what was tried, and write the files of `add_tried`. Raises OSError."""
+    out = standard_output()
+    print_table(cells, out)
+    for each in said:
+        out.print(one_line(each), soft_wrap=True)
+    if options.csv is not None:
+        with options.csv.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+    if options.page is not None:
+        title = f"simulation: {options.file.name}"
+        options.page.write_text(tried_page(title, said, charts, cells), encoding="utf-8")
+
+
+def standard_output() -> Console:
+    """Standard output, as wide as the terminal. What goes to no terminal has room for all columns."""
+    return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _WIDEST)
+
+
+def note(said: str) -> None:
+    """Tell of something in one line on standard error."""
+    print(f"simulator: {one_line(said)}", file=sys.stderr)
 
 
 def complain(message: object) -> int:

@@ -1,22 +1,37 @@
 """The command `run`: runs a configuration, prints what came of it, and writes a folder of results."""
 
 import argparse
+import signal
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
-from lab.simulator.commands.command import ERRORS, INTERRUPTED, Command, complain
-from lab.simulator.commands.flags import add_jobs, add_set
-from lab.simulator.commands.output import note, standard_output
-from lab.simulator.commands.progress import shown
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from lab.simulator.commands.command import (
+    ERRORS,
+    INTERRUPTED,
+    Command,
+    add_jobs,
+    add_set,
+    complain,
+    note,
+    standard_output,
+)
+from lab.simulator.configuration.keys import MS
 from lab.simulator.configuration.reading import read
-from lab.simulator.results import files
+from lab.simulator.results.page import page
+from lab.simulator.results.picture import NoPicture, draw
 from lab.simulator.results.replications import replicated
-from lab.simulator.results.report.terminal import show
-from lab.simulator.results.report.written import write_report
-from lab.simulator.results.summary import summary
-from lab.simulator.running.setting import MS
+from lab.simulator.results.summary import Summary
+from lab.simulator.results.tables import show
+from lab.simulator.simulation import Stopped
+from specpair import shared_files
 from specpair.command_line.parser import Parser
-from specpair.protocol.terminal_text import one_line
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -41,28 +56,72 @@ def _run(options: argparse.Namespace) -> int:
             return complain(f"{folder} has the results of a run already: name another folder, or remove it")
         folder.mkdir(parents=True, exist_ok=True)
         asked = configuration.replications * configuration.sim_time_ms * MS
-        with shown(asked) as progress:
+        with _progress(asked) as progress:
             found = replicated(configuration, jobs=options.jobs, folder=folder, progress=progress)
-        run = summary(options.file.stem, configuration, found)
-        report = write_report(run, folder, picture=not options.no_png, note=note)
+        run = Summary.of(options.file.stem, configuration, found)
+        _write(run, folder, picture=not options.no_png)
     except ERRORS as error:
         return complain(error)
     except FileExistsError:
         return complain(f"{folder} is a file: name a folder")
     except OSError as error:
         return complain(f"{error.filename or folder} cannot be written: {error.strerror or error}")
-    out = standard_output()
-    show(run, out)
-    for line in filter(None, (each.fidelity for each in found)):
-        out.print(one_line(line), soft_wrap=True)
-    if (missing := files.no_parquet()) is not None:
-        note(missing)
-    note(f"the results are in {folder}, the report is {report}")
+    show(run, standard_output())
+    note(f"the results are in {folder}, the report is {folder / 'report.html'}")
     if run.interrupted:
         seconds = sum(each.seconds for each in found)
         complain(f"interrupted: this is what came up to {seconds:g} of {asked:g} simulated seconds")
         return INTERRUPTED
     return 0
+
+
+def _write(run: Summary, folder: Path, *, picture: bool) -> None:
+    """Write the summary, the page, and the picture if it is asked for and can be drawn. Raises OSError."""
+    run.write(folder)
+    with shared_files.replacing(folder / "report.html") as file:
+        file.write(page(run).encode())
+    if picture:
+        try:
+            draw(run, folder / "report.png")
+        except NoPicture as missing:
+            note(str(missing))
+
+
+@contextmanager
+def _progress(seconds: float) -> Iterator[Callable[[float], None]]:
+    """A context in which the function that it gives shows on standard error, if that is a terminal, how many of
+    `seconds` simulated ones are over. The bar vanishes at its end.
+
+    In it, Ctrl-C has that function raise Stopped at its next call. A second Ctrl-C raises KeyboardInterrupt at once.
+    """
+    stopped = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopped
+        if stopped:
+            raise KeyboardInterrupt
+        stopped = True
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f} of {task.total:.0f} s"),
+        TimeRemainingColumn(),
+    )
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+            task = bar.add_task("simulated", total=seconds)
+
+            def tell(now: float) -> None:
+                bar.update(task, completed=now)
+                if stopped:
+                    raise Stopped
+
+            yield tell
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 RUN = Command(

@@ -1,23 +1,31 @@
 """The command `search`: compares configurations that differ in some keys."""
 
 import argparse
-import csv
-from collections.abc import Sequence
 from pathlib import Path
 
-from lab.simulator.commands.command import ERRORS, INTERRUPTED, Command, complain
-from lab.simulator.commands.flags import add_jobs, add_set
-from lab.simulator.commands.output import note, standard_output
-from lab.simulator.search.evaluation import evaluation
-from lab.simulator.search.halving import check_budget, halve
-from lab.simulator.search.outcomes import Goals, Outcome
-from lab.simulator.search.page import page, pairs
-from lab.simulator.search.pareto import heading, is_on_front, ordered, rows, table
-from lab.simulator.search.search_file import SearchKeys, checked, read_search
-from lab.simulator.search.space import BadSearch, Candidate, Space, candidates, parse_vary
-from lab.simulator.search.terminal_plot import plotted
+from lab.simulator.commands.command import (
+    ERRORS,
+    INTERRUPTED,
+    Command,
+    add_jobs,
+    add_set,
+    add_tried,
+    complain,
+    note,
+    tell_tried,
+)
+from lab.simulator.results.replications import evaluation
+from lab.simulator.search.candidates import (
+    BadSearch,
+    Candidate,
+    SearchKeys,
+    candidates,
+    checked,
+    parse_vary,
+    read_search,
+)
+from lab.simulator.search.outcomes import Goals, Outcome, charts, rows, run, table
 from specpair.command_line.parser import Parser, Switch
-from specpair.command_line.table import print_table
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -40,32 +48,26 @@ def _add_arguments(parser: Parser) -> None:
         metavar="SHARE",
         help="least share of requests within slo, such as 0.95 (default: any)",
     )
-    parser.add_argument("--grid", action=Switch, default=None, help="run all candidates to the end, without halving")
-    parser.add_argument("--first", type=int, metavar="N", help="replications of each in the first round (default: 3)")
-    parser.add_argument("--most", type=int, metavar="N", help="replications of a candidate, at most (default: 12)")
-    parser.add_argument("--budget", type=int, metavar="N", help="replications of all together, at most (default: any)")
+    parser.add_argument("--replications", type=int, metavar="N", help="of each candidate (default: 5)")
     parser.add_argument("--skip-invalid", action=Switch, default=None, help="leave combinations out that cannot run")
     add_jobs(parser)
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all measures of all candidates")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write a page with plots and the table, as HTML")
+    add_tried(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
     try:
         keys = _keys(options)
         goals = Goals.of(keys.objectives, keys.attainment)
-        found = _candidates(options, keys)
-        first = keys.most if keys.method == "grid" else keys.first
-        check_budget(len(found), first, keys.most, keys.budget)
-        outcomes, interrupted = [Outcome(each) for each in found], False
+        outcomes, interrupted = [Outcome(each) for each in _candidates(options, keys)], False
         try:
             with evaluation(options.jobs) as evaluate:
-                halve(outcomes, goals, evaluate, first, keys.most, keys.budget, note)
+                run(outcomes, keys.replications, evaluate)
         except KeyboardInterrupt:
             interrupted = True
         begun = [each for each in outcomes if each.replications]
         if begun:
-            _write(options, keys, begun, goals)
+            said = f"{len(begun)} candidates under the same loads; intervals are 95 %."
+            tell_tried(options, [said], table(begun, goals), rows(begun, goals), charts(begun, goals))
     except ERRORS as error:
         return complain(error)
     except OSError as error:
@@ -79,8 +81,7 @@ def _run(options: argparse.Namespace) -> int:
 def _keys(options: argparse.Namespace) -> SearchKeys:
     """The search in the file, with what flags replace. Raises BadSearch."""
     keys = SearchKeys() if options.search is None else read_search(options.search)
-    given = {name: getattr(options, name) for name in ("attainment", "first", "most", "budget", "skip_invalid")}
-    given["method"] = None if options.grid is None else "grid" if options.grid else "halving"
+    given = {name: getattr(options, name) for name in ("attainment", "replications", "skip_invalid")}
     given["objectives"] = options.objectives and options.objectives.split(",")
     changes = {name: value for name, value in given.items() if value is not None}
     varied = dict(map(parse_vary, options.vary))
@@ -89,7 +90,7 @@ def _keys(options: argparse.Namespace) -> SearchKeys:
 
 def _candidates(options: argparse.Namespace, keys: SearchKeys) -> list[Candidate]:
     """Raises BadSearch after it has named each combination that cannot run, unless these are left out."""
-    found, complaints = candidates(Space(keys.space, keys.variants), options.file, options.set)
+    found, complaints = candidates(keys, options.file, options.set)
     for each in complaints:
         note(f"{'left out' if keys.skip_invalid else 'cannot run'}: {each}")
     if complaints and not keys.skip_invalid:
@@ -98,39 +99,6 @@ def _candidates(options: argparse.Namespace, keys: SearchKeys) -> list[Candidate
     if not found:
         raise BadSearch("no combination can run")
     return found
-
-
-def _write(options: argparse.Namespace, keys: SearchKeys, outcomes: Sequence[Outcome], goals: Goals) -> None:
-    print_table(table(outcomes, goals), standard_output())
-    across, up = pairs(goals)[0]
-    if across is not up:
-        points = [
-            (each.estimate(across.name).mean, each.estimate(up.name).mean, _mark(each, outcomes, goals))
-            for each in ordered(outcomes, goals)
-        ]
-        print(*plotted(points, heading(across), heading(up)), sep="\n")
-        print("A number in brackets: no other candidate is better.")
-    if options.csv is not None:
-        with options.csv.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows(rows(outcomes, goals))
-    if options.page is not None:
-        options.page.write_text(
-            page(f"Search: {options.file.name}", _said(keys, outcomes), outcomes, goals), encoding="utf-8"
-        )
-
-
-def _mark(outcome: Outcome, outcomes: Sequence[Outcome], goals: Goals) -> str:
-    number = str(outcome.candidate.number)
-    return f"[{number}]" if is_on_front(outcome, outcomes, goals) else number
-
-
-def _said(keys: SearchKeys, outcomes: Sequence[Outcome]) -> list[str]:
-    spent = sum(len(each.replications) for each in outcomes)
-    how = "in a grid" if keys.method == "grid" else "by successive halving with common random numbers"
-    said = [f"{len(outcomes)} candidates, {spent} replications {how}; intervals are 95 %."]
-    if keys.attainment is not None:
-        said.append(f"Candidates keep the service levels for {100 * keys.attainment:g} % of requests.")
-    return said
 
 
 SEARCH = Command(

@@ -5,16 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
 from gateway.balancing.policies import DEFAULT, KNOWN, LOOK_EVERY, check_policy
-from lab.simulator.configuration.connections import ALL, TOPOLOGIES, Connection, Topology, between
+from lab.simulator.configuration.connections import ALL, Connection
 from lab.simulator.configuration.devices import Devices
-from lab.simulator.configuration.gamma import AUTO, Gamma
 from lab.simulator.configuration.keys import FOLDER, Count, Keys, Mistake, NonNegative, Positive
-from lab.simulator.configuration.operation import Autoscaling, Failure, Prefill, Prices, Slo
+from lab.simulator.configuration.operation import Autoscaling, Failure, Prices, Slo
 from lab.simulator.configuration.workload import WorkloadKeys
 from specpair.command_line.suggestion import advice
+
+_LONGEST = 64  # draft tokens
 
 
 def _known_router(router: str, info: ValidationInfo) -> str:
@@ -24,6 +25,19 @@ def _known_router(router: str, info: ValidationInfo) -> str:
         sys.path.append(folder)
     check_policy(router)
     return router
+
+
+def _draft_length(gamma: int | str) -> int | str:
+    if gamma not in ("auto", "tree", *range(1, _LONGEST + 1)):
+        raise ValueError(f"must be a number from 1 to {_LONGEST}, auto or tree, got {gamma!r}")
+    return gamma
+
+
+Gamma = Annotated[
+    int | str,
+    AfterValidator(_draft_length),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": _LONGEST}, {"enum": ["auto", "tree"]}]}),
+]
 
 
 class Configuration(Keys):
@@ -40,8 +54,9 @@ class Configuration(Keys):
     mode: Literal["target", "fused", "lockstep", "remote", "auto"] = "remote"
     """`target`: no drafts; `fused`: the verifier drafts; `lockstep`: drafters wait for each reply; `remote`: they draft
     on meanwhile, as shipped; `auto`: the fastest of these, as measured"""
-    gamma: Gamma = AUTO
-    """draft tokens of a round: a number; `auto`, as the drafter's controller decides; `module:Class`; or a policy"""
+    gamma: Gamma = "auto"
+    """draft tokens of a round: a number; `auto`: a chain, as the drafter's controller decides; `tree`: a tree, where
+    that pays"""
     router: Annotated[str, AfterValidator(_known_router), Field(examples=[*KNOWN])] = DEFAULT
     """which verifier a text goes to: a policy of `specpair router`, `semi_clairvoyant`, `slo_aware`, `module:Class`"""
     look_every_ms: NonNegative = LOOK_EVERY * 1e3
@@ -50,37 +65,21 @@ class Configuration(Keys):
     """how long a pass may wait for further requests, as a multiple of the time that it takes"""
     devices: Devices
     """the machines"""
-    topology: Topology = "same_site"
-    """how far drafters are from verifiers: a link by name, for all; `sites`, where kinds of drafters are each at the
-    site of one kind of verifiers, in the order of both, and far from the others; or `edge`, where the first kind of
-    verifiers is near and the others are far"""
     connections: list[Connection] = Field(default_factory=list)
-    """what differs from the topology; the last that fits counts, and what it leaves out is as it was without it"""
+    """how far drafters are from verifiers: each that fits replaces values of those before it; without any, all are at
+    one site"""
     workload: WorkloadKeys
     """what users ask for, and when"""
     slo: Slo = Field(default_factory=Slo)
     """what users are promised"""
-    prefill: Prefill | None = None
-    """how KV caches move, where kinds of verifiers are `reads_only`; null: each verifier reads its prompts itself"""
     failures: list[Failure] = Field(default_factory=list)
     """what fails"""
     autoscaling: list[Autoscaling] = Field(default_factory=list)
     """how the fleet grows and shrinks"""
-    fidelity: Literal["auto", "controller", "table"] = "auto"
-    """how drafters decide: `controller`, by the code that ships; `table`, by what that did in the same scenario, for
-    thousands of drafters; `auto`: by table from 200 drafters on"""
-    probes: Count = 8
-    """beside drafters by table: texts at once by the code that ships, of each kind of drafters at each kind of
-    verifiers. The table is what they do, and its error is told by them: fewer take less time and tell less"""
     sample_every_ms: Positive = 250.0
     """how often the verifiers' load is written down"""
     prices: Prices = Field(default_factory=Prices)
     """what the fleet costs"""
-
-    def connection(self, drafters: str, verifiers: str) -> Connection:
-        """That between two kinds; `*` for drafters: of whoever has no device."""
-        kinds = [[each.name for each in group] for group in (self.devices.drafters, self.devices.verifiers)]
-        return between([*TOPOLOGIES[self.topology](*kinds), *self.connections], drafters, verifiers)
 
     @property
     def promises(self) -> bool:
@@ -106,10 +105,9 @@ class Configuration(Keys):
             yield Mistake(told, "burn_in_ms")
         if self.mode == "fused":
             for number, kind in enumerate(self.devices.verifiers):
-                if not (kind.draft or kind.reads_only):
+                if kind.draft is None:
                     told = f"the mode fused needs the key draft of each kind of verifiers, which {kind.name} lacks"
                     yield Mistake(told, "devices", "verifiers", number)
-        yield from self._of_prefill()
         if not self.devices.drafters and self.mode not in ("target", "fused"):
             told = f"the mode {self.mode} needs devices.drafters; without drafters, choose target or fused"
             yield Mistake(told, "mode")
@@ -126,23 +124,6 @@ class Configuration(Keys):
         for key in ("per_hour", "watts"):
             for name in getattr(self.prices, key):
                 yield from _unknown(name, [*verifiers, *drafters], "prices", key, name)
-
-    def _of_prefill(self) -> Iterator[Mistake]:
-        """What is wrong with verifiers that only read."""
-        readers = [number for number, each in enumerate(self.devices.verifiers) if each.reads_only]
-        if bool(readers) is (self.prefill is None):
-            told = "prefill and reads_only of a kind of verifiers go together: give both or neither"
-            place = ("devices", "verifiers", readers[0], "reads_only") if readers else ("prefill",)
-            yield Mistake(told, *place)
-        if len(readers) == len(self.devices.verifiers):
-            yield Mistake("devices: verifiers: all kinds are reads_only, so none would decode", "devices", "verifiers")
-        if self.prefill is not None and self.prefill.kv_bytes_per_token is None and self.kv_bytes() is None:
-            told = "prefill: give kv_bytes_per_token, since the verifiers have a cost and no model"
-            yield Mistake(told, "prefill")
-
-    def kv_bytes(self) -> float | None:
-        """Bytes of the KV cache for a token, of the first kind of verifiers that decode; None: its model is unknown."""
-        return next((each.kv_bytes() for each in self.devices.verifiers if not each.reads_only), None)
 
 
 def _unknown(name: str, known: list[str], *at: str | int) -> Iterator[Mistake]:

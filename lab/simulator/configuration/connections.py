@@ -1,15 +1,19 @@
 """The keys of `connections`: how far drafters are from verifiers."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
-from lab.simulator.configuration.keys import File, Keys, Mistake, NonNegative, Positive
-from lab.simulator.virtual.recorded_delays import Drawn, Replayed, read_delays
+from lab.simulator.configuration.keys import MS, File, Keys, Mistake, NonNegative, Positive
+from lab.simulator.virtual.network import Network
 from specpair.command_line.suggestion import advice
 
 ALL = "*"
+_PING = re.compile(r"\btime[=<](\d+\.?\d*) ?ms\b")  # a line of the output of `ping`
 
 
 class Link(NamedTuple):
@@ -35,7 +39,36 @@ LINKS = {
     "wan": Link(80.0, 8.0, 0.002, 50.0),  # across a continent or an ocean
 }
 _NEAREST = "same_site"  # where nothing is said
-_VALUES = (*Link._fields, "delays_path")  # what an entry may replace
+
+
+class BadDelays(ValueError):
+    """A file has no recorded delays. The message names the file, the line and what to do."""
+
+
+def read_delays(path: Path) -> list[float]:
+    """The round trips of a file, in seconds: one a line, in milliseconds, or as `ping` writes them. Raises BadDelays.
+
+    Other lines of `ping` are passed over: a lost packet is the business of `loss`.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise BadDelays(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise BadDelays(f"{path} is not UTF-8 text") from None
+    by_ping = any(map(_PING.search, lines))
+    found: list[float] = []
+    for number, line in enumerate(lines, 1):
+        pinged = _PING.search(line)
+        if not line.strip() or line.startswith("#") or (by_ping and pinged is None):
+            continue
+        text = pinged[1] if pinged is not None else line.strip()
+        if re.fullmatch(r"\d+\.?\d*", text) is None:
+            raise BadDelays(f"{path}, line {number}: {text[:60]!r} is no time: give milliseconds, one a line")
+        found.append(float(text) * MS)
+    if not found:
+        raise BadDelays(f"{path} has no round trips: give one a line, in milliseconds")
+    return found
 
 
 def _known(link: str) -> str:
@@ -53,7 +86,7 @@ class Connection(Keys):
     """a kind of verifiers, or `*` for all"""
     link: Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": [*LINKS]})] | None = None
     """a link by name, of which the keys below replace single values; null: they replace values of what counts without
-    this entry, which is the entry before it that fits, or the topology"""
+    this entry, which is the entry before it that fits, or `same_site`"""
     rtt_ms: NonNegative | None = None
     """of a short message and its answer, without jitter"""
     jitter_ms: NonNegative | None = None
@@ -67,70 +100,41 @@ class Connection(Keys):
 
     @model_validator(mode="after")
     def _is_one(self) -> "Connection":
-        if self.delays_path is not None and (self.rtt_ms is not None or self.jitter_ms is not None):
-            raise Mistake("recorded delays leave no place for rtt_ms and jitter_ms", "delays_path")
-        self.recorded()  # raises BadDelays, a ValueError
+        if self.delays_path is not None:
+            if self.rtt_ms is not None or self.jitter_ms is not None:
+                raise Mistake("recorded delays leave no place for rtt_ms and jitter_ms", "delays_path")
+            read_delays(self.delays_path)  # raises BadDelays, a ValueError
         return self
 
-    def recorded(self) -> Drawn | Replayed | None:
-        """The recorded round trips; None: there are none. Raises BadDelays for a file that has none."""
-        return None if self.delays_path is None else read_delays(self.delays_path)
-
-    def over(self, before: "Connection") -> "Connection":
-        """What counts for two kinds for which this one fits and, without it, `before` counts."""
-        if self.link is not None:
-            return self
-        mine = {name: value for name in _VALUES if (value := getattr(self, name)) is not None}
-        replaced: dict[str, None] = {}
-        if self.delays_path is not None:
-            replaced = dict.fromkeys(["rtt_ms", "jitter_ms"])
-        elif {"rtt_ms", "jitter_ms"} & mine.keys():
-            replaced = {"delays_path": None}
-        return before.model_copy(update=replaced | mine)
-
-    def built(self) -> Link:
-        """The link by name, with the values that replace its own."""
+    @property
+    def values(self) -> dict[str, float]:
+        """Those that it replaces."""
         given = {name: getattr(self, name) for name in Link._fields}
-        return LINKS[self.link or _NEAREST]._replace(
-            **{name: value for name, value in given.items() if value is not None}
-        )
+        return {name: value for name, value in given.items() if value is not None}
 
 
-def between(connections: Sequence[Connection], drafters: str, verifiers: str) -> Connection:
-    """The last of the connections that is for these two kinds, over those before it; without one, a link within a
-    site."""
-    found = Connection(link=_NEAREST)
+def between(connections: Sequence[Connection], drafters: str, verifiers: str) -> tuple[Link, Path | None]:
+    """The link between two kinds, and the file of its recorded round trips: each connection that fits replaces values
+    of those before it. Without one it is a link within a site."""
+    link, delays = LINKS[_NEAREST], None
     for each in connections:
-        if each.drafters in (ALL, drafters) and each.verifiers in (ALL, verifiers):
-            found = each.over(found)
-    return found
+        if each.drafters not in (ALL, drafters) or each.verifiers not in (ALL, verifiers):
+            continue
+        if each.link is not None:
+            link, delays = LINKS[each.link], None
+        link = link._replace(**each.values)
+        if each.delays_path is not None:
+            delays = each.delays_path
+        elif {"rtt_ms", "jitter_ms"} & each.values.keys():
+            delays = None
+    return link, delays
 
 
-def _sites(drafters: Sequence[str], verifiers: Sequence[str]) -> list[Connection]:
-    pairs = zip(drafters, verifiers, strict=False)
-    return [Connection(link="wan"), *(Connection(drafters=one, verifiers=other, link=_NEAREST) for one, other in pairs)]
-
-
-def _edge(drafters: Sequence[str], verifiers: Sequence[str]) -> list[Connection]:
-    return [Connection(link="wan"), Connection(verifiers=verifiers[0], link="metro")]
-
-
-def _everywhere(link: str) -> Callable[[Sequence[str], Sequence[str]], list[Connection]]:
-    return lambda drafters, verifiers: [Connection(link=link)]
-
-
-# By name, the connections between kinds of drafters and kinds of verifiers, each in the order of the file.
-TOPOLOGIES: dict[str, Callable[[Sequence[str], Sequence[str]], list[Connection]]] = {
-    **{link: _everywhere(link) for link in LINKS},
-    "sites": _sites,  # the first kinds of both share a site, so do the second ones, …; between sites it is far
-    "edge": _edge,  # the first kind of verifiers is near all drafters, the others are far
-}
-
-
-def _known_topology(name: str) -> str:
-    if name not in TOPOLOGIES:
-        raise ValueError(f"no topology {name!r}{advice(name, TOPOLOGIES)}")
-    return name
-
-
-Topology = Annotated[str, AfterValidator(_known_topology), Field(json_schema_extra={"enum": [*TOPOLOGIES]})]
+def network_between(connections: Sequence[Connection], drafters: str, verifiers: str) -> Network:
+    """The same as the simulation takes it."""
+    link, delays = between(connections, drafters, verifiers)
+    bandwidth = link.bandwidth_mbps * 1e6 / 8
+    if delays is not None:
+        recorded = read_delays(delays)
+        return Network(median(recorded), loss=link.loss, bandwidth=bandwidth, recorded=tuple(recorded))
+    return Network(link.rtt_ms * MS, link.jitter_ms * MS, link.loss, bandwidth=bandwidth)

@@ -5,14 +5,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from lab.simulator.configuration.keys import Count, File, Keys, Mistake, NonNegative, Positive
-from lab.simulator.costs.catalogue import model, roofline
+from lab.simulator.configuration.keys import File, Keys, Mistake, NonNegative, Positive
+from lab.simulator.costs.catalogue import roofline
 from lab.simulator.costs.cost import PassCost
-from lab.simulator.costs.dimensions import bytes_of
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.costs.roofline import Roofline
 from lab.simulator.costs.tables import read_table
-from lab.simulator.costs.vidur import read_vidur
 
 
 class StatedCost(Keys):
@@ -42,36 +40,7 @@ class MeasuredCost(Keys):
         return read_table(*([self.table_path] if isinstance(self.table_path, Path) else self.table_path))
 
 
-class VidurCost(Keys):
-    """A pass takes as long as the profiles of Vidur tell, whose files are of one layer of the model."""
-
-    law: Literal["vidur"]
-    mlp_path: File
-    """its mlp.csv"""
-    attention_path: File
-    """its attention.csv"""
-    all_reduce_path: File | None = None
-    """its all_reduce.csv, for several devices"""
-    layers: Count
-    """of the model"""
-    degree: Count = 1
-    """devices that hold the model together"""
-    per_pass_ms: NonNegative = 0.0
-    """added to each pass: what the profiles leave out"""
-
-    def built(self) -> PassCost:
-        """Raises BadCost for files that are no such profiles."""
-        return read_vidur(
-            self.mlp_path,
-            self.attention_path,
-            layers=self.layers,
-            degree=self.degree,
-            all_reduce=self.all_reduce_path,
-            per_pass=self.per_pass_ms / 1e3,
-        )
-
-
-Cost = Annotated[StatedCost | MeasuredCost | VidurCost, Field(discriminator="law")]
+Cost = Annotated[StatedCost | MeasuredCost, Field(discriminator="law")]
 
 
 class Costly(Keys):
@@ -103,13 +72,6 @@ class Costly(Keys):
     def called(self) -> str:
         """What errors call it."""
         return "the draft model"
-
-    def kv_bytes(self) -> float | None:
-        """Bytes of the KV cache for a token; None where the model is not named."""
-        if self.model is None:
-            return None
-        own = [] if self.catalogue_path is None else [self.catalogue_path]
-        return bytes_of(self.cache) * model(self.model, *own).model.cached_values
 
     def held_tokens(self) -> int | None:
         """Tokens of KV cache that the device's memory holds beside the weights; None where it is not named."""

@@ -1,5 +1,7 @@
 """The keys of `devices`: verifiers and drafters, of kinds."""
 
+import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,10 +22,7 @@ from lab.simulator.configuration.keys import (
     repeated,
 )
 from lab.simulator.virtual.agreement import Agreement as Law
-from lab.simulator.virtual.agreement import ByPosition, read_profile, shipped_profile
-from lab.simulator.virtual.stretches import Stretches
-from lab.simulator.workload.availability import Always, Availability
-from lab.simulator.workload.availability import ComesAndGoes as OnOff
+from lab.simulator.virtual.agreement import ByPosition, Stretches, read_profile, shipped_profile
 from specpair.engines.load_options import LEAST_BATCH, LoadOptions
 from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
 
@@ -136,8 +135,6 @@ class Verifiers(Kind):
     shared_cache: bool = False
     """whether texts share one KV cache, as with vLLM, so that `slots` texts of `context` tokens need not fit at once;
     that it may be full is not simulated"""
-    reads_only: bool = False
-    """whether they read prompts for the others and take no texts; `prefill` says how the KV cache moves"""
     draft: DraftModel | None = None
     """its own draft model, which the mode fused needs"""
 
@@ -183,8 +180,15 @@ class ComesAndGoes(Keys):
             raise Mistake("on_s is 0: the device would never be there", "on_s")
         return self
 
-    def built(self) -> Availability:
-        return OnOff(self.on_s.built(1.0), self.off_s.built(1.0), self.there_at_first)
+    def periods(self, rng: random.Random) -> Iterator[tuple[float, float]]:
+        """When a device is there: (from, until) in seconds, in ascending order. The period that runs at time 0 begins
+        there: it is a whole one."""
+        at = 0.0 if rng.random() < self.there_at_first else self.off_s.draw(rng)
+        while True:
+            until = at + self.on_s.draw(rng)
+            if until > at:
+                yield at, until
+            at = until + self.off_s.draw(rng)
 
 
 class Drafters(Kind):
@@ -194,9 +198,6 @@ class Drafters(Kind):
     """how often the draft model chooses the target's token: a share, shares by position, or the name of a profile"""
     availability: ComesAndGoes | None = None
     """when a device is there; null: always"""
-
-    def periods(self) -> Availability:
-        return Always() if self.availability is None else self.availability.built()
 
 
 class Devices(Keys):

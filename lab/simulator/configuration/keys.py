@@ -1,15 +1,17 @@
 """What the keys of the file have in common: values with a range, files beside it, numbers that may be drawn."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
+from math import log, sqrt
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, model_validator
 
-from lab.simulator.workload import distributions
 from specpair.command_line.known_keys import KnownKeys
 
 FOLDER = "folder"  # in the context of a validation: where the files lie that relative paths name
+MS = 1e-3  # seconds
 
 
 class Keys(KnownKeys):
@@ -46,18 +48,32 @@ def _beside(given: Any, info: ValidationInfo) -> Any:
 File = Annotated[Path, BeforeValidator(_beside), WithJsonSchema({"type": "string", "format": "path"})]
 
 
-class ConstantNumber(Keys):
+class _Drawn(Keys):
+    def draw(self, rng: random.Random) -> float:
+        """A value, 0 or more."""
+        raise NotImplementedError
+
+    def whole(self, rng: random.Random) -> int:
+        """A drawn number of tokens or turns: the nearest whole one, at least 1."""
+        return max(1, round(self.draw(rng)))
+
+    def times(self, unit: float) -> Callable[[random.Random], float]:
+        """Draws values in another unit, such as `MS` for seconds."""
+        return lambda rng: unit * self.draw(rng)
+
+
+class ConstantNumber(_Drawn):
     """Always the same. A mere number means this."""
 
     distribution: Literal["constant"]
     value: NonNegative
     """the number"""
 
-    def built(self, unit: float) -> distributions.Distribution:
-        return distributions.Constant(self.value * unit)
+    def draw(self, rng: random.Random) -> float:
+        return self.value
 
 
-class UniformNumber(Keys):
+class UniformNumber(_Drawn):
     """All numbers between two alike."""
 
     distribution: Literal["uniform"]
@@ -71,22 +87,22 @@ class UniformNumber(Keys):
         _check_bounds(self.min, self.max)
         return self
 
-    def built(self, unit: float) -> distributions.Distribution:
-        return distributions.Uniform(self.min * unit, self.max * unit)
+    def draw(self, rng: random.Random) -> float:
+        return rng.uniform(self.min, self.max)
 
 
-class ExponentialNumber(Keys):
+class ExponentialNumber(_Drawn):
     """Without memory."""
 
     distribution: Literal["exponential"]
     mean: Positive
     """the mean"""
 
-    def built(self, unit: float) -> distributions.Distribution:
-        return distributions.Exponential(self.mean * unit)
+    def draw(self, rng: random.Random) -> float:
+        return rng.expovariate(1.0 / self.mean)
 
 
-class LogNormalNumber(Keys):
+class LogNormalNumber(_Drawn):
     """With a long tail, as lengths of texts and pauses have."""
 
     distribution: Literal["lognormal"]
@@ -104,20 +120,21 @@ class LogNormalNumber(Keys):
         _check_bounds(self.min, self.max)
         return self
 
-    def built(self, unit: float) -> distributions.Distribution:
-        most = float("inf") if self.max is None else self.max * unit
-        return distributions.LogNormal(self.mean * unit, self.cv, self.min * unit, most)
+    def draw(self, rng: random.Random) -> float:
+        variance = log(1.0 + self.cv * self.cv)  # of the logarithm
+        drawn = max(rng.lognormvariate(log(self.mean) - variance / 2, sqrt(variance)), self.min)
+        return drawn if self.max is None else min(drawn, self.max)
 
 
-class EmpiricalNumber(Keys):
+class EmpiricalNumber(_Drawn):
     """One of several, each as likely."""
 
     distribution: Literal["empirical"]
     values: Annotated[list[NonNegative], Field(min_length=1)]
     """the numbers"""
 
-    def built(self, unit: float) -> distributions.Distribution:
-        return distributions.Empirical(tuple(value * unit for value in self.values))
+    def draw(self, rng: random.Random) -> float:
+        return rng.choice(self.values)
 
 
 def _check_bounds(least: float, most: float | None) -> None:
@@ -136,7 +153,7 @@ _Forms = Annotated[
     Field(discriminator="distribution"),
 ]
 Number = Annotated[_Forms, BeforeValidator(_number, json_schema_input_type=NonNegative | _Forms)]
-"""A number, or the distribution that it is drawn from. `built(unit)` gives that distribution in units of `unit`."""
+"""A number, or the distribution that it is drawn from."""
 
 
 def repeated(names: Sequence[str]) -> int | None:

@@ -16,19 +16,6 @@ class Slo(Keys):
     """from a request to its last token, at most"""
 
 
-class Prefill(Keys):
-    """How the KV cache of a prompt gets from a verifier that only reads to the one that decodes."""
-
-    bandwidth_mbps: Positive
-    """million bits a second, of each transfer"""
-    kv_bytes_per_token: Positive | None = None
-    """bytes of the KV cache for a token; null: those of the verifiers' `model`, with their number type `cache`"""
-    latency_ms: NonNegative = 0.0
-    """of a transfer, beside its bytes"""
-    least_tokens: Count = 1
-    """tokens of a prompt that the decoding verifier must lack; fewer are read there"""
-
-
 class Failure(Keys):
     """Verifiers of a kind fail, each by itself, and lose their sessions."""
 

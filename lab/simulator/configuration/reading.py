@@ -1,5 +1,6 @@
-"""Reads the file. An error names the file, the line, the key and what to do."""
+"""Reads the file, with single keys replaced for one run. An error names the file, the line, the key and what to do."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from pydantic_core import ErrorDetails
 
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import FOLDER, Mistake
-from lab.simulator.configuration.overrides import SET, OverrideError, override
 from lab.strict_yaml import Loader, complaint
 from specpair.command_line import known_keys
 from specpair.command_line.suggestion import advice
+
+_SET = "--set "  # what the names of values given so begin with
 
 
 class BadConfiguration(ValueError):
@@ -23,7 +25,7 @@ class BadConfiguration(ValueError):
 def read(path: Path, overrides: Sequence[str] = ()) -> Configuration:
     """The configuration in a file.
 
-    `overrides`: keys that are replaced, each as KEY=VALUE: see `override`.
+    `overrides`: keys that are replaced, each as KEY=VALUE: see `_override`.
 
     Raises BadConfiguration.
     """
@@ -41,23 +43,18 @@ def parse(text: str, name: str, folder: Path, overrides: Sequence[str] = ()) -> 
 
     `name`: of the file, for errors.
     `folder`: where files lie that relative paths name.
-    `overrides`: keys that are replaced, each as KEY=VALUE: see `override`.
+    `overrides`: as for `read`.
 
     Raises BadConfiguration.
     """
-    loader = Loader(text)
     try:
-        node = loader.get_single_node()
+        node = _node(text, name)
         if isinstance(node, yaml.MappingNode):
             for each in overrides:
-                override(node, each)
-        given = None if node is None else loader.construct_document(node)
+                _override(node, each)
+        given = None if node is None else Loader("").construct_document(node)
     except yaml.YAMLError as error:
         raise BadConfiguration(f"{name} is not YAML: {complaint(error)}") from None
-    except OverrideError as error:
-        raise BadConfiguration(str(error)) from None
-    finally:
-        loader.dispose()
     if not isinstance(given, dict):
         raise BadConfiguration(f"{name} has no keys: 'specpair simulator init' writes an example")
     try:
@@ -66,9 +63,92 @@ def parse(text: str, name: str, folder: Path, overrides: Sequence[str] = ()) -> 
         first = error.errors(include_url=False)[0]
         path, _ = _place(node, first["loc"])
         mark = _place(node, [*first["loc"], *_at_fault(first)])[1]
-        line = mark.name if mark.name.startswith(SET) else f"{name}, line {mark.line + 1}"
+        line = mark.name if mark.name.startswith(_SET) else f"{name}, line {mark.line + 1}"
         where = f"{line}: " + (f"{path}: " if path else "")
         raise BadConfiguration(where + _complaint(first)) from None
+
+
+def _node(text: str, name: str) -> Any:
+    """The tree of a text, whose marks have this name. Raises YAMLError."""
+    loader = Loader(text)
+    loader.name = name
+    try:
+        return loader.get_single_node()
+    finally:
+        loader.dispose()
+
+
+# Overrides.
+
+
+def _override(root: yaml.MappingNode, given: str) -> None:
+    """Replace a key in the tree of a file, or add it.
+
+    `given`: KEY=VALUE; the key is a path with points, in which an entry of a list is named by its `name`, or by its
+        number from 0, behind a point or in brackets; the value is YAML.
+
+    Raises BadConfiguration.
+    """
+    path, equals, text = given.partition("=")
+    parts = parts_of(path)
+    if not equals or not all(parts):
+        raise BadConfiguration(f"{_SET}{given}: not KEY=VALUE, such as workload.rate_rps=4")
+    try:
+        value = _node(text, f"{_SET}{given}")
+    except yaml.YAMLError as error:
+        raise BadConfiguration(f"{_SET}{given}: not YAML: {complaint(error)}") from None
+    if value is None:
+        raise BadConfiguration(f"{_SET}{given}: has no value; null is one")
+    node: Any = root
+    for number, part in enumerate(parts):
+        replacing = value if number == len(parts) - 1 else None
+        if isinstance(node, yaml.MappingNode):
+            node = _in_mapping(node, part, replacing, value)
+        elif isinstance(node, yaml.SequenceNode):
+            node = _in_list(node, part, replacing, given)
+        else:
+            raise BadConfiguration(f"{_SET}{given}: {'.'.join(parts[:number])} has no keys")
+
+
+def parts_of(path: str) -> list[str]:
+    """The keys, names and numbers of a path such as `devices.verifiers[big].count`."""
+    return re.sub(r"\[([^\[\]]+)\]", r".\1", path.strip()).split(".")
+
+
+def _in_mapping(node: yaml.MappingNode, key: str, value: Any | None, marked: Any) -> Any:
+    """Set a key, or return its node; one that lacks is made, with no keys."""
+    there = [each for known, each in node.value if known.value == key]
+    if value is None and there:
+        return there[0]
+    made = yaml.MappingNode("tag:yaml.org,2002:map", [], marked.start_mark) if value is None else value
+    name = yaml.ScalarNode("tag:yaml.org,2002:str", key, marked.start_mark)
+    node.value = [*((known, each) for known, each in node.value if known.value != key), (name, made)]
+    return made
+
+
+def _in_list(node: yaml.SequenceNode, entry: str, value: Any | None, given: str) -> Any:
+    """Set an entry, or return its node."""
+    names = [_name(each) for each in node.value]
+    if entry.isdecimal() and int(entry) < len(names):
+        place = int(entry)
+    elif entry in names:
+        place = names.index(entry)
+    else:
+        known = [name for name in names if name] or [str(number) for number in range(len(names))]
+        raise BadConfiguration(f"{_SET}{given}: no entry {entry!r}{advice(entry, known)}")
+    if value is not None:
+        node.value[place] = value
+    return node.value[place]
+
+
+def _name(node: Any) -> str:
+    """The `name` of an entry; "": it has none."""
+    if not isinstance(node, yaml.MappingNode):
+        return ""
+    return next((str(value.value) for key, value in node.value if key.value == "name"), "")
+
+
+# Mistakes.
 
 
 def _at_fault(error: ErrorDetails) -> Sequence[str | int]:

@@ -1,11 +1,21 @@
-"""The keys of `workload`: what users ask for, and when."""
+"""The keys of `workload`: what users ask for, and when. Each form of arrival makes its conversations.
 
+All chance is in streams by name: what changes for one tenant leaves the arrivals and the texts of the others alone.
+"""
+
+import random
 from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, chain, repeat
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from lab.request_traces.reading import in_order, requests
+from lab.request_traces.request import BadTrace, TracedRequest
 from lab.simulator.configuration.keys import (
+    MS,
     Count,
     File,
     Keys,
@@ -18,14 +28,8 @@ from lab.simulator.configuration.keys import (
     repeated,
 )
 from lab.simulator.configuration.operation import Slo
-from lab.simulator.workload import arrivals
-from lab.simulator.workload.conversation import Workload
-from lab.simulator.workload.replayed import RecordedConversations, Replayed, recorded
-from lab.simulator.workload.synthetic import Closed, Open
-from lab.simulator.workload.tenants import Independent, Lengths, Recorded
-from lab.simulator.workload.tenants import Tenant as DrawnTenant
+from lab.simulator.fleet.conversation import Conversation, Turn
 
-MS = 1e-3
 _LENGTHS = ("prompt_tokens", "output_tokens", "lengths_path")
 
 
@@ -56,21 +60,20 @@ class Tenant(Texts):
     slo: Slo | None = None
     """what its users are promised, in place of the `slo` of the file"""
 
-    def built(self) -> DrawnTenant:
-        return DrawnTenant(
-            self._lengths(),
-            self.name,
-            self.share,
-            self.turns.built(1.0),
-            self.think_ms.built(MS),
-            self.shared_prefix_tokens,
-        )
-
-    def _lengths(self) -> Lengths:
-        if self.lengths_path is not None:
-            return Recorded([(each.input_tokens, each.output_tokens) for each in recorded(self.lengths_path)])
-        assert self.prompt_tokens is not None and self.output_tokens is not None, "checked when the file was read"
-        return Independent(self.prompt_tokens.built(1.0), self.output_tokens.built(1.0))
+    def conversations(self, rng: random.Random) -> Iterator[tuple[Turn, ...]]:
+        """The turns of one conversation after the other, without end. Raises BadTrace for lengths that are no trace."""
+        pairs = [] if self.lengths_path is None else [*_lengths(self.lengths_path)]
+        while True:
+            turns = []
+            for number in range(self.turns.whole(rng)):
+                if pairs:
+                    prompt, output = rng.choice(pairs)
+                else:
+                    assert self.prompt_tokens is not None and self.output_tokens is not None, "checked when it was read"
+                    prompt, output = self.prompt_tokens.whole(rng), self.output_tokens.whole(rng)
+                think = self.think_ms.draw(rng) * MS if number else 0.0
+                turns.append(Turn(prompt + (0 if number else self.shared_prefix_tokens), output, think))
+            yield tuple(turns)
 
 
 class _Drawn(Texts):
@@ -98,6 +101,25 @@ class _Drawn(Texts):
             return [Tenant.model_construct(name="all", **mine)]
         return [each.model_copy(update=_left_out(each, mine)) for each in self.tenants]
 
+    def conversations(self, rng: random.Random) -> Iterator[Conversation]:
+        """The conversations in the order of their starts, without end, made as they are asked for.
+
+        `rng`: all the chance; the same state gives the same conversations.
+        """
+        seed = rng.getrandbits(64)
+        choice, tenants = random.Random(f"{seed}/tenant"), self.all_tenants()
+        texts = [each.conversations(random.Random(f"{seed}/texts/{each.name}")) for each in tenants]
+        bounds = [*accumulate(each.share for each in tenants)]
+        for number, (start, pause) in enumerate(self.starts(random.Random(f"{seed}/arrivals"))):
+            [at] = choice.choices(range(len(tenants)), cum_weights=bounds)
+            tenant, (first, *others) = tenants[at], next(texts[at])
+            turns = (Turn(first.prompt_tokens, first.output_tokens, pause), *others)
+            yield Conversation(f"{tenant.name}-{number}", start, turns, tenant.name, tenant.shared_prefix_tokens)
+
+    @abstractmethod
+    def starts(self, rng: random.Random) -> Iterable[tuple[float, float]]:
+        """When conversations may start, ascending, and the pause before the first turn of each, in seconds."""
+
 
 def _left_out(tenant: Tenant, mine: dict[str, Any]) -> dict[str, Any]:
     """Of the workload's keys, those that the tenant leaves out. One form of lengths replaces the other."""
@@ -108,38 +130,18 @@ def _left_out(tenant: Tenant, mine: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in mine.items() if name not in own | replaced}
 
 
-class _Open(_Drawn):
-    def built(self) -> Workload:
-        """Raises BadTrace for a file of lengths that is no trace."""
-        return Open(self._arrivals(), [each.built() for each in self.all_tenants()])
-
-    @abstractmethod
-    def _arrivals(self) -> arrivals.Arrivals: ...
-
-
-class PoissonArrivals(_Open):
+class PoissonArrivals(_Drawn):
     """Conversations begin independently of each other."""
 
     arrival: Literal["poisson"]
     rate_rps: Positive
     """conversations a second, on average"""
 
-    def _arrivals(self) -> arrivals.Arrivals:
-        return arrivals.Poisson(self.rate_rps)
+    def starts(self, rng: random.Random) -> Iterable[tuple[float, float]]:
+        return ((at, 0.0) for at in accumulate(rng.expovariate(self.rate_rps) for _ in repeat(None)))
 
 
-class DeterministicArrivals(_Open):
-    """Conversations begin in equal distances."""
-
-    arrival: Literal["deterministic"]
-    rate_rps: Positive
-    """conversations a second"""
-
-    def _arrivals(self) -> arrivals.Arrivals:
-        return arrivals.Deterministic(self.rate_rps)
-
-
-class GammaArrivals(_Open):
+class GammaArrivals(_Drawn):
     """Conversations begin in bursts, or more evenly than at random."""
 
     arrival: Literal["gamma"]
@@ -148,23 +150,10 @@ class GammaArrivals(_Open):
     cv: Positive
     """standard deviation of the gaps over their mean: 1 is Poisson, above 1 are bursts"""
 
-    def _arrivals(self) -> arrivals.Arrivals:
-        return arrivals.Gamma(self.rate_rps, self.cv)
-
-
-class OnOffArrivals(_Open):
-    """Conversations begin independently of each other for a while, then none does."""
-
-    arrival: Literal["on_off"]
-    rate_rps: Positive
-    """conversations a second, while it is on"""
-    on_ms: Number
-    """how long it is on"""
-    off_ms: Number
-    """how long it is off"""
-
-    def _arrivals(self) -> arrivals.Arrivals:
-        return arrivals.OnOff(self.rate_rps, self.on_ms.built(MS), self.off_ms.built(MS))
+    def starts(self, rng: random.Random) -> Iterable[tuple[float, float]]:
+        shape = 1.0 / (self.cv * self.cv)
+        gaps = (rng.gammavariate(shape, 1.0 / (self.rate_rps * shape)) for _ in repeat(None))
+        return ((at, 0.0) for at in accumulate(gaps))
 
 
 class ClosedArrivals(_Drawn):
@@ -178,9 +167,10 @@ class ClosedArrivals(_Drawn):
     ramp_ms: NonNegative = 0.0
     """in which the users begin, one after the other in equal distances; 0: all at once"""
 
-    def built(self) -> Closed:
-        tenants = [each.built() for each in self.all_tenants()]
-        return Closed(self.users, tenants, self.pause_ms.built(MS), self.ramp_ms * MS)
+    def starts(self, rng: random.Random) -> Iterable[tuple[float, float]]:
+        """Who runs them begins `users` of them, and another as one ends."""
+        begins = (self.ramp_ms * MS * number / self.users for number in range(self.users))
+        return ((at, self.pause_ms.draw(rng) * MS) for at in chain(begins, repeat(0.0)))
 
 
 class TraceArrivals(Keys):
@@ -194,28 +184,40 @@ class TraceArrivals(Keys):
     repeat: bool = False
     """whether it begins anew behind its end"""
 
-    def built(self) -> Workload:
-        return Replayed(self.trace_path, self.speed, self.repeat)
+    def conversations(self, rng: random.Random) -> Iterator[Conversation]:
+        """The conversations in the order of the trace. Raises BadTrace."""
+        number, offset = 0, 0.0
+        while True:
+            first, last, begun = None, 0.0, number
+            for request in _recorded(self.trace_path):
+                first = request.seconds if first is None else first
+                last = offset + request.seconds - first
+                turn = Turn(max(1, request.input_tokens), max(1, request.output_tokens))
+                name = f"{request.session or 'request'}-{number}"
+                yield Conversation(name, last / self.speed, (turn,), request.tenant)
+                number += 1
+            gap = (last - offset) / max(1, number - begun - 1)
+            offset = last + (gap or 1.0)  # else a trace of one moment would repeat in that moment without end
+            if not self.repeat:
+                return
 
 
-class ConversationArrivals(Keys):
-    """Conversations as they were written down, one a line."""
+def _lengths(path: Path) -> Iterator[tuple[int, int]]:
+    """Tokens of the prompt and of the answer of each request of a trace, at least 1."""
+    return ((max(1, each.input_tokens), max(1, each.output_tokens)) for each in _recorded(path))
 
-    arrival: Literal["conversations"]
-    conversations_path: File
-    """JSON Lines: `name`, `start` (s), `turns` (`prompt_tokens`, `output_tokens`, `think` in s), `tenant`, `prefix`"""
 
-    def built(self) -> Workload:
-        return RecordedConversations(self.conversations_path)
+def _recorded(path: Path) -> Iterator[TracedRequest]:
+    """The requests of a trace by their times. Raises BadTrace."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            yield from in_order(requests(file, str(path)), str(path))
+    except OSError as error:
+        raise BadTrace(f"the trace {path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise BadTrace(f"the trace {path} is not UTF-8 text") from None
 
 
 WorkloadKeys = Annotated[
-    PoissonArrivals
-    | DeterministicArrivals
-    | GammaArrivals
-    | OnOffArrivals
-    | ClosedArrivals
-    | TraceArrivals
-    | ConversationArrivals,
-    Field(discriminator="arrival"),
+    PoissonArrivals | GammaArrivals | ClosedArrivals | TraceArrivals, Field(discriminator="arrival")
 ]

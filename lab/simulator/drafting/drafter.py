@@ -9,16 +9,13 @@ from functools import partial
 from typing import Any
 
 from lab.simulator.drafting.engine import DraftEngine
-from lab.simulator.drafting.lengths import PolicyLength
 from lab.simulator.virtual.drafter import VirtualDrafter
-from lab.simulator.virtual.timeline import What
 from lab.simulator.virtual.world import Place
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Committed, RunEvent
 from specpair.drafters.run.executors import READ_CHUNK
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.drafts.node_selection import DraftStep
-from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.sampling.sampling import Sampling
 from verifier_server.engine.requests import Answer
 
@@ -35,8 +32,6 @@ class EngineDrafter(VirtualDrafter):
         held: int,
         tell: Callable[[Committed], object],
         guard: Callable[[Callable[[], object]], Callable[[], object]] = lambda do: do,
-        *,
-        length: int | DraftLength | None = None,
         **options: Any,
     ) -> None:
         """`held`: tokens of the text that the engine need not read.
@@ -44,7 +39,7 @@ class EngineDrafter(VirtualDrafter):
         `guard`: changes what is called when a pass of the engine is over, as where the text may be lost by then.
         `options`: further arguments of `VirtualDrafter`.
         """
-        super().__init__(place, prompt, Sampling(), drafter, lambda branches: 0.0, length=length, **options)
+        super().__init__(place, prompt, Sampling(), drafter, lambda branches: 0.0, **options)
         self.held = held  # tokens of the text that the draft model's slot holds, without `_tail`
         self._engine, self._tell, self._guard = engine, tell, guard
         self._tail: list[int] = []  # what the slot holds behind the text
@@ -61,8 +56,7 @@ class EngineDrafter(VirtualDrafter):
         chunk = min(length - self.held, READ_CHUNK)
         self._reads = chunk > 0
         if self._reads:
-            read = self._timeline.until(What.READ, partial(self._chunk_read, chunk, length))
-            self._engine.run([(chunk, self.held)], self._guard(read))
+            self._engine.run([(chunk, self.held)], self._guard(partial(self._chunk_read, chunk, length)))
         elif self._put_off is not None:
             step, self._put_off = self._put_off, None
             step()
@@ -88,7 +82,7 @@ class EngineDrafter(VirtualDrafter):
         self.held, self._tail = step.length, list(tail)
         self._engine.run(
             [(feed, whole - feed), *((1, step.length + len(each)) for each in tails[1:])],
-            self._guard(self._timeline.until(What.DRAFT, then)),
+            self._guard(then),
         )
 
     # What is told.
@@ -100,7 +94,4 @@ class EngineDrafter(VirtualDrafter):
     def _count(self, event: RunEvent, now: float) -> None:
         super()._count(event, now)
         if isinstance(event, Committed):
-            if isinstance(self._length, PolicyLength):
-                for each in event.rounds:
-                    self._length.policy.judged(each.judged, each.accepted)
             self._tell(event)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lab.simulator.drafting.engine import Clock, DraftEngine
-from lab.simulator.virtual.timeline import UNTOLD, Untold, What
 from lab.simulator.virtual.world import Verifier, World
 from specpair.drafters.base import Drafter
 from specpair.protocol.errors import Overloaded, SpecPairError
@@ -32,7 +31,6 @@ class VirtualMember:
     # Called where the verifier is overloaded and does not take the text, which has left then. None: that is an error.
     refused: Callable[[Overloaded], object] | None = None
     held: int = 0  # tokens of the text that the draft model's slot holds, without `tail`
-    timeline: Untold = UNTOLD
     lookups: Lookups | None = None  # where draft tokens are looked up; None: nowhere
     tail: list[int] = field(default_factory=list)
     request: Request | None = None  # that is not answered
@@ -81,7 +79,7 @@ class VirtualRounds:
                 self._join(member)
 
         if chunk > 0:
-            self._engine.run([(chunk, member.held)], member.timeline.until(What.READ, over))
+            self._engine.run([(chunk, member.held)], over)
 
     def write(self, member: VirtualMember) -> None:
         """Have the target read the text so far; once the draft model has, too, it is written with the others."""
@@ -154,12 +152,8 @@ class VirtualRounds:
             (self._members[text], text.text.known[:], tail) for text, tail in zip(due.texts, due.tails, strict=True)
         ]
         batch = [member.feed(known, tail) for member, known, tail in asked]
-        noted = [(member, member.timeline.until(What.DRAFT, lambda: None)) for member, _, _ in asked]
 
         def over() -> None:
-            for member, note in noted:
-                if not member.left:
-                    note()
             proposals = [member.drafter.expand(known, [tail], 1).proposals[0] for member, known, tail in asked]
             self._rounds.drafted(proposals, sum(fed for fed, _ in batch), began, self._clock.now)
             self._look()

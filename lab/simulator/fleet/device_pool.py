@@ -3,12 +3,23 @@
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from drafter_client.modes.selection import ModeSelection
 from lab.simulator.drafting.engine import DraftEngine
-from lab.simulator.drafting.learnt import Learnt
 from lab.simulator.fleet.settings import DeviceKind
 from lab.simulator.virtual.world import EventLoop
+from specpair.speculation.policy.experience import Experience
+
+
+@dataclass(slots=True)
+class Learnt:
+    """What a device, or a server that drafts, keeps from text to text. `engine`: None where nothing drafts."""
+
+    engine: DraftEngine | None = None
+    experience: Experience = field(default_factory=Experience)
+    selection: ModeSelection | None = None  # of modes, once a text was written in mode auto
 
 
 class User(Protocol):
@@ -47,7 +58,7 @@ class DevicePool:
         self._waiting: deque[User] = deque()
         for number, kind in enumerate(kinds):
             for each in range(kind.count or 0):
-                periods = kind.availability.periods(stream(f"availability of device {number}/{each}"))
+                periods = iter(kind.availability(stream(f"availability of device {number}/{each}")))
                 self._wait(Device(loop, kind, self._free[number], there=False), periods)
 
     def take(self, user: User, rng: random.Random) -> None:

@@ -5,15 +5,13 @@ from collections.abc import Iterator
 
 from drafter_client.http.retries import PATIENCE
 from gateway.balancing.candidate import ordered
+from lab.simulator.fleet.conversation import Conversation
 from lab.simulator.fleet.nodes import Nodes
-from lab.simulator.fleet.observer import Observer
+from lab.simulator.fleet.record import Observer
 from lab.simulator.fleet.run import TextRun
 from lab.simulator.fleet.settings import FleetSetting
 from lab.simulator.fleet.users import Users
-from lab.simulator.fleet.writing.by_table import Tables
-from lab.simulator.virtual.timeline import Timelines
 from lab.simulator.virtual.world import EventLoop
-from lab.simulator.workload.conversation import Conversation
 
 
 class Fleet:
@@ -29,8 +27,6 @@ class Fleet:
         self._setting = setting
         self._homeless: dict[TextRun, float] = {}  # texts for which no node is there, and since when
         self.verifiers = Nodes(self.loop, setting, self.stream, observer, self._settle)
-        self.tables = None if setting.probes is None else Tables(setting.probes)
-        self.timelines = Timelines(self.loop, setting.timelines)
         self._policy = setting.policy()
         self.users = Users(self, setting, conversations, observer)
 
@@ -84,7 +80,7 @@ class Fleet:
 def _check(setting: FleetSetting) -> None:
     """Raise ValueError for a setting that cannot run."""
     for device in setting.devices:
-        if device.mode == "fused" and any(each.draft_cost is None and not each.reads_only for each in setting.kinds):
+        if device.mode == "fused" and any(each.draft_cost is None for each in setting.kinds):
             raise ValueError("a device is in mode fused: give each verifier the draft_cost of its draft model")
         if device.mode in ("lockstep", "remote") and device.cost is None:
             raise ValueError(f"a device is in mode {device.mode}: give it the cost of its draft model")

@@ -1,17 +1,15 @@
 """A verifier as the router knows it, with the verifier behind it. Times in seconds."""
 
-from collections.abc import Callable
 from typing import Protocol
 
 from gateway.balancing.candidate import queue_time
 from lab.simulator.drafting.engine import DraftEngine
-from lab.simulator.drafting.learnt import Learnt
 from lab.simulator.drafting.rounds import VirtualRounds
-from lab.simulator.fleet.observer import Sample
+from lab.simulator.fleet.device_pool import Learnt
+from lab.simulator.fleet.record import Sample
 from lab.simulator.fleet.settings import VerifierKind
 from lab.simulator.fleet.text import RuleTarget
 from lab.simulator.virtual.shared_device import SharedDevice
-from lab.simulator.virtual.timeline import Timeline
 from lab.simulator.virtual.world import EventLoop, Verifier
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from verifier_server.engine.composer import BatchPlan
@@ -33,10 +31,6 @@ class TextHere(Protocol):
 _CONTEXT = 512  # tokens of the text for which the times of passes are told
 
 
-# Takes the name and the tokens of a session, and what is called when their KV cache is there.
-Prefilled = Callable[[str, list[int], Callable[[], object]], None]
-
-
 class Node:
     """A verifier of a fleet: a `Candidate` of the policies."""
 
@@ -49,11 +43,6 @@ class Node:
         self.rows, self.tokens = 0, 0  # sequences and tokens of all passes
         # Of passes over 1, 2, … tokens, for a text that is alone.
         self.pass_times = [kind.cost.seconds([(1 + drafts, _CONTEXT)]) for drafts in range(MAX_AUTO + 1)]
-        self.prefill: Prefilled | None = None  # has prompts read elsewhere; None: they are read here
-        self.readings: dict[str, Callable[[], object]] = {}  # by session that is read for others: what reads it anew
-        self.loaded: dict[str, int] = {}  # by session, tokens whose KV cache has come from elsewhere and takes no time
-        self.timelines: dict[str, Timeline] = {}  # of sessions whose passes are noted
-        self._noting: list[Timeline] = []  # those of the pass that begins
         self._loop = loop
         self._texts, self._waiting, self._begun = 0, 0, 0  # as it told, and texts begun since then
         self.verifier, self.learnt, self.rounds = self._start()
@@ -62,7 +51,6 @@ class Node:
         """A verifier with nothing in its slots, and what server-side drafting has."""
         kind = self.kind
         run = SharedDevice(self._loop).run if kind.draft_shares_device else None
-        self._device = run or (lambda seconds, over: self._loop.at(self._loop.now + seconds, over))
         drafts = None
         if kind.draft_cost is not None:
             drafts = DraftEngine(self._loop, kind.draft_cost, kind.draft_slots, run=run)
@@ -75,7 +63,7 @@ class Node:
             prefill_chunk=kind.prefill_chunk,
             batching_window=kind.batching_window,
             max_queue=kind.max_queue,
-            run=self._run,
+            run=run,
         )
         rounds = None
         if drafts is not None:
@@ -84,35 +72,12 @@ class Node:
 
     def _takes(self, plan: BatchPlan) -> float:
         sequences = [(len(entry.tokens), entry.start) for entry in plan.batch]
-        if self.loaded:
-            for at, (entry, part) in enumerate(zip(plan.batch, plan.parts, strict=True)):
-                name = part.sequence.session.id
-                free = max(0, min(self.loaded.get(name, 0) - entry.start, len(entry.tokens)))
-                sequences[at] = (len(entry.tokens) - free, entry.start + free)
-                if free and entry.start + free == self.loaded[name]:
-                    del self.loaded[name]  # a slot has it now, and when that is lost it is read
-        seconds = self.kind.cost.seconds([each for each in sequences if each[0]])
+        seconds = self.kind.cost.seconds(sequences)
         self.passes += 1
         self.busy += seconds
         self.rows += len(sequences)
         self.tokens += sum(tokens for tokens, _ in sequences)
-        if self.timelines:
-            for entry, part in zip(plan.batch, plan.parts, strict=True):
-                if (timeline := self.timelines.get(part.sequence.session.id)) is not None:
-                    timeline.passes(self.name, entry, part, len(plan.batch))
-                    self._noting.append(timeline)
         return seconds
-
-    def _run(self, seconds: float, over: Callable[[], None]) -> None:
-        """Have the device run a pass, and note its end."""
-        noting, self._noting = self._noting, []
-
-        def noted() -> None:
-            for each in noting:
-                each.passed()
-            over()
-
-        self._device(seconds, noted if noting else over)
 
     def sample(self) -> Sample:
         """What it is like now."""
@@ -136,16 +101,11 @@ class Node:
         """Lose it, with all that it holds. Returns the texts that were under way there."""
         lost, self.runs, self.up = [*self.runs], {}, False
         self.verifier.stopped = True
-        self.timelines.clear()
-        again, self.readings = self.readings, {}
-        for read in again.values():
-            self._loop.at(self._loop.now, read)
         return lost
 
     def recover(self) -> None:
         """Begin anew, with nothing in the slots."""
         (self.verifier, self.learnt, self.rounds), self.up = self._start(), True
-        self.loaded.clear()
         self.look()
 
     # What the router knows.

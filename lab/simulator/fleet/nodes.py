@@ -3,11 +3,9 @@
 import random
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 
 from lab.simulator.fleet.node import Node
-from lab.simulator.fleet.observer import Observer
-from lab.simulator.fleet.prefilling import Prefilling
+from lab.simulator.fleet.record import Observer
 from lab.simulator.fleet.settings import Autoscaling, Breakdowns, Failure, FleetSetting, VerifierKind
 from lab.simulator.virtual.world import EventLoop
 
@@ -32,7 +30,6 @@ class Nodes:
         self._observer, self._settle = observer, settle
         self._starting: Counter[str] = Counter()  # those that autoscaling starts, by kind
         self._started: Counter[str] = Counter()  # those that it has started, by kind
-        self.prefilling = None if setting.prefill is None else Prefilling(loop, setting.prefill, self._readers)
         for name, kind in setting.verifiers.items():
             self._add(name, kind)
         for failure in setting.failures:
@@ -46,11 +43,7 @@ class Nodes:
 
     def taking(self) -> list[Node]:
         """Those that take new texts."""
-        return [each for each in self.all.values() if each.up and not each.draining and not each.kind.reads_only]
-
-    def _readers(self) -> list[Node]:
-        """Those that read prompts for others."""
-        return [each for each in self.all.values() if each.up and not each.draining and each.kind.reads_only]
+        return [each for each in self.all.values() if each.up and not each.draining]
 
     def _every(self, seconds: float, do: Callable[[], object]) -> None:
         def again() -> None:
@@ -61,8 +54,6 @@ class Nodes:
 
     def _add(self, name: str, kind: VerifierKind) -> None:
         self.all[name] = node = Node(self._loop, name, kind)
-        if self.prefilling is not None and not kind.reads_only:
-            node.prefill = partial(self.prefilling.read, node)
         for number, breakdowns in enumerate(kind.breakdowns):
             self._wear(node, breakdowns, self._stream(f"{name}/breakdowns/{number}"))
 
@@ -82,12 +73,12 @@ class Nodes:
         def breaks() -> None:
             if self.all.get(node.name) is not node:
                 return  # autoscaling has stopped it
-            repair = breakdowns.repair.draw(chance)
+            repair = breakdowns.repair(chance)
             if node.up:
                 self._lose(node, self._loop.now + repair)
-            self._loop.at(self._loop.now + repair + breakdowns.up.draw(chance), breaks)
+            self._loop.at(self._loop.now + repair + breakdowns.up(chance), breaks)
 
-        self._loop.at(self._loop.now + breakdowns.up.draw(chance), breaks)
+        self._loop.at(self._loop.now + breakdowns.up(chance), breaks)
 
     def _fail(self, failure: Failure) -> None:
         node = self.all.get(failure.node)

@@ -1,9 +1,9 @@
-"""What is known of each request when it is over."""
+"""What a fleet tells: of each request when it is over, and from time to time of the verifiers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-
-from lab.simulator.virtual.timeline import Timeline
+from typing import Protocol
 
 
 class Status(StrEnum):
@@ -38,9 +38,6 @@ class Record:
     accepted: int = 0  # of these
     over: float = 0.0  # when it was over; if it is unfinished, when the simulated time was
     last: bool = True  # whether it is the conversation's last one
-    by_table: bool | None = None  # whether a drafter by table wrote it; False: a probe; None: neither is there
-
-    timeline: Timeline | None = None  # its spans; None: they were not noted
 
     @property
     def text_tokens(self) -> int:
@@ -66,3 +63,31 @@ class Record:
     def tpot(self) -> float:
         """Time of an output token behind the first, in the mean; 0 if there is none."""
         return (self.end - self.first) / (len(self.times) - 1) if len(self.times) > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A verifier at a moment, in seconds since the beginning."""
+
+    at: float
+    node: str
+    kind: str
+    up: bool  # whether it is there
+    texts: int  # under way there
+    waiting: int  # requests that wait for a pass
+    held: int  # slots in use
+    slots: int
+    passes: int  # since the beginning, as the next three
+    busy: float  # seconds of passes
+    rows: int  # sequences of all passes
+    tokens: int  # tokens of all passes
+
+
+class Observer(Protocol):
+    """Who learns of what happens in a fleet."""
+
+    def record(self, record: Record) -> None:
+        """A request is over."""
+
+    def sample(self, samples: Sequence[Sample]) -> None:
+        """All verifiers at one moment, those that are lost included."""

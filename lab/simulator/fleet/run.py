@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gateway.balancing.candidate import NewText
-from lab.simulator.drafting.learnt import Learnt
+from lab.simulator.fleet.device_pool import Learnt
 from lab.simulator.fleet.node import Node
 from lab.simulator.fleet.record import Record
 from lab.simulator.fleet.settings import DeviceKind, Mode
@@ -13,13 +13,11 @@ from lab.simulator.fleet.text import Text
 from lab.simulator.fleet.writing.by_drafter import RemoteWriter
 from lab.simulator.fleet.writing.by_measure import AutoWriter, Course
 from lab.simulator.fleet.writing.by_server import FusedWriter
-from lab.simulator.fleet.writing.by_table import Tables, has_table
 from lab.simulator.fleet.writing.by_target import TargetWriter
 from lab.simulator.fleet.writing.connection import Connection
 from lab.simulator.fleet.writing.job import Job, Writer
 from lab.simulator.virtual.message_sizes import SIZES
 from lab.simulator.virtual.network import Direction
-from lab.simulator.virtual.timeline import UNTOLD, Timelines
 from lab.simulator.virtual.world import EventLoop
 from specpair.drafters.run.events import Committed
 
@@ -32,11 +30,9 @@ _WRITERS: dict[Mode, Callable[[Job], Writer]] = {
 
 
 class Dispatcher(Protocol):
-    """What users and their texts need of their fleet. `tables`: None if drafters are simulated one by one."""
+    """What users and their texts need of their fleet."""
 
     loop: EventLoop
-    tables: Tables | None
-    timelines: Timelines
 
     def stream(self, name: str) -> random.Random:
         """The stream of chance of this name."""
@@ -74,7 +70,6 @@ class TextRun:
         self.released = 0.0  # when the device has heard that the verifier released the session of the whole text
         self._received: list[int] = []  # tokens of the output
         self._connection: Connection | None = None
-        self._name = ""  # of its session there
         self._writer: Writer | None = None
         self._course = Course()  # in mode auto
         self._aborted = False
@@ -92,38 +87,22 @@ class TextRun:
         node.began()
         self.record.nodes.append(node.name)
         self._connection = Connection(self._fleet.loop, node, self._after, self.give_up)
-        self._name = f"{self.record.conversation}/{self.record.turn}/{len(self.record.nodes)}"
         job = Job(
             self._connection,
             self.device,
             self.device.network_to(node.kind),
             self._learnt,
             self.text,
-            self._name,
+            f"{self.record.conversation}/{self.record.turn}/{len(self.record.nodes)}",
             self.record.conversation,
             self.record.output_tokens,
             self._received,
             self._arrived,
             self._rng,
-            self.record.timeline or UNTOLD,
         )
-        self._writer = self._made(job)
-        if self.record.timeline is not None:
-            node.timelines[self._name] = self.record.timeline
+        mode = self.device.mode
+        self._writer = AutoWriter(job, self._course) if mode is Mode.AUTO else _WRITERS[mode](job)
         self._writer.begin()
-
-    def _made(self, job: Job) -> Writer:
-        tables = self._fleet.tables
-        if self.device.mode is Mode.AUTO:
-            return AutoWriter(job, self._course)
-        if tables is None or not has_table(self.device):
-            return _WRITERS[self.device.mode](job)
-        writer = tables.writer(job)
-        self.record.by_table = not self._learnt.probe
-        if self.record.by_table:
-            self._fleet.timelines.over(self.record.timeline)
-            self.record.timeline = None
-        return writer
 
     def lose(self) -> None:
         """Its node is lost: half a round trip later its device asks for another one."""
@@ -174,9 +153,6 @@ class TextRun:
         assert connection is not None and writer is not None
         connection.closed = True
         connection.node.runs.pop(self, None)
-        if self.record.timeline is not None:
-            connection.node.timelines.pop(self._name, None)
-            self.record.timeline.left()
         session = writer.session
         writer.stop()
         if session is not None:

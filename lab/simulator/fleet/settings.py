@@ -1,24 +1,27 @@
 """What a fleet is made of. Times in seconds."""
 
 import math
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gateway.balancing.policies import DEFAULT, KNOWN, LOOK_EVERY, Policy
 from lab.simulator.costs.cost import PassCost
-from lab.simulator.drafting.lengths import LengthPolicy
 from lab.simulator.virtual.agreement import Agreement, constant
 from lab.simulator.virtual.network import Network
-from lab.simulator.workload.availability import Always, Availability
-from lab.simulator.workload.distributions import Distribution
 from specpair.engines.load_options import LoadOptions
 from verifier_server.engine.arrivals import LONGEST
 from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
 
 _NO_DELAY = Network()
-_ALWAYS = Always()
+Distribution = Callable[[random.Random], float]  # draws seconds
+Periods = Callable[[random.Random], Iterable[tuple[float, float]]]  # (from, until), ascending, as they are asked for
 _OFTEN = constant(0.8)
+
+
+def _always(rng: random.Random) -> Iterator[tuple[float, float]]:
+    yield 0.0, math.inf
 
 
 class Mode(StrEnum):
@@ -40,16 +43,6 @@ class Breakdowns:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefill:
-    """How the KV cache of a prompt gets from the verifier that reads it to the one that decodes."""
-
-    bytes_per_token: float
-    bandwidth: float  # bytes a second, of each transfer
-    latency: float = 0.0  # of a transfer, beside its bytes
-    least: int = 1  # tokens that the decoding verifier must lack; fewer are read there
-
-
-@dataclass(frozen=True, slots=True)
 class VerifierKind:
     """Verifiers of one kind."""
 
@@ -64,7 +57,6 @@ class VerifierKind:
     draft_slots: int = MOST_DRAFT_SLOTS  # texts that this one drafts for at once
     draft_shares_device: bool = False  # whether its passes and the target's slow each other down
     breakdowns: tuple[Breakdowns, ...] = ()
-    reads_only: bool = False  # whether it reads prompts for others, and takes no texts: see `FleetSetting.prefill`
     batch_tokens: int = LoadOptions().batch_tokens  # in a pass, at most, over all texts
     max_queue: int = VerifierOptions.max_queue  # requests that may wait; more are sent away, and come again
     session_ttl: float = VerifierOptions.session_ttl  # until an idle session is forgotten
@@ -78,11 +70,11 @@ class DeviceKind:
     network: Network = _NO_DELAY  # to verifiers of kinds that `links` does not name
     mode: Mode = Mode.REMOTE
     cost: PassCost | None = None  # of its draft model, where that drafts
-    length: int | Callable[[], LengthPolicy] | None = None  # draft tokens of a round; None: as the controller decides
+    length: int | None = None  # draft tokens of a round; None: as the controller decides
     trees: bool = False  # whether its drafts are trees where that pays; a server drafts chains
     count: int | None = None  # how many there are; None: one for each user
     share: float = 1.0  # without a count: of the conversations, in relation to other kinds
-    availability: Availability = _ALWAYS
+    availability: Periods = _always  # when each is there
     agreement: Agreement = _OFTEN  # of its draft model
     links: Mapping[str, Network] = field(default_factory=dict)  # by kinds of verifiers
     name: str = ""  # tells the kind from the others
@@ -123,13 +115,10 @@ class FleetSetting:
     policy: Callable[[], Policy] = KNOWN[DEFAULT]
     look_every: float = LOOK_EVERY  # how old what the router knows of a verifier may be; 0: it knows all at once
     sample_every: float = 0.0  # how often the observer is told of the verifiers; 0: never
-    probes: int | None = None  # texts at once with the real controller, beside those by table; None: all have it
     deadlines: Callable[[str], float] = lambda tenant: math.inf  # of each draft, for policies that heed them
-    prefill: Prefill | None = None  # where verifiers of some kinds read only; None: each reads its prompts itself
     failures: tuple[Failure, ...] = ()
     autoscaling: tuple[Autoscaling, ...] = ()  # at most one for a kind
     users: int | None = None  # of a closed loop, each with one conversation after the other; None: an open workload
-    timelines: int = 0  # requests at once whose spans are noted, at most; those by table are left out
     seed: int = 0
 
     @property

@@ -11,8 +11,8 @@ from itertools import accumulate
 import numpy as np
 
 from backends.scripted import BEGIN, ScriptedBackend
+from lab.simulator.fleet.conversation import Conversation
 from lab.simulator.virtual.agreement import Agreement
-from lab.simulator.workload.conversation import Conversation
 from specpair.drafters.base import Expansion
 from specpair.engines.backend import Entry, Logits
 from specpair.speculation.drafts.tree import Proposal

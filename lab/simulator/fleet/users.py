@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 
 from gateway.balancing.candidate import NewText
+from lab.simulator.fleet.conversation import Conversation
 from lab.simulator.fleet.device_pool import Device, DevicePool
-from lab.simulator.fleet.observer import Observer
-from lab.simulator.fleet.record import Record, Status
+from lab.simulator.fleet.record import Observer, Record, Status
 from lab.simulator.fleet.run import Dispatcher, TextRun
 from lab.simulator.fleet.settings import FleetSetting
 from lab.simulator.fleet.text import text_of
-from lab.simulator.workload.conversation import Conversation
 
 
 class Users:
@@ -136,7 +135,6 @@ class Dialogue:
         name = f"{conversation.name}/{self._number}"
         prefixes: tuple[str, ...] = (conversation.name,) if self._number else ()
         prefixes += (conversation.tenant,) if conversation.prefix else ()
-        record.timeline = self._fleet.timelines.begin()
         self._run = TextRun(
             self._fleet,
             record,
@@ -168,7 +166,6 @@ class Dialogue:
         gone_on = status in (Status.WHOLE, Status.UNFINISHED)
         record.last = not gone_on or self._number + 1 == len(self._conversation.turns)
         self._users.observer.record(record)
-        self._fleet.timelines.over(record.timeline)
 
     def _end(self) -> None:
         if self._device is not None:

@@ -3,10 +3,76 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from statistics import fmean, variance
 from typing import Literal
 
-from lab.simulator.results.student import Estimate, estimate
 from specpair.command_line.table import NOTHING, figure
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean of replications. `half`: half the width of its interval; None: there are too few for one.
+
+    `least`, `most`: what lies beyond them cannot be, as a share above 1, and the interval ends there.
+    """
+
+    mean: float
+    half: float | None = None
+    least: float = -math.inf
+    most: float = math.inf
+
+    @property
+    def low(self) -> float | None:
+        return None if self.half is None else max(self.mean - self.half, self.least)
+
+    @property
+    def high(self) -> float | None:
+        return None if self.half is None else min(self.mean + self.half, self.most)
+
+    @property
+    def cut(self) -> bool:
+        """Whether the interval ends at what can be, and so is not even on both sides."""
+        return self.half is not None and not self.least <= self.mean - self.half <= self.mean + self.half <= self.most
+
+
+def estimate(values: Sequence[float], least: float = -math.inf, most: float = math.inf) -> Estimate:
+    """The mean of what independent replications gave, with its interval by Student's t. Those without a value, not a
+    number, are left out.
+
+    `least`, `most`: between which all values lie.
+    """
+    found = [value for value in values if not math.isnan(value)]
+    if len(found) < 2:
+        return Estimate(found[0] if found else math.nan, None, least, most)
+    half = t_quantile(len(found) - 1) * math.sqrt(variance(found) / len(found))
+    return Estimate(fmean(found), half, least, most)
+
+
+@cache
+def t_quantile(degrees: int) -> float:
+    """The t that a variable of Student's distribution stays within, on both sides, with the chance `CONFIDENCE`."""
+    low, high = 0.0, 1.0
+    while _within(high, degrees) < CONFIDENCE:
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if _within(middle, degrees) < CONFIDENCE else (low, middle)
+    return high
+
+
+def _within(t: float, degrees: int) -> float:
+    """The chance that a variable of Student's distribution lies within -t and t (Abramowitz and Stegun, Handbook of
+    Mathematical Functions, 1964, 26.7.3 and 26.7.4)."""
+    angle = math.atan(t / math.sqrt(degrees))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = degrees % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for step in range(1 + odd, degrees, 2):
+        total += term
+        term *= cosine**2 * step / (step + 1)
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +96,21 @@ class Measure:
         """The title, with the statistic."""
         return f"{self.title} {self.statistic}".strip()
 
+    @property
+    def scale(self) -> float:
+        """By which values are multiplied in charts: shares are in percent there."""
+        return 100.0 if self.unit == SHARE else 1.0
+
+    @property
+    def heading(self) -> str:
+        """Of its column or row."""
+        return f"{self.words}, {self.unit}" if self.unit not in ("", SHARE) else self.words
+
+    @property
+    def caption(self) -> str:
+        """Of its chart."""
+        return f"{self.words}, %" if self.unit == SHARE else self.heading
+
     def estimate(self, values: Sequence[float]) -> Estimate:
         """The mean of what replications gave, with an interval that has nothing in it that cannot be."""
         return estimate(values, 0.0, 1.0 if self.unit == SHARE else self.most)
@@ -41,6 +122,15 @@ class Measure:
         text = f"{100 * value:.1f} %" if self.unit == SHARE else figure(value)
         return f"+{text}" if signed and value > 0 else text
 
+    def told(self, value: Estimate | None, signed: bool = False) -> str:
+        """A mean with half of its interval behind it, where it has one; with both ends, where they are not as far."""
+        text = NOTHING if value is None else self.shown(value.mean, signed)
+        if value is None or text == NOTHING or value.half is None:
+            return text
+        if value.cut:
+            return f"{text} ({self.shown(value.low)} to {self.shown(value.high)})"
+        return f"{text} ± {self.shown(value.half)}"
+
 
 SHARE = "share"
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -51,7 +141,6 @@ DISTRIBUTED = {
     "latency": ("latency", "from the user's request to its last token, a wait for a device included"),
     "round": ("time per round", "from the arrival of tokens at the user to the next arrival, all of all requests"),
 }
-
 _OWN = (
     Measure("throughput_tps", "throughput", "tokens/s", "more", "tokens that came to users, a second"),
     Measure("requests_rps", "requests", "requests/s", "more", "requests that became whole, a second"),

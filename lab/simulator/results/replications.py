@@ -1,7 +1,9 @@
-"""The replications of a configuration, in as many processes as are asked for: what comes of them is the same."""
+"""Replications of configurations, in as many processes as are asked for: what comes of them is the same."""
 
+import gc
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,38 +11,67 @@ from pathlib import Path
 from typing import Any
 
 from lab.simulator.configuration.configuration import Configuration
-from lab.simulator.processes import collect_seldom, deaf_to_interrupts
-from lab.simulator.results.files import write_timelines, written
+from lab.simulator.configuration.keys import MS
+from lab.simulator.results.files import written
 from lab.simulator.results.gathered import Gathered
-from lab.simulator.results.requests import MS
-from lab.simulator.results.timelines import NOTED, Shown
-from lab.simulator.running.simulate import Stopped, seed_of, simulate
+from lab.simulator.simulation import Stopped, seed_of, simulate
 
-Values = dict[str, float]
-Progress = Callable[[float], object]  # simulated seconds so far, of all replications together
+Values = dict[str, float]  # measures by name; a value that is not a number is none
+Progress = Callable[[float], object]  # takes the simulated seconds so far, of all replications together
+Job = tuple[Configuration, int]  # a configuration, and the number of a replication; the first is 0
+EvaluateAll = Callable[[Sequence[Job]], Iterable[Values]]  # in the order of the jobs, each as it is there
 _REFRESH = 0.2  # seconds between two calls of it, while other processes compute
+# New objects until the collector looks among them, and how often it does so until it looks among older and all ones.
+# Python's are 700, 10 and 10; all ones, which hold the fleet, are then looked at so often that it takes a fifth.
+_THRESHOLDS = (5_000, 4, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """What came of one. A value that is not a number is none."""
+    """What came of one."""
 
     seed: int
     seconds: float  # simulated; fewer than asked for, if it was stopped
-    measures: Values  # by name
+    measures: Values
     tenants: dict[str, Values]
     devices: dict[str, Values]  # requests, by the kind of their drafter
     nodes: dict[str, Values]
     series: dict[str, list[float]]  # measures over time: see `Series`
-    fidelity: str = ""  # how far drafters by table are off, in one line; "": there are none
-    timelines: Sequence[Shown] = ()  # a few requests; they are not in the file of the summary
 
 
-def evaluate(configuration: Configuration, seed: int) -> Values:
-    """The measures of one replication by name. Raises what `simulate` raises."""
+def evaluate(configuration: Configuration, number: int) -> Values:
+    """The measures of one replication. Raises what `simulate` raises."""
     gathered = Gathered(configuration)
-    simulate(configuration, seed, gathered)
+    simulate(configuration, seed_of(configuration, number), gathered)
     return gathered.measures()
+
+
+@contextmanager
+def evaluation(jobs: int) -> Iterator[EvaluateAll]:
+    """What evaluates replications of many configurations, in this context.
+
+    Replications with the same number have the same seed in all configurations, and so the same load (common random
+    numbers).
+    `jobs`: processes at once. An exception in this context ends them, Ctrl-C too.
+    """
+    if jobs == 1:
+        yield lambda asked: (evaluate(*each) for each in asked)
+        return
+    with ProcessPoolExecutor(jobs, _CONTEXT, _begin) as pool:
+
+        def all_of(asked: Sequence[Job]) -> Iterator[Values]:
+            with _deaf_to_interrupts():
+                futures = [pool.submit(evaluate, *each) for each in asked]
+            return (each.result() for each in futures)
+
+        try:
+            yield all_of
+        except BaseException:
+            for each in multiprocessing.active_children():  # nobody wants what they compute, which may take long
+                each.terminate()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def replicated(
@@ -58,95 +89,74 @@ def replicated(
 
     Raises what `simulate` raises, and OSError for a file that cannot be written.
     """
-    numbers = range(configuration.replications)
-    if jobs == 1 or len(numbers) == 1:
-        seconds = configuration.sim_time_ms * MS
-
-        def one(number: int) -> Replication:
-            return _one(configuration, number, folder, lambda now: progress(number * seconds + now))
-
+    count, seconds = configuration.replications, configuration.sim_time_ms * MS
+    if jobs == 1 or count == 1:
         found: list[Replication] = []
-        while len(found) < len(numbers) and not (found and found[-1].seconds < seconds):
-            found.append(one(len(found)))
+        while len(found) < count and not (found and found[-1].seconds < seconds):
+            before = len(found) * seconds
+            found.append(_one(configuration, len(found), folder, lambda now, before=before: progress(before + now)))  # type: ignore[misc]
         return found
-    with _Processes(min(jobs, len(numbers)), len(numbers)).pool() as processes:
-        with deaf_to_interrupts():
-            futures = [processes.submit(configuration, number, folder) for number in numbers]
-        left: set[Future[Replication]] = set(futures)
-        while left:
-            done, left = wait(left, _REFRESH, FIRST_COMPLETED)
-            for each in done:
-                if not each.cancelled():
-                    each.result()  # raises its error now, not behind the others
-            try:
-                progress(processes.seconds())
-            except Stopped:
-                processes.stop()
-                left = {each for each in left if not each.cancel()}
-        return [each.result() for each in futures if not each.cancelled()]
+    shared: Any = _CONTEXT.Array("d", count, lock=False)  # how far each is, in simulated seconds
+    stop: Any = _CONTEXT.Event()
+    with ProcessPoolExecutor(min(jobs, count), _CONTEXT, _begin, ((shared, stop),)) as pool:
+        try:
+            with _deaf_to_interrupts():
+                futures = [pool.submit(_in_process, configuration, number, folder) for number in range(count)]
+            left: set[Future[Replication]] = set(futures)
+            while left:
+                done, left = wait(left, _REFRESH, FIRST_COMPLETED)
+                for each in done:
+                    if not each.cancelled():
+                        each.result()  # raises its error now, not behind the others
+                try:
+                    progress(sum(shared))
+                except Stopped:
+                    stop.set()
+                    left = {each for each in left if not each.cancel()}
+            return [each.result() for each in futures if not each.cancelled()]
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)  # a process that still begins needs `shared`: it is waited for
 
 
 def _one(configuration: Configuration, number: int, folder: Path | None, progress: Progress) -> Replication:
     seed, gathered = seed_of(configuration, number), Gathered(configuration)
     with written(gathered, configuration, folder, number) as observer:
-        seconds = simulate(configuration, seed, observer, progress, NOTED)
+        seconds = simulate(configuration, seed, observer, progress)
     gathered.ended(seconds)
-    timelines = gathered.timelines()
-    if folder is not None:
-        write_timelines(timelines, folder, number)
     return Replication(
         seed,
         seconds,
-        gathered.measures(),
-        gathered.tenants(),
-        gathered.devices(),
-        gathered.nodes(),
-        gathered.series(),
-        gathered.fidelity.line(),
-        timelines,
+        measures=gathered.measures(),
+        tenants=gathered.tenants(),
+        devices=gathered.devices(),
+        nodes=gathered.nodes(),
+        series=gathered.series(),
     )
 
 
-class _Processes:
-    """Processes that tell how far they are, and stop at their next sample if they are told to."""
+# The processes.
 
-    def __init__(self, jobs: int, replications: int) -> None:
-        self._context = multiprocessing.get_context("spawn")  # a copy of this process would have its threads' locks
-        self._jobs = jobs
-        self._seconds: Any = self._context.Array("d", replications, lock=False)
-        self._stop: Any = self._context.Event()
-        self._pool: ProcessPoolExecutor
-
-    @contextmanager
-    def pool(self) -> Iterator["_Processes"]:
-        """The processes in this context; at its end they are told to stop."""
-        with ProcessPoolExecutor(self._jobs, self._context, _begin, (self._seconds, self._stop)) as self._pool:
-            try:
-                yield self
-            finally:
-                self.stop()
-                # A process that still begins needs what this one holds: it is waited for.
-                self._pool.shutdown(cancel_futures=True)
-
-    def stop(self) -> None:
-        """Have those under way stop."""
-        self._stop.set()
-
-    def submit(self, configuration: Configuration, number: int, folder: Path | None) -> Future[Replication]:
-        return self._pool.submit(_in_process, configuration, number, folder)
-
-    def seconds(self) -> float:
-        """How far all are, together."""
-        return float(sum(self._seconds))
+_CONTEXT = multiprocessing.get_context("spawn")  # a copy of this process would have its threads' locks
+_shared: tuple[Any, Any]  # of a process of `replicated`: how far each replication is, and whether to stop
 
 
-_shared: tuple[Any, Any]  # of a process of the pool: how far each replication is, and whether to stop
+def collect_seldom() -> None:
+    """Have this process spend less time on the search for cycles. Memory stays flat over simulated time.
+
+    What is there by now, modules for the most part, is never looked at again.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)
 
 
-def _begin(seconds: Any, stop: Any) -> None:
+def _begin(shared: tuple[Any, Any] | None = None) -> None:
     global _shared
     collect_seldom()
-    _shared = seconds, stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program's own process is interrupted, and ends the others
+    if shared is not None:
+        _shared = shared
 
 
 def _in_process(configuration: Configuration, number: int, folder: Path | None) -> Replication:
@@ -158,3 +168,17 @@ def _in_process(configuration: Configuration, number: int, folder: Path | None) 
         seconds[number] = now
 
     return _one(configuration, number, folder, progress)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes that are started in this context never hear of Ctrl-C, also while they import their modules. This
+    process hears of it when the context ends."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

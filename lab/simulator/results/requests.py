@@ -1,16 +1,17 @@
-"""What requests had, in memory that does not grow with them."""
+"""What requests had: times, tokens, and whether they kept their bounds."""
 
 import math
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from lab.simulator.configuration.keys import MS
 from lab.simulator.configuration.operation import Slo
 from lab.simulator.fleet.record import Record, Status
-from lab.simulator.results.histogram import Histogram
 from lab.simulator.results.measures import DISTRIBUTED, PERCENTILES
-
-MS = 1e-3
+from specpair.quantile import quantile
 
 
 class Decision(NamedTuple):
@@ -60,7 +61,7 @@ class Requests:
     rounds: int = 0  # chunks behind the first
     drafted: int = 0
     accepted: int = 0
-    times: dict[str, Histogram] = field(default_factory=lambda: {name: Histogram() for name in DISTRIBUTED})
+    times: dict[str, "array[float]"] = field(default_factory=lambda: {name: array("d") for name in DISTRIBUTED})
 
     def decide(self, decision: Decision) -> None:
         """Count what became of a request's bounds."""
@@ -77,13 +78,12 @@ class Requests:
         chunks = distinct(record.times)
         self.rounds += len(chunks) - 1
         self.tokens += len(record.times) - record.times.count(chunks[0])
-        self.times["ttft"].add(record.ttft)
-        for before, after in pairwise(chunks):
-            self.times["round"].add(after - before)
+        self.times["ttft"].append(record.ttft)
+        self.times["round"].extend(after - before for before, after in pairwise(chunks))
         if record.status is Status.WHOLE:
-            self.times["latency"].add(record.end - record.sent)
+            self.times["latency"].append(record.end - record.sent)
             if len(record.times) > 1:
-                self.times["tpot"].add(record.tpot)
+                self.times["tpot"].append(record.tpot)
 
     def measures(self) -> dict[str, float]:
         """Those of MEASURES that requests have."""
@@ -94,9 +94,14 @@ class Requests:
             **{status.value: float(count) for status, count in self.count.items()},
         }
         for name, values in self.times.items():
-            quantiles = values.quantiles(*PERCENTILES.values())
-            found |= {f"{name}_{each}_ms": value / MS for each, value in zip(PERCENTILES, quantiles, strict=True)}
+            ordered = sorted(values)
+            found |= {f"{name}_{each}_ms": percentile(ordered, part) / MS for each, part in PERCENTILES.items()}
         return found
+
+
+def percentile(values: Sequence[float], part: float) -> float:
+    """Not a number, if there are no values."""
+    return quantile(values, part) if values else math.nan
 
 
 def share(part: float, whole: float) -> float:

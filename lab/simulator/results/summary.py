@@ -1,29 +1,23 @@
-"""A run as a whole: its configuration, its replications, and what they are in the mean; as files and read back."""
+"""A run as a whole: its configuration, its replications, and what they are in the mean; as files."""
 
 import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from lab.simulator.configuration.configuration import Configuration
-from lab.simulator.results.measures import MEASURES
+from lab.simulator.configuration.keys import MS
+from lab.simulator.results.measures import MEASURES, Estimate
 from lab.simulator.results.replications import Replication
-from lab.simulator.results.student import Estimate
-from lab.simulator.results.timelines import Shown
 from specpair import shared_files
 from specpair.command_line import version
 from specpair.command_line.table import harmless
 
-FORMAT = "specpair-simulation-1"
-JSON, CSV = "summary.json", "summary.csv"
-
-
-class BadSummary(ValueError):
-    """A folder has no results of a run. The message names it."""
+_FORMAT = "specpair-simulation-2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +29,16 @@ class Summary:
     configuration: dict[str, Any]
     replications: tuple[Replication, ...]
 
-    @property
-    def drafters(self) -> int:
-        """Devices that draft."""
-        return sum(int(kind["count"]) for kind in self.configuration["devices"]["drafters"])
+    @classmethod
+    def of(cls, name: str, configuration: Configuration, replications: list[Replication]) -> "Summary":
+        """`name`: what the run is called."""
+        return cls(name, version.installed(), configuration.model_dump(mode="json"), tuple(replications))
 
     @property
     def interrupted(self) -> bool:
         """Whether it ended before its simulated time did."""
-        asked = self.configuration["replications"], self.configuration["sim_time_ms"] * 1e-3
+        asked = self.configuration["replications"], self.configuration["sim_time_ms"] * MS
         return (len(self.replications), min((each.seconds for each in self.replications), default=0.0)) < asked
-
-    @property
-    def timelines(self) -> Sequence[Shown]:
-        """A few requests of the first replication; none, if the run was read from its file."""
-        return self.replications[0].timelines if self.replications else ()
 
     def values(self, measure: str) -> list[float]:
         """Of each replication; not a number, where there is none."""
@@ -76,60 +65,32 @@ class Summary:
         """A measure over time: a list for each replication."""
         return [each.series[measure] for each in self.replications]
 
+    def write(self, folder: Path) -> None:
+        """Write `summary.json` and `summary.csv`. Raises OSError."""
+        for name, text in (("summary.json", self.as_json()), ("summary.csv", self.as_csv())):
+            with shared_files.replacing(folder / name) as file:
+                file.write(text.encode())
 
-def summary(name: str, configuration: Configuration, replications: list[Replication]) -> Summary:
-    """`name`: what the run is called."""
-    return Summary(name, version.installed(), configuration.model_dump(mode="json"), tuple(replications))
+    def as_json(self) -> str:
+        """The run, with the mean of each measure."""
+        means = {
+            name: {"mean": each.mean, "half": each.half, "low": each.low, "high": each.high}
+            for name, each in self.estimates().items()
+        }
+        whole = {"format": _FORMAT, **asdict(self), "measures": means}
+        return json.dumps(_without_nan(whole), indent=1, ensure_ascii=False) + "\n"
 
-
-def write(run: Summary, folder: Path) -> None:
-    """Write `summary.json` and `summary.csv`. Raises OSError."""
-    for name, text in ((JSON, as_json(run)), (CSV, as_csv(run))):
-        with shared_files.replacing(folder / name) as file:
-            file.write(text.encode())
-
-
-def as_json(run: Summary) -> str:
-    """The run, with the mean of each measure, but without its timelines."""
-    told = asdict(replace(run, replications=tuple(replace(each, timelines=()) for each in run.replications)))
-    for each in told["replications"]:
-        del each["timelines"]
-    means = {
-        name: {"mean": each.mean, "half": each.half, "low": each.low, "high": each.high}
-        for name, each in run.estimates().items()
-    }
-    whole = {"format": FORMAT, **told, "measures": means}
-    return json.dumps(_without_nan(whole), indent=1, ensure_ascii=False) + "\n"
-
-
-def as_csv(run: Summary) -> str:
-    """A line for each measure: its mean, the ends of its interval, and what each replication gave."""
-    file = io.StringIO(newline="")
-    writer = csv.writer(file, lineterminator="\n")
-    numbers = [f"replication_{number + 1}" for number in range(len(run.replications))]
-    writer.writerow(["measure", "unit", "mean", "low", "high", *numbers])
-    for name, each in run.estimates().items():
-        values = ["" if math.isnan(value) else value for value in run.values(name)]
-        writer.writerow(
-            [harmless(cell) for cell in (name, MEASURES[name].unit, each.mean, each.low, each.high, *values)]
-        )
-    return file.getvalue()
-
-
-def read(folder: Path) -> Summary:
-    """The run whose results are in a folder. Raises BadSummary."""
-    path = folder / JSON
-    try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise BadSummary(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if not isinstance(given, dict) or given.get("format") != FORMAT:
-        raise BadSummary(f"{path} has not the form {FORMAT}: it is not from this version of 'simulator run'")
-    try:
-        replications = tuple(Replication(**_with_nan(each)) for each in given["replications"])
-        return Summary(given["name"], given["version"], given["configuration"], replications)
-    except (KeyError, TypeError) as error:
-        raise BadSummary(f"{path} is not whole: {error}") from None
+    def as_csv(self) -> str:
+        """A line for each measure: its mean, the ends of its interval, and what each replication gave."""
+        file = io.StringIO(newline="")
+        writer = csv.writer(file, lineterminator="\n")
+        numbers = [f"replication_{number + 1}" for number in range(len(self.replications))]
+        writer.writerow(["measure", "unit", "mean", "low", "high", *numbers])
+        for name, each in self.estimates().items():
+            values = ["" if math.isnan(value) else value for value in self.values(name)]
+            cells = (name, MEASURES[name].unit, each.mean, each.low, each.high, *values)
+            writer.writerow(map(harmless, cells))
+        return file.getvalue()
 
 
 def _without_nan(value: Any) -> Any:
@@ -139,11 +100,3 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_nan(each) for key, each in value.items()}
     return [_without_nan(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def _with_nan(value: Any) -> Any:
-    if value is None:
-        return math.nan
-    if isinstance(value, dict):
-        return {key: _with_nan(each) for key, each in value.items()}
-    return [_with_nan(each) for each in value] if isinstance(value, list) else value

@@ -1,1 +1,1 @@
-"""Compares configurations that differ in some keys, and finds how much a fleet carries."""
+"""Answers what to buy: compares configurations that differ in some keys, and finds how much a fleet carries."""

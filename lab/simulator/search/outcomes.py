@@ -1,18 +1,22 @@
-"""What came of candidates, and which of them is better. Pure.
+"""What came of candidates, and which are worth having: those that no other dominates. Pure.
 
 A candidate dominates another if it is better in one objective and not worse in any. One within the service levels
 dominates one that is not.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
 
-from lab.simulator.results.measures import MEASURES, Measure
-from lab.simulator.results.student import Estimate, paired_difference
-from lab.simulator.search.evaluation import Values
-from lab.simulator.search.space import BadSearch, Candidate
+from lab.reports.markup import Markup
+from lab.simulator.results.charts import over_key
+from lab.simulator.results.measures import MEASURES, Estimate, Measure, estimate
+from lab.simulator.results.replications import EvaluateAll, Values
+from lab.simulator.search.candidates import BadSearch, Candidate, shown
 from specpair.command_line.suggestion import advice
+from specpair.command_line.table import Table, harmless
 
 ATTAINMENT = "slo_attainment"
 
@@ -48,11 +52,10 @@ class Goals:
 
 @dataclass
 class Outcome:
-    """The replications of a candidate so far. `dropped`: by which other one, in which round."""
+    """The replications of a candidate so far."""
 
     candidate: Candidate
     replications: list[Values] = field(default_factory=list)
-    dropped: tuple["Outcome", int] | None = None
 
     def values(self, name: str) -> list[float]:
         """Of a measure, by replication; not a number: it has none."""
@@ -62,18 +65,21 @@ class Outcome:
         return MEASURES[name].estimate(self.values(name))
 
 
+def run(outcomes: Sequence[Outcome], replications: int, evaluate: EvaluateAll) -> None:
+    """Let candidates have so many replications.
+
+    All have one before any has the next, so if it ends early, what came of them by then can be compared.
+    """
+    asked = [(each, number) for number in range(replications) for each in outcomes]
+    values = evaluate([(each.candidate.configuration, number) for each, number in asked])
+    for (outcome, _), each in zip(asked, values, strict=True):
+        outcome.replications.append(each)
+
+
 def is_within(outcome: Outcome, goals: Goals) -> bool:
     """Whether a candidate has values in all replications, and keeps the service levels in the mean."""
     has_values = not any(math.isnan(value) for each in goals.measures for value in outcome.values(each.name))
     return has_values and (goals.attainment is None or outcome.estimate(ATTAINMENT).mean >= goals.attainment)
-
-
-def is_surely_beyond(outcome: Outcome, goals: Goals) -> bool:
-    """Whether a candidate lacks values, or misses the service levels by more than chance."""
-    if any(math.isnan(value) for each in goals.measures for value in outcome.values(each.name)):
-        return True
-    found = outcome.estimate(ATTAINMENT)
-    return goals.attainment is not None and found.high is not None and found.high < goals.attainment
 
 
 def dominates(first: Outcome, second: Outcome, goals: Goals) -> bool:
@@ -87,41 +93,119 @@ def dominates(first: Outcome, second: Outcome, goals: Goals) -> bool:
 
 def surely_dominates(first: Outcome, second: Outcome, goals: Goals) -> bool:
     """Whether the first is better than the second by more than chance: in each objective the interval of the paired
-    difference (95 %, Student's t, over the replications that both have) has nothing in which the second is better."""
-    if not is_within(first, goals):
-        return False
-    if is_surely_beyond(second, goals):
-        return True
+    difference (95 %, Student's t) has nothing in which the second is better."""
     lows = [_gain(first, second, each).low for each in goals.objectives]
-    return all(low is not None and low >= 0 for low in lows) and dominates(first, second, goals)
-
-
-def ranked(outcomes: Sequence[Outcome], goals: Goals) -> list[Outcome]:
-    """From the best to the worst: by how many others dominate each, those beyond the service levels by what they
-    attain. Equal ones keep their order."""
-
-    def place(outcome: Outcome) -> tuple[bool, float]:
-        if is_within(outcome, goals):
-            return False, sum(dominates(other, outcome, goals) for other in outcomes)
-        attained = outcome.estimate(ATTAINMENT).mean if goals.attainment is not None else 0.0
-        return True, math.inf if math.isnan(attained) else -attained
-
-    return sorted(outcomes, key=place)
-
-
-def best(outcomes: Sequence[Outcome], goals: Goals, objective: Measure) -> Outcome | None:
-    """The best in an objective in the mean, of those that were not dropped and keep the service levels; None: none."""
-    left = [each for each in outcomes if each.dropped is None and is_within(each, goals)]
-    sign = 1 if objective.better == "more" else -1
-    return max(left, key=lambda each: sign * each.estimate(objective.name).mean, default=None)
+    return dominates(first, second, goals) and all(low is not None and low >= 0 for low in lows)
 
 
 def gap(first: Outcome, second: Outcome, objective: Measure) -> Estimate:
-    """How much more the second has of an objective, over the replications that both have."""
-    both = min(len(first.replications), len(second.replications))
-    return paired_difference(*(each.values(objective.name)[:both] for each in (first, second)))
+    """How much more the second has of an objective, over the replications that both have: what the two have in common
+    by the same load drops out."""
+    pairs = zip(first.values(objective.name), second.values(objective.name), strict=False)
+    return estimate([other - one for one, other in pairs])
 
 
 def _gain(first: Outcome, second: Outcome, objective: Measure) -> Estimate:
     """How much better the first is in an objective."""
     return gap(second, first, objective) if objective.better == "more" else gap(first, second, objective)
+
+
+def state(outcome: Outcome, outcomes: Sequence[Outcome], goals: Goals) -> str:
+    """What a candidate is worth, in words. Another one `is` better by more than chance, or `may be`, by the means."""
+    if not is_within(outcome, goals):
+        return "misses the SLO" if goals.attainment is not None else "no values"
+    better = [each for each in outcomes if dominates(each, outcome, goals)]
+    if not better:
+        return "Pareto"
+    sure = next((each for each in better if surely_dominates(each, outcome, goals)), None)
+    return f"{(sure or better[0]).candidate.number} {'is' if sure else 'may be'} better"
+
+
+def ordered(outcomes: Sequence[Outcome], goals: Goals) -> list[Outcome]:
+    """By how many others dominate each, then by the first objective; those beyond the service levels last."""
+    first = goals.objectives[0]
+    sign = -1 if first.better == "more" else 1
+
+    def place(outcome: Outcome) -> tuple[bool, int, float]:
+        better = sum(dominates(other, outcome, goals) for other in outcomes)
+        return not is_within(outcome, goals), better, sign * outcome.estimate(first.name).mean
+
+    return sorted(outcomes, key=place)
+
+
+def table(outcomes: Sequence[Outcome], goals: Goals) -> Table:
+    """A line for each candidate: its number, what it is, means with their 95 % intervals, replications, its state.
+
+    Behind each objective is what a candidate has more of it than the best, paired.
+    """
+    firsts = _firsts(outcomes, goals)
+
+    def cells(outcome: Outcome) -> Iterator[str]:
+        for measure in goals.measures:
+            yield measure.told(outcome.estimate(measure.name))
+            if measure in firsts:
+                yield measure.told(_from_best(outcome, measure, firsts[measure]), signed=True)
+
+    rows = (
+        (
+            str(each.candidate.number),
+            *map(shown, each.candidate.choice.values()),
+            *cells(each),
+            str(len(each.replications)),
+            state(each, outcomes, goals),
+        )
+        for each in ordered(outcomes, goals)
+    )
+    measured = ((each.heading, "from the best") if each in firsts else (each.heading,) for each in goals.measures)
+    headings = ("", *outcomes[0].candidate.choice, *chain(*measured), "runs", "state")
+    return Table(headings, tuple(rows))
+
+
+def rows(outcomes: Sequence[Outcome], goals: Goals) -> Iterator[list[Any]]:
+    """For a CSV file: the headings, then a row for each candidate, in their own order."""
+    measures = [*outcomes[0].replications[0]]
+    firsts = _firsts(outcomes, goals)
+    gaps = [f"{each.name}_from_best" for each in firsts]
+    named = [f"{name}{end}" for name in (*measures, *gaps) for end in ("", "_low", "_high")]
+    yield ["candidate", *outcomes[0].candidate.choice, "replications", "pareto", "state", *named]
+    for each in outcomes:
+        values = [harmless(shown(value)) for value in each.candidate.choice.values()]
+        found = [each.estimate(name) for name in measures]
+        found += [_from_best(each, objective, first) for objective, first in firsts.items()]
+        said = state(each, outcomes, goals)
+        yield [each.candidate.number, *values, len(each.replications), said == "Pareto", said, *cells_of(found)]
+
+
+def cells_of(found: Sequence[Estimate]) -> list[str]:
+    """Means and the ends of their intervals, as cells of a CSV file: nothing where there is no value."""
+    values = (value for each in found for value in (each.mean, each.low, each.high))
+    return ["" if value is None or math.isnan(value) else repr(value) for value in values]
+
+
+def charts(outcomes: Sequence[Outcome], goals: Goals) -> list[Markup]:
+    """A chart for each measure of the goals, where one key varies alone and has numbers; else none."""
+    names = {name for each in outcomes for name in each.candidate.choice}
+    values = [value for each in outcomes for value in each.candidate.choice.values()]
+    if len(names) != 1 or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return []
+    [key] = names
+    return [
+        over_key(each, key, {"": {one.candidate.choice[key]: one.estimate(each.name) for one in outcomes}})
+        for each in goals.measures
+    ]
+
+
+def _firsts(outcomes: Sequence[Outcome], goals: Goals) -> dict[Measure, Outcome | None]:
+    """The best in each objective in the mean, of those that keep the service levels; None: none does."""
+    left = [each for each in outcomes if is_within(each, goals)]
+
+    def best(objective: Measure) -> Outcome | None:
+        sign = 1 if objective.better == "more" else -1
+        return max(left, key=lambda each: sign * each.estimate(objective.name).mean, default=None)
+
+    return {objective: best(objective) for objective in goals.objectives}
+
+
+def _from_best(outcome: Outcome, objective: Measure, first: Outcome | None) -> Estimate:
+    """Not a number for the best itself, and where there is none."""
+    return Estimate(math.nan) if first is None or first is outcome else gap(first, outcome, objective)

@@ -10,7 +10,6 @@ from functools import partial
 
 from lab.simulator.virtual.message_sizes import SIZES
 from lab.simulator.virtual.network import Network
-from lab.simulator.virtual.timeline import UNTOLD, Untold
 from lab.simulator.virtual.wire import Wire, submit
 from lab.simulator.virtual.world import Place, or_raise
 from specpair.drafters.base import Drafter
@@ -75,7 +74,6 @@ class VirtualDrafter:
         held_up: Callable[[], float] = lambda: 0.0,
         seed: int = 0,
         name: str = "session",
-        timeline: Untold = UNTOLD,
     ) -> None:
         """`draft_time`: seconds of a draft step by its number of branches.
         `pass_times`: as for `LatencyModel`.
@@ -87,13 +85,12 @@ class VirtualDrafter:
         `corpus`: of the user's files; None: there are none.
         `held_up`: seconds that pass before the drafter reads its clock, as where its thread waits for a core.
         `seed`: of the network's random numbers.
-        `timeline`: where messages are noted, and what subclasses note.
         """
-        self.course, self._timeline = Course(), timeline
+        self.course = Course()
         self.controller: SpeculationController | None = None
         self._reactor: Reactor | None = None
         self._world, self._drafter, self._draft_time = world, drafter, draft_time
-        self._wire = Wire(world, network, random.Random(seed), overhead, timeline=timeline)
+        self._wire = Wire(world, network, random.Random(seed), overhead)
         self._length, self._mechanisms = length, mechanisms
         limit = min(len(prompt) + max_tokens, world.backend.context_length)
         ends = world.backend.vocabulary.ends

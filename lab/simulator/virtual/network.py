@@ -3,17 +3,8 @@
 import random
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
 
 from drafter_client.http.retries import FIRST_PAUSE, LONGEST_PAUSE
-from lab.simulator.chance import exponential
-
-
-class Delays(Protocol):
-    """Round trips that were recorded."""
-
-    def at(self, now: float, rng: random.Random) -> float:
-        """The round trip at time `now`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +16,15 @@ class Network:
     loss: float = 0.0  # share of messages, 0 to 1, that are lost with their connection, and sent again
     outages: tuple[tuple[float, float], ...] = ()  # (start, end): every message sent in between is lost
     bandwidth: float = inf  # bytes a second each way: a device's messages follow one another
-    recorded: Delays | None = None  # in place of `jitter`; `rtt` is then about as long as these are
+    recorded: tuple[float, ...] = ()  # round trips: each message has one of them; `rtt` is then their median
 
     def takes(self, now: float, rng: random.Random) -> float | None:
         """Seconds that a message sent at `now` takes, without its bytes; None: it is lost."""
         if any(start <= now < end for start, end in self.outages) or rng.random() < self.loss:
             return None
-        if self.recorded is not None:
-            return self.recorded.at(now, rng) / 2
-        return self.rtt / 2 + (exponential(rng, self.jitter) if self.jitter else 0.0)
+        if self.recorded:
+            return rng.choice(self.recorded) / 2
+        return self.rtt / 2 + (rng.expovariate(1.0 / self.jitter) if self.jitter else 0.0)
 
     @property
     def even(self) -> bool:

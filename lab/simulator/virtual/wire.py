@@ -7,7 +7,6 @@ from functools import partial
 from drafter_client.http import retries
 from lab.simulator.virtual.message_sizes import SIZES
 from lab.simulator.virtual.network import Direction, Network
-from lab.simulator.virtual.timeline import UNTOLD, Untold, What
 from lab.simulator.virtual.world import Place
 from specpair.protocol.errors import Overloaded
 from verifier_server.engine.requests import Request
@@ -22,32 +21,26 @@ class Wire:
         network: Network,
         rng: random.Random,
         overhead: float = 0.0,
-        at: Callable[[float, Callable[[], object]], None] | None = None,
-        timeline: Untold = UNTOLD,
     ) -> None:
-        """`overhead`: seconds that an exchange takes beside the network.
-        `at`: like that of `place`, for what the device sends; None: that one.
-        `timeline`: notes the messages.
-        """
+        """`overhead`: seconds that an exchange takes beside the network."""
         self.upwards, self.downwards = Direction(network, rng), Direction(network, rng)
         self.streamed = 0.0  # when the last event on the stream arrives, in seconds
-        self._place, self._half, self._at = place, overhead / 2, at or place.at
-        self._noted = timeline.until
+        self._place, self._half = place, overhead / 2
 
     def up(self, size: float, do: Callable[[], object]) -> None:
         """Call `do` when a message of `size` bytes that the device sends now has arrived at the verifier."""
-        self._at(self.upwards.arrival(self._place.now, size) + self._half, self._noted(What.UP, do))
+        self._place.at(self.upwards.arrival(self._place.now, size) + self._half, do)
 
     def down(self, size: float, do: Callable[[], object]) -> None:
         """Call `do` when a message that the verifier sends now has arrived at the device."""
-        self._place.at(self.downwards.arrival(self._place.now, size) + self._half, self._noted(What.DOWN, do))
+        self._place.at(self.downwards.arrival(self._place.now, size) + self._half, do)
 
     def stream(self, size: float, do: Callable[[], object]) -> None:
         """Call `do` when an event that the verifier puts on the stream now has arrived. Events keep their order."""
         arrival = self.downwards.arrival(self._place.now, size) + self._half
         if arrival > self.streamed:
             self.streamed = arrival
-        self._place.at(self.streamed, self._noted(What.DOWN, do))
+        self._place.at(self.streamed, do)
 
 
 def submit(place: Place, request: Request, wire: Wire, size: float, refused: float | None = None) -> None:

@@ -4,19 +4,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from lab.simulator.drafting.drafter import EngineDrafter
-from lab.simulator.drafting.lengths import PolicyLength
 from lab.simulator.fleet.settings import Mode
 from lab.simulator.fleet.text import Agreeing, Choices
 from lab.simulator.fleet.writing.job import SPEC, Job
-from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from verifier_server.sessions import Session
-
-
-def length_of(job: Job) -> int | DraftLength | None:
-    """The draft length, or what decides it for this text; None: the controller."""
-    length = job.device.length
-    return PolicyLength(length(), job.connection.max_drafts) if callable(length) else length
 
 
 def continued(drafter: EngineDrafter, job: Job) -> Session:
@@ -32,7 +24,6 @@ class RemoteWriter:
     """A `Writer` of the modes remote and lockstep."""
 
     server_writes = False
-    drafter: type[EngineDrafter] = EngineDrafter
 
     def __init__(self, job: Job) -> None:
         device, node = job.device, job.connection.node
@@ -41,7 +32,7 @@ class RemoteWriter:
         self._job, self._engine = job, engine
         self._open = ExitStack()
         mechanisms = LOCKSTEP if device.mode is Mode.LOCKSTEP else Mechanisms()
-        self._drafter = self.drafter(
+        self._drafter = EngineDrafter(
             job.connection,
             job.prompt,
             Agreeing(Choices(job.text, device.agreement)),
@@ -51,12 +42,11 @@ class RemoteWriter:
             job.connection.guarded,
             max_tokens=job.output_tokens,
             network=job.network,
-            length=length_of(job),
+            length=device.length,
             mechanisms=replace(mechanisms, trees=device.trees),
             estimates=self._open.enter_context(job.learnt.experience.text(SPEC, node.pass_times)),
             seed=job.rng.getrandbits(32),
             name=job.name,
-            timeline=job.timeline,
         )
         self.session = continued(self._drafter, job)
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 from drafter_client import options
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.modes.stretch import Stretch
-from lab.simulator.drafting.learnt import Learnt
+from lab.simulator.fleet.device_pool import Learnt
 from lab.simulator.fleet.node import Node
 from lab.simulator.fleet.settings import Mode
 from lab.simulator.fleet.writing.by_drafter import RemoteWriter

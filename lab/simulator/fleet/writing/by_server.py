@@ -6,15 +6,13 @@ the real controller in lockstep, as a request with `draft_n` is.
 
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import Protocol
 
 from lab.simulator.drafting.drafter import EngineDrafter
 from lab.simulator.drafting.rounds import VirtualMember
 from lab.simulator.fleet.text import Agreeing, Choices
-from lab.simulator.fleet.writing.by_drafter import continued, length_of
+from lab.simulator.fleet.writing.by_drafter import continued
 from lab.simulator.fleet.writing.job import SPEC, Job, Stream
-from lab.simulator.virtual.timeline import What
 from lab.simulator.virtual.wire import refuse
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Committed
@@ -47,7 +45,7 @@ class FusedWriter:
         self._stream.ask(self._ask)
 
     def _ask(self) -> None:
-        self._engine.lend(self._job.timeline.until(What.SLOT, self._start))
+        self._engine.lend(self._start)
 
     def _start(self) -> bool:
         if self._stopped:
@@ -126,7 +124,6 @@ class _Together:
             self._report,
             writer.refused,
             held,
-            job.timeline,
         )
 
     @property
@@ -134,10 +131,9 @@ class _Together:
         return self._member.held
 
     def begin(self) -> None:
-        write = partial(self._rounds.write, self._member)
         self._rounds.read(self._member)
-        if not self._connection.read_elsewhere(self.session, write):
-            write()
+        self._connection.arrived()
+        self._rounds.write(self._member)
 
     def stop(self) -> None:
         self._rounds.leave(self._member)
@@ -167,11 +163,10 @@ class _Alone:
             job.connection.guarded,
             max_tokens=job.output_tokens,
             mechanisms=LOCKSTEP,
-            length=length_of(job),
+            length=job.device.length,
             estimates=estimates,
             seed=job.rng.getrandbits(32),
             name=job.name,
-            timeline=job.timeline,
         )
         self.session = continued(self._drafter, job)
 

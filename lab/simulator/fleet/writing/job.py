@@ -5,13 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from lab.simulator.drafting.learnt import Learnt
+from lab.simulator.fleet.device_pool import Learnt
 from lab.simulator.fleet.settings import DeviceKind
 from lab.simulator.fleet.text import Text
 from lab.simulator.fleet.writing.connection import Connection
 from lab.simulator.virtual.message_sizes import SIZES
 from lab.simulator.virtual.network import Network
-from lab.simulator.virtual.timeline import UNTOLD, Untold
 from lab.simulator.virtual.wire import Wire
 from specpair.drafters.run.events import Committed
 from specpair.speculation.sampling.sampling import Sampling
@@ -36,7 +35,6 @@ class Job:
     received: list[int]  # the output so far, as the device has it
     tell: Callable[[Committed], object]
     rng: random.Random
-    timeline: Untold = UNTOLD
     session: Session | None = None  # which the stretch before has left at the verifier
 
     @property
@@ -80,10 +78,7 @@ class Stream:
     """What a device asks of a server that writes by itself, and what that streams back."""
 
     def __init__(self, job: Job) -> None:
-        self.wire, self.size = (
-            Wire(job.connection, job.network, job.rng, timeline=job.timeline),
-            SIZES.generate.of(job.known),
-        )
+        self.wire, self.size = Wire(job.connection, job.network, job.rng), SIZES.generate.of(job.known)
         self._job, self._opens = job, SIZES.generate_opened
 
     def ask(self, do: Callable[[], object]) -> None:

@@ -1,10 +1,8 @@
 """The file of a simulation: its example, what its keys stand for, and how mistakes are named."""
 
 import json
-import random
 import re
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,13 @@ from hypothesis import strategies as st
 
 from gateway.balancing.policies import KNOWN
 from lab.simulator import command_line
+from lab.simulator.command_line import example, schema
 from lab.simulator.configuration.configuration import Configuration
-from lab.simulator.configuration.connections import ALL, LINKS, TOPOLOGIES, Connection, between
-from lab.simulator.configuration.example import example, schema
-from lab.simulator.configuration.keys import FOLDER, Keys
-from lab.simulator.configuration.reading import BadConfiguration, parse, read
+from lab.simulator.configuration.connections import ALL, LINKS, between
+from lab.simulator.configuration.keys import Keys
+from lab.simulator.configuration.reading import BadConfiguration, parse
 from lab.simulator.costs.catalogue import roofline
-from lab.simulator.running.setting import setting_of
-from lab.simulator.workload.conversation import Conversation
-from lab.simulator.workload.synthetic import Closed
+from lab.simulator.simulation import setting_of
 from tests.paths import ROOT
 
 SMALL = """\
@@ -34,14 +30,6 @@ devices:
 workload:
 """
 DRAWN = "  prompt_tokens: 9\n  output_tokens: 5\n"
-
-
-def small(of_workload: str, folder: Path = ROOT, more: str = "") -> Configuration:
-    return parse(SMALL + of_workload + more, "f.yaml", folder)
-
-
-def conversations(configuration: Configuration, count: int) -> list[Conversation]:
-    return list(islice(configuration.workload.built().conversations(random.Random("a")), count))
 
 
 def models(of: type[Keys] = Keys) -> Iterator[type[Keys]]:
@@ -56,7 +44,6 @@ def test_the_example_is_valid_and_is_the_same_when_it_is_written_and_read_again(
     configuration = parse(example(), "example", ROOT)
     assert configuration.devices.names() == ["big", "laptop", "phone"]
     assert Configuration.model_validate_json(configuration.model_dump_json(exclude_unset=True)) == configuration
-    assert len(conversations(configuration, 20)) == 20
 
 
 def test_what_the_example_has_in_comments_is_valid() -> None:
@@ -125,21 +112,10 @@ def test_the_schema_admits_the_example() -> None:
         ("  output_tokens: 200", "", r"workload: the tenant 'chat' has prompt_tokens: give prompt_tokens and"),
         ("name: code, share", "name: chat, share", r"workload: two tenants are called 'chat'"),
         ("mode: remote", "mode: remot", r"mode: no 'remot'; did you mean remote\?"),
-        ("gamma: auto", "gamma: fast", r"gamma: must be a whole number, auto, tree, module:Class, .*, got 'fast'"),
-        ("      slots: 16", "      reads_only: true", r"prefill and reads_only of a kind of verifiers go together"),
-        ("gamma: auto", "prefill: {bandwidth_mbps: 1}", r"prefill and reads_only of a kind of verifiers go together"),
-        ("gamma: auto", "gamma: 65", r"gamma: .*less than or equal to 64, got 65"),
-        ("gamma: auto", "gamma: {policy: tre}", r"gamma: no policy 'tre'; did you mean tree\?"),
-        (
-            "gamma: auto",
-            "gamma: {policy: specdec++, treshold: 1}",
-            r"gamma: no key 'treshold'; did you mean threshold\?",
-        ),
-        ("gamma: auto", "gamma: {policy: latency_backoff, least: 20}", r"gamma: least, 20, is above most, 16"),
-        ("gamma: auto", "gamma: nowhere:Mine", r"gamma: nowhere of the length policy nowhere:Mine cannot be imported"),
+        ("gamma: auto", "gamma: fast", r"gamma: must be a number from 1 to 64, auto or tree, got 'fast'"),
+        ("gamma: auto", "gamma: 65", r"gamma: must be a number from 1 to 64, auto or tree, got 65"),
         ("router: wjsq", "router: jsqq2", r"router: no policy 'jsqq2': choose one of hash, "),
         ("link: metro", "link: metr", r"connections\[0\]\.link: no link 'metr'; did you mean metro\?"),
-        ("router: wjsq", "topology: metr", r"topology: no topology 'metr'; did you mean metro\?"),
         ("drafters: phone", "drafters: fone", r"connections: drafters: no kind 'fone'; did you mean phone\?"),
         ("name: phone", "name: laptop", r"devices: two kinds are called 'laptop'"),
         (
@@ -181,7 +157,6 @@ def test_a_mistake_is_named_with_its_line() -> None:
         ("mode: remote", "mode: fused", "- name: big", "needs the key draft"),
         ("drafters: phone", "drafters: fone", "drafters: fone", "connections: drafters: no kind 'fone'"),
         ("name: phone", "name: laptop", "- name: laptop", "two kinds are called 'laptop'"),
-        ("slots: 16", "reads_only: true", "reads_only: true", "prefill and reads_only"),
         ("name: code, share", "name: chat, share", "name: chat, share: 1", "two tenants are called 'chat'"),
         ("      agreement: 0.7", "      agreement: 0.7\n      model: m", "      model: m", "has model and cost"),
     ],
@@ -209,113 +184,66 @@ def test_a_file_without_keys_is_pointed_to_the_example(text: str) -> None:
         parse(text, "f", ROOT)
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        "  arrival: poisson\n  rate_rps: 2\n",
-        "  arrival: deterministic\n  rate_rps: 2\n",
-        "  arrival: gamma\n  rate_rps: 2\n  cv: 3\n",
-        "  arrival: on_off\n  rate_rps: 2\n  on_ms: 500\n  off_ms: {distribution: exponential, mean: 900}\n",
-        "  arrival: closed\n  users: 3\n  pause_ms: 250\n",
-    ],
-)
-def test_workloads_of_every_arrival_are_drawn(keys: str) -> None:
-    found = conversations(small(keys + DRAWN), 30)
-    assert len(found) == 30
-    assert {(each.turns[0].prompt_tokens, each.turns[0].output_tokens) for each in found} == {(9, 5)}
-
-
-def test_times_of_the_file_are_seconds_in_the_workload() -> None:
-    keys = "  arrival: closed\n  users: 3\n  pause_ms: 250\n  turns: 2\n  think_ms: 1500\n"
-    configuration = small(keys + DRAWN)
-    assert isinstance(built := configuration.workload.built(), Closed) and built.users == 3
-    assert [turn.think for turn in conversations(configuration, 1)[0].turns] == [0.25, 1.5]
-
-
-def test_a_tenant_has_the_keys_of_the_workload_that_it_leaves_out(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").write_text('{"seconds": 5, "input_tokens": 70, "output_tokens": 7}\n')
-    keys = (
-        "  arrival: poisson\n  rate_rps: 2\n  turns: 2\n  tenants:\n    - {name: a}\n"
-        "    - {name: b, prompt_tokens: 30, turns: 1}\n"
-        "    - {name: c, lengths_path: t.jsonl}\n"
-    )
-    found = conversations(small(keys + DRAWN, tmp_path), 60)
-    shapes = {(each.tenant, tuple((turn.prompt_tokens, turn.output_tokens) for turn in each.turns)) for each in found}
-    assert shapes == {("a", ((9, 5), (9, 5))), ("b", ((30, 5),)), ("c", ((70, 7), (70, 7)))}
-
-
-def test_recorded_workloads_lie_beside_the_file(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").write_text('{"seconds": 5, "input_tokens": 70, "output_tokens": 7}\n')
-    line = '{"name": "x", "start": 2, "turns": [{"prompt_tokens": 3, "output_tokens": 4}]}\n'
-    (tmp_path / "c.jsonl").write_text(line)
-    file = tmp_path / "fleet.yaml"
-    file.write_text(SMALL + "  arrival: trace\n  trace_path: t.jsonl\n  repeat: true\n")
-    assert len(conversations(read(file), 3)) == 3
-    recorded = small("  arrival: conversations\n  conversations_path: c.jsonl\n", tmp_path)
-    assert [each.name for each in conversations(recorded, 3)] == ["x"]
-
-
 def test_the_last_connection_that_fits_counts() -> None:
     found = parse(example(), "f", ROOT).connections
-    assert between(found, "laptop", "big").built() == LINKS["metro"]
-    assert between(found, "phone", "big").built() == LINKS["wan"]._replace(rtt_ms=60)
-    assert between(found, "another", "big").built() == LINKS["same_site"]
-
-
-@pytest.mark.parametrize(
-    ("topology", "links"),
-    [
-        *((link, [link] * 6) for link in LINKS),
-        ("sites", ["same_site", "wan", "wan", "same_site", "wan", "wan"]),
-        ("edge", ["metro", "wan"] * 3),
-    ],
-)
-def test_a_topology_says_how_far_kinds_are_from_each_other(topology: str, links: list[str]) -> None:
-    drafters, verifiers = ["one", "two", "three"], ["near", "far"]
-    found = TOPOLOGIES[topology](drafters, verifiers)
-    assert [between(found, each, other).link for each in drafters for other in verifiers] == links
-
-
-def test_connections_differ_from_the_topology() -> None:
-    found = parse("topology: wan\n" + example().replace("- drafters: phone", "- drafters: laptop"), "f", ROOT)
-    assert found.connection("laptop", "big").rtt_ms == 60 and found.connection("phone", "big").link == "wan"
+    assert between(found, "laptop", "big") == (LINKS["metro"], None)
+    assert between(found, "phone", "big") == (LINKS["wan"]._replace(rtt_ms=60), None)
+    assert between(found, "another", "big") == (LINKS["same_site"], None)
 
 
 def test_an_entry_without_a_link_replaces_values_of_what_counts_without_it() -> None:
-    text = SMALL + "  arrival: poisson\n  rate_rps: 1\n" + DRAWN + "topology: wan\nconnections:\n"
-    found = parse(text + "  - {loss: 0}\n  - {rtt_ms: 9}\n", "f", ROOT).connection(ALL, "big").built()
-    assert found == LINKS["wan"]._replace(loss=0, rtt_ms=9)
-    anew = parse(text + "  - {loss: 0}\n  - {link: metro, rtt_ms: 9}\n", "f", ROOT).connection(ALL, "big").built()
-    assert anew == LINKS["metro"]._replace(rtt_ms=9)
+    text = SMALL + "  arrival: poisson\n  rate_rps: 1\n" + DRAWN + "connections:\n  - {link: wan}\n"
+
+    def link(more: str) -> object:
+        return between(parse(text + more, "f", ROOT).connections, ALL, "big")[0]
+
+    assert link("  - {loss: 0}\n  - {rtt_ms: 9}\n") == LINKS["wan"]._replace(loss=0, rtt_ms=9)
+    assert link("  - {loss: 0}\n  - {link: metro, rtt_ms: 9}\n") == LINKS["metro"]._replace(rtt_ms=9)
 
 
-def test_recorded_delays_and_stated_ones_replace_each_other(tmp_path: Path) -> None:
-    (tmp_path / "ping.txt").write_text("40\n60\n")
-    recorded = Connection(link="wan", rtt_ms=9).over(Connection(link="metro"))
-    by_file = Connection.model_validate({"delays_path": "ping.txt"}, context={FOLDER: tmp_path}).over(recorded)
-    assert by_file.recorded() is not None and by_file.built() == LINKS["wan"]
-    stated = Connection(jitter_ms=3).over(by_file)
-    assert stated.recorded() is None and stated.built() == LINKS["wan"]._replace(jitter_ms=3)
+PING = """\
+PING example.org (192.0.2.7) 56(84) bytes of data.
+64 bytes from 192.0.2.7: icmp_seq=1 ttl=57 time=40 ms
+no answer yet for icmp_seq=2
+64 bytes from 192.0.2.7: icmp_seq=3 ttl=57 time=60 ms
+
+2 packets transmitted, 2 received, 0% packet loss, time 2003ms
+"""
 
 
-def test_recorded_delays_are_read_with_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("delays", [PING, "40\n60.0\n", "# ms\n40\n\n60\n"])
+def test_recorded_delays_are_read_with_the_file(delays: str, tmp_path: Path) -> None:
     text = example().replace("    rtt_ms: 60 ", "    delays_path: ping.txt ")
     with pytest.raises(BadConfiguration, match="no file"):
         parse(text, "f", tmp_path)
-    (tmp_path / "ping.txt").write_text("64 bytes from 192.0.2.7: time=40 ms\n64 bytes from 192.0.2.7: time=60 ms\n")
+    (tmp_path / "ping.txt").write_text(delays)
     link = setting_of(parse(text, "f", tmp_path), 0).devices[1].links["big"]
-    assert link.recorded is not None and (link.rtt, link.loss) == (0.05, LINKS["wan"].loss)
-    (tmp_path / "ping.txt").write_text("40\nfast\n")
-    with pytest.raises(BadConfiguration, match=r"f, line \d+: connections\[1\]: .*ping.txt, line 2: 'fast' is no time"):
-        parse(text, "f", tmp_path)
+    assert (link.recorded, link.rtt, link.loss) == ((0.04, 0.06), 0.05, LINKS["wan"].loss)
+    stated = parse(text, "f", tmp_path, ["connections.0={jitter_ms: 3, drafters: phone}"]).connections
+    assert between([*stated[1:], stated[0]], "phone", "big") == (LINKS["wan"]._replace(jitter_ms=3), None)
 
 
-def test_devices_have_their_costs_and_are_there_as_the_file_says() -> None:
+@pytest.mark.parametrize(
+    ("delays", "complaint"),
+    [
+        (b"40\nfast\n", "line 2: 'fast' is no time: give milliseconds, one a line"),
+        (b"40\n-3\n", "line 2: '-3' is no time"),
+        (b"# nothing\n", "has no round trips: give one a line"),
+        (b"\xff\xfe\x00", "is not UTF-8 text"),
+    ],
+)
+def test_a_mistake_in_recorded_delays_is_told_with_its_file_and_line(
+    delays: bytes, complaint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "ping.txt").write_bytes(delays)
+    with pytest.raises(BadConfiguration, match=rf"f, line \d+: connections\[1\]: .*ping\.txt.* ?{complaint}"):
+        parse(example().replace("    rtt_ms: 60 ", "    delays_path: ping.txt "), "f", tmp_path)
+
+
+def test_devices_have_what_the_file_says() -> None:
     kinds = parse(example(), "f", ROOT).devices
     assert kinds.verifiers[0].pass_cost().seconds([(1, 100)]) == pytest.approx(0.025)
-    laptop, phone = (next(kind.periods().periods(random.Random(3))) for kind in kinds.drafters)
-    assert laptop == (0.0, float("inf"))
-    assert phone[1] < float("inf")
+    assert kinds.drafters[0].availability is None and kinds.drafters[1].availability is not None
     assert kinds.drafters[1].agreement.by_position == [0.7]  # type: ignore[union-attr]
 
 
@@ -377,4 +305,48 @@ def test_the_page_has_the_links_and_every_arrival() -> None:
         each["properties"]["arrival"] for each in schema()["$defs"].values() if "arrival" in each.get("properties", {})
     ]
     assert [each["const"] for each in arrivals if f"| `{each['const']}` |" not in page] == []
-    assert len(arrivals) == 7
+    assert len(arrivals) == 4
+
+
+# Overrides.
+
+
+def test_keys_are_replaced_and_added_anywhere() -> None:
+    given = [
+        "sim_time_ms=90000",
+        "mode=target",
+        "workload.turns=1",
+        "devices.verifiers.big.count=7",
+        "devices.drafters[laptop].count=8",
+        "devices.drafters.1.agreement=[0.5, 0.4]",
+        "prices.per_hour.big=4",
+        "prices.per_kwh=0.25",
+        "slo.latency_ms=null",
+        "connections.0={drafters: laptop, verifiers: '*', link: wan}",
+    ]
+    found = parse(example(), "fleet.yaml", ROOT, given)
+    assert (found.sim_time_ms, found.mode) == (90000, "target")
+    assert [kind.count for kind in found.devices.verifiers] == [7]
+    assert found.devices.drafters[0].count == 8
+    assert found.devices.drafters[1].model_dump()["agreement"]["by_position"] == [0.5, 0.4]
+    assert found.prices.per_hour == {"big": 4} and found.prices.per_kwh == 0.25
+    assert found.connections[0].link == "wan"
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("gamma", "--set gamma: not KEY=VALUE, such as workload.rate_rps=4"),
+        ("gamma=", "--set gamma=: has no value; null is one"),
+        ("gamma=[", "--set gamma=[: not YAML: line 1, column 2: "),
+        ("gama=4", "--set gama=4: no key 'gama'; did you mean gamma?"),
+        ("mode=romote", "--set mode=romote: mode: no 'romote'; did you mean remote?"),
+        ("devices.verifiers.bag.count=2", "--set devices.verifiers.bag.count=2: no entry 'bag'; did you mean big?"),
+        ("devices.verifiers.big.slot=2", "--set devices.verifiers.big.slot=2: devices.verifiers[0]: no key 'slot'"),
+        ("seed.a=2", "--set seed.a=2: seed has no keys"),
+    ],
+)
+def test_a_mistake_in_an_override_is_named_with_what_was_given(override: str, complaint: str) -> None:
+    with pytest.raises(BadConfiguration) as caught:
+        parse(example(), "fleet.yaml", ROOT, [override])
+    assert str(caught.value).startswith(complaint)

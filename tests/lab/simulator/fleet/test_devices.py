@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.balancing.policies import KNOWN
+from lab.simulator.configuration.devices import ComesAndGoes
+from lab.simulator.fleet.conversation import Conversation, Turn
 from lab.simulator.fleet.device_pool import Device, DevicePool
 from lab.simulator.fleet.record import Record, Status
 from lab.simulator.fleet.settings import DeviceKind, Failure, FleetSetting, Mode
 from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import EventLoop
-from lab.simulator.workload.availability import ComesAndGoes
-from lab.simulator.workload.conversation import Conversation, Turn
-from lab.simulator.workload.distributions import Exponential
 from tests.lab.simulator.fleet.fleets import DEVICE, KIND, TWO, Kept, conversations, run
 
 MODES = [Mode.TARGET, Mode.FUSED, Mode.LOCKSTEP, Mode.REMOTE]
@@ -29,7 +28,7 @@ class Periods:
     def __init__(self, *periods: tuple[float, float]) -> None:
         self._periods = periods
 
-    def periods(self, rng: random.Random) -> Iterator[tuple[float, float]]:
+    def __call__(self, rng: random.Random) -> Iterator[tuple[float, float]]:
         return iter(self._periods)
 
 
@@ -189,7 +188,9 @@ def test_devices_have_one_user_each_in_the_order_of_asking(
     count: int, steps: list[tuple[bool, float]], seed: int
 ) -> None:
     loop, told = EventLoop(), list[tuple[str, Someone]]()
-    kind = DeviceKind(count=count, availability=ComesAndGoes(Exponential(2.0), Exponential(1.0), 0.5))
+    on, off = ({"distribution": "exponential", "mean": mean} for mean in (2.0, 1.0))
+    comes_and_goes = ComesAndGoes.model_validate({"on_s": on, "off_s": off, "there_at_first": 0.5})
+    kind = DeviceKind(count=count, availability=comes_and_goes.periods)
     pool = DevicePool(loop, (kind,), lambda name: random.Random(f"{seed}/{name}"))
     asked, gone = list[Someone](), 0
     for comes, seconds in steps:

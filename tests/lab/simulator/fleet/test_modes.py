@@ -7,13 +7,13 @@ import pytest
 
 from lab.simulator.costs.cost import PassCost
 from lab.simulator.costs.linear import LinearCost
+from lab.simulator.fleet.conversation import Conversation, Turn
 from lab.simulator.fleet.fleet import Fleet
 from lab.simulator.fleet.node import Node
 from lab.simulator.fleet.record import Record
 from lab.simulator.fleet.settings import DeviceKind, Failure, FleetSetting, Mode, VerifierKind
 from lab.simulator.virtual.agreement import constant
 from lab.simulator.virtual.network import Network
-from lab.simulator.workload.conversation import Conversation, Turn
 from tests.lab.simulator.fleet.fleets import Kept
 from verifier_server.engine.requests import Request
 from verifier_server.engine.scheduler import Scheduler

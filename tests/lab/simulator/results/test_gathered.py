@@ -2,16 +2,14 @@
 
 import json
 import math
-import tracemalloc
 
 import pytest
 
 from lab.simulator.configuration.reading import parse
-from lab.simulator.fleet.observer import Sample
-from lab.simulator.fleet.record import Record, Status
+from lab.simulator.fleet.record import Record, Sample, Status
 from lab.simulator.results.gathered import Gathered
 from lab.simulator.results.measures import MEASURES
-from lab.simulator.results.series import parts_of
+from lab.simulator.results.series import intervals_of
 from tests.paths import ROOT
 
 FILE = """
@@ -106,8 +104,8 @@ def test_series_have_no_edge_where_requests_are_under_way() -> None:
     assert found.measures()["slo_attainment"] == pytest.approx(0.5, abs=0.01)
 
 
-def test_short_runs_have_fewer_parts_and_none_has_very_short_ones() -> None:
-    assert [parts_of(seconds) for seconds in (0.3, 10, 40, 60, 600)] == [12, 12, 20, 30, 60]
+def test_short_runs_have_fewer_intervals_and_none_has_very_short_ones() -> None:
+    assert [intervals_of(seconds) for seconds in (0.3, 10, 40, 60, 600)] == [12, 12, 20, 30, 60]
 
 
 def test_without_bounds_there_is_no_attainment() -> None:
@@ -147,21 +145,6 @@ def test_energy_and_cost() -> None:
     joules = 100 * 20 + 4 * 10 * 50
     assert values["energy_j_per_token"] == joules / 4
     assert values["cost_per_million"] == pytest.approx((3.6 * 20 / 3600 + 0.5 * joules / 3.6e6) * 1e6 / 4)
-
-
-def test_memory_does_not_grow_with_requests() -> None:
-    """The next two thousand requests find all buckets there."""
-    found = gathered()
-    sizes: list[int] = []
-    tracemalloc.start()
-    for begin in (0, 2000, 4000):
-        for number in range(begin, begin + 2000):
-            sent = 10 + 45 * (number % 2000) / 2000
-            found.record(a_record(sent, [sent + 0.1 + (number * 7919 % 1000) / 1e4, sent + 0.5], name=str(number)))
-        found.measures()
-        sizes.append(tracemalloc.get_traced_memory()[0])
-    tracemalloc.stop()
-    assert sizes[2] - sizes[1] < 20_000 < sizes[0] / 4, sizes
 
 
 def test_measures_have_names_for_files_and_words_for_readers() -> None:

@@ -12,9 +12,8 @@ from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse
 from lab.simulator.results import files
 from lab.simulator.results.measures import MEASURES
-from lab.simulator.results.replications import evaluate, replicated
-from lab.simulator.running.simulate import Stopped, seed_of
-from lab.simulator.virtual.timeline import What
+from lab.simulator.results.replications import evaluate, evaluation, replicated
+from lab.simulator.simulation import Stopped
 from tests.paths import ROOT
 
 FILE = """
@@ -50,11 +49,17 @@ def test_results_and_files_are_the_same_whatever_the_processes(configuration: Co
 
 
 def test_one_replication_by_its_seed(configuration: Configuration) -> None:
-    values, first = evaluate(configuration, seed_of(configuration, 0)), replicated(configuration)[0]
+    values, first = evaluate(configuration, 0), replicated(configuration)[0]
     assert {name: value for name, value in values.items() if not math.isnan(value)} == {
         name: value for name, value in first.measures.items() if not math.isnan(value)
     }
     assert list(values) == list(MEASURES) and values["throughput_tps"] > 0
+
+
+def test_evaluations_do_not_depend_on_the_number_of_processes(configuration: Configuration) -> None:
+    asked = [(configuration, 0), (configuration.model_copy(update={"router": "random"}), 1)]
+    with evaluation(1) as alone, evaluation(2) as together:
+        assert repr([*alone(asked)]) == repr([*together(asked)])
 
 
 def test_an_error_of_a_process_is_that_of_the_run(configuration: Configuration) -> None:
@@ -77,26 +82,7 @@ def test_a_file_has_a_line_for_each_request_and_sample(configuration: Configurat
 
 def test_each_column_is_documented() -> None:
     text = (ROOT / "docs" / "simulator-results.md").read_text(encoding="utf-8")
-    for columns in (files.REQUESTS, files.SAMPLES, files.TIMELINES):
-        assert not [name for name in columns if f"`{name}`" not in text]
-    assert not [each.value for each in What if f"`{each.value}`" not in text]
-
-
-def test_parquet_has_what_csv_has(configuration: Configuration, tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    replicated(configuration.model_copy(update={"replications": 1}), folder=tmp_path)
-    for name in ("requests", "samples"):
-        table = parquet.read_table(tmp_path / f"{name}-1.parquet")
-        with (tmp_path / f"{name}-1.csv").open(encoding="utf-8", newline="") as file:
-            lines = [*csv.DictReader(file)]
-        shown = [{key: "" if value is None else str(value) for key, value in row.items()} for row in table.to_pylist()]
-        assert shown == lines
-
-
-def test_without_pyarrow_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "find_spec", lambda name: None)
-    said = files.no_parquet()
-    assert said is not None and said.startswith("no Parquet files, which need pyarrow: ") and "parquet" in said
+    assert not [name for name in (*files.REQUESTS, *files.SAMPLES) if f"`{name}`" not in text]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -56,3 +56,5 @@ def test_jitter_and_loss_have_the_stated_means() -> None:
     there = [each for each in takes if each is not None]
     assert 1 - len(there) / len(takes) == pytest.approx(0.1, abs=0.01)
     assert sum(there) / len(there) == pytest.approx(0.07, abs=0.002)
+    recorded = Network(0.02, recorded=(0.02, 0.06))
+    assert {recorded.takes(0.0, rng) for _ in range(50)} == {0.01, 0.03}

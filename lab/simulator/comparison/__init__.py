@@ -1,1 +1,0 @@
-"""Runs side by side: how far their measures differ, and whether that is more than chance."""

@@ -1,0 +1,108 @@
+"""The pages of the simulator, each one HTML file that needs no other: of a run, of a search, of a capacity."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import yaml
+
+from lab.reports.document import charted, contents, document, folded, table, terms
+from lab.reports.markup import Markup, tag
+from lab.simulator.configuration.keys import MS
+from lab.simulator.results import tables
+from lab.simulator.results.charts import Line, lines
+from lab.simulator.results.measures import CONFIDENCE, MEASURES, Measure
+from lab.simulator.results.summary import Summary
+from specpair.command_line.table import Table
+from specpair.counted import counted
+
+# Measures that charts show over time, in their order.
+OVER_TIME = (
+    *("throughput_tps", "ttft_p95_ms", "tpot_p95_ms", "slo_attainment"),
+    *("queue_depth", "occupancy", "utilisation", "slots_held"),
+)
+
+
+def page(run: Summary) -> str:
+    """The page of a run."""
+    parts = [
+        *((title, [_as_table(cells, title)]) for title, cells in tables.all_tables(run)),
+        ("Over time", [*_over_time(run)]),
+        ("Configuration", [_configuration(run)]),
+        ("Definitions", [_definitions()]),
+    ]
+    sections = [(title.lower().replace(" ", "-"), title, children) for title, children in parts]
+    return document(
+        f"simulation: {run.name}",
+        (*_facts(run), contents((anchor, title) for anchor, title, _ in sections)),
+        (tag("section", tag("h2", title), *children, id=anchor) for anchor, title, children in sections),
+        f"specpair {run.version}. Simulated, not measured.",
+    )
+
+
+def tried_page(title: str, said: Sequence[str], charts: Sequence[Markup], cells: Table) -> str:
+    """The page of several configurations that were tried. `said`: paragraphs below the title."""
+    main = [tag("div", *charts, class_="charts"), tag("h2", "What was tried"), _as_table(cells, "What was tried")]
+    return document(title, [tag("p", each) for each in said], main, "specpair simulator. Simulated, not measured.")
+
+
+def _facts(run: Summary) -> Iterator[Markup]:
+    """What was run, in sentences."""
+    given = run.configuration
+    kinds = given["devices"]["verifiers"], given["devices"]["drafters"]
+    verifiers, drafters = (", ".join(f"{kind['count']} {kind['name']}" for kind in each) for each in kinds)
+    burnt = f", the first {given['burn_in_ms'] * MS:g} s left out" if given["burn_in_ms"] else ""
+    intervals = "There are no intervals."
+    if len(run.replications) > 1:
+        intervals = f"Behind ±: half of the {CONFIDENCE:.0%} interval, by Student's t."
+    yield tag(
+        "p",
+        f"Verifiers: {verifiers}. Drafters: {drafters or 'none'}. Mode {given['mode']}, router {given['router']}, "
+        f"seed {given['seed']}. {counted(len(run.replications), 'replication')} of {given['sim_time_ms'] * MS:g} "
+        f"simulated seconds{burnt}. {intervals}",
+        class_="soft",
+    )
+    if run.interrupted:
+        yield tag("p", tag("strong", "The run was interrupted: these are figures of the time before."))
+
+
+def _over_time(run: Summary) -> Iterator[Markup]:
+    if len(run.replications) > 1:
+        yield tag("p", "Line: mean of the replications; band: from the smallest to the greatest.", class_="soft")
+    charts = (_line(run, MEASURES[name]) for name in OVER_TIME)
+    yield tag("div", *(each for each in charts if each is not None), class_="charts")
+
+
+def _line(run: Summary, measure: Measure) -> Markup | None:
+    """A measure over time; None: it has no values."""
+    several = [[measure.scale * value for value in each] for each in run.series(measure.name)]
+    intervals = [[value for value in at if math.isfinite(value)] for at in zip(*several, strict=True)]
+    if not any(intervals):
+        return None
+    width = run.configuration["sim_time_ms"] * MS / len(intervals)
+    line = Line(
+        0,
+        [((at + 0.5) * width, sum(each) / len(each) if each else math.nan) for at, each in enumerate(intervals)],
+        [min(values, default=math.nan) for values in intervals] if len(several) > 1 else (),
+        [max(values, default=math.nan) for values in intervals] if len(several) > 1 else (),
+    )
+    shaded, most = run.configuration["burn_in_ms"] * MS, 100.0 if measure.scale == 100.0 else 0.0
+    drawn = lines([line], "simulated seconds", f"{measure.caption} over time", shaded=shaded, most=most)
+    return charted(measure.caption, measure.meaning + ("; shaded: burn-in" if shaded else ""), drawn)
+
+
+def _configuration(run: Summary) -> Markup:
+    """The configuration with all defaults, as YAML."""
+    text = yaml.safe_dump(run.configuration, sort_keys=False, allow_unicode=True)
+    return folded(f"{run.name}, with all defaults", tag("pre", text, tabindex="0"))
+
+
+def _definitions() -> Markup:
+    """What each measure is."""
+    return terms(
+        (each.words, (each.meaning, tag("span", f" ({each.unit})", class_="soft") if each.unit else ""))
+        for each in MEASURES.values()
+    )
+
+
+def _as_table(cells: Table, label: str) -> Markup:
+    return table(cells.headings, cells.rows, label)

@@ -1,1 +1,0 @@
-"""Runs a configuration: the fleet that it describes, in virtual time."""

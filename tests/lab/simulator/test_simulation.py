@@ -1,0 +1,195 @@
+"""A configuration runs: the same seed gives the same records, and keys make a difference."""
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from lab.simulator import command_line
+from lab.simulator.command_line import example
+from lab.simulator.configuration.configuration import Configuration
+from lab.simulator.configuration.reading import parse, read
+from lab.simulator.fleet.record import Status
+from lab.simulator.fleet.settings import Mode
+from lab.simulator.results.gathered import Gathered
+from lab.simulator.search.candidates import candidates, read_search
+from lab.simulator.simulation import seed_of, setting_of, simulate
+from tests.lab.simulator.fleet.fleets import Kept
+from tests.paths import ROOT
+
+SMALL = """\
+sim_time_ms: 4000
+mode: target
+devices:
+  verifiers:
+    - {name: big, count: 2, cost: {law: linear, decode_ms: 25}}
+workload: {arrival: poisson, rate_rps: 4, prompt_tokens: 9, output_tokens: 5}
+"""
+FUSED = """\
+sim_time_ms: 3000
+mode: fused
+devices:
+  verifiers:
+    - name: big
+      count: 2
+      cost: {law: linear, decode_ms: 25}
+      slots: 2
+      draft: {cost: {law: linear, decode_ms: 4}, agreement: [0.9, 0.6]}
+workload: {arrival: poisson, rate_rps: 16, prompt_tokens: 9, output_tokens: 12}
+"""
+EXAMPLES = sorted((ROOT / "examples" / "simulator").glob("*.yaml"))
+SEARCHES = [each for each in EXAMPLES if each.stem.endswith("-search")]
+
+
+def configured(text: str, folder: Path = ROOT) -> Configuration:
+    return parse(text, "f.yaml", folder)
+
+
+def ran(configuration: Configuration, replication: int = 0) -> Kept:
+    kept = Kept()
+    simulate(configuration, seed_of(configuration, replication), kept)
+    return kept
+
+
+def differ(one: str, other: str) -> None:
+    first, second = ran(configured(one)), ran(configured(other))
+    assert first.records and second.records
+    assert ([asdict(each) for each in first.records], first.samples) != (
+        [asdict(each) for each in second.records],
+        second.samples,
+    )
+
+
+def test_the_same_seed_gives_the_same_records_and_another_one_others() -> None:
+    configuration = configured(SMALL)
+    first = ran(configuration)
+    assert [asdict(each) for each in ran(configuration).records] == [asdict(each) for each in first.records]
+    assert [asdict(each) for each in ran(configuration, 1).records] != [asdict(each) for each in first.records]
+    assert {each.node for each in first.samples} == {"big-1", "big-2"}
+    assert max(each.at for each in first.samples) == 4.0
+
+
+def test_the_example_runs_as_it_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(example().replace("sim_time_ms: 60000", "sim_time_ms: 8000"), encoding="utf-8")
+    assert command_line.run(["run", str(file), "--output", str(tmp_path / "out"), "--jobs", "1", "--no-png"]) == 0
+    assert (tmp_path / "out" / "report.html").is_file()
+    assert "requests" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("file", [each for each in EXAMPLES if each not in SEARCHES], ids=lambda file: file.stem)
+def test_a_second_of_a_worked_question_runs(file: Path) -> None:
+    kept = Kept()
+    configuration = read(file, ["sim_time_ms=1000", "burn_in_ms=0"])
+    assert simulate(configuration, seed_of(configuration, 0), kept) == 1.0
+    assert kept.samples
+
+
+@pytest.mark.parametrize("file", SEARCHES, ids=lambda file: file.stem)
+def test_all_candidates_of_a_worked_question_can_run(file: Path) -> None:
+    found, complaints = candidates(read_search(file), file.with_stem(file.stem.removesuffix("-search")))
+    assert len(found) > 1 and complaints == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "seed: 7\n"),
+        ("", "router: random\n"),
+        ("", "router: jsq\nlook_every_ms: 0\n"),
+        ("", "sample_every_ms: 100\n"),
+        ("", "failures: [{devices: big, up_s: 1, repair_s: {distribution: exponential, mean: 1}}]\n"),
+        ("", "autoscaling: [{devices: big, most: 4, queue_time_ms: 20, every_s: 0.5, start_up_s: 0.5}]\n"),
+        ("sim_time_ms: 3000", "sim_time_ms: 2000"),
+        ("mode: fused", "mode: target"),
+        ("count: 2", "count: 3"),
+        ("decode_ms: 25", "decode_ms: 25, per_token_ms: 1"),
+        ("decode_ms: 25", "decode_ms: 25, per_sequence_ms: 5"),
+        ("decode_ms: 4", "decode_ms: 6"),
+        ("0.6]", "0.6], slots: 1"),
+        ("", "gamma: 3\n"),
+        ("slots: 2", "slots: 1"),
+        ("slots: 2", "slots: 2\n      prefill_chunk: 2"),
+        ("slots: 2", "slots: 2\n      max_queue: 1"),
+        ("0.9, 0.6", "0.9"),
+        ("rate_rps: 16", "rate_rps: 17"),
+        ("slots: 2", "slots: 2\n      context: 20"),
+        ("prompt_tokens: 9", "prompt_tokens: 900"),
+        ("output_tokens: 12", "output_tokens: 11"),
+        ("output_tokens: 12", "output_tokens: 12, turns: 2"),
+        ("output_tokens: 12", "output_tokens: 12, turns: 2, think_ms: 500"),
+    ],
+)
+def test_a_key_makes_a_difference(before: str, after: str) -> None:
+    changed = FUSED.replace(before, after, 1) if before else after + FUSED
+    assert changed != FUSED
+    differ(FUSED, changed)
+
+
+def test_the_batching_window_makes_a_difference_in_lockstep() -> None:
+    """Where drafts come while others are judged, no pass needs to wait for them."""
+    differ(f"gamma: 3\n{FUSED}", f"gamma: 3\nbatching_window: 1\n{FUSED}")
+
+
+def test_a_fleet_whose_verifiers_are_gone_for_good_has_results() -> None:
+    text = SMALL.replace("sim_time_ms: 4000", "sim_time_ms: 400000\nslo: {ttft_ms: 1000}")
+    text = text.replace("rate_rps: 4", "rate_rps: 0.1")
+    configuration = configured(text + "failures: [{devices: big, up_s: 0.001, repair_s: 10000000}]\n")
+    gathered = Gathered(configuration)
+    gathered.ended(simulate(configuration, seed_of(configuration, 0), gathered))
+    measures = gathered.measures()
+    assert measures["whole"] == measures["slo_attainment"] == 0.0 and measures["failed"] > 0
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_devices_that_come_and_go_all_the_time_abort_texts_and_the_run_goes_on(mode: Mode) -> None:
+    flickers = """
+    - name: phone
+      count: 3
+      cost: {law: linear, decode_ms: 8}
+      agreement: 0.8
+      availability: {on_s: {distribution: exponential, mean: 0.1}, off_s: 0.001}
+"""
+    text = FUSED.replace("mode: fused", f"mode: {mode.value}").replace("workload:", f"  drafters:{flickers}workload:")
+    statuses = [each.status for each in ran(configured(text)).records]
+    assert statuses.count(Status.ABORTED) > 20
+
+
+def test_long_prompts_on_a_slow_link_come_late() -> None:
+    """The request has about 5 bytes for each token; the first token comes back with a reply of a few hundred."""
+    text = SMALL.replace("prompt_tokens: 9", "prompt_tokens: 4096").replace("rate_rps: 4", "rate_rps: 1")
+    first = [
+        ran(configured(f"connections: [{{rtt_ms: 20, bandwidth_mbps: {mbps}}}]\n" + text)).records[0]
+        for mbps in (1000, 1)
+    ]
+    assert first[1].ttft - first[0].ttft == pytest.approx(8 * (5 * 4096 + 1000) / 1e6, rel=0.05)
+
+
+def test_a_policy_beside_the_file_is_the_router(tmp_path: Path) -> None:
+    (tmp_path / "last_of_all.py").write_text(
+        "from gateway.balancing.policies import Policy\n\n\nclass Last(Policy):\n"
+        "    def choose(self, order, text):\n        return max(order, key=lambda each: each.name)\n"
+    )
+    found = ran(configured("router: last_of_all:Last\n" + SMALL, tmp_path))
+    assert {node for each in found.records for node in each.nodes} == {"big-2"}
+
+
+def test_a_text_that_no_verifier_holds_is_refused_and_a_long_one_goes_where_it_fits() -> None:
+    text = SMALL.replace("prompt_tokens: 9", "prompt_tokens: {distribution: uniform, min: 5, max: 40}")
+    short = "    - {name: small, count: 3, cost: {law: linear, decode_ms: 25}, context: 20}\n"
+    text = text.replace("workload:", short + "workload:").replace("decode_ms: 25}}", "decode_ms: 25}, context: 35}")
+    found = ran(configured(text))
+    by = {status: [each.text_tokens for each in found.records if each.status is status] for status in Status}
+    assert min(by[Status.REFUSED]) > 35 >= max(by[Status.WHOLE]) > 20
+    small = [each.text_tokens for each in found.records if each.nodes and each.nodes[0].startswith("small")]
+    assert small and max(small) <= 20
+
+
+def test_a_router_by_promises_keeps_those_of_each_tenant() -> None:
+    text = SMALL + "slo: {tpot_ms: 200}\n"
+    text = text.replace("output_tokens: 5}", "output_tokens: 5, tenants: [{name: a}, {name: b, slo: {tpot_ms: 40}}]}")
+    configuration = configured(text)
+    deadlines = setting_of(configuration, 0).deadlines
+    assert [deadlines(name) for name in ("a", "b", "c")] == [0.2, 0.04, 0.2] and configuration.promises
+    assert math.isinf(setting_of(configured(SMALL), 0).deadlines("a")) and not configured(SMALL).promises
