@@ -1,14 +1,11 @@
 """Texts through the pair, with a verifier on vLLM, against vLLM alone and vLLM's own n-gram speculation.
 
-Method. Three servers hold the same folder: vLLM's own, the same with `--ngram`, and the verifier over vLLM. Each has
+Method. Three servers hold the same folder: vLLM's own, the same with n-grams, and the verifier over vLLM. Each has
 one core, the same for all, and writes only while the others are idle. The drafter is this process, with a draft model
 on one thread, for which another core is free. (It is not bound to that core: then it would see one core in all, take it
 for the verifier's, and draft only while the verifier waits.) Every prompt is written by turns in each way, in another
-order for each. Over loopback. Tokens per second after the first token, by this process's clock. `--two-servers` spares
-the memory of one: vLLM alone is then the verifier's own decoding, which is vLLM's with the plug-ins.
-
-Both ends share one memory here, as on two machines they do not: what a step of the target takes while the draft model
-runs all the time is told, too.
+order for each. Over loopback. Tokens per second after the first token, by this process's clock. Both ends share one
+memory here, as on two machines they do not.
 
 At temperature 0, texts of all ways are compared. Above it, each way draws by itself, and vLLM's rejection sampler for
 CPUs draws wrong (issue 55005 of vLLM): only its speed counts.
@@ -22,27 +19,22 @@ import json
 import os
 import subprocess
 import tempfile
-import threading
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from backends.registry import load
 from drafter_client import DraftModel, Lookup, Mode, Options, Pair
 from lab.benchmarks.first_run import CODE, EDIT, STORY, prompts_of
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.harness.texts import Way, Written, by_library, by_turns, rate, table, timed
 from specpair.child_processes.children import child
-from specpair.engines.backend import Backend, Entry
 from specpair.engines.load_options import LoadOptions
 from tests.deploy.routers import free_port
 
@@ -59,17 +51,17 @@ FLAGS = {
     "tokens": {"default": 64, "help": "of each text (default: %(default)s)"},
     "kinds": {"default": [EDIT, CODE, STORY], "choices": (EDIT, CODE, STORY)},
     "temperatures": [0.0, 0.8],
-    **{"dtype": "bfloat16", "context": 2048, "ngram": NGRAM, "two-servers": False, "port": 0},
+    **{"dtype": "bfloat16", "context": 2048},
 }
 
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "llama_cpp")
-    report = Report("vllm_comparison", Namespace(**_told(options)))
+    # Files by their names alone.
+    told = {name: Path(getattr(options, name)).name for name in ("model", "draft")}
+    report = Report("vllm_comparison", Namespace(**vars(options) | told | {"python": None}))
     with ExitStack() as stack:
-        flags = {"target": {}, "vLLM, n-gram": {"--speculative-config": options.ngram}}
-        if options.two_servers:
-            del flags["target"]
+        flags = {"target": {}, "vLLM, n-gram": {"--speculative-config": NGRAM}}
         ours = stack.enter_context(server(options, "verifier_server", None))
         urls = {name: stack.enter_context(server(options, VLLM, given)) for name, given in flags.items()}
         engine = LoadOptions(threads=1, context_length=options.context)
@@ -81,18 +73,11 @@ def main() -> None:
         }
         passes = ", ".join(f"{at}: {ms:.0f}" for at, ms in enumerate(pair.target.pass_ms[:9], 1))
         report.line(f"ms of a pass of the verifier, by its tokens: {passes}")
-        alone, beside, draft = _step_times(lookup, options)
-        report.line(
-            f"a step of the target takes {alone:.0f} ms, and {beside:.0f} ms while the draft model writes a token in "
-            f"{draft:.0f} ms on the other core: both read their weights from one memory"
-        )
         for temperature in options.temperatures:
             chosen = Options(max_tokens=options.tokens, temperature=temperature, mode=Mode.REMOTE)
             ways: dict[str, Way[list[int]]] = {
                 name: partial(_by_vllm, client, options.tokens, temperature) for name, client in clients.items()
             }
-            if options.two_servers:
-                ways["target"] = partial(_by_pair, lookup, replace(chosen, mode=Mode.TARGET))
             ways |= {"pair": partial(_by_pair, pair, chosen), "pair, lookup alone": partial(_by_pair, lookup, chosen)}
             for way in ways.values():  # engines make ready what they need
                 way(pair.encode("def main():"), 0)
@@ -109,7 +94,7 @@ def server(options: Namespace, module: str, flags: dict[str, str] | None) -> Ite
     """Run a server of vLLM with these flags more (a switch has no value), or the verifier, while the block lasts.
     Yields its URL when it is ready. Raises RuntimeError if it ends before.
     """
-    port, environment = options.port or free_port(), {**os.environ, **_ENVIRONMENT}
+    port, environment = free_port(), {**os.environ, **_ENVIRONMENT}
     arguments = ["--port", str(port)]
     if flags is None:
         environment |= {
@@ -149,34 +134,6 @@ def ready(url: str, process: "subprocess.Popen[str]") -> bool:
     return False
 
 
-def _step_times(pair: Pair, options: Namespace) -> tuple[float, float, float]:
-    """Milliseconds of a step of the target, alone and while the draft model runs without a pause, and of its step."""
-    ended, (token, *_) = threading.Event(), pair.encode("the")
-
-    def step() -> float:
-        chosen = Options(max_tokens=24, temperature=0.0, mode=Mode.TARGET)
-        return 1e3 / by_library(pair, "Once upon a time", chosen.cold()).rate
-
-    def draft(model: Backend) -> float:
-        began = time.perf_counter()
-        for steps in count():
-            if ended.is_set():
-                break
-            model.extend([Entry(0, steps % options.context, [token], 0)])
-        return 1e3 * (time.perf_counter() - began) / steps
-
-    step()
-    alone = step()
-    model = load("llama_cpp", LoadOptions(model=Path(options.draft), threads=1, context_length=options.context))
-    with closing(model), ThreadPoolExecutor(1) as thread:
-        drafting = thread.submit(draft, model)
-        try:
-            beside = step()
-        finally:
-            ended.set()
-        return alone, beside, drafting.result()
-
-
 def _by_pair(pair: Pair, options: Options, prompt: list[int], seed: int) -> Written:
     return by_library(pair, prompt, replace(options, seed=seed).cold())
 
@@ -195,12 +152,6 @@ def _by_vllm(client: httpx.Client, tokens: int, temperature: float, prompt: list
                 if ids:
                     arrived.append((time.perf_counter(), ids))
     return timed(began, arrived)
-
-
-def _told(options: Namespace) -> dict[str, Any]:
-    """The options, files by their names alone."""
-    files = {name: Path(getattr(options, name)).name for name in ("model", "draft")}
-    return vars(options) | files | {"python": None, "ngram": None if options.ngram == NGRAM else options.ngram}
 
 
 if __name__ == "__main__":

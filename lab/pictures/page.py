@@ -15,8 +15,7 @@ from typing import Any
 
 from lab.benchmarks.endpoint.services import drafter_serve
 from lab.benchmarks.harness.report import need
-from lab.pictures import small_png
-from lab.pictures.output import folder_of, parser_of
+from lab.pictures.output import folder_of, parser_of, save_png
 from scripts import real_models
 from specpair.child_processes.serving import verifier
 from tests.browser import chromium, opened
@@ -41,7 +40,7 @@ def main() -> None:
         chromium() as browser,
     ):
         for name, png in _pages(browser, service.url):
-            small_png.save(png, to / f"{name}.png")
+            save_png(png, to / f"{name}.png")
     print(f"written to {to}", file=sys.stderr)
 
 

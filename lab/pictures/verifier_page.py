@@ -16,8 +16,7 @@ import httpx
 
 from drafter_client import Mode, Options, Pair
 from lab.benchmarks.harness.report import need
-from lab.pictures import small_png
-from lab.pictures.output import folder_of, parser_of
+from lab.pictures.output import folder_of, parser_of, save_png
 from specpair.child_processes.serving import verifier
 from tests.browser import chromium
 
@@ -37,7 +36,7 @@ def main() -> None:
         page.locator("#state.ready").wait_for()
         with texts(server.url):
             page.wait_for_timeout(1000 * SECONDS)
-            small_png.save(page.screenshot(full_page=True), path)
+            save_png(page.screenshot(full_page=True), path)
     print(f"written to {path}", file=sys.stderr)
 
 

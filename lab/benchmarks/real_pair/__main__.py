@@ -36,7 +36,7 @@ from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.real_pair import pair
 from lab.benchmarks.real_pair.draft_choices import TextChoices, choices_of
 from lab.benchmarks.real_pair.machines import DRAFTERS, LINKS, TARGETS, Setting
-from lab.benchmarks.real_pair.recorded import FOLDER, RecordedText, read
+from lab.benchmarks.real_pair.record import FOLDER, RecordedText, read
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.policy.experience import Experience

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lab.benchmarks.real_pair.recorded import RecordedText
+from lab.benchmarks.real_pair.record import RecordedText
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.sampling.sampling import Sampling, choose_several, probabilities

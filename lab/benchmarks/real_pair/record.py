@@ -1,4 +1,4 @@
-"""Records what a real target writes, for `lab.benchmarks.real_pair`.
+"""What a real target writes, recorded once, so that other machines and links can be tried with these texts.
 
 Method. Each prompt of `lab.benchmarks.harness.kinds` is written twice: at temperature 0, and at 0.8 with a seed of its
 own under the noise that drafters share. The texts of a kind are written together; a target's rows may depend on the
@@ -8,17 +8,50 @@ width of its passes in their last bits, so a text recorded alone may differ from
 """
 
 import argparse
+import gzip
+import json
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from backends.registry import load
 from gateway.openai_api.chat.template import Renderer
 from lab.benchmarks.harness.kinds import CONTEXT, MOST_TOGETHER, prompts_by_kind, written
-from lab.benchmarks.real_pair.recorded import FOLDER, RecordedText, write
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.sampling.sampling import Sampling
 
+FOLDER = Path(__file__).with_name("recordings")
 TEMPERATURES = (0.0, 0.8)
+
+
+@dataclass(frozen=True)
+class RecordedText:
+    """A text of a real target. `prompt`, `tokens`: ids."""
+
+    kind: str
+    prompt: list[int]
+    sampling: Sampling
+    tokens: list[int]
+
+
+def write(path: Path, model: str, texts: Iterable[RecordedText]) -> None:
+    """Write the texts that `model` wrote, one in a line, gzipped. The same texts give the same bytes."""
+    lines = [json.dumps({"model": model})]
+    for text in texts:
+        sampled = {"temperature": text.sampling.temperature, "seed": text.sampling.seed}
+        told = {"kind": text.kind, "prompt": text.prompt, **sampled, "tokens": text.tokens}
+        lines.append(json.dumps(told, separators=(",", ":")))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress("\n".join([*lines, ""]).encode(), mtime=0))
+
+
+def read(path: Path) -> Iterator[RecordedText]:
+    """The texts of a file that `write` wrote."""
+    _, *lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    for told in map(json.loads, lines):
+        sampling = Sampling(temperature=told["temperature"], seed=told["seed"])
+        yield RecordedText(told["kind"], told["prompt"], sampling, told["tokens"])
 
 
 def main() -> None:
