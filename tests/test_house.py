@@ -55,7 +55,7 @@ FLOORS = {
         ["doctor"],
         ["chat"],
         ["batch", "display"],
-        ["trace", "observability"],
+        ["trace"],
         ["modes"],
         ["generation"],
         ["metrics"],

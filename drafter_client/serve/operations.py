@@ -2,9 +2,8 @@
 
 from functools import cache
 
-from drafter_client.serve.live.endpoints import NETWORK, TEXTS, LiveEndpoints
-from drafter_client.serve.live.messages import PairRound, PairState, TextCounts, TextEnded
-from drafter_client.serve.network.messages import Network
+from drafter_client.serve.live import NETWORK, TEXTS, PairEventEndpoints
+from drafter_client.serve.messages import Network, PairRound, PairState, TextCounts, TextEnded
 from gateway.anthropic_api import schemas as anthropic_schemas
 from gateway.anthropic_api.examples import EXAMPLES as ANTHROPIC
 from gateway.anthropic_api.operations import message_operations
@@ -42,7 +41,7 @@ LIVE = (
     Operation(
         "GET",
         "/events",
-        LiveEndpoints.watch_pair,
+        PairEventEndpoints.watch_pair,
         "operation",
         None,
         (*ALWAYS, errors.InvalidRequest, errors.Overloaded),

@@ -24,7 +24,7 @@ from typing import Any
 
 from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
-from drafter_client.draft_sources import Drafting
+from drafter_client.draft_sources import OpenedSource
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from lab.benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
@@ -65,10 +65,10 @@ class Loaded:
     backend: Backend
 
     @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
         yield self._drafting(client, client.model())
 
-    def _drafting(self, client: VerifierClient, info: ModelInfo) -> Drafting:
+    def _drafting(self, client: VerifierClient, info: ModelInfo) -> OpenedSource:
         check_vocabulary(client, self.backend.vocabulary, self.backend.model_name, info)
 
         def drafter(spec: TextSpec, prompt_ids: Sequence[int]) -> Drafter:
@@ -76,7 +76,7 @@ class Loaded:
                 self.backend.release(slot)
             return model_drafter(self.backend, spec, info.vocabulary.size, len(prompt_ids))
 
-        return Drafting(self.backend.model_name, info, self.backend.vocabulary, [drafter], self._drafting)
+        return OpenedSource(self.backend.model_name, info, self.backend.vocabulary, [drafter], self._drafting)
 
 
 def main() -> None:

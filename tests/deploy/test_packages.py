@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from deploy.packages import deb
-from drafter_client.cli.commands import serve_parser
+from drafter_client.cli.parsers import serve_parser
 from drafter_client.program_options import OPTIONS
 from gateway.router.options import OPTIONS as ROUTER
 from tests.paths import ROOT

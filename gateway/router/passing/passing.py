@@ -22,7 +22,7 @@ from gateway.router.nodes.watch import Watch
 from gateway.router.passing.asked import Asked, look, prefixes
 from gateway.router.passing.headers import SESSION, to_node, value_of
 from gateway.router.passing.sending import Sending
-from gateway.router.upstream.connection import Connection, Headers, NodeLost
+from gateway.router.upstream.connection import Headers, NodeConnection, NodeLost
 from specpair.http_service.draining import Draining
 from specpair.http_service.request_body import LONG, encoding_of, received_body, unpacked
 from specpair.protocol.errors import BadGateway, ImplicitSessionRefused, ShuttingDown, SpecPairError, from_body
@@ -43,7 +43,7 @@ class Reply(NamedTuple):
 
     head: ReplyHead
     body: bytes | None
-    connection: Connection | None = None
+    connection: NodeConnection | None = None
 
 
 class Forwarding:
@@ -125,7 +125,7 @@ class Forwarding:
     @asynccontextmanager
     async def exchange(
         self, node: Node, method: bytes, target: bytes, headers: Headers, body: bytes, begins: bool = False
-    ) -> AsyncIterator[tuple[ReplyHead, Connection]]:
+    ) -> AsyncIterator[tuple[ReplyHead, NodeConnection]]:
         """A context with a node's reply, whose body is still to be read. What is seen of the node is noted.
 
         Raises NodeLost.

@@ -4,7 +4,7 @@ from starlette.types import Send
 
 from gateway.router.passing.headers import to_client, value_of
 from gateway.router.passing.whole_events import WholeEvents
-from gateway.router.upstream.connection import Connection
+from gateway.router.upstream.connection import NodeConnection
 from specpair.http_service.openapi.operation import ErrorForm
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.http_reply import ReplyHead
@@ -23,7 +23,7 @@ class Sending:
         await self._begin(head)
         await self._send({"type": "http.response.body", "body": body})
 
-    async def pass_on(self, head: ReplyHead, connection: Connection) -> None:
+    async def pass_on(self, head: ReplyHead, connection: NodeConnection) -> None:
         """Send a reply whose body is still to be read. Raises NodeLost."""
         await self._begin(head)
         if _is_event_stream(head):

@@ -24,8 +24,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from drafter_client.modes.auto import Stretch
 from drafter_client.modes.selection import ModeSelection
-from drafter_client.modes.stretch import Stretch
 from drafter_client.options import Mode
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.real_pair import pair

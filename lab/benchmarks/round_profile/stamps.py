@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from httpcore._backends.sync import SyncStream
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from drafter_client.generation.lane import RemoteLane
+from drafter_client.generation.speculative_decoding import RemoteLane
 from lab.simulator.paced import engine as paced
 from specpair.drafters.run import executors, reactor
 from verifier_server.engine.engine import Engine

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from drafter_client.display.picture import new_figure, save
+from drafter_client.display.comparison import new_figure, save
 from lab.simulator.capacity.page import charted_measures, limit, values
 from lab.simulator.capacity.trials import Trials
 from lab.simulator.results.measures import SHARE, Measure

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from drafter_client.display.picture import new_figure, save
+from drafter_client.display.comparison import new_figure, save
 from lab.reports.style import LIGHT
 from lab.simulator.results.measures import MEASURES, SHARE, Measure
 from lab.simulator.results.report.lanes import FILLS

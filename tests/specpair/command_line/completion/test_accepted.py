@@ -2,8 +2,8 @@
 
 import pytest
 
-from drafter_client.cli.commands import COMMANDS
-from drafter_client.cli.without_text.parsers import parsers as drafter_parsers
+from drafter_client.cli.parsers import COMMANDS
+from drafter_client.cli.program import parsers as drafter_parsers
 from specpair.command_line.completion.accepted import Argument, Kind, Parsers, Value, accepted, brief
 from specpair.own_commands import COMMANDS as OWN
 from specpair.own_commands import parsers as specpair_parsers

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drafter_client.cli.without_text.parsers import parsers
+from drafter_client.cli.program import parsers
 from specpair.command_line.completion.accepted import accepted
 from specpair.command_line.completion.command import SHELLS
 from tests.specpair.command_line.completion.shells import PROGRAM, Offered, offered_by

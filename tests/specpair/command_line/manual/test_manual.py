@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drafter_client.cli.without_text.parsers import parsers as drafter_parsers
+from drafter_client.cli.program import parsers as drafter_parsers
 from specpair.command_line.manual import command
 from specpair.command_line.parser import Parser
 from specpair.own_commands import parsers as specpair_parsers
