@@ -22,95 +22,68 @@ from specpair.siblings import import_siblings
 
 import_siblings()
 if TYPE_CHECKING:
-    from drafter_client.async_pair import AsyncGeneration, AsyncPair
-    from drafter_client.draft_sources import Custom, DraftModel, Lookup, Source
-    from drafter_client.errors import DrafterError
-    from drafter_client.generation.generation import Event, Finished, Generation, Token, Tokens
-    from drafter_client.http.outages import Outage
-    from drafter_client.metrics.statistics import Stats
-    from drafter_client.modes.memory import memory_file
-    from drafter_client.options import Mode, Options
-    from drafter_client.pair import Observer, Pair
-    from drafter_client.trace.writer import TraceFolder
-    from specpair.drafters.base import Drafter, Expansion
-    from specpair.engines.errors import BackendError
-    from specpair.engines.load_options import LoadOptions
-    from specpair.engines.vocabulary import Vocabulary
-    from specpair.protocol.errors import SpecPairError
-    from specpair.protocol.service_responses import ModelInfo
-    from specpair.speculation.acceptance.strategies import Strategy
-    from specpair.speculation.acceptance.token_source import TokenSource
-    from specpair.speculation.drafts.tree import Proposal
-    from specpair.speculation.sampling.sampling import Sampling
-
-__all__ = [
-    "AsyncGeneration",
-    "AsyncPair",
-    "BackendError",
-    "Custom",
-    "DraftModel",
-    "Drafter",
-    "DrafterError",
-    "Event",
-    "Expansion",
-    "Finished",
-    "Generation",
-    "LoadOptions",
-    "Lookup",
-    "Mode",
-    "ModelInfo",
-    "Observer",
-    "Options",
-    "Outage",
-    "Pair",
-    "Proposal",
-    "Sampling",
-    "Source",
-    "SpecPairError",
-    "Stats",
-    "Strategy",
-    "Token",
-    "TokenSource",
-    "Tokens",
-    "TraceFolder",
-    "Vocabulary",
-    "memory_file",
-]
+    from drafter_client.async_pair import AsyncGeneration as AsyncGeneration
+    from drafter_client.async_pair import AsyncPair as AsyncPair
+    from drafter_client.draft_sources import Custom as Custom
+    from drafter_client.draft_sources import DraftModel as DraftModel
+    from drafter_client.draft_sources import Lookup as Lookup
+    from drafter_client.draft_sources import Source as Source
+    from drafter_client.errors import DrafterError as DrafterError
+    from drafter_client.generation.generation import Event as Event
+    from drafter_client.generation.generation import Finished as Finished
+    from drafter_client.generation.generation import Generation as Generation
+    from drafter_client.generation.generation import Token as Token
+    from drafter_client.generation.generation import Tokens as Tokens
+    from drafter_client.http.outages import Outage as Outage
+    from drafter_client.metrics.statistics import Stats as Stats
+    from drafter_client.modes.memory import memory_file as memory_file
+    from drafter_client.options import Mode as Mode
+    from drafter_client.options import Options as Options
+    from drafter_client.pair import Pair as Pair
+    from drafter_client.pair_options import Observer as Observer
+    from drafter_client.pair_options import PairKeywords as PairKeywords
+    from drafter_client.trace.writer import TraceFolder as TraceFolder
+    from specpair.drafters.base import Drafter as Drafter
+    from specpair.drafters.base import Expansion as Expansion
+    from specpair.engines.errors import BackendError as BackendError
+    from specpair.engines.load_options import LoadOptions as LoadOptions
+    from specpair.engines.vocabulary import Vocabulary as Vocabulary
+    from specpair.protocol.errors import SpecPairError as SpecPairError
+    from specpair.protocol.service_responses import ModelInfo as ModelInfo
+    from specpair.speculation.acceptance.strategies import Strategy as Strategy
+    from specpair.speculation.acceptance.token_source import TokenSource as TokenSource
+    from specpair.speculation.drafts.tree import Proposal as Proposal
+    from specpair.speculation.sampling.sampling import Sampling as Sampling
 
 # Each name is imported on first use, so that a command of this package starts before the rest is imported.
 _HOMES = {
-    "AsyncGeneration": "drafter_client.async_pair",
-    "AsyncPair": "drafter_client.async_pair",
-    "BackendError": "specpair.engines.errors",
-    "Custom": "drafter_client.draft_sources",
-    "DraftModel": "drafter_client.draft_sources",
-    "Drafter": "specpair.drafters.base",
-    "DrafterError": "drafter_client.errors",
-    "Event": "drafter_client.generation.generation",
-    "Expansion": "specpair.drafters.base",
-    "Finished": "drafter_client.generation.generation",
-    "Generation": "drafter_client.generation.generation",
-    "LoadOptions": "specpair.engines.load_options",
-    "Lookup": "drafter_client.draft_sources",
-    "Mode": "drafter_client.options",
-    "ModelInfo": "specpair.protocol.service_responses",
-    "Options": "drafter_client.options",
-    "TokenSource": "specpair.speculation.acceptance.token_source",
-    "Observer": "drafter_client.pair",
-    "Outage": "drafter_client.http.outages",
-    "Pair": "drafter_client.pair",
-    "Proposal": "specpair.speculation.drafts.tree",
-    "Sampling": "specpair.speculation.sampling.sampling",
-    "Source": "drafter_client.draft_sources",
-    "SpecPairError": "specpair.protocol.errors",
-    "Stats": "drafter_client.metrics.statistics",
-    "Strategy": "specpair.speculation.acceptance.strategies",
-    "Token": "drafter_client.generation.generation",
-    "Tokens": "drafter_client.generation.generation",
-    "TraceFolder": "drafter_client.trace.writer",
-    "Vocabulary": "specpair.engines.vocabulary",
-    "memory_file": "drafter_client.modes.memory",
+    name: module
+    for module, names in {
+        "drafter_client.async_pair": "AsyncGeneration AsyncPair",
+        "drafter_client.draft_sources": "Custom DraftModel Lookup Source",
+        "drafter_client.errors": "DrafterError",
+        "drafter_client.generation.generation": "Event Finished Generation Token Tokens",
+        "drafter_client.http.outages": "Outage",
+        "drafter_client.metrics.statistics": "Stats",
+        "drafter_client.modes.memory": "memory_file",
+        "drafter_client.options": "Mode Options",
+        "drafter_client.pair": "Pair",
+        "drafter_client.pair_options": "Observer PairKeywords",
+        "drafter_client.trace.writer": "TraceFolder",
+        "specpair.drafters.base": "Drafter Expansion",
+        "specpair.engines.errors": "BackendError",
+        "specpair.engines.load_options": "LoadOptions",
+        "specpair.engines.vocabulary": "Vocabulary",
+        "specpair.protocol.errors": "SpecPairError",
+        "specpair.protocol.service_responses": "ModelInfo",
+        "specpair.speculation.acceptance.strategies": "Strategy",
+        "specpair.speculation.acceptance.token_source": "TokenSource",
+        "specpair.speculation.drafts.tree": "Proposal",
+        "specpair.speculation.sampling.sampling": "Sampling",
+    }.items()
+    for name in names.split()
 }
+__all__ = sorted(_HOMES)
 
 if not TYPE_CHECKING:
 

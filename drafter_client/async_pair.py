@@ -3,23 +3,17 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
 from threading import Lock
-from typing import TypeVar
+from typing import TypeVar, Unpack
 from weakref import WeakSet
-
-import httpx
 
 from drafter_client.conversation import Messages
 from drafter_client.draft_sources import DraftModel, Source
 from drafter_client.generation.generation import Event, Finished, Generation
-from drafter_client.http.outages import Outage
-from drafter_client.http.retries import PATIENCE
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
-from drafter_client.pair import BRANCHES, VERIFIER, Observer, Pair
-from specpair.protocol.prompt_progress import PromptProgress
+from drafter_client.pair import Pair
+from drafter_client.pair_options import VERIFIER, PairKeywords
 from specpair.protocol.service_responses import ModelInfo
 
 T = TypeVar("T")
@@ -32,39 +26,13 @@ class AsyncPair:
         self,
         verifier: str | Sequence[str] = VERIFIER,
         draft: Source | None = DraftModel(),
-        *,
-        api_key: str | None = None,
-        transport: httpx.BaseTransport | None = None,
-        branches: int = BRANCHES,
-        texts: int = 1,
-        observer: Observer | None = None,
-        memory: Path | str | None = None,
-        patience: float = PATIENCE,
-        start_patience: float | None = None,
-        on_outage: Callable[[Outage], None] | None = None,
-        on_prompt: Callable[[PromptProgress], None] | None = None,
-        on_notice: Callable[[str], object] | None = None,
+        **options: Unpack[PairKeywords],
     ) -> None:
         """Keep the arguments for `Pair`, which is made when the `async with` block is entered; its errors are raised
-        there. `on_outage` and `on_prompt` are called in a thread other than the event loop's."""
-        self._make = partial(
-            Pair,
-            verifier,
-            draft,
-            api_key=api_key,
-            transport=transport,
-            branches=branches,
-            texts=texts,
-            observer=observer,
-            memory=memory,
-            patience=patience,
-            start_patience=start_patience,
-            on_outage=on_outage,
-            on_prompt=on_prompt,
-            on_notice=on_notice,
-        )
+        there. `options`: see `PairKeywords`."""
+        self._make = lambda: Pair(verifier, draft, **options)
         # Not the event loop's default pool, which long texts would block.
-        self._threads = ThreadPoolExecutor(max(1, texts), thread_name_prefix="pair")
+        self._threads = ThreadPoolExecutor(max(1, options.get("texts", 1)), thread_name_prefix="pair")
         self._pair: Pair | None = None
         self._why_none = "this pair is not open yet: use it in an `async with` block"
         self._works: WeakSet[_Work] = WeakSet()

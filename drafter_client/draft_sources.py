@@ -41,7 +41,7 @@ MakeDrafter = Callable[[TextSpec, Sequence[int]], Drafter]  # of a text, by its 
 
 
 @dataclass(frozen=True, slots=True)
-class Drafting:
+class OpenedSource:
     """An opened source: functions that make drafters, the target's info, and the vocabulary of the text."""
 
     name: str | None  # of the drafter; None: nothing is drafted on this machine
@@ -50,7 +50,7 @@ class Drafting:
     drafters: Sequence[MakeDrafter]  # one for each text that is generated at a time
     # Makes one for another model of the verifier, of the same source: takes a connection and the result of its `model`.
     # Raises VocabularyMismatch.
-    anew: Callable[[VerifierClient, ModelInfo], "Drafting"]
+    anew: Callable[[VerifierClient, ModelInfo], "OpenedSource"]
     looks_up: bool = False  # whether the drafters draft by prompt lookup, so that nothing else has to
     threads: int = 0  # CPU threads that a draft step keeps busy
     warm: Sequence[WarmEngine] = ()  # the engines of `drafters`, which hold what they drafted for; or none
@@ -66,7 +66,7 @@ class Drafting:
 class Source(Protocol):
     """A source of drafts for a `Pair`."""
 
-    def open(self, client: VerifierClient, branches: int, texts: int) -> AbstractContextManager[Drafting]:
+    def open(self, client: VerifierClient, branches: int, texts: int) -> AbstractContextManager[OpenedSource]:
         """Prepare to draft for the verifier of `client`: `texts` texts at a time, `branches` continuations of each.
 
         Raises ModelLoadError, VocabularyMismatch, and what the client raises.
@@ -91,7 +91,7 @@ class DraftModel:
     weights: str = FASTEST
 
     @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
         """Load the model, and check that it can draft for the verifier; see `Source.open`."""
         with ExitStack() as stack:
             if texts > MOST_SLOTS:
@@ -125,7 +125,7 @@ class DraftModel:
         stack: ExitStack,
         client: VerifierClient,
         info: ModelInfo,
-    ) -> Drafting:
+    ) -> OpenedSource:
         """Check that the loaded model can draft for what the verifier serves. `stack`: closes what is opened."""
         name, warm = backend.model_name, [WarmEngine(engine) for engine in engines]
         step_times = times
@@ -140,7 +140,9 @@ class DraftModel:
             drafters, warm = [partial(_translating, vocabulary, engine) for engine in warm], []
             step_times = None  # a step may take several passes
         anew = partial(self._drafting, backend, times, engines, stack)
-        return Drafting(name, info, vocabulary, drafters, anew, threads=backend.threads, warm=warm, times=step_times)
+        return OpenedSource(
+            name, info, vocabulary, drafters, anew, threads=backend.threads, warm=warm, times=step_times
+        )
 
     def _instead(self, info: ModelInfo, name: str) -> str:
         """What else can draft for what the verifier serves, where the model `name` cannot."""
@@ -191,7 +193,7 @@ class Lookup:
     """Prompt lookup without a model: if the last tokens occurred earlier in the text, what followed them is drafted."""
 
     @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
         """Ask the verifier for its vocabulary; see `Source.open`."""
         with _fetching(NAME, lambda _: [lambda *_: NgramDrafter(branches)] * texts, looks_up=True) as drafting:
             yield drafting(client, client.model())
@@ -206,7 +208,7 @@ class Custom:
     name: str = "custom drafter"
 
     @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
         """Ask the verifier for its vocabulary, which `make` gets; see `Source.open`."""
         with _fetching(self.name, lambda vocabulary: [partial(self._drafter, vocabulary)] * texts) as drafting:
             yield drafting(client, client.model())
@@ -220,7 +222,7 @@ class Undrafted:
     """The source of a pair without a drafter: nothing is drafted on this machine."""
 
     @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
         with _fetching(None, lambda _: [_refuse] * texts) as drafting:
             yield drafting(client, client.model())
 
@@ -232,14 +234,14 @@ def _refuse(*_: Any) -> Drafter:
 @contextmanager
 def _fetching(
     name: str | None, drafters: Callable[[Vocabulary], list[MakeDrafter]], *, looks_up: bool = False
-) -> Iterator[Callable[[VerifierClient, ModelInfo], Drafting]]:
+) -> Iterator[Callable[[VerifierClient, ModelInfo], OpenedSource]]:
     """Yield the `Drafting.anew` of a source without a draft model, which fetches the target's vocabulary for its
     `drafters`. The connections of these vocabularies are closed when the block is left."""
     with ExitStack() as stack:
 
-        def drafting(client: VerifierClient, info: ModelInfo) -> Drafting:
+        def drafting(client: VerifierClient, info: ModelInfo) -> OpenedSource:
             vocabulary = stack.enter_context(closing(RemoteVocabulary(client, info)))
-            return Drafting(name, info, vocabulary, drafters(vocabulary), drafting, looks_up)
+            return OpenedSource(name, info, vocabulary, drafters(vocabulary), drafting, looks_up)
 
         yield drafting
 

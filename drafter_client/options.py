@@ -8,8 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 from drafter_client.errors import BadOption
+from specpair.engines.vocabulary import Vocabulary
 from specpair.options.option import described, option, options_of
 from specpair.protocol.response_fields import SamplingReport
+from specpair.protocol.service_responses import ModelInfo
 from specpair.protocol.terminal_text import is_text
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from specpair.speculation.sampling import gumbel
@@ -208,3 +210,24 @@ class Options(TextSpec):
 
 
 Options.__doc__ = described(Options)
+
+
+def foreign_id(tokens: Sequence[int], size: int) -> str | None:
+    """The first of `tokens` that is no id of the target's vocabulary of `size` ids, in words; None: all are."""
+    wrong = next((token for token in tokens if not 0 <= token < size), None)
+    return None if wrong is None else f"{wrong}, which is no token id of the target: its ids are 0 to {size - 1}"
+
+
+def with_prediction_ids(options: Options, target: ModelInfo, vocabulary: Vocabulary) -> Options:
+    """These options with the token ids of their prediction, if they have one.
+
+    `vocabulary`: the target's.
+
+    Raises BadOption, and what encoding a text raises.
+    """
+    given = options.prediction
+    if isinstance(given, str):
+        return replace(options, prediction=vocabulary.encode(given, add_begin=False))
+    if given is not None and (wrong := foreign_id(given, target.vocabulary.size)) is not None:
+        raise BadOption(f"the prediction holds {wrong}")
+    return options

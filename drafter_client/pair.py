@@ -1,74 +1,43 @@
 """`Pair`: a verifier and a drafter, used as one language model by the command line and by programs."""
 
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Unpack
 from weakref import WeakSet
-
-import httpx
 
 from backends.machine import corpus_folder
 from drafter_client.conversation import Messages, chat_ids, conversation
 from drafter_client.draft_sources import DraftModel, Source, Undrafted
-from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged, VocabularyMismatch
+from drafter_client.errors import DrafterError, ModelChanged, VocabularyMismatch
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Listener, prompt_reader, to_all
 from drafter_client.generation.generation import Generation
 from drafter_client.generation.resuming import Run
 from drafter_client.generation.text_session import TextSession
-from drafter_client.http.addresses import Address, addresses_of
+from drafter_client.http.addresses import VerifierAddress, addresses_of
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.health import Health
 from drafter_client.http.outages import Outage, Outages
-from drafter_client.http.retries import PATIENCE
-from drafter_client.http.several.known import VerifierState
-from drafter_client.http.several.verifiers import Verifiers
+from drafter_client.http.roster import VerifierStatus
 from drafter_client.http.stop import Stop
+from drafter_client.http.verifiers import Verifiers, when_ready
 from drafter_client.metrics.statistics import Stats
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.options import Mode, Options
-from drafter_client.pairing import Paired, Pairing
-from drafter_client.places import Places
+from drafter_client.pair_options import VERIFIER, PairKeywords, PairOptions, corpus_errors_named
+from drafter_client.pairing import Paired, Pairing, TextSlots, TextUnderWay
 from drafter_client.text_run import TextRun
-from drafter_client.token_ids import foreign_id, with_prediction_ids
 from gateway.openai_api.chat.template import Renderer
-from specpair.corpus.draft_corpus import BadCorpus, CorpusState, DraftCorpora
+from specpair.corpus.draft_corpus import CorpusState, DraftCorpora
 from specpair.corpus.earlier_texts import EarlierTexts
 from specpair.engines.vocabulary import Vocabulary
-from specpair.protocol.errors import BadGateway, SpecPairError
-from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.errors import SpecPairError
 from specpair.protocol.service_responses import ModelInfo
 
 _log = logging.getLogger("specpair.drafter")
-VERIFIER = "http://127.0.0.1:8000"
-BRANCHES = 6
 _PINGS = 3  # measurements of the round trip at the start
-_MISSING = {
-    Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
-    "VERIFIER_DRAFT_BACKEND=ngram), give a prediction, or choose another mode",
-    Mode.REMOTE: "this pair has no drafter: make it with a draft source, or choose the mode fused or target",
-}
-
-
-class Observer(Protocol):
-    """Watches the texts of a pair; `trace.writer.TraceFolder` is one."""
-
-    def run(self, stats: Stats, settings: Mapping[str, Any]) -> AbstractContextManager[Listener]:
-        """A context around the run of one text, which yields the listener that takes the text's events.
-
-        `stats`: the statistics of the text, complete when the context is left.
-        `settings`: the options of the text.
-        """
-
-
-class TextUnderWay(NamedTuple):
-    """A text that is being generated, and where."""
-
-    session_id: str
-    address: Address  # of its verifier
 
 
 class Pair:
@@ -81,21 +50,7 @@ class Pair:
         self,
         verifier: str | Sequence[str] = VERIFIER,
         draft: Source | None = DraftModel(),
-        *,
-        api_key: str | None = None,
-        transport: httpx.BaseTransport | None = None,
-        branches: int = BRANCHES,
-        texts: int = 1,
-        observer: Observer | None = None,
-        memory: Path | str | None = None,
-        corpus: Sequence[Path | str] = (),
-        patience: float = PATIENCE,
-        start_patience: float | None = None,
-        on_wait: Callable[[float | None], None] | None = None,
-        on_outage: Callable[[Outage], None] | None = None,
-        on_prompt: Callable[[PromptProgress], None] | None = None,
-        on_notice: Callable[[str], object] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
+        **options: Unpack[PairKeywords],
     ) -> None:
         """Wait until the verifier is ready, load the draft model, and check that both use the same vocabulary.
 
@@ -103,78 +58,52 @@ class Pair:
             several network addresses. Each text goes to the fastest that is ready, and on at another one when that
             goes away (docs/several-verifiers.md).
         `draft`: the source of drafts; None: nothing is drafted on this machine.
-        `api_key`: the verifier's key, if it needs one.
-        `branches`: continuations of a text that are drafted at once, so that drafts are ready for likely recovered
-            tokens.
-        `texts`: texts that can be generated at a time.
-        `observer`: takes the events of each text, for example a `TraceFolder` (docs/traces.md).
-        `memory`: a file in which mode `auto` keeps its measurements of each mode (the command line's is
-            `memory_file()`); None: nothing is kept.
-        `corpus`: files and folders of the user from which draft tokens are looked up, too (docs/modes.md).
-        `patience`: seconds to wait for a lost verifier; a text resumes when the verifier is back, and otherwise raises
-            the error that showed the loss.
-        `start_patience`: the same for a text that has not begun; None: as long.
-        `on_wait`: called while the verifier loads its model, with the progress from 0 to 1, or None if it is unknown.
-        `on_outage`: called about once a second during an outage, and when it is over.
-        `on_prompt`: called every few seconds while the verifier reads a long prompt.
-        `on_notice`: called, in any thread, with what happens to one of several verifiers; None: that is logged.
-        `clock`: returns seconds.
+        `options`: see `PairKeywords`.
 
         Raises SpecPairError, DrafterError or BackendError if the verifier or the draft model cannot be used.
         """
-        for name, count in (("branches", branches), ("texts", texts)):
-            if count < 1:
-                raise BadOption(f"{name} must be at least 1, got {count}")
-        for name, seconds in (("patience", patience), ("start_patience", start_patience)):
-            if seconds is not None and not seconds >= 0:
-                raise BadOption(f"{name} must be at least 0 seconds, got {seconds!r}")
-        if transport is not None and not isinstance(transport, httpx.BaseTransport):
-            raise BadOption(f"transport must be synchronous, such as an httpx.HTTPTransport, not {transport!r}")
-        self._clock = clock
-        self._observer, self._on_prompt = observer, on_prompt
+        self._options = PairOptions(**options)
         self._generations: WeakSet[Generation] = WeakSet()
         self._writing: dict[int, tuple[TextSession, VerifierClient]] = {}  # the texts under way, by their `id`
         self._closed = self._ending = False
         self._renderer = Renderer()  # of chat templates
-        self._outages = Outages(patience, on_outage, start_patience=start_patience)
-        self._earlier = EarlierTexts(clock)
-        try:
-            self._corpora = DraftCorpora([Path(each) for each in corpus], corpus_folder())
-        except BadCorpus as error:
-            raise BadOption(f"corpus: {error}") from None
-        addresses = addresses_of(verifier, direct=transport is None)
+        self._outages = Outages(
+            self._options.patience, self._options.on_outage, start_patience=self._options.start_patience
+        )
+        self._earlier = EarlierTexts(self._options.clock)
+        with corpus_errors_named():
+            self._corpora = DraftCorpora([Path(each) for each in self._options.corpus], corpus_folder())
+        addresses = addresses_of(verifier, direct=self._options.transport is None)
         with ExitStack() as stack:
-            client = VerifierClient(*addresses[0], api_key=api_key, outages=self._outages, transport=transport)
-            stack.enter_context(closing(client))
-            stack.enter_context(closing(self._renderer))
-            stack.enter_context(closing(self._corpora))
-            self._verifiers: Verifiers | None = None
-            if len(addresses) > 1:
-                self._verifiers = stack.enter_context(closing(Verifiers(client, addresses, on_notice or _log.warning)))
-                self._verifiers.wait_until_ready(on_wait)
-                client.others = self._verifiers
-                client.move_to(self._verifiers.chosen())
-            else:
-                try:
-                    client.wait_until_ready(on_wait=on_wait)
-                except BadGateway:  # its verifier may be restarting; one that was never there is not waited for
-                    self._outages.retry_through_outage(
-                        lambda: client.wait_until_ready(on_wait=on_wait), lambda: client.health(started=False)
-                    )
-            drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
-            # Not `client` itself, which may encode prompts while texts are generated.
-            others = [stack.enter_context(closing(client.another())) for _ in drafting.drafters]
-            for each in others:
-                each.connection.connect()
-            try:
-                self._corpora.of(drafting.vocabulary)  # indexed from now on
-            except BadCorpus as error:
-                raise BadOption(f"corpus: {error}") from None
-            self._places = Places(others)
-            link, kept = client.least_round_trip(_PINGS), None if memory is None else ModeMemory(Path(memory))
-            self._client = client
-            self._pairing = stack.enter_context(closing(Pairing(client, drafting, link, kept, clock)))
+            self._client = VerifierClient(
+                *addresses[0],
+                api_key=self._options.api_key,
+                outages=self._outages,
+                transport=self._options.transport,
+            )
+            for each in (self._client, self._renderer, self._corpora):
+                stack.enter_context(closing(each))
+            notice = self._options.on_notice or _log.warning
+            self._verifiers = when_ready(self._client, addresses, notice, self._outages, self._options.on_wait)
+            if self._verifiers is not None:
+                stack.enter_context(closing(self._verifiers))
+            self._pairing, self._slots = self._paired_with(draft or Undrafted(), stack)
             self._open = stack.pop_all()
+
+    def _paired_with(self, source: Source, stack: ExitStack) -> tuple[Pairing, TextSlots]:
+        """Open the source of drafts, and the connections of the texts. `stack` closes them."""
+        options, client = self._options, self._client
+        drafting = stack.enter_context(source.open(client, options.branches, options.texts))
+        # Not `client` itself, which may encode prompts while texts are generated.
+        clients = [stack.enter_context(closing(client.another())) for _ in drafting.drafters]
+        for each in clients:
+            each.connection.connect()
+        with corpus_errors_named():
+            self._corpora.of(drafting.vocabulary)  # indexed from now on
+        link = client.least_round_trip(_PINGS)
+        memory = None if options.memory is None else ModeMemory(Path(options.memory))
+        pairing = stack.enter_context(closing(Pairing(client, drafting, link, memory, options.clock)))
+        return pairing, TextSlots(clients)
 
     def __enter__(self) -> "Pair":
         return self
@@ -235,19 +164,19 @@ class Pair:
         return self._outages.present
 
     @property
-    def verifiers(self) -> list[VerifierState]:
+    def verifiers(self) -> list[VerifierStatus]:
         """What is known of each verifier."""
         if self._verifiers is not None:
             return self._verifiers.states
         outage, present = self.outage, self._pairing.present
-        return [VerifierState(present.address, "" if outage is None else outage.why, present.selection.link)]
+        return [VerifierStatus(present.address, "" if outage is None else outage.why, present.selection.link)]
 
     @property
     def texts_under_way(self) -> list[TextUnderWay]:
         """The texts that are being generated. May be asked for in any thread."""
         return [TextUnderWay(text.session_id, client.address) for text, client in self._writing.copy().values()]
 
-    def connection_to(self, address: Address) -> VerifierClient:
+    def connection_to(self, address: VerifierAddress) -> VerifierClient:
         """A client for one of `verifiers` with a connection of its own, which stays there and waits for nothing. It is
         the caller's to close."""
         return self._client.another(address, alone=True)
@@ -311,6 +240,7 @@ class Pair:
         *,
         identity: str | None = None,
         shown: Sequence[str] = (),
+        decoded: bool = True,
     ) -> Generation:
         """Return an iterator of the events of a text that continues `prompt` (text or token ids).
 
@@ -319,6 +249,8 @@ class Pair:
 
         `shown`: a control token whose name is in one of these texts has its name as its characters, as the markers of
         thoughts must be seen; other control tokens have none.
+
+        `decoded`: whether tokens come with their characters; False: for a caller that decodes them.
 
         Raises BadPrompt, BadOption, ModelChanged, VocabularyMismatch; RuntimeError when the pair is closed. Later
         errors are raised by the iterator, PairBusy with the first event.
@@ -329,26 +261,16 @@ class Pair:
         if identity is not None and identity != paired.info.identity:
             raise ModelChanged(f"the verifier serves {paired.info.name} now, and the prompt was made for another model")
         target, vocabulary = paired.info, paired.drafting.vocabulary
-        prompt_ids = vocabulary.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        if not prompt_ids:  # some vocabularies have no begin token and drop spaces: a prompt of spaces becomes empty
-            raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
-        if (wrong := foreign_id(prompt_ids, target.vocabulary.size)) is not None:
-            raise BadPrompt(f"the prompt holds {wrong}")
-        options = options.settled()
-        options = with_prediction_ids(options, target, vocabulary)
-        modes = paired.modes(predicted=options.predicted)
-        if (mode := options.settled_mode(modes)) is not options.mode:
-            options = options.in_mode(mode)
-        elif mode not in (*modes, Mode.AUTO):
-            raise BadOption(f"mode {mode}: {_MISSING.get(mode, 'the verifier does not offer it')}")
+        prompt_ids = paired.prompt_ids(prompt)
+        options = paired.settled(options)
         stats = Stats(model=target.name, mode=options.mode, sampling=options.described())
         stats.prediction_tokens = None if options.prediction is None else len(options.prediction)
         stats.corpus = None if (corpus := self._corpora.of(vocabulary)) is None else corpus.state
         if len(prompt_ids) + options.max_tokens > target.context_length:
             stats.context = target.context_length
         text = TextSession(prompt_ids, stop=Stop(self._outages.stop))
-        run = self._write(text, options, stats, paired, pinned=identity is not None)
-        generation = Generation(run, vocabulary, text, options, stats, shown)
+        writing = self._write(text, options, stats, paired, pinned=identity is not None)
+        generation = Generation(writing, vocabulary, text, options, stats, shown, decoded=decoded)
         self._generations.add(generation)
         return generation
 
@@ -372,47 +294,44 @@ class Pair:
         """The mode that `auto` expects to be the fastest; None until that mode was measured over the present link."""
         return self._pairing.present.selection.fastest
 
+    @contextmanager
     def _write(
-        self,
-        text: TextSession,
-        options: Options,
-        stats: Stats,
-        paired: Paired,
-        *,
-        pinned: bool,
-    ) -> Run:
+        self, text: TextSession, options: Options, stats: Stats, paired: Paired, *, pinned: bool
+    ) -> Iterator[Run]:
+        """A context that yields the tokens of a text."""
         listeners: list[Listener] = [StatsCounter(stats, text).take]
         with ExitStack() as stack:
-            place = stack.enter_context(self._places.taken(paired.drafting, text.prompt_ids, options.cache_salt))
-            if (on_prompt := self._on_prompt) is not None:
+            slot = stack.enter_context(self._slots.taken(paired.drafting, text.prompt_ids, options.cache_salt))
+            if (on_prompt := self._options.on_prompt) is not None:
                 listeners.append(prompt_reader(on_prompt))
-            if self._observer is not None:
-                listeners.append(stack.enter_context(self._observer.run(stats, options.settings())))
+            if (observer := self._options.observer) is not None:
+                listeners.append(stack.enter_context(observer.run(stats, options.settings())))
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in paired.modes()
-            make = paired.drafting.drafters[place.number]
+            make = paired.drafting.drafters[slot.number]
             drafter = make(options, text.prompt_ids) if may_draft else None
             if drafter is not None and paired.drafting.warm:
-                text.read = paired.drafting.warm[place.number].begun
-            place.client.move_to(paired.address)
-            self._writing[id(text)] = text, place.client
+                text.read = paired.drafting.warm[slot.number].begun
+            slot.client.move_to(paired.address)
+            self._writing[id(text)] = text, slot.client
             if self._ending:
                 text.stop.set()
             stack.callback(self._writing.pop, id(text))
-            yield from TextRun(
-                place.client,
-                drafter,
-                paired,
-                self._pairing,
-                pinned,
-                self._outages,
-                self._verifiers,
-                text,
-                options,
-                to_all(*listeners),
-                self._clock,
-                self._corpora,
-                self._earlier,
-            ).tokens()
+            run = TextRun(
+                client=slot.client,
+                drafter=drafter,
+                paired=paired,
+                pairing=self._pairing,
+                pinned=pinned,
+                outages=self._outages,
+                verifiers=self._verifiers,
+                text=text,
+                options=options,
+                tell=to_all(*listeners),
+                clock=self._options.clock,
+                corpora=self._corpora,
+                earlier=self._earlier,
+            )
+            yield stack.enter_context(run.tokens())
 
     def _paired(self) -> Paired:
         """That of the verifier which a new text goes to."""
@@ -420,7 +339,7 @@ class Pair:
             return self._pairing.checked()
         return self._at(self._verifiers, self._verifiers.chosen())
 
-    def _at(self, verifiers: Verifiers, address: Address) -> Paired:
+    def _at(self, verifiers: Verifiers, address: VerifierAddress) -> Paired:
         """That of the verifier at `address`, of several. If all have changed to another model, that is taken over."""
         changed = verifiers.changed(address)
         if changed is None:

@@ -4,28 +4,35 @@ Of several verifiers of one model, each has estimates of its own; what drafts is
 """
 
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from drafter_client.draft_sources import Drafting
-from drafter_client.errors import VocabularyMismatch
-from drafter_client.http.addresses import Address
+from drafter_client.draft_sources import OpenedSource
+from drafter_client.errors import BadOption, BadPrompt, PairBusy, VocabularyMismatch
+from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
-from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.memory import ModeMemory
-from drafter_client.modes.selection import ModeSelection
-from drafter_client.options import Mode
+from drafter_client.modes.selection import LatencyProbe, ModeSelection
+from drafter_client.options import Mode, Options, foreign_id, with_prediction_ids
+from specpair.drafters.warm_engine import warmest
 from specpair.protocol.service_responses import ModelInfo, continues
 from specpair.speculation.policy.experience import Experience
+
+_MISSING = {
+    Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
+    "VERIFIER_DRAFT_BACKEND=ngram), give a prediction, or choose another mode",
+    Mode.REMOTE: "this pair has no drafter: make it with a draft source, or choose the mode fused or target",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Paired:
     """One model of a verifier, the drafters for it, and what texts have taught about both."""
 
-    address: Address  # of the verifier
-    drafting: Drafting
+    address: VerifierAddress  # of the verifier
+    drafting: OpenedSource
     # Modes differ in other ways where texts are predicted, and such rates say nothing for other texts.
     selections: dict[bool, tuple[ModeSelection, LatencyProbe]]  # by whether a text has a prediction
     experience: Experience = field(default_factory=Experience)
@@ -38,6 +45,26 @@ class Paired:
     def selection(self) -> ModeSelection:
         """That for texts without a prediction."""
         return self.selections[False][0]
+
+    def prompt_ids(self, prompt: str | Sequence[int]) -> list[int]:
+        """The token ids of a prompt (text or token ids). Raises BadPrompt if it is empty, or holds other ids."""
+        ids = self.drafting.vocabulary.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if not ids:  # some vocabularies have no begin token and drop spaces: a prompt of spaces becomes empty
+            raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
+        if (wrong := foreign_id(ids, self.info.vocabulary.size)) is not None:
+            raise BadPrompt(f"the prompt holds {wrong}")
+        return ids
+
+    def settled(self, options: Options) -> Options:
+        """The options of one text: with a seed, the token ids of a prediction, and a mode that there is. Raises
+        BadOption."""
+        options = with_prediction_ids(options.settled(), self.info, self.drafting.vocabulary)
+        modes = self.modes(predicted=options.predicted)
+        if (mode := options.settled_mode(modes)) is not options.mode:
+            return options.in_mode(mode)
+        if mode not in (*modes, Mode.AUTO):
+            raise BadOption(f"mode {mode}: {_MISSING.get(mode, 'the verifier does not offer it')}")
+        return options
 
     def modes(self, *, predicted: bool = False) -> list[Mode]:
         """The modes, without `auto`, for a text. `predicted`: whether it has a prediction."""
@@ -54,7 +81,7 @@ class Pairing:
     def __init__(
         self,
         client: VerifierClient,
-        drafting: Drafting,
+        drafting: OpenedSource,
         link: float,
         memory: ModeMemory | None,
         clock: Callable[[], float],
@@ -69,7 +96,7 @@ class Pairing:
         self._taking_over = threading.Lock()
         self.refusal: VocabularyMismatch | None = None  # why what the verifier serves now cannot be paired with
         # By address and identity: replicas behind one address answer by turns, perhaps.
-        self._replicas: dict[tuple[Address, str], Paired] = {}
+        self._replicas: dict[tuple[VerifierAddress, str], Paired] = {}
         self.present = self._paired(client.address, drafting, link)  # that of the last text
         self._at = {client.address: self.present}  # of the present model
 
@@ -84,7 +111,7 @@ class Pairing:
         """
         return self.present if self.refusal is None else self.take_over(self.present)
 
-    def at(self, address: Address, info: ModelInfo | None, link: float) -> Paired:
+    def at(self, address: VerifierAddress, info: ModelInfo | None, link: float) -> Paired:
         """That of the verifier at `address`, one of several, which serves the present model.
 
         `info`: what it is known to serve; None: nothing is known.
@@ -104,7 +131,12 @@ class Pairing:
             return self.present
 
     def take_over(
-        self, seen: Paired, *, address: Address | None = None, session_id: str | None = None, begun: bool = False
+        self,
+        seen: Paired,
+        *,
+        address: VerifierAddress | None = None,
+        session_id: str | None = None,
+        begun: bool = False,
     ) -> Paired:
         """Ask the verifier what it serves now, and return the present one, which is `seen` if that has not changed.
 
@@ -143,7 +175,7 @@ class Pairing:
             self.refusal = None
             return self._at.get(asked, self.present)
 
-    def _anew(self, seen: Paired, client: VerifierClient, info: ModelInfo, begun: bool) -> Drafting:
+    def _anew(self, seen: Paired, client: VerifierClient, info: ModelInfo, begun: bool) -> OpenedSource:
         """What drafts for what the verifier of `client` serves now. The arguments, and VocabularyMismatch: as in
         `take_over`."""
         try:
@@ -155,7 +187,7 @@ class Pairing:
                 raise VocabularyMismatch(f"{now}, and the text was begun by {before}: {error}") from None
             raise self.refusal from None
 
-    def _paired(self, address: Address, drafting: Drafting, link: float) -> Paired:
+    def _paired(self, address: VerifierAddress, drafting: OpenedSource, link: float) -> Paired:
         selections = {}
         for predicted in (False, True):
             selection = ModeSelection(
@@ -175,7 +207,51 @@ class Pairing:
         return made
 
 
-def _modes(drafting: Drafting, predicted: bool) -> list[Mode]:
+def _modes(drafting: OpenedSource, predicted: bool) -> list[Mode]:
     local = [] if drafting.name is None else [Mode.REMOTE]
     there = [*drafting.info.modes, *([Mode.FUSED] if predicted else [])]
     return local + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in there]
+
+
+class TextUnderWay(NamedTuple):
+    """A text that is being generated, and where."""
+
+    session_id: str
+    address: VerifierAddress  # of its verifier
+
+
+class TextSlot(NamedTuple):
+    """What one text at a time is generated with: a connection, and which of `Drafting.drafters` makes the drafter."""
+
+    client: VerifierClient
+    number: int
+
+
+class TextSlots:
+    """The slots for the texts of a pair that are free. May be used from any thread."""
+
+    def __init__(self, clients: Iterable[VerifierClient]) -> None:
+        """`clients`: one for each slot."""
+        self._free = [TextSlot(client, number) for number, client in enumerate(clients)]
+        self._all = len(self._free)
+        self._choosing = threading.Lock()  # guards those that are free
+
+    @contextmanager
+    def taken(self, drafting: OpenedSource, prompt_ids: Sequence[int], cache_salt: str) -> Iterator[TextSlot]:
+        """A context with a free slot: the one whose draft model need not read the most of the prompt. Raises
+        PairBusy."""
+        with self._choosing:
+            if not self._free:
+                raise PairBusy(
+                    f"this pair writes {self._all} texts at a time: end one, or make the pair with more (texts=…)"
+                )
+            slot = self._free[0]
+            if drafting.warm:
+                engines = [(each, drafting.warm[each.number]) for each in self._free]
+                slot = warmest(engines, prompt_ids, cache_salt)
+            self._free.remove(slot)
+        try:
+            yield slot
+        finally:
+            with self._choosing:
+                self._free.append(slot)

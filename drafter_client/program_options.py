@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from backends.registry import NAMES, SHOWN, TEST_ENGINES
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Options
-from drafter_client.pair import BRANCHES, VERIFIER
+from drafter_client.pair_options import BRANCHES, VERIFIER
 from gateway.openai_api.answers.options import AnswerOptions
 from models import DEFAULT_DRAFT
 from models.hub.options import HubOptions

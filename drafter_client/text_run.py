@@ -1,11 +1,10 @@
 """The run of one text of a pair: in its mode, resumed after outages, and told to those who listen."""
 
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
-from drafter_client.errors import ModelChanged, OtherModel
+from drafter_client.errors import ModelChanged
 from drafter_client.generation.events import (
     DraftingFailed,
     Ended,
@@ -17,33 +16,29 @@ from drafter_client.generation.events import (
 )
 from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.server_written import served
-from drafter_client.generation.speculative_decoding import speculate
+from drafter_client.generation.speculative_decoding import SpeculativeRun
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import ResponseBounds
-from drafter_client.http.several.verifiers import Verifiers
+from drafter_client.http.verifiers import Verifiers
 from drafter_client.modes.auto import automatic
-from drafter_client.modes.latency_probe import LatencyProbe
-from drafter_client.modes.selection import ModeSelection
+from drafter_client.modes.selection import LatencyProbe, ModeSelection
 from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired, Pairing
 from specpair.corpus.draft_corpus import DraftCorpora
 from specpair.corpus.earlier_texts import EarlierTexts
 from specpair.drafters.base import Drafter
 from specpair.drafters.custom import FallbackDrafter
-from specpair.protocol.errors import FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts
 from specpair.protocol.service_responses import continues
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.drafts.lookups import TokenLookup
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
 
 _MOST_CHANGES = 3  # of the verifier's identity without a token between them
-# What may come of a request that was made for another model.
-_OF_ANOTHER_MODEL = (ModelChanged, FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class TextRun:
     """What generates one text. `drafter`: of this text; None: nothing is drafted on this machine."""
 
@@ -61,17 +56,22 @@ class TextRun:
     corpora: DraftCorpora  # the user's files
     earlier: EarlierTexts  # to which this one is added
 
-    def tokens(self) -> Run:
-        """Yield the tokens of the text, and release its session. Raises what the verifier or the drafter raises."""
+    @contextmanager
+    def tokens(self) -> Iterator[Run]:
+        """A context that yields the tokens of the text, and then releases its session. They raise what the verifier or
+        the drafter raises."""
         with released(self.client, self.text), self.corpora.writing(), ExitStack() as stack:
             stack.callback(lambda: self.earlier.add(self._scope, self.text.known))
             self.tell(VocabularyTaken(self.paired.drafting.vocabulary), self.clock())
             self._tell_verifier()
             if self.options.mode is Mode.AUTO:
-                yield from self._automatic()
+                run = self._automatic()
+                stack.callback(self._keep_measurements)
             else:
-                yield from self._begin(self.client, self.options)
-            if (failure := self._draft_failure) is not None:
+                run = self._begin(self.client, self.options)
+            with closing(run):
+                yield run
+            if self.text.finish_reason is not None and (failure := self._draft_failure) is not None:
                 self.tell(DraftingFailed(failure), self.clock())
 
     @property
@@ -83,26 +83,32 @@ class TextRun:
     def _draft_failure(self) -> str | None:
         return self.drafter.failure if isinstance(self.drafter, FallbackDrafter) else None
 
-    @property
     def _bounds(self) -> ResponseBounds:
         target, ends = self.paired.info, frozenset(self.paired.info.vocabulary.ends)
         most = min(target.context_length, len(self.text.prompt_ids) + self.options.max_tokens)
         return ResponseBounds(self.client.url, target.vocabulary.size, most, ends, target.identity, self.options)
 
-    def _automatic(self) -> Run:
-        def learnt() -> tuple[ModeSelection, LatencyProbe]:
-            return self.paired.selections[self.options.predicted]
+    def _learnt(self) -> tuple[ModeSelection, LatencyProbe]:
+        return self.paired.selections[self.options.predicted]
 
-        selection = learnt()[0]
+    def _automatic(self) -> Run:
         if self.drafter is not None and self.paired.drafting.times is None:
-            selection.time_draft_steps(self.drafter, self.text.prompt_ids, self.clock)
-        begin, text, options = self._begin, self.text, self.options
-        try:
-            yield from automatic(self.client, begin, learnt, lambda: self._bounds, text, options, self.tell, self.clock)
-        finally:
-            # Lockstep, a fixed draft length or a failed draft model would distort the rates for later runs.
-            if not options.lockstep_only and options.draft_n is None and self._draft_failure is None:
-                learnt()[0].keep()
+            self._learnt()[0].time_draft_steps(self.drafter, self.text.prompt_ids, self.clock)
+        return automatic(
+            self.client,
+            self._begin,
+            self._learnt,
+            bounds=self._bounds,
+            text=self.text,
+            options=self.options,
+            tell=self.tell,
+            clock=self.clock,
+        )
+
+    def _keep_measurements(self) -> None:
+        # Lockstep, a fixed draft length or a failed draft model would distort the rates for later runs.
+        if not self.options.lockstep_only and self.options.draft_n is None and self._draft_failure is None:
+            self._learnt()[0].keep()
 
     def _begin(self, client: VerifierClient, options: Options) -> Run:
         """Begin the text, or a stretch of it, in `options.mode`; without drafts if the verifier comes back without a
@@ -110,57 +116,49 @@ class TextRun:
         self._tell_mode(options.mode)
         client.move_to(self.client.address)
         changes, known = 0, 0
-        while changes < _MOST_CHANGES:
-            attempt = partial(self._attempt, client, options)
-            try:
-                with client.aborted_by(self.text.stop):
-                    yield from resuming(
-                        attempt, self.text, lambda: self._bounds, self.tell, client, self.outages, self.clock
-                    )
-                return
-            except OtherModel:  # the others were waited for
-                raise
-            except _OF_ANOTHER_MODEL as error:
-                if not self._goes_on_after(error):
-                    return
-                changes, known = changes + 1 if len(self.text.known) == known else 1, len(self.text.known)
-                mode = self.paired.without_lost_draft_model(options.mode, predicted=options.predicted)
-                if mode is not options.mode:
-                    options = options.in_mode(mode)
-                    self._tell_mode(mode)
-        raise ModelChanged(f"the verifier at {client.url} changed its model {_MOST_CHANGES} times without a token")
+
+        def goes_on_after(error: Exception) -> bool:
+            nonlocal options, changes, known
+            if not self._goes_on_after(error):
+                return False
+            changes, known = changes + 1 if len(self.text.known) == known else 1, len(self.text.known)
+            mode = self.paired.without_lost_draft_model(options.mode, predicted=options.predicted)
+            if mode is not options.mode:
+                options = options.in_mode(mode)
+                self._tell_mode(mode)
+            if changes >= _MOST_CHANGES:
+                raise ModelChanged(f"the verifier at {client.url} changed its model {changes} times without a token")
+            return True
+
+        return resuming(
+            lambda: self._attempt(client, options),
+            self.text,
+            self._bounds,
+            tell=self.tell,
+            client=client,
+            outages=self.outages,
+            clock=self.clock,
+            goes_on_after=goes_on_after,
+        )
 
     def _attempt(self, client: VerifierClient, options: Options) -> Run:
-        """An attempt at the text at the verifier of `client`, one of several perhaps. Raises OtherModel if it serves
-        another model, and others may go on with the text."""
-        written = self._remote if options.mode is Mode.REMOTE else self._served
-        if self.verifiers is None:
-            yield from written(client, options)
-            return
-        self._follow(client)
-        offered = self.paired.without_lost_draft_model(options.mode, predicted=options.predicted)
-        if offered is not options.mode:  # this one has no draft model
-            options = options.in_mode(offered)
-            self._tell_mode(offered)
-        try:
-            with closing(written(client, options)) as run:
-                for committed in run:
-                    self.verifiers.served(client.address)
-                    yield committed
-        except _OF_ANOTHER_MODEL as error:
-            with closing(client.another(alone=True)) as asking:
-                info = asking.model()
-            if not self.verifiers.serves(client.address, info):
-                raise
-            raise OtherModel(f"the verifier at {client.address} serves {info.name}: {error}") from error
+        """Begin an attempt at the text at the verifier of `client`, one of several perhaps."""
+        if self.verifiers is not None:
+            self._follow(client, self.verifiers)
+            offered = self.paired.without_lost_draft_model(options.mode, predicted=options.predicted)
+            if offered is not options.mode:  # this one has no draft model
+                options = options.in_mode(offered)
+                self._tell_mode(offered)
+        if options.mode is Mode.REMOTE:
+            return self._speculation(client, options).tokens()
+        return served(client, self.text, options.generate_request(), self._bounds(), self.tell, self.clock)
 
-    def _follow(self, client: VerifierClient) -> None:
+    def _follow(self, client: VerifierClient, verifiers: Verifiers) -> None:
         """Take over what is known of the verifier that `client` has moved to."""
-        assert self.verifiers is not None
         if client.address == self.paired.address:
             return
         self.client.move_to(client.address)
-        before, self.paired = self.paired, self.pairing.at(client.address, *self.verifiers.of(client.address))
+        before, self.paired = self.paired, self.pairing.at(client.address, *verifiers.of(client.address))
         self._tell_verifier()
         if before.info.identity != self.paired.info.identity:
             self._tell_model()
@@ -213,32 +211,30 @@ class TextRun:
             self.verifiers.adopt(now)
             self._tell_verifier()
         self._tell_model()
-        self.text.check_complete(self._bounds)
+        self.text.check_complete(self._bounds())
         if self.text.finish_reason is not None:
             self.tell(Ended(self.text.finish_reason), self.clock())
         return self.text.finish_reason is None
 
-    def _remote(self, client: VerifierClient, options: Options) -> Run:
+    def _speculation(self, client: VerifierClient, options: Options) -> SpeculativeRun:
         assert self.drafter is not None
-        target, drafting = self.paired.info, self.paired.drafting
+        drafting = self.paired.drafting
         corpus = self.corpora.of(drafting.vocabulary)
-        experience = self.paired.experience.text(options, target.shared_pass_times)
-        with experience as estimates:
-            yield from speculate(
-                client,
-                self.drafter,
-                self.text,
-                options if options.lookup and not drafting.looks_up else replace(options, lookup=False),
-                target,
-                self.tell,
-                self.clock,
-                round_trip=self.paired.selections[self.options.predicted][0].link,
-                mechanisms=self._mechanisms(options),
-                estimates=estimates,
-                vocabulary=drafting.vocabulary,
-                corpus=None if corpus is None else corpus.lookup,
-                earlier=self._earlier if options.lookup else lambda: None,
-            )
+        return SpeculativeRun(
+            client=client,
+            drafter=self.drafter,
+            text=self.text,
+            options=options if options.lookup and not drafting.looks_up else replace(options, lookup=False),
+            info=self.paired.info,
+            tell=self.tell,
+            clock=self.clock,
+            round_trip=self._learnt()[0].link,
+            mechanisms=self._mechanisms(options),
+            experience=self.paired.experience,
+            vocabulary=drafting.vocabulary,
+            corpus=None if corpus is None else corpus.lookup,
+            earlier=self._earlier if options.lookup else lambda: None,
+        )
 
     def _earlier(self) -> TokenLookup | None:
         if self.options.strategy not in DRAFTER_INVARIANT:  # the text would depend on them
@@ -254,6 +250,3 @@ class TextRun:
             self_continue=drafting.info.self_continue,
             may_change_mode=self.options.mode is Mode.AUTO,
         )
-
-    def _served(self, client: VerifierClient, options: Options) -> Run:
-        return served(client, self.text, options.generate_request(), self._bounds, self.tell, self.clock)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from drafter_client import program_options
-from drafter_client.cli.without_text.parsers import parsers as drafter_parsers
+from drafter_client.cli.program import parsers as drafter_parsers
 from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
 from gateway.openai_api.messages.errors import FORM

@@ -10,7 +10,7 @@ import pytest
 
 import drafter_client
 from drafter_client.cli.commands import drafter_options
-from drafter_client.cli.settings import NAMES
+from drafter_client.cli.flags import NAMES
 from drafter_client.display.panel_rows import exactness
 from gateway.router.settings import OPTIONS as ROUTER
 from scripts.reference_pages import COMMANDS, PAGES

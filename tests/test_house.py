@@ -54,7 +54,7 @@ FLOORS = {
         ["doctor"],
         ["chat"],
         ["batch", "display"],
-        ["trace", "observability"],
+        ["trace"],
         ["modes"],
         ["generation"],
         ["metrics"],

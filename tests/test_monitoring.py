@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from backends.scripted import ScriptedBackend
-from drafter_client.observability.drafter_metrics import DrafterMetrics
-from drafter_client.observability.verifier_gauges import VerifierGauges
+from drafter_client.serve.metrics import DrafterMetrics, PairVerifierGauges
 from gateway.balancing.policies import POLICIES
 from gateway.router.metrics import DispatchTimes, NodeCollector
 from gateway.router.nodes.fleet import Fleet
@@ -43,7 +42,7 @@ def series() -> frozenset[str]:
     service.loader.wait()
     drafter = ServiceMetrics(lambda: "m")
     DrafterMetrics(drafter)
-    drafter.registry.register(VerifierGauges(lambda: "m", lambda: []))
+    drafter.registry.register(PairVerifierGauges(lambda: "m", lambda: []))
     router = RequestMetrics(lambda: "m")
     dispatched = DispatchTimes(router).count
     fleet = Fleet()

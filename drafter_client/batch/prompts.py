@@ -44,7 +44,7 @@ _MESSAGES = TypeAdapter(list[ChatMessage])
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class FilePrompt:
     """A prompt of a file, with its settings.
 
     `index`: its place among the file's prompts, from 0.
@@ -82,13 +82,13 @@ def label(index: int, own_id: str | int | None) -> str:
 
 def parse_prompts(
     data: bytes, name: str, defaults: Options, *, chat: bool = False, system: str | None = None
-) -> list[Prompt]:
+) -> list[FilePrompt]:
     """The prompts in the file called `name`: JSON Lines if it ends in .jsonl, else text, a prompt a line.
 
     An object has `prompt` or `messages`, and may have the other keys in `_KEYS`. Its options take precedence over
     `defaults`; null counts as missing. Blank lines are skipped. Raises BadPromptFile with the line at fault.
     """
-    prompts: list[Prompt] = []
+    prompts: list[FilePrompt] = []
     as_json = name.endswith(".jsonl")
     ids: dict[str | int, int] = {}
     for number, line in enumerate(_lines(data, name), 1):
@@ -106,9 +106,17 @@ def parse_prompts(
             raise BadPromptFile(f"{where}: system is a message of a chat: add --chat")
         if "id" in given and ids.setdefault(given["id"], number) != number:
             raise BadPromptFile(f"{where}: the id {given['id']!r} is that of line {ids[given['id']]}, too")
-        own_system = given.get("system", system)
-        in_chat, text = chat or messages is not None, given.get("prompt", "")
-        prompts.append(Prompt(len(prompts), text, options, given.get("id"), in_chat, own_system, messages))
+        prompts.append(
+            FilePrompt(
+                len(prompts),
+                given.get("prompt", ""),
+                options,
+                given.get("id"),
+                chat=chat or messages is not None,
+                system=given.get("system", system),
+                messages=messages,
+            )
+        )
     if not prompts:
         raise BadPromptFile(f"{name} is empty: write one prompt a line")
     return prompts

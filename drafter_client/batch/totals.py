@@ -9,8 +9,7 @@ from rich.text import Text
 
 from drafter_client.batch.prompts import label
 from drafter_client.batch.results import COUNTS, Result
-from drafter_client.display.panel_rows import exactness
-from drafter_client.display.values import share, size, unit
+from drafter_client.display.panel_rows import exactness, share, size, unit
 from drafter_client.options import Mode
 from specpair.protocol.terminal_text import one_line
 from specpair.quantile import quantile

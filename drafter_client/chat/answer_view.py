@@ -1,18 +1,62 @@
 """An answer as it comes: finished blocks as Markdown, the open one as it is written, with a status line below."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
-from drafter_client.chat.answer_text import Part
-from drafter_client.chat.blocks import BlockSplitter
-from drafter_client.chat.markdown import rendered
-from drafter_client.chat.rows import Rows
-from drafter_client.display.flow import Emoji, Piece, WordWrap
+from drafter_client.chat.markdown import BlockSplitter, Rows, rendered
+from drafter_client.display.flow import Emoji, StyledText, WordWrap
 from drafter_client.display.panel import STYLES
 from drafter_client.display.status_line import StatusLine, may_share_rows, screen_is_ours
+from drafter_client.generation.generation import Token
+from gateway.openai_api.answers.answer import Markers, ThoughtReader
+from gateway.openai_api.detokenizer import Detokenizer
+from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.terminal_text import several_lines
+from specpair.speculation.acceptance.token_source import TokenSource
+
+_TAIL = 16  # tokens of a prompt, which hold a marker that it ends with
+
+
+class AnswerPart(NamedTuple):
+    """A part of an answer. `thought`: whether it is one. `source`: that of its token; None: it is the text's end."""
+
+    text: str
+    thought: bool
+    source: TokenSource | None
+
+
+class AnswerText:
+    """Takes the tokens of one answer. `thoughts` and `said` are what it has so far, without markers."""
+
+    def __init__(self, markers: Markers, *, begun: bool) -> None:
+        """`begun`: whether the prompt has begun the thoughts."""
+        self._reader = ThoughtReader(markers, begun=begun)
+        self._read = 0  # characters
+        self.thoughts = self.said = ""
+
+    def take(self, tokens: Sequence[Token]) -> list[AnswerPart]:
+        """The parts that these tokens bring. Some characters are held back until it is known what they are."""
+        self._read += sum(len(token.text) for token in tokens)
+        return [part for token in tokens for part in self._parts(*self._reader.feed(token.text), token.source)]
+
+    def finish(self, text: str) -> list[AnswerPart]:
+        """The parts that were held back. `text`: the whole answer, which may end with characters of no token so far."""
+        rest = self._reader.feed(text[self._read :])
+        return [*self._parts(*rest, None), *self._parts(*self._reader.finish(), None)]
+
+    def _parts(self, thoughts: str, said: str, source: TokenSource | None) -> list[AnswerPart]:
+        self.thoughts, self.said = self.thoughts + thoughts, self.said + said
+        return [AnswerPart(text, thought, source) for text, thought in ((thoughts, True), (said, False)) if text]
+
+
+def begins_thoughts(prompt_ids: Sequence[int], vocabulary: Vocabulary, markers: Markers) -> bool:
+    """Whether a prompt ends with the beginning of thoughts."""
+    shown = Detokenizer(vocabulary, shown=markers.texts)
+    return "".join(map(shown.feed, prompt_ids[-_TAIL:])).rstrip().endswith(markers.begin)
+
 
 _TAB = 8
 
@@ -45,7 +89,7 @@ class AnswerView:
         self._status = StatusLine(notes, below_text=below, wanted=wanted, on_break=self._on_break)
         self._status.begin()
 
-    def add(self, parts: Sequence[Part], tokens: int = 0) -> None:
+    def add(self, parts: Sequence[AnswerPart], tokens: int = 0) -> None:
         """Show the parts that so many new tokens brought."""
         self._status.wipe()
         written = "".join(self._think(part.text) if part.thought else self._say(part) for part in parts)
@@ -77,7 +121,7 @@ class AnswerView:
         named, self._thinking = "" if self._thinking else "thoughts: ", True
         return self._stream(several_lines(named + text).expandtabs(_TAB), "dim")
 
-    def _say(self, part: Part) -> str:
+    def _say(self, part: AnswerPart) -> str:
         parting = ""
         if self._thinking:
             self._thinking = False
@@ -132,7 +176,7 @@ class AnswerView:
         self._out.file.flush()
         return written
 
-    def _show(self, pieces: list[Piece]) -> str:
+    def _show(self, pieces: list[StyledText]) -> str:
         if self._moves:
             pieces = [each for piece in pieces for each in self._wrap.feed(piece.text, piece.style)]
         for piece in pieces:

@@ -16,7 +16,7 @@ class UnknownCommand(DrafterError):
     """A line is a command that there is not, or is not called as it must be."""
 
 
-class Command(NamedTuple):
+class ChatCommand(NamedTuple):
     """`takes`: what stands behind the name; empty: nothing. `needs`: whether it must stand there."""
 
     name: str
@@ -33,16 +33,16 @@ class Command(NamedTuple):
 COMMANDS = {
     each.name: each
     for each in (
-        Command("stats", "", "all metrics of the last answer"),
-        Command("save", FILE, "write the messages to a file, as JSON in OpenAI's form", needs=True),
-        Command("load", FILE, "go on with the messages of such a file", needs=True),
-        Command("system", TEXT, f"the system message from now on; {NO_SYSTEM}: none; without TEXT: show it"),
-        Command("retry", "", "ask the last question again, with another seed"),
-        Command("new", "", "forget what was said, and begin anew"),
-        Command("model", "", "what both ends run"),
-        Command("mode", MODE, "the mode of the next answers; without MODE: show it"),
-        Command("help", "", "this list"),
-        Command("quit", "", "leave (so does Ctrl-D)"),
+        ChatCommand("stats", "", "all metrics of the last answer"),
+        ChatCommand("save", FILE, "write the messages to a file, as JSON in OpenAI's form", needs=True),
+        ChatCommand("load", FILE, "go on with the messages of such a file", needs=True),
+        ChatCommand("system", TEXT, f"the system message from now on; {NO_SYSTEM}: none; without TEXT: show it"),
+        ChatCommand("retry", "", "ask the last question again, with another seed"),
+        ChatCommand("new", "", "forget what was said, and begin anew"),
+        ChatCommand("model", "", "what both ends run"),
+        ChatCommand("mode", MODE, "the mode of the next answers; without MODE: show it"),
+        ChatCommand("help", "", "this list"),
+        ChatCommand("quit", "", "leave (so does Ctrl-D)"),
     )
 }
 
@@ -50,7 +50,7 @@ COMMANDS = {
 class Called(NamedTuple):
     """A command with what stands behind it."""
 
-    command: Command
+    command: ChatCommand
     argument: str
 
 

@@ -14,7 +14,7 @@ PROMPT, MORE = "> ", "… "
 CONTINUED = "\\"  # at the end of a line that is typed: the next line belongs to the same turn
 
 
-class Reader(Protocol):
+class TurnReader(Protocol):
     """Where turns come from."""
 
     def read(self) -> str | None:

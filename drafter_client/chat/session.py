@@ -6,11 +6,10 @@ from dataclasses import replace
 from rich.console import Console
 from rich.text import Text
 
-from drafter_client.chat.answer_text import AnswerText, begins_thoughts
-from drafter_client.chat.answer_view import AnswerView
+from drafter_client.chat.answer_view import AnswerText, AnswerView, begins_thoughts
 from drafter_client.chat.commands import NO_SYSTEM, Called, help_lines, read
 from drafter_client.chat.dialogue import Dialogue
-from drafter_client.chat.plain_input import Reader, unechoed
+from drafter_client.chat.plain_input import TurnReader, unechoed
 from drafter_client.display.panel import legend, show
 from drafter_client.display.panel_rows import notes, resumed
 from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged
@@ -36,7 +35,7 @@ def modes_of(pair: Pair) -> list[str]:
     return [Mode.AUTO.value, *(each.value for each in pair.modes)]
 
 
-class Terminated(KeyboardInterrupt):
+class ChatTerminated(KeyboardInterrupt):
     """The program was told to end. Ctrl-C ends only an answer."""
 
 
@@ -47,7 +46,7 @@ class Chat:
         self,
         pair: Pair,
         options: Options,
-        reader: Reader,
+        reader: TurnReader,
         *,
         system: str | None = None,
         markdown: bool = True,
@@ -69,7 +68,7 @@ class Chat:
         self._seed: int | None = None  # that of the last answer
 
     def run(self) -> None:
-        """Chat until the user leaves. Raises what ended the chat: an error where nobody can act on it, Terminated."""
+        """Chat until the user leaves. Raises what ended it: ChatTerminated, or an error that nobody can act on."""
         coloured = self._out.color_system is not None and not self._out.no_color and self._out.is_terminal
         if self._interactive:
             drafter = f", {one_line(self._pair.draft_model)} drafts" if self._pair.draft_model else ""
@@ -98,7 +97,7 @@ class Chat:
     def _next(self) -> str | None:
         try:
             return self._reader.read()
-        except Terminated:
+        except ChatTerminated:
             raise
         except KeyboardInterrupt:
             if not self._interactive:
@@ -180,7 +179,7 @@ class Chat:
                         raise
                     self._answer(asked, options)  # the prompt is made anew, in the template of the model served now
         except KeyboardInterrupt as interrupt:
-            if isinstance(interrupt, Terminated) or not self._interactive:
+            if isinstance(interrupt, ChatTerminated) or not self._interactive:
                 raise
             self._say("interrupted")
 

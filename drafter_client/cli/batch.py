@@ -7,27 +7,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
+from queue import Empty, SimpleQueue
 from types import FrameType
+from typing import Generic, TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
-from drafter_client.batch.parallel import InOrder, in_parallel
-from drafter_client.batch.prompts import Prompt
-from drafter_client.batch.results import Models, Result, failed, finished
-from drafter_client.batch.results_file import ResultsFile
+from drafter_client.batch.prompts import FilePrompt
+from drafter_client.batch.results import ModelNames, Result, ResultsFile, failed, finished
 from drafter_client.batch.totals import show_totals
-from drafter_client.cli.shared_steps import (
-    INTERRUPTED,
-    check_draft_n,
-    check_system,
-    pair_of,
-    prompt_ids,
-    read_prompts,
-    text_options,
-)
+from drafter_client.cli.pair_making import check_draft_n, pair_of
+from drafter_client.cli.text_steps import INTERRUPTED, check_system, prompt_ids, read_prompts, text_options
 from drafter_client.display.progress import WritingProgress, writing
 from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.generation.generation import Finished
@@ -36,6 +30,74 @@ from specpair.counted import counted
 from specpair.engines.errors import BackendError, EngineLost
 from specpair.protocol.errors import EngineError, InternalError, RequestError, SpecPairError
 from specpair.protocol.terminal_text import several_lines
+
+A = TypeVar("A")
+R = TypeVar("R")
+T = TypeVar("T")
+_SLICE = 0.1  # seconds: a signal that arrives just before a wait begins is handled only when the wait ends
+
+
+def in_parallel(
+    tasks: Sequence[A], work: Callable[[A], R | None], threads: int, stop: threading.Event
+) -> Generator[R, None, None]:
+    """Yield the result of `work` for each task, in order of completion; tasks are started in the given order.
+
+    Once `stop` is set, no task is started; `work` can check it, and returns None for a task that it abandons. Results
+    from before are still yielded. An error that `work` raises sets `stop`, and is raised at the end. The generator sets
+    `stop` at its end, too, also when it is closed. All threads have ended by then.
+    """
+    done: SimpleQueue[Future[R | None]] = SimpleQueue()
+
+    def run(task: A) -> R | None:
+        try:
+            return None if stop.is_set() else work(task)
+        except BaseException:
+            stop.set()
+            raise
+
+    failure: BaseException | None = None
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for task in tasks:
+                pool.submit(run, task).add_done_callback(done.put)
+            for _ in tasks:
+                future = _first(done)
+                if (error := future.exception()) is not None:
+                    failure = failure or error
+                elif (result := future.result()) is not None:
+                    yield result
+        finally:
+            stop.set()
+    if failure is not None:
+        raise failure
+
+
+def _first(queue: SimpleQueue[T]) -> T:
+    """Wait for an item. Signals that arrive meanwhile are handled."""
+    while True:
+        with suppress(Empty):
+            return queue.get(timeout=_SLICE)
+
+
+class InOrder(Generic[T]):
+    """Passes items on in the order of their positions 0, 1, …; early items wait."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._early: dict[int, T] = {}
+
+    def put(self, position: int, item: T) -> Iterator[T]:
+        """Add an item. Yields it and those that waited for it, if it is the next one."""
+        self._early[position] = item
+        while self._next in self._early:
+            yield self._early.pop(self._next)
+            self._next += 1
+
+    def rest(self) -> Iterator[T]:
+        """Yield the waiting items in order, when no more will come."""
+        for position in sorted(self._early):
+            yield self._early.pop(position)
+
 
 ENDING = "drafter: ending what is under way; Ctrl-C again does not wait for it"
 
@@ -62,7 +124,7 @@ class _Run:
     """One run over the prompts that have no finished text in the file. New results go to the file, or are shown."""
 
     def __init__(
-        self, prompts: list[Prompt], found: dict[int, Result], file: ResultsFile | None, *, as_json: bool
+        self, prompts: list[FilePrompt], found: dict[int, Result], file: ResultsFile | None, *, as_json: bool
     ) -> None:
         self._prompts, self._file, self._json = prompts, file, as_json
         self._found = [result for result in found.values() if not result.failed]
@@ -149,7 +211,7 @@ class _Run:
         return 1 if errors else 0
 
 
-def write(pair: Pair, prompt: Prompt, progress: WritingProgress, stop: threading.Event) -> Result | None:
+def write(pair: Pair, prompt: FilePrompt, progress: WritingProgress, stop: threading.Event) -> Result | None:
     """Generate one text. Returns its result, which may be an error of this prompt alone; None if `stop` ended it."""
     models = _models(pair)
     try:
@@ -166,8 +228,8 @@ def write(pair: Pair, prompt: Prompt, progress: WritingProgress, stop: threading
         return failed(prompt, models, error)
 
 
-def _models(pair: Pair) -> Models:
-    return Models(pair.target.name, pair.draft_model, pair.target.draft_model)
+def _models(pair: Pair) -> ModelNames:
+    return ModelNames(pair.target.name, pair.draft_model, pair.target.draft_model)
 
 
 def _is_of_this_prompt(error: Exception) -> bool:

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from backends.machine import cache_folder
-from drafter_client.chat.plain_input import LineInput, PipedInput, Reader
-from drafter_client.chat.session import Chat, Terminated, modes_of
-from drafter_client.cli.shared_steps import check_draft_n, check_encoding, pair_of, served_options
+from drafter_client.chat.plain_input import LineInput, PipedInput, TurnReader
+from drafter_client.chat.session import Chat, ChatTerminated, modes_of
+from drafter_client.cli.pair_making import check_draft_n, pair_of
+from drafter_client.cli.text_steps import check_encoding, served_options
 from specpair.protocol.errors import NoChatTemplate
 
 _CAN_CHAT = "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF"  # small, and the drafter that the catalogue has for it, too
@@ -41,7 +42,7 @@ def run_chat(options: argparse.Namespace) -> int:
     return 0
 
 
-def _reader(modes: Callable[[], list[str]]) -> Reader:
+def _reader(modes: Callable[[], list[str]]) -> TurnReader:
     """Where turns come from: an editor, where the terminal can move its cursor."""
     if sys.stdin is None or not sys.stdin.isatty():
         return PipedInput()
@@ -66,7 +67,7 @@ def _told_by_sigterm() -> Iterator[None]:
         return
 
     def told(number: int, frame: object) -> None:
-        raise Terminated
+        raise ChatTerminated
 
     before = signal.signal(signal.SIGTERM, told)
     try:

@@ -14,15 +14,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from drafter_client.batch.prompts import Prompt, parse_prompts
-from drafter_client.cli.shared_steps import check_system, drawing_options, pair_of, prompt_ids, read_prompts
-from drafter_client.display.comparison_plot import draw
-from drafter_client.display.comparison_table import (
+from drafter_client.batch.prompts import FilePrompt, parse_prompts
+from drafter_client.cli.pair_making import pair_of
+from drafter_client.cli.text_steps import check_system, drawing_options, prompt_ids, read_prompts
+from drafter_client.display.comparison import (
     AUTO,
     TARGET,
-    Table,
     Way,
+    WayComparison,
     WayResult,
+    draw,
     shuffled,
     table,
     text_of,
@@ -72,7 +73,7 @@ def _allowed(lengths: list[int], most: int, notes: Console) -> list[int]:
     return [length for length in lengths if length <= most]
 
 
-def _kinds(options: argparse.Namespace, defaults: Options) -> dict[str, list[Prompt]]:
+def _kinds(options: argparse.Namespace, defaults: Options) -> dict[str, list[FilePrompt]]:
     """The prompts of each file, by the name of the file's kind. Without --prompt-file, those of the files that ship."""
     given: list[Path] | None = options.prompt_file
     chat: dict[str, Any] = {"chat": options.chat, "system": options.system}
@@ -93,7 +94,7 @@ def _kinds(options: argparse.Namespace, defaults: Options) -> dict[str, list[Pro
 
 
 def _measure(
-    pair: Pair, found: list[Way], kinds: dict[str, list[Prompt]], runs: int, notes: Console
+    pair: Pair, found: list[Way], kinds: dict[str, list[FilePrompt]], runs: int, notes: Console
 ) -> tuple[list[WayResult], Stats]:
     """Generate all texts. Returns them, and the last statistics of mode `auto`, which knows the modes by then."""
     prompts = [
@@ -136,7 +137,7 @@ def _progress(notes: Console, total: int) -> Iterator[Callable[[], object]]:
         yield lambda: bar.advance(task)
 
 
-def _show(tables: list[Table], last: Stats, fastest: Mode | None, name: str) -> None:
+def _show(tables: list[WayComparison], last: Stats, fastest: Mode | None, name: str) -> None:
     out = Console(markup=False, highlight=False)
     for each in tables:
         grid = Grid(
@@ -169,7 +170,7 @@ def _rate(value: float) -> str:
     return f"{value:.1f}" if value < 1000 else f"{value:.0f}"
 
 
-def conclusion(each: Table) -> str:
+def conclusion(each: WayComparison) -> str:
     """The sentence that names the fastest fixed mode, and the ratio of `auto`, which chooses among the modes."""
     ratios = {row.way: row.ratio for row in each.rows}
     said = "fastest fixed mode: the target alone"
@@ -183,7 +184,7 @@ def conclusion(each: Table) -> str:
 
 
 def _report(
-    tables: list[Table], texts: list[WayResult], last: Stats, fastest: Mode | None, name: str, link: float
+    tables: list[WayComparison], texts: list[WayResult], last: Stats, fastest: Mode | None, name: str, link: float
 ) -> dict[str, Any]:
     return {
         "model": name,
@@ -200,7 +201,7 @@ def _check_picture(path: Path | None) -> None:
         raise NoPicture(f"the picture {path} cannot be written: there is no such folder, or it is one itself")
 
 
-def _draw(tables: list[Table], title: str, named: Path | None, notes: Console) -> None:
+def _draw(tables: list[WayComparison], title: str, named: Path | None, notes: Console) -> None:
     """Write the plot. Raises NoPicture only if a file was named; else a note says why there is none."""
     path = named or _PICTURE
     try:

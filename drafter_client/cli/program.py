@@ -1,5 +1,6 @@
 """The program `drafter`: chooses the command, and turns errors into messages and exit statuses."""
 
+import argparse
 import io
 import signal
 import sys
@@ -19,19 +20,48 @@ from drafter_client.cli.commands import (
     solo_options,
 )
 from drafter_client.cli.compare import run_compare
-from drafter_client.cli.draft import run_draft
-from drafter_client.cli.settings import keys_file
-from drafter_client.cli.shared_steps import INTERRUPTED
+from drafter_client.cli.flags import keys_file
+from drafter_client.cli.pair_making import check_draft_n, pair_of
+from drafter_client.cli.parsers import chat_parser, compare_parser, drafter_parser, serve_parser, solo_parser
 from drafter_client.cli.solo import run_solo_command
+from drafter_client.cli.text_steps import INTERRUPTED, check_system, prompt_ids, read_prompt, show, text_options
+from drafter_client.display.readout import Readout
 from drafter_client.errors import DrafterError
+from drafter_client.metrics.statistics import Baseline
+from drafter_client.options import Mode
 from specpair.command_line import lab_commands, start
+from specpair.command_line.parser import Parsers
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.http_service.keys import key_command
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.terminal_text import several_lines
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 
 TERMINATED = 143  # exit status of a program ended by SIGTERM
 SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a computing thread delays responses by that much
+
+
+def run_draft(options: argparse.Namespace) -> int:
+    """Generate the text and show it with its metrics. Returns the exit status."""
+    check_system(options)
+    prompt = read_prompt(options)
+    chosen = text_options(options)
+    with pair_of(options) as pair:
+        check_draft_n(pair, options)
+        ids = prompt_ids(pair, prompt, options.chat, options.system)
+        generation = pair.generate(ids, chosen.cold() if options.baseline else chosen)
+
+        piece = generation.piece if options.verbose else None
+        readout = Readout(as_json=options.json, stream=options.stream, stats=options.stats, piece=piece)
+
+        def measure() -> None:
+            if options.baseline:
+                readout.busy("measuring the target alone")
+                alone = pair.generate(ids, generation.options.in_mode(Mode.TARGET).cold()).read().stats
+                same = options.strategy in DRAFTER_INVARIANT
+                generation.stats.baseline = Baseline.of(alone, generation.stats.token_ids if same else None)
+
+        return show(generation, readout, measure)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,13 +102,10 @@ def _run(arguments: list[str]) -> int:
     if f"drafter {' '.join(arguments[:1])}" in lab_commands.NAMES:
         return lab_commands.lab_command(f"drafter {arguments[0]}").run(arguments[1:])
     if arguments[:1] == ["models"]:
-        from drafter_client.cli.without_text.models import (
-            run_models,  # with llama.cpp, which the other commands may do without
-        )
+        from drafter_client.cli.models import run_models  # with llama.cpp, which the other commands may do without
 
         return run_models(arguments[1:])
     if arguments[:1] == ["completion"]:
-        from drafter_client.cli.without_text.parsers import parsers  # of all commands, with what each of them imports
         from specpair.command_line import completion
 
         return completion.run("drafter", arguments[1:], parsers)
@@ -88,6 +115,25 @@ def _run(arguments: list[str]) -> int:
         return _run_with_model(run_compare, compare_options(arguments[1:]))
     options = drafter_options(arguments)
     return _run_with_model(run_draft if options.prompt_file is None else run_many, options)
+
+
+def parsers() -> Parsers:
+    """The parsers of all commands, by command, for completions and the documentation: those of the lab
+    among them if it is installed."""
+    from drafter_client.cli.models import models_parser
+    from specpair.command_line import completion
+
+    return {
+        "drafter": drafter_parser,
+        "drafter chat": chat_parser,
+        "drafter serve": serve_parser,
+        "drafter solo": solo_parser,
+        "drafter compare": compare_parser,
+        "drafter models": models_parser,
+        "drafter key": lambda: key_command.parser("drafter"),
+        "drafter completion": lambda: completion.parser("drafter"),
+        **lab_commands.lab_parsers("drafter"),
+    }
 
 
 def _run_with_model(run: Callable[[Namespace], int], options: Namespace) -> int:

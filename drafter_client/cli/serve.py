@@ -5,13 +5,13 @@ import logging
 import sys
 from contextlib import ExitStack
 
-from drafter_client.cli.shared_steps import check_draft_n, pair_of, served_options
-from drafter_client.observability.drafter_metrics import DrafterMetrics
-from drafter_client.observability.observers import Observers
+from drafter_client.cli.pair_making import check_draft_n, pair_of
+from drafter_client.cli.text_steps import served_options
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
-from drafter_client.serve.app import create_app
-from drafter_client.serve.live.feed import Feed
+from drafter_client.serve.app import AppOptions, create_app
+from drafter_client.serve.live import Feed
+from drafter_client.serve.metrics import DrafterMetrics, Observers
 from gateway.openai_api.answers.options import style_named
 from gateway.router.registration import registration_of
 from specpair.command_line.errors import SettingsError
@@ -53,12 +53,7 @@ def run_serve(options: argparse.Namespace) -> int:
         check_draft_n(pair, options)
         chosen = served_options(options)
         _tell_settled_mode(pair, chosen)
-        app = create_app(
-            pair,
-            chosen,
-            options.texts,
-            options.queue,
-            metrics,
+        how = AppOptions(
             drain=options.drain,
             access_log=options.access_log,
             metrics_open=options.metrics_open,
@@ -66,9 +61,10 @@ def run_serve(options: argparse.Namespace) -> int:
             origins=Origins(read_origins(options.cors_origins), options.settings.key("cors_origins")),
             hosts=Hosts(read_hosts(options.allowed_hosts), options.settings.key("allowed_hosts")),
             tool_style=style_named(options.tool_style),
-            registration=registration,
-            feed=feed,
             token_price=options.token_price,
+        )
+        app = create_app(
+            *(pair, chosen, options.texts, options.queue, metrics), feed=feed, registration=registration, how=how
         )
         on_failure.pop_all()
     drafter = f", {pair.draft_model} drafts" if pair.draft_model else ""

@@ -12,7 +12,7 @@ _TAGS = range(0xE0020, 0xE0080)  # of the flags of regions
 _FLAG_LETTERS = range(0x1F1E6, 0x1F200)
 
 
-class Piece(NamedTuple):
+class StyledText(NamedTuple):
     """What to write next.
 
     `erased`: cells of the present row that stay, before the rest is erased and another row begins; None: nothing is
@@ -31,16 +31,16 @@ class Emoji:
     """
 
     def __init__(self) -> None:
-        self._held = Piece("", "")
+        self._held = StyledText("", "")
 
-    def feed(self, text: str, style: str) -> list[Piece]:
+    def feed(self, text: str, style: str) -> list[StyledText]:
         """The pieces that can be written now. Characters that go on with an emoji get its style."""
         held, before = self._held.text, self._held.style
         at = 0
         while held and at < len(text) and _goes_on(held, text[at]):
             held += text[at]
             at += 1
-        self._held = Piece(held, before)
+        self._held = StyledText(held, before)
         if at == len(text):
             return []
         begin = at
@@ -51,13 +51,13 @@ class Emoji:
                 cluster, begin = "", index
             if cluster or unicodedata.category(character) == "So":
                 cluster += character
-        self._held = Piece(cluster, style)
+        self._held = StyledText(cluster, style)
         kept = text[at:begin] if cluster else text[at:]
-        return [piece for piece in (Piece(held, before), Piece(kept, style)) if piece.text]
+        return [piece for piece in (StyledText(held, before), StyledText(kept, style)) if piece.text]
 
-    def flush(self) -> list[Piece]:
+    def flush(self) -> list[StyledText]:
         """The emoji that is held back, if any: nothing goes on with it."""
-        held, self._held = self._held, Piece("", "")
+        held, self._held = self._held, StyledText("", "")
         return [held] if held.text else []
 
 
@@ -77,34 +77,34 @@ class WordWrap:
         """`width`: of the terminal, in cells."""
         self._width = width
         self._column = self._begin = 0  # of the cursor, and of the word before it
-        self._word: list[Piece] = []
+        self._word: list[StyledText] = []
 
     def broken(self) -> None:
         """Note that another row has begun."""
         self._column = self._begin = 0
         self._word = []
 
-    def feed(self, text: str, style: str) -> list[Piece]:
+    def feed(self, text: str, style: str) -> list[StyledText]:
         """What to write for the next part of the text."""
-        width, pieces = self._width(), list[Piece]()
+        width, pieces = self._width(), list[StyledText]()
         for character in text:
             cells = cell_len(character)
             if character.isspace():
                 full = self._column >= width
-                pieces.append(Piece("\n" if full else character, style))
+                pieces.append(StyledText("\n" if full else character, style))
                 self._column = 0 if full or character == "\n" else self._column + cells
                 self._begin, self._word = self._column, []
                 continue
             if self._column + cells > width:
                 pieces += self._next_row(cells, width)
-            pieces.append(Piece(character, style))
+            pieces.append(StyledText(character, style))
             self._column += cells
             self._word.append(pieces[-1])
             if cells > 1:  # scripts with wide characters have no spaces
                 self._begin, self._word = self._column, []
         return _merged(pieces)
 
-    def _next_row(self, cells: int, width: int) -> list[Piece]:
+    def _next_row(self, cells: int, width: int) -> list[StyledText]:
         """What begins a row with the present word, where a character of `cells` cells does not fit."""
         word, begin = self._word, self._begin
         length = self._column - begin
@@ -112,15 +112,15 @@ class WordWrap:
             self.broken()
             return []
         self._column, self._begin = length, 0
-        return [Piece("\n", "", begin if word else None), *word]
+        return [StyledText("\n", "", begin if word else None), *word]
 
 
-def _merged(pieces: list[Piece]) -> list[Piece]:
+def _merged(pieces: list[StyledText]) -> list[StyledText]:
     """The pieces, neighbours of one style as one."""
-    merged: list[Piece] = []
+    merged: list[StyledText] = []
     for piece in pieces:
         if merged and piece.erased is None and merged[-1].erased is None and merged[-1].style == piece.style:
-            merged[-1] = Piece(merged[-1].text + piece.text, piece.style)
+            merged[-1] = StyledText(merged[-1].text + piece.text, piece.style)
         else:
             merged.append(piece)
     return merged

@@ -1,7 +1,8 @@
 """The panels of metrics at the end of a run, and the colours of a text by token source."""
 
-from collections.abc import Iterable
-from itertools import zip_longest
+from collections.abc import Iterable, Sequence
+from itertools import pairwise, zip_longest
+from statistics import fmean
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
@@ -21,7 +22,6 @@ from drafter_client.display.panel_rows import (
     resumed,
     title,
 )
-from drafter_client.metrics.pace import means, sparkline
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.waits import percentages
 from specpair.speculation.acceptance.token_source import TokenSource
@@ -41,6 +41,7 @@ STYLES = {
 _COLOURS = {"prefill": "magenta", "drafting": "green", "network": "yellow", "queue": "red", "other": "white"}
 _WAITS = "\nwhat the text waited for"
 _NOTHING = ("", "")
+_LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def legend(width: int = 100) -> Text:
@@ -140,6 +141,19 @@ def _tokens(stats: Stats, width: int) -> list[Text]:
     averages = "averages: " if len(shown) < len(latencies) else ""
     line = Text("\n" + label, "dim").append(sparkline(shown), "blue")
     return [line.append(f"   {averages}0 to {max(shown):.1f}", "dim")]
+
+
+def means(values: Sequence[float], most: int) -> list[float]:
+    """Split `values`, in order, into at most `most` bins of nearly equal size; return the mean of each bin."""
+    bins = min(len(values), most)
+    edges = [len(values) * at // bins for at in range(bins + 1)] if bins else []
+    return [fmean(values[low:high]) for low, high in pairwise(edges)]
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """One block character for each of `values`, its height proportional to the value. No value may be negative."""
+    greatest = max(values, default=0.0) or 1.0
+    return "".join(_LEVELS[min(len(_LEVELS) - 1, int(len(_LEVELS) * value / greatest))] for value in values)
 
 
 def _hints(stats: Stats) -> list[Text]:

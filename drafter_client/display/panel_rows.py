@@ -1,8 +1,6 @@
-"""The rows, bars and notes of the panel, as text. Which there are depends on the mode."""
+"""The rows, bars and notes of the panel, as text. Which there are depends on the mode. A dash: a value is not known."""
 
-from drafter_client.display.values import ms, share, size, ttft, unit
-from drafter_client.metrics.pace import Pace
-from drafter_client.metrics.statistics import SOLO, Stats
+from drafter_client.metrics.statistics import SOLO, InterTokenLatencies, Stats
 from drafter_client.metrics.waits import NETWORK, OTHER, OUTAGE, PREFILL, QUEUE, VERIFY, fitted
 from drafter_client.options import Mode
 from specpair.counted import counted
@@ -10,6 +8,32 @@ from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.schedule import Schedule
+
+
+def share(value: float | None) -> str:
+    """A share, 0 to 1, in percent."""
+    return "-" if value is None else f"{value:.1%}"
+
+
+def unit(value: float | None, name: str = "") -> str:
+    """A value with two decimals and the name of its unit, if it has one."""
+    return "-" if value is None else f"{value:.2f} {name}".rstrip()
+
+
+def size(count: int) -> str:
+    """A number of bytes, in KiB."""
+    return f"{count / 1024:.1f} KiB"
+
+
+def ms(seconds: float | None) -> str:
+    """Seconds as milliseconds with two decimals."""
+    return unit(None if seconds is None else 1e3 * seconds, "ms")
+
+
+def ttft(seconds: float, tokens: int) -> str:
+    """TTFT of a text with `tokens` tokens; a dash for one that never began."""
+    return f"{1e3 * seconds:.0f} ms" if tokens else "-"
+
 
 LabelledValue = tuple[str, str]  # label and value; docs/readout.md says what each label means
 Bar = tuple[str, float]  # label and seconds
@@ -108,7 +132,7 @@ def _of_the_pair(stats: Stats) -> list[LabelledValue]:
 
 
 def _of_the_model(stats: Stats) -> list[LabelledValue]:
-    pace = Pace.of(stats.token_times)
+    pace = InterTokenLatencies.of(stats.token_times)
     median, p90, longest = (None, None, None) if pace is None else (pace.median, pace.p90, pace.longest)
     return [
         ("ITL median", ms(median)),

@@ -1,20 +1,61 @@
-"""The output of a run: the text while it comes, then metrics or one JSON object."""
+"""The output of a run: the text while it comes, or the decisions on its tokens; then metrics or one JSON object."""
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rich.console import Console
 from rich.text import Text
 
-from drafter_client.display.decision_table import DecisionTable
-from drafter_client.display.flow import Emoji, Piece, WordWrap
+from drafter_client.display.flow import Emoji, StyledText, WordWrap
 from drafter_client.display.panel import STYLES, legend, show, show_main
 from drafter_client.display.panel_rows import headline, notes, resumed
 from drafter_client.display.status_line import StatusLine, may_share_rows, screen_is_ours
-from drafter_client.generation.generation import Tokens
+from drafter_client.generation.generation import Token, Tokens
 from drafter_client.metrics.statistics import Stats
 from specpair.protocol.terminal_text import several_lines
+
+_WIDEST = 14  # characters of a token
+_HEAD = f"{'place':>5}  {'token':<{_WIDEST}} {'p':>6}  {'draft':<{_WIDEST}} {'p':>6} {'q':>6} {'drawn':>6}  verdict"
+_SHOWN = {"own": "no draft"}  # "own" in the protocol: the target's token where no draft token was judged
+_STYLES = {"accepted": "green", "rejected": "yellow", "own": "cyan"}
+
+
+class DecisionTable:
+    """Prints decisions as they come."""
+
+    def __init__(self, piece: Callable[[int], str], out: Console) -> None:
+        """`piece`: returns the text of a token id."""
+        self._piece, self._out = piece, out
+        self._begun = False
+
+    def show(self, position: int, tokens: Iterable[Token]) -> None:
+        """Print the decisions on `tokens`, which begin at `position`; tokens without a decision are left out."""
+        for at, token in enumerate(tokens, position):
+            if token.decision is not None:
+                if not self._begun:
+                    self._begun = True
+                    self._out.print(Text(_HEAD, "dim"), soft_wrap=True)
+                self._out.print(Text(self._line(at, token), _STYLES[token.decision.verdict]), soft_wrap=True)
+
+    def _line(self, position: int, token: Token) -> str:
+        why = token.decision
+        assert why is not None
+        draft = "-" if why.draft is None else self._shown(why.draft)
+        numbers = " ".join(f"{_number(each):>6}" for each in (why.draft_p, why.q, why.drawn))
+        return (
+            f"{position:>5}  {self._shown(why.token):<{_WIDEST}} {_number(why.p):>6}  {draft:<{_WIDEST}} {numbers}  "
+            f"{_SHOWN.get(why.verdict, why.verdict)}"
+        )
+
+    def _shown(self, token: int) -> str:
+        text = ascii(self._piece(token))
+        return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
 
 _TAB = 8
 
@@ -98,7 +139,7 @@ class Readout:
         self._out.file.flush()
         return text
 
-    def _print(self, piece: Piece) -> str:
+    def _print(self, piece: StyledText) -> str:
         if piece.erased is not None:
             self._out.file.write(f"\r\x1b[{piece.erased}C\x1b[K")
         self._out.print(Text(piece.text, piece.style), end="")

@@ -7,10 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from drafter_client.doctor.engines import Engine, Finding
-from drafter_client.doctor.gain import Gain
-from drafter_client.doctor.machine import Machine
-from drafter_client.doctor.passes import WIDE, ModelSpeed
+from drafter_client.doctor.machine import Finding, InstalledEngine, Machine
+from drafter_client.doctor.speed import WIDE, Gain, ModelSpeed
 from drafter_client.options import Mode
 from specpair.command_line.table import Table, figure, print_table
 from specpair.counted import sized
@@ -20,11 +18,11 @@ _MS = 1e3  # milliseconds a second
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DoctorReport:
     """What the doctor found. `findings`: what is missing or wrong; `notes`: what else there is to say of verifiers."""
 
     machine: Machine
-    engines: Sequence[Engine]
+    engines: Sequence[InstalledEngine]
     models: Sequence[ModelSpeed]
     gains: Sequence[Gain]
     notes: Sequence[str]

@@ -1,8 +1,8 @@
 """`Generation`: an iterator of the events of one text, which are tokens as they are committed, then the end."""
 
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -69,32 +69,6 @@ class Finished:
 Event = Tokens | Finished
 
 
-class CharacterStream:
-    """Incremental decoder over one vocabulary: a character split over several tokens comes once, with the last of them.
-    Characters that may begin a stop string come when it is known that they do not.
-
-    Invalid UTF-8 becomes U+FFFD.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = (), shown: Sequence[str] = ()) -> None:
-        self._decoded = Detokenizer(vocabulary, stops, shown)
-        self._pieces: list[str] = []
-
-    def feed(self, token: int) -> str:
-        """Return the text that `token` completes; it may be empty."""
-        self._pieces.append(self._decoded.feed(token))
-        return self._pieces[-1]
-
-    @property
-    def stopped(self) -> bool:
-        """Whether a stop string has ended the text: then nothing more may be fed."""
-        return self._decoded.stopped
-
-    def __str__(self) -> str:
-        """The whole text; an unfinished character at its end is U+FFFD."""
-        return "".join(self._pieces) + self._decoded.held
-
-
 class Generation:
     """Iterator of the events of one text, the last of them `Finished`. One thread reads it; any thread may close it.
 
@@ -108,20 +82,22 @@ class Generation:
 
     def __init__(
         self,
-        run: Generator[Committed, None, None],
+        run: AbstractContextManager[Iterable[Committed]],
         vocabulary: Vocabulary,
         text: TextSession,
         options: Options,
         stats: Stats,
         shown: Sequence[str] = (),
+        *,
+        decoded: bool = True,
     ) -> None:
-        """`run`: generates `text`, whose `stop` ends it if `run` waits for a lost verifier.
+        """`run`: a context of what generates `text`, whose `stop` ends it if it waits for a lost verifier.
         `stats`: filled by those who listen to `run`.
-        `shown`: see `Pair.generate`.
+        `shown`, `decoded`: see `Pair.generate`.
         """
         self._stop, self._vocabulary = text.stop, vocabulary
         self.options, self.prompt_ids, self.stats = options, text.prompt_ids, stats
-        self._characters = CharacterStream(vocabulary, options.stop, shown)
+        self._characters = Detokenizer(vocabulary, options.stop, shown) if decoded else None
         # The generator must not refer to this object: a reference cycle would live until the garbage collector runs.
         self._events = _follow(run, self._characters, text, stats)
         self._stepping = threading.RLock()
@@ -170,34 +146,38 @@ class Generation:
     @property
     def text(self) -> str:
         """The generated text so far; an unfinished character at its end is U+FFFD."""
-        return str(self._characters)
+        return "" if self._characters is None else self._characters.text
 
 
 def _follow(
-    run: Generator[Committed, None, None], characters: CharacterStream, text: TextSession, stats: Stats
+    writing: AbstractContextManager[Iterable[Committed]],
+    characters: Detokenizer | None,
+    text: TextSession,
+    stats: Stats,
 ) -> Generator[Event, None, None]:
-    """Yield the events of `run`; no `Finished` if `text.stop` ended the text."""
-    with closing(run):  # releases the session in every case
+    """Yield the events of a run; no `Finished` if `text.stop` ended the text."""
+    with writing as run:  # releases the session in every case
         for committed in run:
             details = committed.details or TokenDetails([])
             decisions, logprobs = iter(details.decisions or ()), iter(details.logprobs or ())
             drafted = draft_sources([source for _, source in committed.tokens], committed.rounds)
             tokens = []
             for (token, source), draft in zip(committed.tokens, drafted, strict=True):
-                piece = characters.feed(token)
+                piece = "" if characters is None else characters.feed(token)
                 if stats.looks_up and draft is DraftSource.MODEL:  # the drafter is a lookup
                     draft = DraftSource.LOOKUP
                 tokens.append(Token(token, piece, source, next(decisions, None), next(logprobs, None), draft))
-                if characters.stopped:
+                if characters is not None and characters.stopped:
                     text.stopped_at = committed.position + len(tokens) - len(text.prompt_ids)
                     break
             yield Tokens(committed.position, tokens)
-            if characters.stopped:
+            if text.stopped_at is not None:
                 break
+    whole = "" if characters is None else characters.text
     if text.stopped_at is not None:
-        yield Finished(str(characters), text.tokens[: text.stopped_at], "stop", stats)
+        yield Finished(whole, text.tokens[: text.stopped_at], "stop", stats)
         return
     if text.finish_reason is None and text.stop.is_set():
         return
     assert text.finish_reason is not None
-    yield Finished(str(characters), text.tokens, text.finish_reason, stats)
+    yield Finished(whole, text.tokens, text.finish_reason, stats)

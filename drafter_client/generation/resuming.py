@@ -3,17 +3,29 @@
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 
-from drafter_client.errors import DrafterError
+from drafter_client.errors import DrafterError, ModelChanged, OtherModel
 from drafter_client.generation.events import Committed, Ended, Listener, Resumed, Waited
 from drafter_client.generation.text_session import TextSession, new_session_id
-from drafter_client.http.addresses import Address
+from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages, OutageWait
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.retries import is_outage, may_be_idle_close
-from specpair.protocol.errors import EngineError, ModelLoading, ShuttingDown, SpecPairError
+from specpair.protocol.errors import (
+    EngineError,
+    FusedUnavailable,
+    InvalidRequest,
+    ModelLoading,
+    PromptTooLong,
+    ShuttingDown,
+    SpecPairError,
+    TokenOutOfRange,
+    TooManyDrafts,
+)
 
 Run = Generator[Committed, None, None]
+# What may come of a request that was made for another model.
+_OF_ANOTHER_MODEL = (ModelChanged, FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts)
 
 
 def resuming(
@@ -24,6 +36,7 @@ def resuming(
     client: VerifierClient,
     outages: Outages,
     clock: Callable[[], float],
+    goes_on_after: Callable[[Exception], bool],
 ) -> Run:
     """Yield the tokens of an attempt at a text; after an outage, those of a new attempt once the verifier is ready, or
     at once if there is another one that is.
@@ -34,87 +47,166 @@ def resuming(
     `client`: a connection to the verifier, which moves to others; further ones for health checks are made from it.
     `outages`: does the waiting.
     `clock`: returns seconds. If `text.stop` ends the waiting or aborts `client`, the run ends without a finish reason.
+    `goes_on_after`: takes an error that another model of the verifier may explain. Returns whether a further attempt is
+        to be made; False: the text is complete. Raises the error that ends the text.
 
     Raises the error of an attempt if that is no outage, or if the outage lasts longer than the patience. All committed
     tokens that the drafter knows have been yielded by then.
     """
-    outage: OutageWait | None = None
-    reconnected = moved = False
-    faulty: set[Address] = set()  # of several verifiers, those whose engine has failed since the last token
-    try:
+    with client.aborted_by(text.stop), closing(_Resumption(text, bounds, tell, client, outages, clock)) as resumption:
         while True:
-            got_tokens = left = False
-            failure: Exception | None = None
             try:
-                with closing(attempt()) as run:
-                    for committed in run:
-                        if outage is not None or moved:
-                            if committed.position > len(text.prompt_ids):
-                                text.outages += 1
-                                tell(Resumed(committed.position - len(text.prompt_ids)), clock())
-                            if outage is not None:
-                                outage.end(True)
-                            outage, moved = None, False
-                        elif not got_tokens and outages.present is not None:  # another text gave up waiting
-                            outages.answered()
-                        got_tokens = True
-                        faulty.clear()
-                        yield committed
-                        left = bounds().finish_reason(text.known) is None and _left(client, text)
-                        if left:
-                            break
-                if not left:
+                failure: Exception | None = None
+                resumption.begin()
+                try:
+                    with _naming_other_models(client), closing(attempt()) as run:
+                        for committed in run:
+                            resumption.came(committed)
+                            yield committed
+                            if resumption.leaves():
+                                break
+                        else:
+                            return
+                    yield from text.news()
+                except Exception as error:
+                    if not is_outage(error):
+                        raise
+                    failure = error
+                if not resumption.may_go_on(failure):
                     return
-                yield from text.news()
-            except Exception as error:
-                if not is_outage(error):
-                    raise
-                failure = error
-            text.check_complete(bounds())
-            if text.finish_reason is not None:  # only the end of the response was lost
-                tell(Ended(text.finish_reason), clock())
-                return
-            if text.stop.is_set(above=False):  # by which `client` was aborted; the session is released
-                return
-            if may_be_idle_close(failure, outage is None and not (got_tokens or reconnected)):
-                reconnected = True
-                continue
-            text.opened = False  # a lost verifier cannot release the session
-            if isinstance(failure, (ModelLoading, ShuttingDown)):  # by the old one, a router would lead there again
-                text.session_id = new_session_id()
-            if isinstance(failure, EngineError) and client.others is not None:
-                if client.address in faulty:  # it is the text that no engine can go on with
-                    raise failure
-                faulty.add(client.address)
-            if failure is None or client.moved_after(failure):
-                moved = True
-                continue
-            first, lost_at = outage is None, clock()
-            outage = outage or outages.begin(text.stop, failure, begun=bool(text.tokens))
-            try:
-                with closing(client.another()) as health_client, text.stop.breaking(health_client.abort):
-                    ready = outage.until_ready(failure, health_client.look)
-                    client.move_to(health_client.address)
-            finally:  # a wait that ends with an error counts, too
-                tell(Waited(clock() - lost_at, first), clock())
-                tell(Ended(None), clock())
-            if not ready:
-                return
-    finally:
+            except OtherModel:  # the others were waited for
+                raise
+            except _OF_ANOTHER_MODEL as error:
+                if not goes_on_after(error):
+                    return
+                resumption.forget()
+
+
+class _Resumption:
+    """What is known of the attempts at one text; decides what follows an attempt. The arguments: as in `resuming`."""
+
+    def __init__(
+        self,
+        text: TextSession,
+        bounds: Callable[[], ResponseBounds],
+        tell: Listener,
+        client: VerifierClient,
+        outages: Outages,
+        clock: Callable[[], float],
+    ) -> None:
+        self._text, self._bounds, self._tell, self._clock = text, bounds, tell, clock
+        self._client, self._outages = client, outages
+        self._outage: OutageWait | None = None  # since the last token
+        self._reconnected = False  # whether an attempt was repeated for a closed idle connection
+        self._moved = False  # whether another verifier was moved to since the last token
+        self._got_tokens = False  # whether the present attempt has brought tokens
+        self._faulty: set[VerifierAddress] = (
+            set()
+        )  # of several verifiers, those whose engine has failed since the last token
+
+    def begin(self) -> None:
+        """An attempt begins."""
+        self._got_tokens = False
+
+    def came(self, committed: Committed) -> None:
+        """Tokens came: an outage is over."""
+        text = self._text
+        if self._outage is not None or self._moved:
+            if committed.position > len(text.prompt_ids):
+                text.outages += 1
+                self._tell(Resumed(committed.position - len(text.prompt_ids)), self._clock())
+            if self._outage is not None:
+                self._outage.end(True)
+            self._outage, self._moved = None, False
+        elif not self._got_tokens and self._outages.present is not None:  # another text gave up waiting
+            self._outages.answered()
+        self._got_tokens = True
+        self._faulty.clear()
+        if self._client.others is not None:
+            self._client.others.served(self._client.address)
+
+    def leaves(self) -> bool:
+        """Leave a verifier that drains, if another one is ready and the text is not complete. Returns whether it was
+        left."""
+        client, text = self._client, self._text
+        if client.others is None or self._bounds().finish_reason(text.known) is not None:
+            return False
+        with closing(client.another(alone=True)) as former:
+            if not client.others.leave(client):
+                return False
+            with suppress(SpecPairError, DrafterError):
+                former.release(text.session_id)
+        return True
+
+    def may_go_on(self, failure: Exception | None) -> bool:
+        """Wait until a further attempt can be made. Returns False if the text is over or no more of it is wanted.
+
+        `failure`: the outage that ended the attempt; None: its verifier was left.
+
+        Raises `failure` if no further attempt is to be made, and what looking at the verifiers raises.
+        """
+        text, client = self._text, self._client
+        text.check_complete(self._bounds())
+        if text.finish_reason is not None:  # only the end of the response was lost
+            self._tell(Ended(text.finish_reason), self._clock())
+            return False
+        if text.stop.is_set(above=False):  # by which `client` was aborted; the session is released
+            return False
+        if may_be_idle_close(failure, self._outage is None and not (self._got_tokens or self._reconnected)):
+            self._reconnected = True
+            return True
+        text.opened = False  # a lost verifier cannot release the session
+        if isinstance(failure, (ModelLoading, ShuttingDown)):  # by the old one, a router would lead there again
+            text.session_id = new_session_id()
+        if isinstance(failure, EngineError) and client.others is not None:
+            if client.address in self._faulty:  # it is the text that no engine can go on with
+                raise failure
+            self._faulty.add(client.address)
+        if failure is None or client.moved_after(failure):
+            self._moved = True
+            return True
+        return self._waited(failure)
+
+    def _waited(self, failure: Exception) -> bool:
+        """Wait until a verifier is ready. Returns False if the waiting was stopped."""
+        text, first, lost_at = self._text, self._outage is None, self._clock()
+        self._outage = self._outage or self._outages.begin(text.stop, failure, begun=bool(text.tokens))
+        try:
+            with closing(self._client.another()) as health_client, text.stop.breaking(health_client.abort):
+                ready = self._outage.until_ready(failure, health_client.look)
+                self._client.move_to(health_client.address)
+        finally:  # a wait that ends with an error counts, too
+            self._tell(Waited(self._clock() - lost_at, first), self._clock())
+            self._tell(Ended(None), self._clock())
+        return ready
+
+    def forget(self) -> None:
+        """Begin anew, with another model."""
+        self.close()
+        self._reconnected = self._moved = False
+        self._faulty.clear()
+
+    def close(self) -> None:
+        """End the wait for an outage, if there is one."""
+        outage, self._outage = self._outage, None
         if outage is not None:
             outage.end(False)
 
 
-def _left(client: VerifierClient, text: TextSession) -> bool:
-    """Leave a verifier that drains, if another one is ready. Returns whether it was left."""
-    if client.others is None:
-        return False
-    with closing(client.another(alone=True)) as former:
-        if not client.others.leave(client):
-            return False
-        with suppress(SpecPairError, DrafterError):
-            former.release(text.session_id)
-    return True
+@contextmanager
+def _naming_other_models(client: VerifierClient) -> Iterator[None]:
+    """A context that raises OtherModel if the verifier of `client` turns out to serve another model, and others may go
+    on with the text."""
+    try:
+        yield
+    except _OF_ANOTHER_MODEL as error:
+        if client.others is None:
+            raise
+        with closing(client.another(alone=True)) as asking:
+            info = asking.model()
+        if not client.others.serves(client.address, info):
+            raise
+        raise OtherModel(f"the verifier at {client.address} serves {info.name}: {error}") from error
 
 
 @contextmanager

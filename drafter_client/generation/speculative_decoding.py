@@ -3,65 +3,103 @@
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from drafter_client.errors import ConnectionLost, StrategyRefused
+from drafter_client.errors import ConnectionLost, DrafterError, StrategyRefused
 from drafter_client.generation.events import Began, Committed, Ended, Listener, Opened, PromptCached, PromptRead
-from drafter_client.generation.lane import RemoteLane
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ResponseBounds
+from drafter_client.http.responses import STREAM, ResponseBounds
 from drafter_client.options import Options
 from specpair.drafters.base import Drafter
+from specpair.drafters.run.events import Streamed
 from specpair.drafters.run.executors import Executor, executor_of
 from specpair.drafters.run.reactor import Reactor
 from specpair.engines.vocabulary import Vocabulary
 from specpair.grammar.of_text import processors_of
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
-from specpair.protocol.responses import PrefillResponse
+from specpair.protocol.responses import PrefillResponse, StreamEnd, VerifyResponse
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import forced_before
-from specpair.speculation.draft import TreeLimits
+from specpair.speculation.draft import Draft, TreeLimits
 from specpair.speculation.drafts.lookups import Lookups, TokenLookup
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
-from specpair.speculation.policy.experience import Estimates
+from specpair.speculation.policy.experience import Estimates, Experience
+from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """What the reactor needs beside the prefill's reply."""
+class RemoteLane:
+    """A connection for one session of a verifier. See `specpair.drafters.run.events.Lane`."""
 
-    executor: Executor
-    lookups: Lookups
+    def __init__(self, client: VerifierClient, session_id: str, bounds: ResponseBounds, *, trees: bool = False) -> None:
+        """`bounds`: of the text, which responses are checked by.
+        `trees`: whether the verifier takes trees; else of each its likeliest chain is sent.
+        """
+        self._client, self._session_id, self._bounds, self._trees = client, session_id, bounds, trees
+        self._aborted = False
+
+    def another(self) -> "RemoteLane":
+        return RemoteLane(self._client.another(), self._session_id, self._bounds, trees=self._trees)
+
+    def connect(self) -> None:
+        with suppress(DrafterError):  # the first request raises the same error
+            self._client.connection.connect()
+
+    def verify(self, draft: Draft, policy: RejectionPolicy = UNSAID) -> VerifyResponse:
+        """Raises BadReply, and what the client raises."""
+        response = self._client.verify(self._session_id, draft if self._trees else draft.likeliest(), policy)
+        self._bounds.check("/verify", draft.position, response.tokens)
+        self._bounds.details("/verify", response.tokens, response)
+        return response
+
+    def listen(self, position: int, report: Callable[[Streamed], None]) -> None:
+        """Raises BadReply, and what the client raises."""
+        ended = False
+
+        def follow() -> None:
+            nonlocal position, ended
+            began = position
+            try:
+                for event in self._client.stream(self._session_id, position):
+                    if isinstance(event, StreamEnd):
+                        ended = True
+                        report(Streamed.end(position, event.finish_reason))
+                        return
+                    self._bounds.check(STREAM, event.position, event.tokens)
+                    details = self._bounds.details(STREAM, event.tokens, event)
+                    position = event.position + len(event.tokens)
+                    report(Streamed(event.position, event.tokens, details, None, event.forward))
+            except ConnectionLost:
+                if position == began:
+                    raise
+                return  # it broke after it had brought tokens, so a new series of retries begins
+            raise ConnectionLost(f"the event stream of {self._client.url} ended before the text did")
+
+        while not (ended or self._aborted):
+            self._client.retry_broken_connection(follow)
+
+    def abort(self) -> None:
+        self._aborted = True
+        self._client.abort()
+
+    def traffic(self) -> tuple[int, int]:
+        traffic = self._client.connection.traffic
+        return traffic.sent, traffic.received
+
+    def close(self) -> None:
+        self._client.close()
 
 
-def speculate(
-    client: VerifierClient,
-    drafter: Drafter,
-    text: TextSession,
-    options: Options,
-    info: ModelInfo,
-    tell: Listener,
-    clock: Callable[[], float],
-    *,
-    round_trip: float | None = None,
-    mechanisms: Mechanisms = Mechanisms(),
-    estimates: Estimates | None = None,
-    vocabulary: Vocabulary | None = None,
-    corpus: Callable[[], TokenLookup] | None = None,
-    earlier: Callable[[], TokenLookup | None] = lambda: None,
-) -> Generator[Committed, None, None]:
-    """Generate what follows the tokens in `text`, within its session. The caller releases the session.
-
-    If the caller closes the generator early, committed tokens that were not yielded stay in `text.unread`. If something
-    fails, they are yielded before the error is raised.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculativeRun:
+    """Generates what follows the tokens in `text`, within its session, by a drafter here and a verifier.
 
     `options`: of the text, a prediction as token ids.
     `info`: the verifier's `/model`.
@@ -70,40 +108,102 @@ def speculate(
     `round_trip`: seconds, of the link; None: not known. The exchanges of this text then correct the estimate that
         begins with it (`LatencyModel.link`).
     `mechanisms`: what the pair may use, for example self-continuation.
-    `estimates`: what earlier texts have taught, to which this text adds; None: nothing.
+    `experience`: what earlier texts have taught, to which this text adds.
     `vocabulary`: of the target, so that draft tokens keep to what limits the text; None: they may not.
     `corpus`: makes the lookup in the user's files; None: there are none.
     `earlier`: makes the lookup in earlier texts, if there are any.
 
     For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
-    (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1. Raises
-    StrategyRefused for mechanisms under which the text would depend on timing.
+    (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1.
     """
-    if options.strategy not in DRAFTER_INVARIANT and mechanisms != LOCKSTEP:
-        raise StrategyRefused(
-            f"the strategy {options.strategy} works in lockstep only: the committed tokens depend on the draft tokens; "
-            "with several drafts in flight, or with self-continuation, they would depend on timing"
-        )
-    mechanisms = replace(mechanisms, trees=info.trees and options.strategy in DRAFTER_INVARIANT)
-    tell(Began(len(text.prompt_ids)), clock())
-    listener = client.another() if mechanisms.self_continue else None
-    traffics = [each.connection.traffic for each in (client, listener) if each is not None]
-    sent_before, received_before = traffics[0].sent, traffics[0].received
-    ended: float | None = None
 
-    def executor() -> Executor:
-        lane = RemoteLane(listener or client, text.session_id, bounds, trees=mechanisms.trees)
-        return executor_of(lane, drafter, mechanisms)
+    client: VerifierClient
+    drafter: Drafter
+    text: TextSession
+    options: Options
+    info: ModelInfo
+    tell: Listener
+    clock: Callable[[], float]
+    round_trip: float | None = None
+    mechanisms: Mechanisms = field(default_factory=Mechanisms)
+    experience: Experience = field(default_factory=Experience)
+    vocabulary: Vocabulary | None = None
+    corpus: Callable[[], TokenLookup] | None = None
+    earlier: Callable[[], TokenLookup | None] = lambda: None
 
-    known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
-    preparation = Preparation(executor, known, text, options, vocabulary, corpus, earlier)
-    estimates = estimates or Estimates.untaught(info.shared_pass_times)
-    times = estimates.latencies
-    limit = min(info.context_length, len(text.prompt_ids) + options.max_tokens)
-    bounds = ResponseBounds(client.url, info.vocabulary.size, limit, identity=info.identity, spec=options)
-    try:
-        if round_trip is not None:
-            times.exchanged(round_trip, 0.0, 0.0)
+    def tokens(self) -> Generator[Committed, None, None]:
+        """Yield the tokens as they are committed. The caller releases the session.
+
+        If the caller closes the generator early, committed tokens that were not yielded stay in `text.unread`. If
+        something fails, they are yielded before the error is raised. Raises StrategyRefused for mechanisms under which
+        the text would depend on timing.
+        """
+        client, text, info, tell, clock = self.client, self.text, self.info, self.tell, self.clock
+        mechanisms = self._allowed_mechanisms()
+        tell(Began(len(text.prompt_ids)), clock())
+        listener = client.another() if mechanisms.self_continue else None
+        traffics = [each.connection.traffic for each in (client, listener) if each is not None]
+        sent_before, received_before = traffics[0].sent, traffics[0].received
+        ended: float | None = None
+
+        def executor() -> Executor:
+            lane = RemoteLane(listener or client, text.session_id, bounds, trees=mechanisms.trees)
+            return executor_of(lane, self.drafter, mechanisms)
+
+        limit = min(info.context_length, len(text.prompt_ids) + self.options.max_tokens)
+        bounds = ResponseBounds(client.url, info.vocabulary.size, limit, identity=info.identity, spec=self.options)
+        preparation = Preparation(self, executor)
+        with self.experience.text(self.options, info.shared_pass_times) as estimates:
+            try:
+                reactor, prepared, first = self._opened(preparation, bounds, mechanisms, estimates, listener)
+                if first.tokens:
+                    yield first
+                failure: Exception | None = None
+                ended_early = partial(prepared.executor.fail, ConnectionLost("no more of the text is wanted"))
+                with text.stop.breaking(ended_early, above=False):
+                    while text.finish_reason is None and failure is None:
+                        try:
+                            reactor.turn(prepared.executor)
+                        except Exception as error:
+                            failure = error
+                        while text.unread:
+                            yield text.unread.popleft()
+                if failure is not None and text.finish_reason is None:
+                    raise failure
+                ended = clock()
+                reactor.end()
+            finally:  # before the estimates are kept, which threads of the executor change
+                ended = clock() if ended is None else ended
+                sent, received = preparation.close()
+                if listener is not None:
+                    listener.close()
+                text.read = len(text.known)
+                sent += sum(each.sent for each in traffics) - sent_before
+                received += sum(each.received for each in traffics) - received_before
+                tell(Ended(text.finish_reason, sent, received), ended)
+
+    def _allowed_mechanisms(self) -> Mechanisms:
+        invariant = self.options.strategy in DRAFTER_INVARIANT
+        if not invariant and self.mechanisms != LOCKSTEP:
+            raise StrategyRefused(
+                f"the strategy {self.options.strategy} works in lockstep only: the committed tokens depend on the "
+                "draft tokens; with several drafts in flight, or with self-continuation, they would depend on timing"
+            )
+        return replace(self.mechanisms, trees=self.info.trees and invariant)
+
+    def _opened(
+        self,
+        preparation: "Preparation",
+        bounds: ResponseBounds,
+        mechanisms: Mechanisms,
+        estimates: Estimates,
+        listener: VerifierClient | None,
+    ) -> tuple[Reactor, "_Prepared", Committed]:
+        """Open the session, and begin to draft. Returns the first tokens, too."""
+        client, text, options, tell, clock = self.client, self.text, self.options, self.tell, self.clock
+        times = estimates.latencies
+        if self.round_trip is not None:
+            times.exchanged(self.round_trip, 0.0, 0.0)
         next_in = times.link
         later = {"self_continue": True, "next_in_ms": 1e3 * next_in} if mechanisms.self_continue else {}
         asked = clock()
@@ -114,73 +214,49 @@ def speculate(
         now = clock()
         times.exchanged(now - asked, opened.queue, opened.forward)
         prepared = preparation.result()
-        bounds.check("/prefill", len(known), opened.tokens)
+        position = len(text.known)
+        bounds.check("/prefill", position, opened.tokens)
         details = bounds.details("/prefill", opened.tokens, opened)
         text.known += opened.tokens
         text.finish_reason = opened.finish_reason
         controller = SpeculationController(
             text.known,
-            limit,
-            frozenset(info.vocabulary.ends),
+            bounds.tokens,
+            frozenset(self.info.vocabulary.ends),
             estimates,
-            DraftLength(options.draft_n, info.max_drafts),
-            tree_limits=TreeLimits(info.max_tree_leaves, info.max_tree_nodes),
-            width=drafter.width,
+            DraftLength(options.draft_n, self.info.max_drafts),
+            tree_limits=TreeLimits(self.info.max_tree_leaves, self.info.max_tree_nodes),
+            width=self.drafter.width,
             mechanisms=mechanisms,
             lookups=prepared.lookups,
             always_send=options.strategy.draws,
         )
         controller.opened(now, next_in, forced_before(details.sources, len(opened.tokens)))
-        first = Committed(len(known), details.sourced(opened.tokens), details)
+        first = Committed(position, details.sourced(opened.tokens), details)
         tell(Opened(opened, asked), now)
         tell(PromptCached(opened.cached_tokens), now)
         tell(first, now)
         reactor = Reactor(text, controller, tell, clock, explained=options.explain)
         prepared.executor.open(len(text.known), reactor.react)
-        if opened.tokens:
-            yield first
-        failure: Exception | None = None
-        ended_early = partial(prepared.executor.fail, ConnectionLost("no more of the text is wanted"))
-        with text.stop.breaking(ended_early, above=False):
-            while text.finish_reason is None and failure is None:
-                try:
-                    reactor.turn(prepared.executor)
-                except Exception as error:
-                    failure = error
-                yield from text.news()
-        if failure is not None and text.finish_reason is None:
-            raise failure
-        yield from text.news()
-        ended = clock()
-        reactor.end()
-    finally:
-        ended = clock() if ended is None else ended
-        sent, received = preparation.close()
-        if listener is not None:
-            listener.close()
-        text.read = len(text.known)
-        sent += sum(each.sent for each in traffics) - sent_before
-        received += sum(each.received for each in traffics) - received_before
-        tell(Ended(text.finish_reason, sent, received), ended)
+        return reactor, prepared, first
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What the reactor needs beside the prefill's reply."""
+
+    executor: Executor
+    lookups: Lookups
 
 
 class Preparation:
     """Makes, in a thread, what the prefill need not wait for: an executor's threads and connections take milliseconds,
     and so do the indexes of a long text."""
 
-    def __init__(
-        self,
-        executor: Callable[[], Executor],
-        known: list[int],
-        text: TextSession,
-        options: Options,
-        vocabulary: Vocabulary | None = None,
-        corpus: Callable[[], TokenLookup] | None = None,
-        earlier: Callable[[], TokenLookup | None] = lambda: None,
-    ) -> None:
-        """`known`: the text so far. The others as for `speculate`."""
-        self._executor, self._known, self._text, self._options = executor, known, text, options
-        self._vocabulary, self._corpus, self._earlier = vocabulary, corpus, earlier
+    def __init__(self, speculation: SpeculativeRun, executor: Callable[[], Executor]) -> None:
+        """`executor`: makes it."""
+        self._speculation, self._executor = speculation, executor
+        self._known = list(speculation.text.known)  # the text grows while threads read this
         self._prepared: Future[_Prepared] = Future()  # cancelled: nothing is made any more
         self._thread: threading.Thread | None = None  # None: it has not begun
 
@@ -201,9 +277,7 @@ class Preparation:
         cancelled = self._prepared.cancel()
         if self._thread is not None and self._thread.is_alive():  # one that was cancelled ends at once
             self._thread.join()
-        if cancelled:
-            return 0, 0
-        if self._prepared.exception() is not None:
+        if cancelled or self._prepared.exception() is not None:
             return 0, 0
         executor = self._prepared.result().executor
         executor.close()
@@ -216,23 +290,27 @@ class Preparation:
             with ExitStack() as stack:
                 executor = self._executor()
                 stack.callback(executor.close)
-                executor.read(self._known, self._text.read)
-                options, prompt_len, limits = self._options, len(self._text.prompt_ids), None
-                if self._vocabulary is not None:
-                    limits = processors_of(options.drawn, self._vocabulary, prompt_len, limits=True)
-                lookups = Lookups(
-                    prompt_len,
-                    in_text=options.lookup,
-                    prediction=options.prediction_ids,
-                    corpus=None if self._corpus is None else self._corpus(),
-                    earlier=self._earlier(),
-                    limits=limits,
-                )
+                executor.read(self._known, self._speculation.text.read)
+                lookups = self._lookups()
                 lookups.follow(self._known)
                 stack.pop_all()
             self._prepared.set_result(_Prepared(executor, lookups))
         except BaseException as error:  # raised where the result is asked for
             self._prepared.set_exception(error)
+
+    def _lookups(self) -> Lookups:
+        made, options, prompt_len = self._speculation, self._speculation.options, len(self._speculation.text.prompt_ids)
+        limits = None
+        if made.vocabulary is not None:
+            limits = processors_of(options.drawn, made.vocabulary, prompt_len, limits=True)
+        return Lookups(
+            prompt_len,
+            in_text=options.lookup,
+            prediction=options.prediction_ids,
+            corpus=None if made.corpus is None else made.corpus(),
+            earlier=made.earlier(),
+            limits=limits,
+        )
 
 
 def _open(

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import httpx
 
 from drafter_client.errors import BadUrl
-from drafter_client.http.transport.verifier_transport import proxy_for
+from drafter_client.http.transport import proxy_for
 
 
-class Address(NamedTuple):
+class VerifierAddress(NamedTuple):
     """Where a verifier is: its `url`, and the network address that is taken of those that its name has (empty: any)."""
 
     url: str
@@ -20,7 +20,7 @@ class Address(NamedTuple):
         return f"{self.url} ({self.at})" if self.at else self.url
 
 
-def addresses_of(verifiers: str | Sequence[str], *, direct: bool) -> list[Address]:
+def addresses_of(verifiers: str | Sequence[str], *, direct: bool) -> list[VerifierAddress]:
     """The addresses of verifiers, whose URLs have commas between them. Raises BadUrl.
 
     `direct`: whether names are looked up here, unless a proxy is on the way.
@@ -33,11 +33,11 @@ def addresses_of(verifiers: str | Sequence[str], *, direct: bool) -> list[Addres
     return [
         address
         for url, place in places.items()
-        for address in (_machines(url, place) if direct and proxy_for(place) is None else [Address(url)])
+        for address in (_machines(url, place) if direct and proxy_for(place) is None else [VerifierAddress(url)])
     ]
 
 
-def _machines(url: str, place: httpx.URL) -> list[Address]:
+def _machines(url: str, place: httpx.URL) -> list[VerifierAddress]:
     """The verifier at `url`; several if its name has several network addresses of one family.
 
     A machine with an IPv4 and an IPv6 address is one verifier. A name that nobody knows is one, too, as the first
@@ -46,10 +46,10 @@ def _machines(url: str, place: httpx.URL) -> list[Address]:
     try:
         found = socket.getaddrinfo(place.host, place.port or place.scheme, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        return [Address(url)]
+        return [VerifierAddress(url)]
     family = found[0][0]  # the one that the system prefers
     hosts = list(dict.fromkeys(str(each[4][0]) for each in found if each[0] is family))
-    return [Address(url)] if len(hosts) == 1 else [Address(url, host) for host in hosts]
+    return [VerifierAddress(url)] if len(hosts) == 1 else [VerifierAddress(url, host) for host in hosts]
 
 
 def with_scheme(url: str) -> str:

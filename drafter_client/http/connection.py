@@ -12,8 +12,8 @@ import socksio
 
 from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.http.addresses import parsed, with_scheme
-from drafter_client.http.transport.traffic import Traffic
-from drafter_client.http.transport.verifier_transport import CONNECT_TIMEOUT, Body, VerifierTransport, shut_down
+from drafter_client.http.traffic import Traffic
+from drafter_client.http.transport import CONNECT_TIMEOUT, Body, VerifierTransport, shut_down
 from specpair.protocol.http_reply import MOST_OF_A_HEAD, HeadTooLong
 
 Headers = list[tuple[bytes, bytes]]
@@ -33,7 +33,7 @@ _BROKEN = (*_CANNOT_CONNECT, httpx.TransportError, OSError)
 COMMENT = ":"  # in place of an event's name
 
 
-class Probe(NamedTuple):
+class ResponseProbe(NamedTuple):
     """What is asked over another connection while a response takes long."""
 
     path: str = "/health"
@@ -66,7 +66,7 @@ class HttpConnection:
         self._address_of = functools.lru_cache(16)(lambda path: address.copy_with(raw_path=(prefix + path).encode()))
         self._headers = [(b"Host", address.netloc), (b"Accept-Encoding", b"identity")]
         self._prober: HttpConnection | None = None  # asks `_probe` while a response takes long
-        self._probe = Probe()
+        self._probe = ResponseProbe()
         self.traffic = Traffic()
         self._aborted = False
         self._response: httpx.Response | None = None  # the one that is being read
@@ -156,13 +156,13 @@ class HttpConnection:
             self._own.on_sent = then
 
     @contextmanager
-    def probing(self, probe: Probe) -> Iterator[None]:
+    def probing(self, probe: ResponseProbe) -> Iterator[None]:
         """A context in which `probe` is asked while a response takes long, in place of `/health`."""
         self._probe = probe
         try:
             yield
         finally:
-            self._probe = Probe()
+            self._probe = ResponseProbe()
 
     def connect(self) -> None:
         """Open a connection for the next request, where that is possible ahead. Raises VerifierUnreachable."""

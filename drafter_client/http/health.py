@@ -1,7 +1,7 @@
 """Ask for a verifier's health: once, as in an outage, or until its model is loaded, as at the start of a pair."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from httpx import URL, Response
 
@@ -13,6 +13,7 @@ from drafter_client.errors import (
     VerifierTimeout,
     VerifierUnreachable,
 )
+from drafter_client.http.requests import Requests
 from drafter_client.http.responses import lacks, read
 from drafter_client.http.retries import while_loading
 from specpair.protocol.errors import BadGateway, NotFound, ServerError, ShuttingDown
@@ -22,7 +23,7 @@ from specpair.protocol.terminal_text import one_line
 IS_IT_ONE = "is it a verifier?"  # what to ask of what has no /model
 
 
-class Load(NamedTuple):
+class VerifierLoad(NamedTuple):
     """The load of a verifier: `texts` under way, requests `waiting` for a pass, and whether it refuses new texts."""
 
     texts: int = 0
@@ -45,25 +46,10 @@ class Health(NamedTuple):
     progress: float | None = None
     identity: str = ""
     draining: bool = False
-    load: Load = Load()
+    load: VerifierLoad = VerifierLoad()
 
 
-class Connection(Protocol):
-    """What a health check needs of a client."""
-
-    url: str
-
-    def exchange(self, method: str, path: str) -> Response:
-        """Return the response to a request, which is repeated while connections break."""
-
-    def exchange_once(self, method: str, path: str) -> Response:
-        """Return the response to a request that is not repeated."""
-
-    def refusal(self, response: Response) -> Exception:
-        """Return the error that a response with another status than 200 reports."""
-
-
-def check_health(client: Connection, *, started: bool = True) -> Health:
+def check_health(client: Requests, *, started: bool = True) -> Health:
     """Ask for the verifier's health once, and return it. A connection that fails counts as not ready.
 
     `started`: whether the model was seen. If it was not, a failed load is an error, and if a router's nodes serve only
@@ -77,7 +63,7 @@ def check_health(client: Connection, *, started: bool = True) -> Health:
     except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
         return Health(False, "nothing answers")
     if response.status_code == 200:
-        load = Load() if told is None else Load(told.texts or 0, told.waiting or 0, told.overloaded)
+        load = VerifierLoad() if told is None else VerifierLoad(told.texts or 0, told.waiting or 0, told.overloaded)
         return Health(True, identity=(told and told.identity) or "", load=load)
     if told is not None and told.status == "failed":
         if started:  # its process ends, and may be started anew
@@ -98,7 +84,7 @@ def check_health(client: Connection, *, started: bool = True) -> Health:
 
 
 def wait_until_ready(
-    client: Connection,
+    client: Requests,
     patience: float,
     on_wait: Callable[[float | None], None] | None,
     sleep: Callable[[float], object],
@@ -137,7 +123,7 @@ def wait_until_ready(
         sleep(pause)
 
 
-def _refusal_of_model(client: Connection) -> Exception | None:
+def _refusal_of_model(client: Requests) -> Exception | None:
     """The error by which a router without a node that is ready says what no wait mends; None: waiting may."""
     try:
         response = client.exchange_once("GET", "/model")
@@ -159,7 +145,7 @@ def _why_away(told: HealthResponse) -> str:
     return one_line(told.reason or "its verifier does not answer")
 
 
-def _told(client: Connection, response: Response) -> HealthResponse | None:
+def _told(client: Requests, response: Response) -> HealthResponse | None:
     """What a response of `/health` says; None for an error that is none of a verifier. Raises BadReply for status 200
     and another body than a verifier's."""
     try:

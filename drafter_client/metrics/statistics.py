@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.waits import (
     DRAFTING,
     NETWORK,
@@ -31,6 +30,26 @@ from specpair.speculation.sampling.logprobs import TokenLogprobs
 
 _STEPS = 512
 SOLO = "solo"  # `Stats.mode` of one local model without a verifier
+
+
+@dataclass(frozen=True, slots=True)
+class InterTokenLatencies:
+    """Median, 90th percentile and longest of the inter-token latencies (ITL) of a text, in seconds."""
+
+    median: float
+    p90: float
+    longest: float
+
+    @classmethod
+    def of(cls, token_times: Sequence[float]) -> "InterTokenLatencies | None":
+        """The statistics of a text; None if it has fewer than two tokens.
+
+        `token_times`: for each token the seconds since the one before. The first token's value is no ITL and ignored.
+        """
+        latencies = token_times[1:]
+        if not latencies:
+            return None
+        return cls(quantile(latencies, 0.5), quantile(latencies, 0.9), max(latencies))
 
 
 @dataclass(slots=True)
@@ -223,7 +242,7 @@ class Stats(RoundCounts):
 
     def metrics(self) -> dict[str, Any]:
         """All statistics, rounded for printing; None for a value that is not known."""
-        sources, pace = self.sources, Pace.of(self.token_times)
+        sources, pace = self.sources, InterTokenLatencies.of(self.token_times)
         return {
             "token_ids": self.token_ids,
             "model": self.model,

@@ -2,13 +2,18 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from copy import deepcopy
 
+from drafter_client.errors import DrafterError
+from drafter_client.http.client import VerifierClient
 from drafter_client.modes.memory import ModeMemory, Setting
 from drafter_client.options import Mode
 from specpair.drafters.base import Drafter
 from specpair.drafters.lookup import NAME as LOOKUP
 from specpair.drafters.pass_times import PassTimes
+from specpair.protocol.errors import SpecPairError
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.policy.modes.estimate import (
     PRIOR_LOOKUP,
@@ -200,3 +205,36 @@ def _step_time(drafter: Drafter, text: Sequence[int], clock: Callable[[], float]
             took.append(clock() - began)
         tail = [*tail, expansion.proposals[0].token]
     return min(took, default=None)
+
+
+_PINGS = 2  # round trips measured in each probe, as a single one may be delayed; the shortest counts
+
+
+class LatencyProbe:
+    """Calling this object measures the link if that is due. May be called from any thread; does not wait."""
+
+    def __init__(self, client: VerifierClient, selection: ModeSelection, clock: Callable[[], float]) -> None:
+        """`client`: a connection for the probes alone, which `close` closes.
+        `clock`: returns seconds.
+        """
+        self._client, self._selection, self._clock = client, selection, clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="latency-probe")
+
+    def __call__(self) -> None:
+        if self._selection.probe_is_due(self._clock()):
+            self._thread.submit(self._probe)
+
+    def close(self) -> None:
+        """Abort the probe under way, and close the connection."""
+        self._client.abort()
+        self._thread.shutdown()
+        self._client.close()
+
+    def _probe(self) -> None:
+        round_trip: float | None = None
+        try:
+            with suppress(DrafterError, SpecPairError):  # the text that is being generated raises the same error
+                self._client.connection.connect()  # a new connection takes a round trip, which must not be measured
+                round_trip = self._client.least_round_trip(_PINGS)
+        finally:
+            self._selection.probed(round_trip, self._clock())

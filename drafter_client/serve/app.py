@@ -2,25 +2,25 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from math import inf
 
 from fastapi import FastAPI
 
-from drafter_client.observability.verifier_gauges import VerifierGauges
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve import operations
-from drafter_client.serve.live.endpoints import LiveEndpoints
-from drafter_client.serve.live.feed import Feed
-from drafter_client.serve.live.messages import MeasuredRate, PairState
-from drafter_client.serve.network.messages import NetworkNode
-from drafter_client.serve.network.view import DRAFTER as DRAFTER_NODE
-from drafter_client.serve.network.watch import PAUSE as NETWORK_PAUSE
-from drafter_client.serve.network.watch import NetworkFeed, Own
-from drafter_client.serve.texts import RETRY_AFTER, PairSource
-from drafter_client.serve.watch import PAUSE, VerifierWatch
+from drafter_client.serve.live import Feed, PairEventEndpoints
+from drafter_client.serve.messages import MeasuredRate, NetworkNode, PairState
+from drafter_client.serve.metrics import PairVerifierGauges
+from drafter_client.serve.network import PAUSE as NETWORK_PAUSE
+from drafter_client.serve.network import NetworkFeed, OwnNode
+from drafter_client.serve.network_view import DRAFTER as DRAFTER_NODE
+from drafter_client.serve.text_events import RETRY_AFTER
+from drafter_client.serve.texts import PairSource
 from gateway import operations as text_operations
 from gateway.anthropic_api.replies import form_of
 from gateway.openai_api.endpoints import Endpoints
@@ -43,8 +43,36 @@ from specpair.http_service.shutdown import stop_signals
 from specpair.http_service.trailing_slash import TrailingSlash
 from specpair.protocol.service_responses import HealthResponse
 
+_LOOK_PAUSE = 2.0  # seconds between looks at the verifier
 MOST_BYTES = 4 * 1024 * 1024  # of a request's body
 _log = logging.getLogger("specpair.drafter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppOptions:
+    """How a service in front of a pair is run.
+
+    `drain`: seconds that texts under way have to end after SIGTERM.
+    `metrics_open`: serve `/metrics` without a key.
+    `gate`: without one, there are no keys, and this machine and private networks are served.
+    `origins`: whose web pages may use it.
+    `hosts`: the names that it answers to without a key, beside its machine's own.
+    `tool_style`: how the model writes calls of tools; None: as its chat template shows.
+    `token_price`: what a million tokens of the verifier cost; None: unknown.
+    `look_every`: seconds between looks at the verifier.
+    `network_every`: seconds between looks at the network, while its page shows that.
+    """
+
+    drain: float = 0.0
+    access_log: bool = False
+    metrics_open: bool = False
+    gate: Gate | None = None
+    origins: Origins = field(default_factory=lambda: Origins((), "cors_origins"))
+    hosts: Hosts = field(default_factory=Hosts)
+    tool_style: Style | None = None
+    token_price: float | None = None
+    look_every: float = _LOOK_PAUSE
+    network_every: float = NETWORK_PAUSE
 
 
 def create_app(
@@ -54,137 +82,154 @@ def create_app(
     queue: int,
     metrics: ServiceMetrics | None = None,
     *,
-    drain: float = 0.0,
-    access_log: bool = False,
-    metrics_open: bool = False,
-    gate: Gate | None = None,
-    origins: Origins = Origins((), "cors_origins"),
-    hosts: Hosts | None = None,
-    tool_style: Style | None = None,
-    look_every: float = PAUSE,
-    registration: Registration | None = None,
     feed: Feed | None = None,
-    token_price: float | None = None,
-    network_every: float = NETWORK_PAUSE,
+    registration: Registration | None = None,
+    how: AppOptions = AppOptions(),
 ) -> FastAPI:
     """The application in front of `pair`, which generates `texts` texts at a time.
 
     `queue`: how many may wait.
     `options`: how texts are drafted; a request says how they are sampled.
     `metrics`: those that the pair's observer counts texts in.
-    `drain`: seconds that texts under way have to end after SIGTERM.
-    `metrics_open`: serve `/metrics` without a key.
-    `gate`: without one, there are no keys, and this machine and private networks are served.
-    `origins`: whose web pages may use it.
-    `hosts`: the names that it answers to without a key, beside its machine's own.
-    `tool_style`: how the model writes calls of tools; None: as its chat template shows.
-    `look_every`: seconds between looks at the verifier.
-    `registration`: with a router.
     `feed`: an observer of the pair, for what its page shows of texts under way; None: it shows nothing of them.
-    `token_price`: what a million tokens of the verifier cost; None: unknown.
-    `network_every`: seconds between looks at the network, while its page shows that.
+    `registration`: with a router.
 
     The pair is closed with the application.
     """
-    passed = gate or Gate.of(None, None, False, DRAFTER)
+    gate = how.gate or Gate.of(None, None, False, DRAFTER)
     counted = metrics or ServiceMetrics(lambda: pair.target.name)
-    counted.registry.register(VerifierGauges(counted.model_name, lambda: pair.verifiers))
+    counted.registry.register(PairVerifierGauges(counted.model_name, lambda: pair.verifiers))
+    draining = Draining(how.drain, lambda: inf if endpoints.places.taken + endpoints.places.waiting else 0.0)
+    source = PairSource(pair, options, texts, queue, draining=draining, gate=gate, max_body_bytes=MOST_BYTES)
+    endpoints = Endpoints(source, how.tool_style)
+    endpoints.places.on_leave = draining.changed
+    service = _Service(pair, source, endpoints, feed or Feed(), draining, gate, registration=registration, how=how)
+    app = App(operations.TITLE, service.lifespan, lambda: operations.document(gate.access.keyed))
+    live = PairEventEndpoints(gate, service.feed, service.network, service.state)
+    states = StateEndpoints(gate, counted.registry, service.condition, service.health, how.metrics_open)
+    text_operations.add_to(app, operations.TEXTS_SERVED, endpoints, source)
+    operation.add_to(app, operations.STATE, states)
+    operation.add_to(app, operations.LIVE, live)
+    page = StaticFiles("drafter_client.serve", "page")
+    page.add_to(app)
+    Failures("drafter", form_of).add_to(app)
+    app.add_middleware(HeadRequests)
+    app.add_middleware(TrailingSlash)
+    paths = [*operations.SERVICE.paths, *page.paths]
+    app.add_layers(gate, how.origins, how.hosts, counted, paths, how.access_log)
+    return app
+
+
+class _Service:
+    """The pair behind the application: begins and ends with it, and says how it is."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        source: PairSource,
+        endpoints: Endpoints,
+        feed: Feed,
+        draining: Draining,
+        gate: Gate,
+        *,
+        registration: Registration | None,
+        how: AppOptions,
+    ) -> None:
+        self._pair, self._source, self._places, self.feed = pair, source, endpoints.places, feed
+        self._endpoints, self._draining, self._gate, self._registration = endpoints, draining, gate, registration
+        self._supervisor = Supervisor()
+        self.network = NetworkFeed(pair, self._own, how.token_price, how.network_every)
+        self._look_every, self._closed = how.look_every, threading.Event()
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if (warning := passed.access.warning()) is not None:
+    async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        """A context in which the application serves."""
+        if (warning := self._gate.access.warning()) is not None:
             _log.warning("%s", warning)
-        with stop_signals(asyncio.get_running_loop(), stop, draining if draining.seconds else None) as received:
-            watch = VerifierWatch(pair.look, look_every)
+        drained = self._draining if self._draining.seconds else None
+        with stop_signals(asyncio.get_running_loop(), self._stop, drained) as received:
+            watch = threading.Thread(target=self._watch, name="watch", daemon=True)
             watch.start()
-            supervisor.start()
-            supervisor.tell("READY=1")
-            if registration is not None:
-                registration.start()
+            self._supervisor.start()
+            self._supervisor.tell("READY=1")
+            if self._registration is not None:
+                self._registration.start()
             try:
                 yield
             finally:
                 received.app_ending = True
-                if registration is not None:
-                    await registration.stop()
-                pair.wait_no_more()
-                await asyncio.to_thread(watch.close)
-                await asyncio.to_thread(network.end)
-                await asyncio.to_thread(pair.close)
-                source.close()
-                endpoints.close()
-                supervisor.end()
+                if self._registration is not None:
+                    await self._registration.stop()
+                self._pair.wait_no_more()
+                self._closed.set()
+                await asyncio.to_thread(watch.join)
+                await asyncio.to_thread(self.network.end)
+                await asyncio.to_thread(self._pair.close)
+                self._source.close()
+                self._endpoints.close()
+                self._supervisor.end()
 
-    def stop() -> None:
-        supervisor.tell("STOPPING=1")
-        happens.close()
-        network.close()
-        source.stop()
-        pair.wait_no_more()
+    def _watch(self) -> None:
+        """Look at the verifier again and again, so that an outage or another model is known of without a text."""
+        while not self._closed.wait(self._look_every):
+            self._pair.look()
 
-    def state() -> PairState:
+    def _stop(self) -> None:
+        self._supervisor.tell("STOPPING=1")
+        self.feed.close()
+        self.network.close()
+        self._source.stop()
+        self._pair.wait_no_more()
+
+    def state(self) -> PairState:
+        """What the page shows of the service."""
+        pair = self._pair
         return PairState(
-            status=condition().status,
+            status=self.condition().status,
             reason=why(pair),
             model=pair.target.name,
             draft_model=pair.draft_model or "",
-            texts=endpoints.places.taken,
-            waiting=endpoints.places.waiting,
-            target_alone=alone(pair),
+            texts=self._places.taken,
+            waiting=self._places.waiting,
+            target_alone=_target_alone(pair),
         )
 
-    def own() -> Own:
+    def _own(self) -> OwnNode:
         node = NetworkNode(
             name=DRAFTER_NODE,
             kind="drafter",
-            status=condition().status,
-            why=why(pair),
-            model=pair.draft_model,
-            texts=endpoints.places.taken,
-            waiting=endpoints.places.waiting,
+            status=self.condition().status,
+            why=why(self._pair),
+            model=self._pair.draft_model,
+            texts=self._places.taken,
+            waiting=self._places.waiting,
         )
-        return Own(node, passed.accounts.generated_tokens)
+        return OwnNode(node, self._gate.accounts.generated_tokens)
 
-    def condition() -> Condition:
-        if draining.begun:
+    def condition(self) -> Condition:
+        """What `/health` answers."""
+        if self._draining.begun:
             return Condition("draining", 1)
-        if pair.outage is not None:
+        if self._pair.outage is not None:
             return Condition("verifier_away", RETRY_AFTER)
-        if pair.refusal is not None:
+        if self._pair.refusal is not None:
             return Condition("model_mismatch", RETRY_AFTER)
-        return Condition("overloaded", 1) if endpoints.places.full else Condition("ready")
+        return Condition("overloaded", 1) if self._places.full else Condition("ready")
 
-    def health() -> tuple[HealthResponse, dict[str, str]]:
-        found = condition()
+    def health(self) -> tuple[HealthResponse, dict[str, str]]:
+        """The reply to `/health`: its body, and further headers."""
+        found, target = self.condition(), self._pair.target
         if found.status == "draining":
             return HealthResponse(status="draining"), found.headers
         if found.status in ("ready", "overloaded"):
             return HealthResponse(
                 status="ready",
                 overloaded=found.status == "overloaded",
-                model=pair.target.name,
-                target_identity=pair.target.identity,
-                generated_tokens=passed.accounts.generated_tokens,
+                model=target.name,
+                target_identity=target.identity,
+                generated_tokens=self._gate.accounts.generated_tokens,
             ), {}
-        return HealthResponse(status=found.status, model=pair.target.name, reason=why(pair)), found.headers
-
-    happens, supervisor = feed or Feed(), Supervisor()
-    network = NetworkFeed(pair, own, token_price, network_every)
-    draining = Draining(drain, lambda: inf if endpoints.places.taken + endpoints.places.waiting else 0.0)
-    source = PairSource(pair, options, texts, queue, MOST_BYTES, draining, passed)
-    endpoints = Endpoints(source, tool_style)
-    endpoints.places.on_leave = draining.changed
-    app = App(operations.TITLE, lifespan, lambda: operations.document(passed.access.keyed))
-    text_operations.add_to(app, operations.TEXTS_SERVED, endpoints, source)
-    operation.add_to(app, operations.STATE, StateEndpoints(passed, counted.registry, condition, health, metrics_open))
-    operation.add_to(app, operations.LIVE, LiveEndpoints(passed, happens, network, state))
-    page = StaticFiles("drafter_client.serve", "page")
-    page.add_to(app)
-    Failures("drafter", form_of).add_to(app)
-    app.add_middleware(HeadRequests)
-    app.add_middleware(TrailingSlash)
-    app.add_layers(passed, origins, hosts or Hosts(), counted, [*operations.SERVICE.paths, *page.paths], access_log)
-    return app
+        return HealthResponse(status=found.status, model=target.name, reason=why(self._pair)), found.headers
 
 
 def why(pair: Pair) -> str | None:
@@ -194,7 +239,7 @@ def why(pair: Pair) -> str | None:
     return None if pair.refusal is None else str(pair.refusal)
 
 
-def alone(pair: Pair) -> MeasuredRate | None:
+def _target_alone(pair: Pair) -> MeasuredRate | None:
     """What the target alone made, as measured."""
     found = pair.paired.selection.measured(Mode.TARGET)
     return None if found is None else MeasuredRate(tokens_per_second=round(found[0], 1), remembered=found[1])

@@ -2,9 +2,8 @@
 
 from functools import cache
 
-from drafter_client.serve.live.endpoints import NETWORK, TEXTS, LiveEndpoints
-from drafter_client.serve.live.messages import PairRound, PairState, TextCounts, TextEnded
-from drafter_client.serve.network.messages import Network
+from drafter_client.serve.live import NETWORK, TEXTS, PairEventEndpoints
+from drafter_client.serve.messages import Network, PairRound, PairState, TextCounts, TextEnded
 from gateway.operations import text_operations
 from gateway.schemas import refine
 from specpair.http_service.openapi import document as built
@@ -36,7 +35,7 @@ LIVE = (
     Operation(
         "GET",
         "/events",
-        LiveEndpoints.watch_pair,
+        PairEventEndpoints.watch_pair,
         "operation",
         None,
         (*ALWAYS, errors.InvalidRequest, errors.Overloaded),

@@ -1,12 +1,9 @@
 """A pair as a source of texts for OpenAI's endpoints: several at a time, others wait in order."""
 
 import asyncio
-import logging
-import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from secrets import token_bytes
@@ -15,51 +12,39 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from drafter_client.errors import (
-    BadOption,
-    BadPrompt,
-    ConnectionLost,
     DrafterError,
-    ModelChanged,
-    VerifierTimeout,
-    VerifierUnreachable,
-    VocabularyMismatch,
 )
-from drafter_client.generation.generation import Finished, Generation, Token, Tokens
-from drafter_client.metrics.statistics import Stats
-from drafter_client.options import Options
+from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
-from drafter_client.serve.modes import drafted
-from drafter_client.serve.usage_counter import UsageCounter
+from drafter_client.pairing import Paired
+from drafter_client.serve.text_events import RETRY_AFTER, PairEvents, UsageCounter, reported
 from gateway.openai_api.limits import check_size
-from gateway.openai_api.texts import End, NewTokens, Target, TextRequest
-from specpair.engines.errors import BackendError
+from gateway.openai_api.texts import Target, TextRequest
 from specpair.engines.vocabulary import TextPart, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
 from specpair.http_service.draining import Draining
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.long_bodies import RequestBodies
-from specpair.http_service.observability.text_lines import INTERRUPT, LogLine
 from specpair.protocol.errors import (
-    BadGateway,
-    EngineError,
-    InternalError,
-    InvalidRequest,
-    ModelMismatch,
+    ModeUnavailable,
     SpecPairError,
-    TargetChanged,
     VerifierAway,
 )
 from specpair.protocol.messages import TokenizeRequest
-from specpair.protocol.prompt_progress import PromptProgress
-from specpair.protocol.response_fields import STOP_STRING
-from specpair.protocol.terminal_text import one_line
-from specpair.speculation.acceptance.round_counts import RoundCounts
 from specpair.speculation.text_options import TextSpec
 
-_log = logging.getLogger("specpair.drafter")
-RETRY_AFTER = 5  # seconds until a verifier that is away may be back
 _BODY_SECONDS = 10.0  # in which a body must be there, plus one for each 32 KiB of it
+
+_MODES = {"off": Mode.TARGET, "auto": Mode.AUTO, "remote": Mode.REMOTE, "fused": Mode.FUSED}  # as requests name them
+_MISSING = {
+    Mode.TARGET: "its verifier does not offer it: send auto",
+    Mode.REMOTE: "this service has no draft model, as it was started for other modes: start it with --mode auto, or "
+    "send auto, fused or off",
+    Mode.FUSED: "its verifier has no draft model: start that with VERIFIER_DRAFT_MODEL (or with "
+    "VERIFIER_DRAFT_BACKEND=ngram), send a prediction of the text, or send auto, remote or off",
+}
+
 
 T = TypeVar("T")
 
@@ -73,6 +58,7 @@ class PairSource:
         options: Options,
         texts: int,
         queue: int,
+        *,
         max_body_bytes: int,
         draining: Draining,
         gate: Gate,
@@ -135,7 +121,7 @@ class PairSource:
     async def compile_grammar(self, spec: TextSpec, caller: Caller) -> None:
         await self._grammars.compile(spec, self.target().vocabulary, caller.client)
 
-    async def open(self, text: TextRequest, caller: Caller) -> "_PairEvents":
+    async def open(self, text: TextRequest, caller: Caller) -> PairEvents:
         self._draining.check_new_text()
         room = self._pair.target.context_length - len(text.prompt_ids)
         options = drafted(self._options, text, self._pair.paired).with_spec(
@@ -144,8 +130,8 @@ class PairSource:
             cache_salt=self._salt(caller, text.spec.cache_salt),
         )
         counted = UsageCounter(self._gate.accounts, caller, len(text.prompt_ids))
-        begin = partial(self._pair.generate, text.prompt_ids, options, identity=text.identity or None)
-        return _PairEvents(begin, self._threads, counted)
+        begin = partial(self._pair.generate, text.prompt_ids, options, identity=text.identity or None, decoded=False)
+        return PairEvents(begin, self._threads, counted)
 
     def _salt(self, caller: Caller, given: str) -> str:
         """The salt of a text at the verifier, for which all callers have the key of this service: callers with other
@@ -178,131 +164,22 @@ class PairSource:
         return self._queue
 
 
-class _PairEvents:
-    """The events of one text, which a thread generates; see `Events`."""
-
-    def __init__(self, begin: Callable[[], Generation], threads: ThreadPoolExecutor, counted: UsageCounter) -> None:
-        self._begin, self._threads, self._counted = begin, threads, counted
-        self._loop = asyncio.get_running_loop()
-        self._came: asyncio.Queue[NewTokens | End | SpecPairError] = asyncio.Queue()
-        self._lock = threading.Lock()
-        self._generation: Generation | None = None
-        self._closed = self._stopped = self._logged = False
-        self._failure: SpecPairError | None = None  # that ended the text
-        self._work: asyncio.Future[None] | None = None  # the thread; None: it has not begun
-
-    @property
-    def counts(self) -> RoundCounts:
-        generation = self._generation
-        return RoundCounts() if generation is None else generation.stats
-
-    @property
-    def cached_tokens(self) -> int:
-        generation = self._generation
-        return 0 if generation is None else generation.stats.cached_tokens
-
-    @property
-    def prompt_progress(self) -> PromptProgress | None:
-        generation = self._generation
-        return None if generation is None else generation.stats.prompt_progress
-
-    def begin(self) -> None:
-        if self._work is None:
-            context = copy_context()  # that of the request, which metrics and logs name
-            self._work = asyncio.wrap_future(self._threads.submit(context.run, self._generate))
-
-    def __aiter__(self) -> AsyncIterator[NewTokens | End]:
-        return self._events()
-
-    def stopped(self) -> None:
-        self._stopped = True
-
-    async def aclose(self) -> None:
-        with self._lock:
-            self._closed = True
-            generation = self._generation
-        if generation is not None:
-            generation.wait_no_more()
-            await asyncio.to_thread(generation.close)  # waits for the request that is under way
-        if self._work is not None:
-            await self._work
-        self._counted.end(self.counts)
-        if not self._logged and generation is not None:  # an earlier call may have been cancelled before
-            self._logged = True
-            self._log(generation.stats)
-
-    def _log(self, stats: Stats) -> None:
-        failure = None if self._stopped else self._failure
-        ended_by = STOP_STRING if self._stopped else stats.ended_by or ("error" if failure else INTERRUPT)
-        LogLine(
-            stats.prompt_tokens,
-            stats.generated_tokens,
-            stats.working_time,
-            stats.drafted,
-            stats.accepted,
-            stats.mode,
-            ended_by,
-            reason=one_line(failure.message) if failure else "",
-        ).log()
-
-    async def _events(self) -> AsyncIterator[NewTokens | End]:
-        self.begin()
-        while True:
-            event = await self._came.get()
-            if isinstance(event, SpecPairError):
-                self._failure = event
-                raise event
-            if isinstance(event, NewTokens):
-                self._counted.came(len(event.tokens))
-            else:  # counted before the client knows, and may ask for the next text
-                self._counted.end(self.counts)
-            yield event
-            if isinstance(event, End):
-                return
-
-    def _generate(self) -> None:
-        """Generate the text. Runs in a thread of its own."""
-        try:
-            if self._closed:
-                return
-            generation = self._begin()  # without the lock, for which the event loop would wait: it may ask the verifier
-            with self._lock:
-                self._generation = generation
-                if self._closed:
-                    return
-            for event in generation:
-                if isinstance(event, Tokens):
-                    self._tell(_piece(event))
-                elif isinstance(event, Finished):
-                    self._tell(End("stop" if event.finish_reason == "stop" else "length"))
-        except (SpecPairError, DrafterError, BackendError) as error:
-            self._tell(reported(error))
-        except Exception as error:  # a fault must end the text, not the wait for it
-            _log.exception("generating a text failed")
-            self._tell(InternalError(f"a fault of the drafter ({type(error).__name__}): see its log"))
-
-    def _tell(self, event: NewTokens | End | SpecPairError) -> None:
-        with suppress(RuntimeError):  # the event loop has ended, and nobody reads any more
-            self._loop.call_soon_threadsafe(self._came.put_nowait, event)
-
-
-def _piece(event: Tokens) -> NewTokens:
-    ids, _, sources, decisions, logprobs, drafted = (
-        zip(*event.tokens, strict=True) if event.tokens else [()] * len(Token._fields)
-    )
-    return NewTokens([*ids], logprobs, sources, decisions, drafted)
-
-
-def reported(error: SpecPairError | DrafterError | BackendError) -> SpecPairError:
-    """The error of a text as the endpoints report it."""
-    if isinstance(error, (VerifierUnreachable, ConnectionLost, VerifierTimeout, BadGateway)):
-        return VerifierAway(str(error), retry_after=RETRY_AFTER)
-    if isinstance(error, SpecPairError):
-        return error
-    if isinstance(error, VocabularyMismatch):
-        return ModelMismatch(str(error), retry_after=RETRY_AFTER)
-    if isinstance(error, ModelChanged):
-        return TargetChanged(f"{error}. Send the request again", retry_after=1)
-    if isinstance(error, (BadOption, BadPrompt)):
-        return InvalidRequest(str(error))
-    return EngineError(str(error))
+def drafted(options: Options, text: TextRequest, paired: Paired) -> Options:
+    """The options of a service for the draft tokens of a text. Raises ModeUnavailable for what cannot be had."""
+    asked, draft_n, predicted = text.speculative.mode, text.speculative.draft_n, text.prediction is not None
+    modes = paired.modes(predicted=predicted)
+    if asked is None:
+        mode = paired.without_lost_draft_model(options.mode, predicted=predicted)
+    elif (mode := _MODES[asked]) not in (*modes, Mode.AUTO):
+        raise ModeUnavailable(f"speculative.mode: {asked}: {_MISSING[mode]}", param="speculative.mode")
+    options = replace(options, mode=mode, prediction=None if mode is Mode.TARGET else text.prediction)
+    if draft_n is None:
+        return options
+    options = replace(options, draft_n=draft_n)
+    if options.settled_mode(modes) is Mode.TARGET:
+        raise ModeUnavailable(
+            f"speculative.draft_n: {draft_n}: neither this service nor its verifier drafts for this text: leave it "
+            "out, or send a mode that drafts",
+            param="speculative.draft_n",
+        )
+    return options

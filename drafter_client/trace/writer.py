@@ -1,22 +1,79 @@
-"""Write a folder of traces: three tables to which each run is appended, and one JSON file for each run."""
+"""Write a folder of traces: three tables to which each run is appended, and one JSON file for each run.
+
+Several runs may write at once, also from other processes.
+"""
 
 import json
+import os
 import platform
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from backends.machine import cores, processor
+from drafter_client.errors import TraceError
 from drafter_client.generation.events import Listener
 from drafter_client.metrics.statistics import Stats
-from drafter_client.trace.appending import append, unwritable
-from drafter_client.trace.detail import SCHEMA
 from drafter_client.trace.recorder import Recorder
-from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS, TraceTable
+from drafter_client.trace.schema import ROUNDS, RUNS, SCHEMA, TABLES, TOKENS, TraceTable
+from specpair import shared_files
+
+_writing = threading.Lock()  # the only lock on Windows: there, only one process at a time may write to a folder
+
+
+def append(path: Path, header: str, lines: str = "") -> None:
+    """Append `lines` to the file, all of them or none; `header` comes first if the file is new or empty.
+
+    Without lines this checks that the file can be written. Raises TraceError if it cannot, or if it begins with another
+    header.
+    """
+    try:
+        with _opened(path) as file:
+            end = file.seek(0, os.SEEK_END)
+            text = lines
+            if end == 0:
+                text = header + lines
+            else:
+                file.seek(0)
+                if file.read(len(header)) != header.encode():
+                    raise TraceError(
+                        f"{path}, line 1: these are not the columns that this version writes: name another folder"
+                    )
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":  # an earlier writer was killed: its unfinished line stays separate
+                    text = "\n" + lines
+            _write(file, text.encode(errors="backslashreplace"), end)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def unwritable(path: Path, error: OSError) -> TraceError:
+    """The error for a file or folder of a trace that cannot be written."""
+    return TraceError(f"the trace {path} cannot be written: {error.strerror}")
+
+
+def _write(file: FileIO, text: bytes, end: int) -> None:
+    try:
+        while text:
+            text = text[file.write(text) :]
+    except BaseException:  # a full disk or Ctrl-C: remove the incomplete lines
+        file.truncate(end)
+        raise
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[FileIO]:
+    """The file, open for reading and appending, and locked against other writers."""
+    with _writing, open(path, "a+b", buffering=0) as file:
+        shared_files.lock(file.fileno(), wait=True)
+        yield file
+
 
 _TEXTS = ("prediction",)  # options that hold a text, which a trace must not
 

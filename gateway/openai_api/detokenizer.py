@@ -30,6 +30,7 @@ class Detokenizer:
         self._stops = StopStrings(stops)
         self._names = frozenset(stop.encode() for stop in stops)
         self._shown = [text.encode() for text in shown]
+        self._pieces: list[str] = []  # of the text, as `feed` returned them
 
     def feed(self, token: int) -> str:
         """The characters that are the text's for certain with this token. Not to be called after the text was
@@ -38,8 +39,10 @@ class Detokenizer:
         self.decoded += len(part)
         if self._is_named(token):
             self.stopped, self.stop_string = True, self._vocabulary.pieces[token].decode()
-            return self._stops.end()
-        return self._feed(part).text
+            self._pieces.append(self._stops.end())
+        else:
+            self._pieces.append(self._feed(part).text)
+        return self._pieces[-1]
 
     def end(self) -> str:
         """The characters that were held back, at the end of the text: an unfinished one becomes U+FFFD."""
@@ -48,12 +51,18 @@ class Detokenizer:
         rest = self._decoder.decode(b"", final=True)
         self.decoded += len(rest)
         fed = self._feed(rest)
-        return fed.text if self.stopped else fed.text + self._stops.end()
+        self._pieces.append(fed.text if self.stopped else fed.text + self._stops.end())
+        return self._pieces[-1]
 
     def _feed(self, part: str) -> Fed:
         fed = self._stops.feed(part)
         self.stopped, self.stop_string = fed.stopped, self._stops.found
         return fed
+
+    @property
+    def text(self) -> str:
+        """The whole text so far; an unfinished character at its end is U+FFFD."""
+        return "".join(self._pieces) + self.held
 
     @property
     def held(self) -> str:

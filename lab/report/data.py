@@ -5,8 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from drafter_client.trace.detail import DraftStep, Prefill, RoundDrafts, SelfContinuationPass, TokenDraft
-from drafter_client.trace.schema import ROUNDS
+from drafter_client.trace.schema import ROUNDS, Prefill, RecordedStep, RoundDrafts, SelfContinuationPass, TokenDraft
 from lab.report.reader import RunTrace
 from lab.report.recorded import modes, outages
 
@@ -30,7 +29,7 @@ def run_data(run: RunTrace, *, text: bool) -> dict[str, Any]:
     tables = {
         "prefills": _fields(detail.prefills, Prefill),
         "rounds": rounds,
-        "steps": _fields(detail.steps, DraftStep),
+        "steps": _fields(detail.steps, RecordedStep),
         "self_continuation_passes": _fields(detail.self_continuation_passes, SelfContinuationPass),
         "tokens": _columns(run.tokens, _TOKEN) | (_fields(detail.tokens, TokenDraft) if detail.tokens else {}),
         "modes": _columns([each._asdict() for each in modes(run)], ("mode", "tokens", "begin", "end")),

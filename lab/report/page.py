@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 from drafter_client.display import panel_rows
-from drafter_client.display.values import ms, share, unit
+from drafter_client.display.panel_rows import ms, share, unit
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.waits import percentages
 from lab.report.analysis import acceptance_by_depth

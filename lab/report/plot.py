@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from drafter_client.display.picture import new_figure, save
+from drafter_client.display.comparison import new_figure, save
 from drafter_client.errors import TraceError
 from lab.report.analysis import Lane, acceptance_by_depth, speed_over_time, timeline, window
 from lab.report.reader import RunTrace

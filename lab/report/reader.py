@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drafter_client.errors import TraceError
-from drafter_client.trace.detail import RunDetail, parsed
-from drafter_client.trace.schema import ROUNDS, RUNS, TOKENS, Record, TraceTable
+from drafter_client.trace.schema import ROUNDS, RUNS, TOKENS, Record, RunDetail, TraceTable, parsed
 from drafter_client.trace.writer import run_file
 
 

@@ -1,5 +1,7 @@
-"""Parses one reply of HTTP/1.1, within bounds: for the connections of this project that read replies themselves."""
+"""The head of a request of HTTP/1.1, and the parser of its reply, within bounds: for the connections of this project
+that are measured, and so do without a client library."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import httptools
@@ -23,6 +25,12 @@ class ReplyHead(NamedTuple):
 
     status: int
     headers: list[tuple[bytes, bytes]]  # names in lower case
+
+
+def request_head(method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The head of a request, with the blank line at its end. `target`: path and query."""
+    lines = [b"%b %b HTTP/1.1\r\n" % (method, target), *(b"%b: %b\r\n" % header for header in headers)]
+    return b"".join([*lines, b"\r\n"])
 
 
 class ReplyParser:

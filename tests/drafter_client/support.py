@@ -18,7 +18,7 @@ from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Committed, Listener, to_all
 from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.generation.resuming import released
-from drafter_client.generation.speculative_decoding import speculate
+from drafter_client.generation.speculative_decoding import SpeculativeRun
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
@@ -262,27 +262,41 @@ def generate(
     count = StatsCounter(run.stats).take
     clock = clock or (Ticks() if mechanisms is LOCKSTEP else time.perf_counter)
     text = TextSession(list(prompt))
-    loop = speculate(
-        client,
-        drafter,
-        text,
-        Options(**{"max_tokens": 100_000, "draft_n": length, "lookup": False} | options),
-        info or model_info(),
-        count if listener is None else to_all(count, listener),
-        clock,
+    loop = SpeculativeRun(
+        client=client,
+        drafter=drafter,
+        text=text,
+        options=Options(**{"max_tokens": 100_000, "draft_n": length, "lookup": False} | options),
+        info=info or model_info(),
+        tell=count if listener is None else to_all(count, listener),
+        clock=clock,
         mechanisms=mechanisms,
-    )
+    ).tokens()
     with released(client, text), closing(loop):
         run.committed += loop
     return run
 
 
-def begun(client: VerifierClient, drafter: Any, stats: Stats, mechanisms: Mechanisms = ALL) -> Any:
+def begun(
+    client: VerifierClient,
+    drafter: Any,
+    stats: Stats,
+    mechanisms: Mechanisms = ALL,
+    *listeners: Listener,
+    **options: Any,
+) -> Any:
     """A long generation, to be read step by step."""
-    options, text = Options(max_tokens=900, lookup=False), TextSession(PROMPT)
-    with released(client, text):
-        count = StatsCounter(stats).take
-        yield from speculate(client, drafter, text, options, model_info(), count, Ticks(), mechanisms=mechanisms)
+    with released(client, TextSession(PROMPT)) as text:
+        yield from SpeculativeRun(
+            client=client,
+            drafter=drafter,
+            text=text,
+            options=Options(**{"max_tokens": 900, "lookup": False} | options),
+            info=model_info(),
+            tell=to_all(StatsCounter(stats).take, *listeners),
+            clock=Ticks(),
+            mechanisms=mechanisms,
+        ).tokens()
 
 
 def options_of(sampling: Sampling, max_tokens: int) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from drafter_client import (
     TokenSource,
     Vocabulary,
 )
-from drafter_client.draft_sources import Drafting
+from drafter_client.draft_sources import OpenedSource
 from drafter_client.errors import (
     BadKey,
     BadOption,
@@ -314,7 +314,7 @@ class RecordingSource:
     closed = False
 
     @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
         with Lookup().open(client, branches, texts) as drafting:
             yield drafting
         self.closed = True

@@ -20,7 +20,7 @@ from drafter_client import DraftModel, Lookup, Mode, Options, Outage, Pair, Toke
 from drafter_client.errors import BadUrl, ConnectionLost, ModelChanged, VerifierUnreachable
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
-from drafter_client.serve.app import create_app
+from drafter_client.serve.app import AppOptions, create_app
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import EngineError
@@ -63,7 +63,7 @@ def others() -> Iterator[dict[str, Verifier]]:
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.01)
     monkeypatch.setattr("drafter_client.http.retries.FIRST_PAUSE", 0.001)
-    monkeypatch.setattr("drafter_client.http.several.verifiers.LOOK_PAUSE", 0.02)
+    monkeypatch.setattr("drafter_client.http.verifiers.LOOK_PAUSE", 0.02)
 
 
 class Links:
@@ -354,7 +354,7 @@ def test_the_service_and_files_of_prompts_take_several(
     pair = Pair(urls(verifiers), TOY, texts=2, start_patience=0.05, on_notice=lambda _: None)
     asked = {"prompt": PROMPT, "max_tokens": 200, "temperature": 0.8, "seed": 3}
     with (
-        served(create_app(pair, Options(), texts=2, queue=2, look_every=0.01)) as url,
+        served(create_app(pair, Options(), texts=2, queue=2, how=AppOptions(look_every=0.01))) as url,
         httpx.Client(base_url=url, trust_env=False, timeout=30) as http,
     ):
         first = http.post("/v1/completions", json=asked).json()

@@ -10,8 +10,8 @@ import pytest
 from backends.machine import cores_to_use, machine_id
 from backends.scripted import ByteVocabulary, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, text_run
-from drafter_client.draft_sources import Drafting
-from drafter_client.generation.speculative_decoding import speculate
+from drafter_client.draft_sources import OpenedSource
+from drafter_client.generation.speculative_decoding import SpeculativeRun
 from drafter_client.modes.selection import ModeSelection
 from specpair.drafters.pass_times import PassTimes
 from specpair.engines.errors import first_line
@@ -41,7 +41,7 @@ def test_cores_are_shared_on_one_machine_with_fewer_than_both_ends_use(
 ) -> None:
     info = model_info(machine=machine, threads=passes)
     assert (
-        Drafting(
+        OpenedSource(
             "draft", info, ByteVocabulary(), [], lambda *_: pytest.fail("nothing has changed"), threads=steps
         ).shares_cores
         is shared
@@ -51,7 +51,7 @@ def test_cores_are_shared_on_one_machine_with_fewer_than_both_ends_use(
 def test_cores_that_suffice_for_both_ends_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drafter_client.draft_sources.cores_to_use", lambda: 8)
     info = model_info(machine=machine_id(), threads=6)
-    assert not Drafting(
+    assert not OpenedSource(
         "draft", info, ByteVocabulary(), [], lambda *_: pytest.fail("nothing has changed"), threads=2
     ).shares_cores
 
@@ -62,12 +62,12 @@ def test_on_shared_cores_auto_drafts_without_self_continuation(
 ) -> None:
     used: list[Mechanisms] = []
 
-    def speculated(*given: Any, mechanisms: Mechanisms, **how: Any) -> Any:
+    def speculating(*, mechanisms: Mechanisms, **how: Any) -> SpeculativeRun:
         used.append(mechanisms)
-        return speculate(*given, mechanisms=mechanisms, **how)
+        return SpeculativeRun(mechanisms=mechanisms, **how)
 
-    monkeypatch.setattr(text_run, "speculate", speculated)
-    monkeypatch.setattr(Drafting, "shares_cores", True)
+    monkeypatch.setattr(text_run, "SpeculativeRun", speculating)
+    monkeypatch.setattr(OpenedSource, "shares_cores", True)
     monkeypatch.setattr(ModeSelection, "next", lambda *_, **__: Mode.REMOTE)
     with Pair(verifier.url, TOY) as pair:
         assert len(pair.generate("a", Options(max_tokens=20, mode=mode)).read().token_ids) == 20
@@ -86,7 +86,7 @@ def test_a_draft_model_is_timed_when_it_is_loaded(verifier: Verifier, monkeypatc
 
     monkeypatch.setattr("drafter_client.modes.selection.ModeRates", Noted)
     for shared, read in ((False, None), (True, 0.0035)):
-        monkeypatch.setattr(Drafting, "shares_cores", shared)
+        monkeypatch.setattr(OpenedSource, "shares_cores", shared)
         with Pair(verifier.url, TOY):
             assert (made[0].draft, made[0].read) == (0.0125, read)
         made.clear()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client import DraftModel, Finished, Mode, Options, Pair, Tokens
 from drafter_client.errors import BadOption
-from drafter_client.generation.generation import CharacterStream
 from drafter_client.trace.writer import TraceFolder
+from gateway.openai_api.detokenizer import Detokenizer
 from lab.report.reader import read_run
 from specpair.engines.vocabulary import Vocabulary
 from tests.drafter_client.support import Verifier, plain, serving
@@ -70,15 +70,15 @@ def test_the_trace_of_a_stopped_text_is_that_of_the_text(verifier: Verifier, tmp
 @given(PIECES, STOPS)
 def test_a_text_in_parts_is_what_the_stop_strings_leave_of_it(tokens: list[int], stops: list[str]) -> None:
     vocabulary: Vocabulary = ScriptedBackend().vocabulary
-    stream, shown = CharacterStream(vocabulary, stops), ""
+    stream, shown = Detokenizer(vocabulary, stops), ""
     for count, token in enumerate(tokens, 1):
         shown += stream.feed(token)
-        assert str(stream).startswith(shown)
+        assert stream.text.startswith(shown)
         if stream.stopped:
             assert token == END or any(_text(tokens[:count]).find(stop) == len(shown) for stop in stops)
-            assert str(stream) == shown
+            assert stream.text == shown
             return
-    assert str(stream) == _text(tokens)
+    assert stream.text == _text(tokens)
     assert not any(stop in _text(tokens) for stop in stops) and (END not in tokens or "<end>" not in stops)
 
 

@@ -16,7 +16,7 @@ from gateway.router.nodes.fleet import Fleet
 from gateway.router.nodes.node import Node
 from gateway.router.nodes.watch import Watch
 from gateway.router.passing.requests import SESSION, RoutedRequest, look, prefixes, value_of
-from gateway.router.upstream.connection import Connection, Headers, NodeLost
+from gateway.router.upstream.connection import Headers, NodeConnection, NodeLost
 from specpair.http_service.request_body import LONG, encoding_of, received_body, unpacked
 from specpair.protocol.errors import BadGateway, ImplicitSessionRefused, ShuttingDown, from_body
 from specpair.protocol.http_reply import ReplyHead
@@ -67,7 +67,7 @@ class NodeReply(NamedTuple):
 
     head: ReplyHead
     body: bytes | None
-    connection: Connection | None = None
+    connection: NodeConnection | None = None
 
 
 class Forwarding:
@@ -149,7 +149,7 @@ class Forwarding:
     @asynccontextmanager
     async def exchange(
         self, node: Node, method: bytes, target: bytes, headers: Headers, body: bytes, begins: bool = False
-    ) -> AsyncIterator[tuple[ReplyHead, Connection]]:
+    ) -> AsyncIterator[tuple[ReplyHead, NodeConnection]]:
         """A context with a node's reply, whose body is still to be read. What is seen of the node is noted.
 
         Raises NodeLost.

@@ -13,7 +13,7 @@ from gateway.anthropic_api.replies import form_of
 from gateway.router.passing.forwarding import Forwarding
 from gateway.router.passing.requests import SESSION, RoutedRequest, asked, to_client, to_node, value_of
 from gateway.router.passing.several import JOINED, verify_batch
-from gateway.router.upstream.connection import Connection, NodeLost
+from gateway.router.upstream.connection import NodeConnection, NodeLost
 from specpair.http_service.draining import Draining
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.openapi.operation import ErrorForm
@@ -61,7 +61,7 @@ class Sending:
         await self._begin(head)
         await self._send({"type": "http.response.body", "body": body})
 
-    async def pass_on(self, head: ReplyHead, connection: Connection) -> None:
+    async def pass_on(self, head: ReplyHead, connection: NodeConnection) -> None:
         """Send a reply whose body is still to be read. Raises NodeLost."""
         await self._begin(head)
         if _is_event_stream(head):

@@ -18,7 +18,7 @@ class NodeLost(Exception):
     """The connection broke, or could not be made. The message says how."""
 
 
-class Connection(asyncio.Protocol):
+class NodeConnection(asyncio.Protocol):
     """A connection. A node that sends something else than one reply to each request is read no further."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from gateway.router.upstream.connection import Connection, Headers, NodeLost
-from specpair.protocol.http_reply import ReplyHead
+from gateway.router.upstream.connection import Headers, NodeConnection, NodeLost
+from specpair.protocol.http_reply import ReplyHead, request_head
 
 _CONNECT = 2.0  # seconds to make a connection
 _IDLE = 60.0  # seconds that an idle connection is kept: services close theirs after 75
@@ -49,15 +49,15 @@ class Pool:
 
     def __init__(self, address: NodeAddress, clock: Callable[[], float] = time.monotonic) -> None:
         self.address, self._clock = address, clock
-        self._idle: list[tuple[float, Connection]] = []  # since when, the latest last
-        self._busy: set[Connection] = set()
+        self._idle: list[tuple[float, NodeConnection]] = []  # since when, the latest last
+        self._busy: set[NodeConnection] = set()
         self._closed = False
         self._tls = ssl.create_default_context() if address.tls else None
 
     @asynccontextmanager
     async def exchange(
         self, method: bytes, target: bytes, headers: Headers, body: bytes = b""
-    ) -> AsyncIterator[tuple[ReplyHead, Connection]]:
+    ) -> AsyncIterator[tuple[ReplyHead, NodeConnection]]:
         """A context with the head of the reply to a request other than HEAD, and the connection to read its body from.
 
         `target`: path and query. `headers`: without Host and Content-Length.
@@ -104,13 +104,12 @@ class Pool:
         self._idle.clear()
 
     def _request(self, method: bytes, target: bytes, headers: Headers, body: bytes) -> bytes:
-        lines = [method + b" " + self.address.path + target + b" HTTP/1.1", b"host: " + self.address.host_header]
-        lines += [name + b": " + value for name, value in headers]
+        sent = [(b"host", self.address.host_header), *headers]
         if body or method in (b"POST", b"PUT", b"PATCH"):
-            lines.append(b"content-length: %d" % len(body))
-        return b"\r\n".join([*lines, b"", body])
+            sent.append((b"content-length", b"%d" % len(body)))
+        return request_head(method, self.address.path + target, sent) + body
 
-    async def _connection(self) -> tuple[Connection, bool]:
+    async def _connection(self) -> tuple[NodeConnection, bool]:
         """A connection, and whether it was used before."""
         oldest = self._clock() - _IDLE
         while self._idle:
@@ -122,7 +121,7 @@ class Pool:
         try:
             async with asyncio.timeout(_CONNECT):
                 _, made = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(self._clock), where.host, where.port, ssl=self._tls
+                    lambda: NodeConnection(self._clock), where.host, where.port, ssl=self._tls
                 )
         except TimeoutError:
             raise NodeLost(f"no connection within {_CONNECT:g} s") from None

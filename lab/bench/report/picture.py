@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from drafter_client.display.picture import new_figure, save
+from drafter_client.display.comparison import new_figure, save
 from drafter_client.errors import NoPicture
 from lab.bench.report import sentences
 from lab.bench.statistics import measures

@@ -13,7 +13,7 @@ from drafter_client import Options, Pair, Tokens
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.resuming import released
-from drafter_client.generation.speculative_decoding import speculate
+from drafter_client.generation.speculative_decoding import SpeculativeRun
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
@@ -76,13 +76,22 @@ def alone(client: VerifierClient, prompt: list[int], request: dict[str, Any]) ->
 def paired(
     client: VerifierClient, drafter: Drafter, prompt: list[int], request: dict[str, Any], info: ModelInfo, **how: Any
 ) -> Written:
-    """The pair, in mode remote. `how`: further options, and the keyword arguments of `speculate`."""
+    """The pair, in mode remote. `how`: further options, and the keyword arguments of `SpeculativeRun`."""
     given = {name: how.pop(name) for name in ("draft_n", "lookup") if name in how}
     chosen = Options(**_cold(request) | {"lookup": False} | given)
     stats, began = Stats(), time.perf_counter()
     with released(client, TextSession(prompt)) as text:
-        run = speculate(client, drafter, text, chosen, info, StatsCounter(stats).take, time.perf_counter, **how)
-        arrived = [(time.perf_counter(), [token for token, _ in committed.tokens]) for committed in run]
+        run = SpeculativeRun(
+            client=client,
+            drafter=drafter,
+            text=text,
+            options=chosen,
+            info=info,
+            tell=StatsCounter(stats).take,
+            clock=time.perf_counter,
+            **how,
+        )
+        arrived = [(time.perf_counter(), [token for token, _ in committed.tokens]) for committed in run.tokens()]
     return timed(began, arrived, stats)
 
 

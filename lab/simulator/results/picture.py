@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from drafter_client.display.picture import new_figure, save
+from drafter_client.display.comparison import new_figure, save
 from lab.simulator.configuration.keys import MS
 from lab.simulator.results.measures import MEASURES
 from lab.simulator.results.page import OVER_TIME

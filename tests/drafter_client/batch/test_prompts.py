@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.batch.prompts import Prompt, parse_prompts
+from drafter_client.batch.prompts import FilePrompt, parse_prompts
 from drafter_client.errors import BadPromptFile
 from drafter_client.options import Mode, Options
 
@@ -19,14 +19,14 @@ LINES = TEXTS.filter(lambda text: bool(text.strip()) and "\n" not in text and no
 )
 
 
-def _parse(data: bytes, name: str = "p.txt", **more: object) -> list[Prompt]:
+def _parse(data: bytes, name: str = "p.txt", **more: object) -> list[FilePrompt]:
     return parse_prompts(data, name, DEFAULTS, **more)  # type: ignore[arg-type]
 
 
 @given(st.lists(LINES, min_size=1), st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_each_line_is_a_prompt_unchanged(texts: list[str], end: str, ended: bool) -> None:
     data = (end.join(texts) + (end if ended else "")).encode()
-    assert _parse(data) == [Prompt(at, text, DEFAULTS) for at, text in enumerate(texts)]
+    assert _parse(data) == [FilePrompt(at, text, DEFAULTS) for at, text in enumerate(texts)]
 
 
 @given(st.lists(TEXTS, min_size=1), st.booleans())
@@ -45,8 +45,8 @@ def test_the_settings_of_an_object_override_the_flags() -> None:
     lines = [{"prompt": "a", "id": "x", "system": "s", **settings}, {"prompt": "b", "id": 7, "max_tokens": None}]
     first, second = _parse("\n".join(map(json.dumps, lines)).encode(), "p.jsonl", chat=True, system="t")
     options = Options(max_tokens=3, temperature=1, top_k=5, top_p=0.5, seed=9, mode=Mode.TARGET)
-    assert first == Prompt(0, "a", options, "x", True, "s") and first.label == "prompt 1 (x)"
-    assert second == Prompt(1, "b", DEFAULTS, 7, True, "t") and second.label == "prompt 2 (7)"
+    assert first == FilePrompt(0, "a", options, "x", True, "s") and first.label == "prompt 1 (x)"
+    assert second == FilePrompt(1, "b", DEFAULTS, 7, True, "t") and second.label == "prompt 2 (7)"
 
 
 @pytest.mark.parametrize(

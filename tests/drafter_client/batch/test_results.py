@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.batch.prompts import Prompt
-from drafter_client.batch.results import Models, Result, encode, failed, finished, latest, parse
-from drafter_client.batch.results_file import ResultsFile
+from drafter_client.batch.prompts import FilePrompt
+from drafter_client.batch.results import ModelNames, Result, ResultsFile, encode, failed, finished, latest, parse
 from drafter_client.errors import BadOutput, BadPrompt, DrafterError, ForeignOutput, OtherResults, OutputBusy
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
@@ -24,9 +23,9 @@ from specpair import shared_files
 from specpair.protocol.errors import PromptTooLong
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 
-MODELS = Models("big-7b", "small-1b")
+MODELS = ModelNames("big-7b", "small-1b")
 OTHER = MODELS._replace(target="other-8b")
-PROMPTS = [Prompt(at, "abcdé"[at], Options(temperature=0.5), id="vwxyz"[at]) for at in range(5)]
+PROMPTS = [FilePrompt(at, "abcdé"[at], Options(temperature=0.5), id="vwxyz"[at]) for at in range(5)]
 
 
 def _text(at: int) -> Result:
@@ -138,7 +137,7 @@ def test_a_foreign_file_is_refused_and_not_changed(tmp_path: Path, data: bytes, 
     assert path.read_bytes() == data
 
 
-def _prompts_with(**changes: Any) -> list[Prompt]:
+def _prompts_with(**changes: Any) -> list[FilePrompt]:
     return [replace(prompt, options=replace(prompt.options, **changes)) for prompt in PROMPTS]
 
 
@@ -169,7 +168,7 @@ def _prompts_with(**changes: Any) -> list[Prompt]:
 )
 @pytest.mark.parametrize("line", [_text(1), _error(1)], ids=["text", "error"])
 def test_results_of_another_run_are_refused_and_not_changed(
-    tmp_path: Path, line: Result, prompts: list[Prompt], models: Models, what: str
+    tmp_path: Path, line: Result, prompts: list[FilePrompt], models: ModelNames, what: str
 ) -> None:
     path = tmp_path / "r.jsonl"
     path.write_bytes(encode(line) + b'{"for')
@@ -184,25 +183,28 @@ def test_results_of_another_run_are_refused_and_not_changed(
 @pytest.mark.parametrize(
     ("mode", "others"),
     [
-        (Mode.REMOTE, [Models("big-7b", "other-1b", "there-1b")]),
-        (Mode.FUSED, [Models("big-7b", "here-1b", "other-1b")]),
-        (Mode.AUTO, [Models("big-7b", "other-1b", "there-1b")]),  # `auto` is remote where the text depends on drafts
+        (Mode.REMOTE, [ModelNames("big-7b", "other-1b", "there-1b")]),
+        (Mode.FUSED, [ModelNames("big-7b", "here-1b", "other-1b")]),
+        (
+            Mode.AUTO,
+            [ModelNames("big-7b", "other-1b", "there-1b")],
+        ),  # remote where the text depends on drafts
         (Mode.TARGET, []),
     ],
     ids=str,
 )
 def test_the_draft_models_matter_where_the_text_depends_on_them(
-    tmp_path: Path, strategy: Strategy, mode: Mode, others: list[Models]
+    tmp_path: Path, strategy: Strategy, mode: Mode, others: list[ModelNames]
 ) -> None:
-    drafts = Models("big-7b", "here-1b", "there-1b")
+    drafts = ModelNames("big-7b", "here-1b", "there-1b")
     options = Options(mode=mode, strategy=strategy, threshold=0.3 if strategy is Strategy.THRESHOLD else None)
-    prompts = [Prompt(0, "a", options)]
+    prompts = [FilePrompt(0, "a", options)]
     path = tmp_path / "r.jsonl"
     with ResultsFile(path) as file:
         file.begin(prompts, drafts)
         file.add(failed(prompts[0], drafts, BadPrompt("empty")))
     depends = strategy not in DRAFTER_INVARIANT
-    for models in (Models("big-7b", "x", "y"), *others):
+    for models in (ModelNames("big-7b", "x", "y"), *others):
         with ResultsFile(path) as file:
             if depends and mode is not Mode.TARGET:
                 with pytest.raises(OtherResults, match="prompt 1 had other settings: drafting was "):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import ByteVocabulary
-from drafter_client.chat.answer_text import AnswerText, begins_thoughts
+from drafter_client.chat.answer_view import AnswerText, begins_thoughts
 from drafter_client.generation.generation import Token
 from gateway.openai_api.answers.answer import THINK
 from specpair.speculation.acceptance.token_source import TokenSource

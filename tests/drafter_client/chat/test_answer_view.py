@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from drafter_client.chat.answer_text import Part
-from drafter_client.chat.answer_view import AnswerView
-from drafter_client.chat.blocks import BlockSplitter
-from drafter_client.chat.markdown import rendered
+from drafter_client.chat.answer_view import AnswerPart, AnswerView
+from drafter_client.chat.markdown import BlockSplitter, rendered
 from specpair.speculation.acceptance.token_source import TokenSource
 from tests.terminal.screen import Screen
 
@@ -58,7 +56,7 @@ class _View:
 
     def add(self, *pieces: str, thought: bool = False) -> None:
         for piece in pieces:
-            self.view.add([Part(piece, thought, TokenSource.ACCEPTED)], 1)
+            self.view.add([AnswerPart(piece, thought, TokenSource.ACCEPTED)], 1)
 
     @property
     def written(self) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.chat.blocks import BlockSplitter
+from drafter_client.chat.markdown import BlockSplitter
 
 PLAIN = ["", " ", "word", "> quote", "---", "  more", "\tmore", "    code", "é 🙂"]
 MARKED = ["# head", "####### none", "- item", "2. item", "```", "```py", "~~~", "   ````", "``` a`b"]

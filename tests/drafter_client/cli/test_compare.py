@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Mode
 from drafter_client.cli.compare import conclusion
-from drafter_client.display.comparison_table import AUTO, WayResult, shuffled, table, ways
+from drafter_client.display.comparison import AUTO, WayResult, shuffled, table, ways
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, running, serving
 from verifier_server.settings import Settings

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.display.panel_rows import columns, headline
-from drafter_client.display.values import ttft
+from drafter_client.display.panel_rows import columns, headline, ttft
 from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.options import Mode
 from gateway.openai_api.places import TextQueue

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from drafter_client.display.flow import Emoji, Piece, WordWrap
+from drafter_client.display.flow import Emoji, StyledText, WordWrap
 from tests.terminal.screen import Screen
 
 WIDTH = 12
@@ -59,7 +59,7 @@ def test_a_joined_emoji_is_written_in_one_piece_and_in_one_style(emoji: str) -> 
     for cut in range(1, len(emoji)):
         joined = Emoji()
         pieces = [*joined.feed("a" + emoji[:cut], "red"), *joined.feed(emoji[cut:] + "b", "green")]
-        assert pieces == [Piece("a", "red"), Piece(emoji, "red"), Piece("b", "green")]
+        assert pieces == [StyledText("a", "red"), StyledText(emoji, "red"), StyledText("b", "green")]
 
 
 def test_emoji_that_are_not_joined_keep_their_styles() -> None:
@@ -71,11 +71,11 @@ def test_emoji_that_are_not_joined_keep_their_styles() -> None:
         *joined.feed("🇷.", ""),
     ]
     assert pieces == [
-        Piece("👩", "red"),
-        Piece("👩", "green"),
-        Piece("🇩🇪", "red"),
-        Piece("🇫🇷", "red"),
-        Piece(".", ""),
+        StyledText("👩", "red"),
+        StyledText("👩", "green"),
+        StyledText("🇩🇪", "red"),
+        StyledText("🇫🇷", "red"),
+        StyledText(".", ""),
     ]
 
 

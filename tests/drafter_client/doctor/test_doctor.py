@@ -7,17 +7,26 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.cli.without_text import doctor
-from drafter_client.doctor import engines as installed
-from drafter_client.doctor.engines import Engine, engines, of_llama_cpp
-from drafter_client.doctor.machine import METAL, NEURON, NVIDIA, Gpu, gpus, read_bandwidth
-from drafter_client.doctor.passes import WIDE, time_passes
+from drafter_client.cli import doctor
+from drafter_client.doctor import machine as installed
+from drafter_client.doctor.machine import (
+    METAL,
+    NEURON,
+    NVIDIA,
+    Gpu,
+    InstalledEngine,
+    engines,
+    gpus,
+    of_llama_cpp,
+    read_bandwidth,
+)
+from drafter_client.doctor.speed import WIDE, time_passes
 from drafter_client.modes import memory
 from specpair.engines.errors import EngineCrash
 from tests.drafter_client.support import Ticks, Verifier
 
 TOY = ("--backend", "scripted", "--model", "1", "--draft-model", "1")
-LLAMA = [Engine("llama_cpp", "0.3.36", "")]
+LLAMA = [InstalledEngine("llama_cpp", "0.3.36", "")]
 NOBODY = "http://127.0.0.1:9"  # the port of `discard`
 
 
@@ -82,7 +91,7 @@ def test_an_engine_that_is_not_installed_has_the_command_that_installs_it() -> N
 
 
 def test_llama_cpp_that_is_not_installed_needs_a_compiler() -> None:
-    missing = [Engine("llama_cpp", None, "pip install x")]
+    missing = [InstalledEngine("llama_cpp", None, "pip install x")]
     assert [each.mend for each in of_llama_cpp(missing, [], lambda _: "/usr/bin/c++")] == ["pip install x"]
     assert "build-essential" in of_llama_cpp(missing, [], lambda _: None)[1].mend
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.generation.events import Completion, Drafted
-from drafter_client.generation.lane import RemoteLane
+from drafter_client.generation.speculative_decoding import RemoteLane
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats

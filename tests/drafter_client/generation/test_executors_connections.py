@@ -88,7 +88,7 @@ class Line:
     @contextmanager
     def client(self, url: str) -> Iterator[VerifierClient]:
         with (
-            patch("drafter_client.http.client.HttpConnection", partial(Watched, self)),
+            patch("drafter_client.http.requests.HttpConnection", partial(Watched, self)),
             closing(VerifierClient(url, sleep=lambda _: None)) as client,
         ):
             yield client

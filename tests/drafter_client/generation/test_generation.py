@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
@@ -26,7 +27,7 @@ class Run:
         self._pieces, self._fails = pieces, fails
 
     def generation(self) -> Generation:
-        return Generation(self._run(), ByteVocabulary(), self.text, Options(seed=1), Stats())
+        return Generation(closing(self._run()), ByteVocabulary(), self.text, Options(seed=1), Stats())
 
     def _run(self) -> Generator[Committed, None, None]:
         self.begun = True
@@ -125,13 +126,13 @@ def test_close_waits_for_a_step_in_another_thread() -> None:
         finally:
             ended.append(go.is_set())
 
-    generation = Generation(run(), ByteVocabulary(), TextSession(PROMPT), Options(seed=1), Stats())
+    generation = Generation(closing(run()), ByteVocabulary(), TextSession(PROMPT), Options(seed=1), Stats())
     with ThreadPoolExecutor(2) as pool:
         reading = pool.submit(next, generation)
         assert stepping.wait(10.0)
-        closing = pool.submit(generation.close)
-        assert not closing.done() and not ended
+        ending = pool.submit(generation.close)
+        assert not ending.done() and not ended
         go.set()
         assert isinstance(reading.result(), Tokens)
-        closing.result()
+        ending.result()
     assert ended == [True] and list(generation) == []

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.cli import shared_steps
+from drafter_client.cli import pair_making
 from drafter_client.draft_sources import Lookup
-from drafter_client.http.transport import verifier_transport
+from drafter_client.http import transport as verifier_transport
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve.app import create_app
@@ -99,7 +99,7 @@ def test_the_comment_is_read_as_it_is_written() -> None:
 
 def test_lines_are_ten_seconds_apart(capsys: pytest.CaptureFixture[str]) -> None:
     times = iter([100.0, 100.0, 105.0, 111.0, 111.0])
-    say = shared_steps.say_prompt(lambda: next(times))
+    say = pair_making.say_prompt(lambda: next(times))
     for read in (0, 500, 700):
         say(PromptProgress(read, 1000))
     assert capsys.readouterr().err.splitlines() == [

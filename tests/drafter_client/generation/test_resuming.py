@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Began, Committed, Ended, ModeChosen
 from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.text_session import TextSession
-from drafter_client.http.addresses import Address
+from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.health import Health
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import ResponseBounds
+from drafter_client.http.stop import Stop
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode
 from specpair.protocol.errors import (
@@ -50,7 +52,7 @@ class World:
         self.stats = Stats()
         self.tell = StatsCounter(self.stats).take
         self.health_checks = self.closed = 0
-        self.address, self.others = Address("http://v"), None
+        self.address, self.others = VerifierAddress("http://v"), None
         self.bounds = ResponseBounds("http://v", 100, len(PROMPT) + 10)
 
     def attempt(self) -> Run:
@@ -78,7 +80,7 @@ class World:
     def moved_after(self, error: Exception) -> bool:
         return False
 
-    def move_to(self, address: Address) -> None:
+    def move_to(self, address: VerifierAddress) -> None:
         assert address == self.address
 
     def look(self) -> Health:
@@ -89,13 +91,22 @@ class World:
     def abort(self) -> None:
         pass
 
+    def aborted_by(self, stop: Stop) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def close(self) -> None:
         self.closed += 1
 
     def run(self, patience: float = 300.0) -> Run:
         outages = Outages(patience, None, lambda: self.now)
         client: Any = self
-        return resuming(self.attempt, self.text, lambda: self.bounds, self.tell, client, outages, lambda: self.now)
+        return resuming(
+            *(self.attempt, self.text, lambda: self.bounds, self.tell, client, outages, lambda: self.now, _refused)
+        )
+
+
+def _refused(error: Exception) -> bool:
+    raise error
 
 
 def _tokens(run: Run) -> list[int]:

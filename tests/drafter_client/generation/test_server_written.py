@@ -17,7 +17,7 @@ from drafter_client.generation.server_written import served
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
-from drafter_client.http.transport.verifier_transport import VerifierTransport
+from drafter_client.http.transport import VerifierTransport
 from drafter_client.metrics.statistics import Baseline, Stats
 from drafter_client.trace.recorder import Recorder
 from specpair.protocol.responses import Speculation

@@ -16,8 +16,8 @@ from drafter_client.errors import (
     VerifierTimeout,
     VerifierUnreachable,
 )
-from drafter_client.generation.lane import RemoteLane
 from drafter_client.generation.resuming import released
+from drafter_client.generation.speculative_decoding import RemoteLane
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds

@@ -8,8 +8,8 @@ import pytest
 from httpcore._backends.sync import SyncStream
 
 from drafter_client.errors import BadUrl
+from drafter_client.http import transport as verifier_transport
 from drafter_client.http.connection import HttpConnection
-from drafter_client.http.transport import verifier_transport
 from tests.drafter_client.http.raw_server import CHUNKED, PATIENCE, Peer, answering, chunk, echo, read_events
 
 HEADERS = [(b"Content-Type", b"application/json")]

@@ -15,8 +15,8 @@ import pytest
 
 from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.http import connection
+from drafter_client.http import transport as verifier_transport
 from drafter_client.http.connection import HttpConnection
-from drafter_client.http.transport import verifier_transport
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
 
 HEADERS = [(b"Content-Type", b"application/json")]

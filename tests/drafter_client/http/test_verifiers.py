@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 
 from drafter_client.errors import BadUrl, ConnectionLost, ModelChanged
-from drafter_client.http.addresses import Address, addresses_of
+from drafter_client.http.addresses import VerifierAddress, addresses_of
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.health import Health, Load
-from drafter_client.http.several.verifiers import Verifiers
+from drafter_client.http.health import Health, VerifierLoad
+from drafter_client.http.verifiers import Verifiers
 from specpair.protocol.errors import EngineError, Overloaded, RateLimited
 from specpair.protocol.service_responses import ModelInfo
 from tests.drafter_client.http.bodies import model_info
 
-A, B, C = Address("http://a:1"), Address("http://b:1"), Address("http://c:1")
+A, B, C = VerifierAddress("http://a:1"), VerifierAddress("http://b:1"), VerifierAddress("http://c:1")
 IDENTITY = "0123456789abcdef-00000000"
 
 
@@ -32,7 +32,7 @@ class Fleet:
         self._looked = threading.Condition()
         self._looks = dict.fromkeys(self.health, 0)
 
-    def looked(self, address: Address) -> Health:
+    def looked(self, address: VerifierAddress) -> Health:
         with self._looked:
             self._looks[address] += 1
             self._looked.notify_all()
@@ -48,13 +48,13 @@ class Fleet:
 class Client:
     """What is used of a `VerifierClient`."""
 
-    def __init__(self, fleet: Fleet, address: Address) -> None:
+    def __init__(self, fleet: Fleet, address: VerifierAddress) -> None:
         self.fleet, self.address, self.connection = fleet, address, self
 
-    def another(self, address: Address, *, alone: bool) -> "Client":
+    def another(self, address: VerifierAddress, *, alone: bool) -> "Client":
         return Client(self.fleet, address)
 
-    def move_to(self, address: Address) -> None:
+    def move_to(self, address: VerifierAddress) -> None:
         self.address = address
 
     def health(self) -> Health:
@@ -72,7 +72,7 @@ class Client:
 
 @pytest.fixture
 def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    monkeypatch.setattr("drafter_client.http.several.verifiers.LOOK_PAUSE", 0.005)
+    monkeypatch.setattr("drafter_client.http.verifiers.LOOK_PAUSE", 0.005)
     monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.005)
     return Fleet()
 
@@ -87,9 +87,9 @@ def known(fleet: Fleet) -> Iterator[tuple[Verifiers, Any]]:
 
 
 def test_a_text_goes_to_the_one_with_the_least_load(fleet: Fleet) -> None:
-    fleet.health[A] = Health(True, identity=IDENTITY, load=Load(texts=3))
-    fleet.health[B] = Health(True, identity=IDENTITY, load=Load(texts=1))
-    fleet.health[C] = Health(True, identity=IDENTITY, load=Load(texts=1, waiting=4))
+    fleet.health[A] = Health(True, identity=IDENTITY, load=VerifierLoad(texts=3))
+    fleet.health[B] = Health(True, identity=IDENTITY, load=VerifierLoad(texts=1))
+    fleet.health[C] = Health(True, identity=IDENTITY, load=VerifierLoad(texts=1, waiting=4))
     with known(fleet) as (verifiers, _):
         assert verifiers.chosen() == B
         fleet.health[A] = Health(True, identity=IDENTITY)
@@ -98,7 +98,7 @@ def test_a_text_goes_to_the_one_with_the_least_load(fleet: Fleet) -> None:
 
 
 def test_the_texts_of_a_moment_are_spread(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.http.several.verifiers.LOOK_PAUSE", 60.0)
+    monkeypatch.setattr("drafter_client.http.verifiers.LOOK_PAUSE", 60.0)
     with known(fleet) as (verifiers, _):
         assert sorted(verifiers.chosen() for _ in range(6)) == sorted([A, B, C] * 2)
 
@@ -106,7 +106,7 @@ def test_the_texts_of_a_moment_are_spread(fleet: Fleet, monkeypatch: pytest.Monk
 def test_one_that_is_not_much_slower_is_kept(fleet: Fleet) -> None:
     fleet.info[A] = model_info(identity=IDENTITY, pass_ms=[9.0, 9.0])
     for each in (B, C):
-        fleet.health[each] = Health(True, identity=IDENTITY, load=Load(texts=3))
+        fleet.health[each] = Health(True, identity=IDENTITY, load=VerifierLoad(texts=3))
     with known(fleet) as (verifiers, _):
         assert verifiers.chosen() == A
         fleet.health[B] = Health(True, identity=IDENTITY)
@@ -120,7 +120,7 @@ def test_an_overloaded_one_is_left_out_for_as_long_as_it_says(fleet: Fleet) -> N
         assert verifiers.moved(client, Overloaded("full", retry_after=7)) and client.address != A
         assert all(verifiers.chosen() != A for _ in range(4))
         fleet.now = 7.0
-        fleet.health[B] = fleet.health[C] = Health(True, identity=IDENTITY, load=Load(overloaded=True))
+        fleet.health[B] = fleet.health[C] = Health(True, identity=IDENTITY, load=VerifierLoad(overloaded=True))
         fleet.wait()
         assert verifiers.chosen() == A
     assert fleet.notices == []
@@ -208,19 +208,19 @@ def test_a_name_with_several_addresses_is_several_verifiers(names: Callable[...,
     names("10.0.0.1", "10.0.0.2", "10.0.0.1")
     found = addresses_of("http://verifiers:8000", direct=True)
     assert [str(each) for each in found] == ["http://verifiers:8000 (10.0.0.1)", "http://verifiers:8000 (10.0.0.2)"]
-    assert addresses_of("http://verifiers:8000", direct=False) == [Address("http://verifiers:8000")]
+    assert addresses_of("http://verifiers:8000", direct=False) == [VerifierAddress("http://verifiers:8000")]
 
 
 @pytest.mark.parametrize("hosts", [("10.0.0.1",), ("::1", "127.0.0.1")])
 def test_a_machine_with_two_families_is_one(names: Callable[..., None], hosts: tuple[str, ...]) -> None:
     names(*hosts)
-    assert addresses_of("bigbox:8000", direct=True) == [Address("bigbox:8000")]
+    assert addresses_of("bigbox:8000", direct=True) == [VerifierAddress("bigbox:8000")]
 
 
 def test_a_list_of_urls() -> None:
     assert addresses_of("127.0.0.1:1, 127.0.0.1:2,127.0.0.1:1", direct=True) == [
-        Address("127.0.0.1:1"),
-        Address("127.0.0.1:2"),
+        VerifierAddress("127.0.0.1:1"),
+        VerifierAddress("127.0.0.1:2"),
     ]
     with pytest.raises(BadUrl, match="is not the address of a verifier"):
         addresses_of("127.0.0.1:1,ftp://b", direct=True)

@@ -18,9 +18,8 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats
 from drafter_client.modes.auto import Run, automatic
-from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.memory import ModeMemory
-from drafter_client.modes.selection import ModeSelection
+from drafter_client.modes.selection import LatencyProbe, ModeSelection
 from specpair.drafters.base import Expansion
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.service_responses import ModelInfo

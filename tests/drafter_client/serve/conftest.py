@@ -10,7 +10,7 @@ import pytest
 
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
-from drafter_client.serve.live.feed import Feed
+from drafter_client.serve.live import Feed
 from specpair.engines.backend import Logits
 from tests.browser import SECONDS, chromium, opened
 from tests.gateway.openai_api.conftest import served

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from backends.scripted import Script
 from drafter_client import DraftModel, Mode, Options, Pair
-from drafter_client.http.addresses import Address
+from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
-from drafter_client.serve.app import create_app
-from drafter_client.serve.network.look import Looking, Seen
-from drafter_client.serve.network.messages import Network, NetworkNode
-from drafter_client.serve.network.view import Behind, Done, Paces, network
+from drafter_client.serve.app import AppOptions, create_app
+from drafter_client.serve.messages import Network, NetworkNode
+from drafter_client.serve.network import Looking
+from drafter_client.serve.network_view import Behind, Done, NodePaces, Seen, network
 from gateway.router.messages import NodeInfo
 from gateway.router.nodes.node import NodeSpec
 from specpair.protocol.service_responses import HealthResponse
@@ -59,7 +59,7 @@ class Told:
 def told_by(pair: Pair, token_price: float | None = None) -> Iterator[tuple[httpx.Client, Told]]:
     """A client of a `drafter serve`, and the network that it tells."""
     options = Options(mode=Mode.REMOTE, draft_n=4)
-    app = create_app(pair, options, texts=2, queue=8, network_every=0.02, token_price=token_price)
+    app = create_app(pair, options, texts=2, queue=8, how=AppOptions(network_every=0.02, token_price=token_price))
     with (
         served(app) as url,
         httpx.Client(base_url=url, trust_env=False, timeout=60) as http,
@@ -173,7 +173,7 @@ def test_what_a_router_does_not_show(answer: Answer, kind: bool, why: str) -> No
 
 
 def behind(seen: Seen | None, untaken: str = "") -> Behind:
-    return Behind(Address("http://v:1"), seen, untaken, 0)
+    return Behind(VerifierAddress("http://v:1"), seen, untaken, 0)
 
 
 def node(url: str, price: float | None, tokens: int) -> NodeInfo:
@@ -197,25 +197,27 @@ def node(url: str, price: float | None, tokens: int) -> NodeInfo:
 def test_prices_of_a_router_weigh_by_tokens_and_stand_before_the_drafters_own() -> None:
     nodes = [node("a", 4.0, 300), node("b", 8.0, 100), node("c", None, 600)]
     seen = Seen(10.0, "ready", router=True, nodes=nodes)
-    told = network(OWN, [behind(seen)], Paces(), 12.0, 1_000_000, None)
+    told = network(OWN, [behind(seen)], NodePaces(), 12.0, 1_000_000, None)
     assert (told.price_per_million_tokens, told.cost) == (5.0, 5.0)
     assert [each.price_per_million_tokens for each in told.nodes] == [None, None, 4.0, 8.0, None]
     assert [each.age_s for each in told.links] == [None, 2.5, 2.5, 2.5], "the looks of a router age, too"
-    own = network(OWN, [behind(seen)], Paces(), 12.0, 1_000_000, 1.0)
+    own = network(OWN, [behind(seen)], NodePaces(), 12.0, 1_000_000, 1.0)
     assert own.price_per_million_tokens == pytest.approx((4.0 * 300 + 8.0 * 100 + 1.0 * 600) / 1000)
     unknown = Seen(10.0, "ready", router=True, nodes=[node("a", 0.0, 0)])
-    told = network(OWN, [behind(unknown)], Paces(), 11.0, 0, 1.0)
+    told = network(OWN, [behind(unknown)], NodePaces(), 11.0, 0, 1.0)
     assert told.price_per_million_tokens is told.cost is None, "it has a price, and no tokens yet"
-    free = network(OWN, [behind(Seen(10.0, "ready", router=True, nodes=[node("a", 4.0, 0)]))], Paces(), 11.0, 0, None)
+    free = network(
+        OWN, [behind(Seen(10.0, "ready", router=True, nodes=[node("a", 4.0, 0)]))], NodePaces(), 11.0, 0, None
+    )
     assert (free.price_per_million_tokens, free.cost) == (4.0, 0.0)
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    told = network(OWN, [behind(None)], Paces(), 1.0, 5, None)
+    told = network(OWN, [behind(None)], NodePaces(), 1.0, 5, None)
     assert (told.nodes[1].status, told.links[0].round_trip_ms, told.links[0].age_s) == ("unknown", None, None)
     assert told.price_per_million_tokens is told.cost is None
     seen = Seen(0.0, "ready", health=HealthResponse(status="ready", texts=2), round_trip=0.0015, measured_at=0.0)
-    told = network(OWN, [behind(seen, "it serves another model")], Paces(), 4.0, 5, None)
+    told = network(OWN, [behind(seen, "it serves another model")], NodePaces(), 4.0, 5, None)
     assert (told.nodes[1].why, told.nodes[1].texts) == ("it serves another model", 2)
     assert (told.links[0].round_trip_ms, told.links[0].age_s) == (1.5, 4.0)
 
@@ -230,11 +232,14 @@ def test_links_join_nodes_that_are_told_once_and_the_mean_price_is_between_their
 ) -> None:
     routers = [
         Behind(
-            Address(f"http://r:{port}"), Seen(1.0, "ready", router=True, nodes=[node(*each) for each in nodes]), "", 0
+            VerifierAddress(f"http://r:{port}"),
+            Seen(1.0, "ready", router=True, nodes=[node(*each) for each in nodes]),
+            "",
+            0,
         )
         for port, nodes in enumerate((one, other))
     ]
-    told = network(OWN, routers, Paces(), 2.0, generated, token_price)
+    told = network(OWN, routers, NodePaces(), 2.0, generated, token_price)
     names = [each.name for each in told.nodes]
     assert len({*names}) == len(names) and names[0] == "drafter"
     assert all({each.near, each.far} <= {*names} for each in told.links)
@@ -247,7 +252,7 @@ def test_links_join_nodes_that_are_told_once_and_the_mean_price_is_between_their
 
 
 def test_how_busy_a_node_is_between_looks() -> None:
-    paces = Paces()
+    paces = NodePaces()
     paces.note("a", Done(1.0, 100, 5.0))
     assert paces.of("a") == (None, None)
     paces.note("a", Done(3.0, 150, 6.0))

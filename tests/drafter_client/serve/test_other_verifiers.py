@@ -13,7 +13,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Outage, Pair
-from drafter_client.serve.app import create_app
+from drafter_client.serve.app import AppOptions, create_app
 from tests.drafter_client.another_model import Address, swapped_vocabulary
 from tests.drafter_client.support import serving
 from tests.gateway.openai_api.conftest import served
@@ -49,7 +49,7 @@ def drafter(urls: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[t
         look = pair.look
         monkeypatch.setattr(pair, "look", lambda: looks.look(look))
         with (
-            served(create_app(pair, Options(), texts=2, queue=2, look_every=0.01)) as url,
+            served(create_app(pair, Options(), texts=2, queue=2, how=AppOptions(look_every=0.01))) as url,
             httpx.Client(base_url=url, trust_env=False, timeout=20) as http,
         ):
             yield address, http, looks
@@ -126,7 +126,7 @@ def test_a_model_that_does_not_pair_is_refused_until_it_does(drafter: Drafter) -
 def _served(address: Address, options: Options = Options()) -> AbstractContextManager[str]:
     """A service that looks at its verifier only when it serves a request."""
     pair = Pair("http://verifier", DraftModel(Path("1"), "scripted"), transport=address, start_patience=0.05)
-    return served(create_app(pair, options, texts=1, queue=2, look_every=60.0))
+    return served(create_app(pair, options, texts=1, queue=2, how=AppOptions(look_every=60.0)))
 
 
 def _ask(url: str, **more: Any) -> httpx.Response:

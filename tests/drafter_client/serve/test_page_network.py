@@ -11,7 +11,7 @@ import pytest
 
 from backends.scripted import Script
 from drafter_client import DraftModel, Mode, Options, Pair
-from drafter_client.serve.app import create_app
+from drafter_client.serve.app import AppOptions, create_app
 from gateway.router.nodes.node import NodeSpec
 from tests.accessibility import assert_accessible
 from tests.browser import opened
@@ -46,7 +46,7 @@ def team() -> Iterator[Team]:
         address = str(router.http.base_url).rstrip("/")
         options = Options(mode=Mode.REMOTE, draft_n=4)
         pair = Pair(address, DraftModel(Path("1"), "scripted"))
-        app = create_app(pair, options, texts=1, queue=4, token_price=2.0, network_every=0.05)
+        app = create_app(pair, options, texts=1, queue=4, how=AppOptions(token_price=2.0, network_every=0.05))
         yield Team(stack.enter_context(served(app)), address, urls, backends, away, behind)
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from drafter_client import DraftModel, Options, Pair
-from drafter_client.serve.app import create_app
+from drafter_client.serve.app import AppOptions, create_app
 from drafter_client.trace.writer import TraceFolder
 from specpair.http_service.keys import key_file
 from specpair.http_service.keys.access import DRAFTER, Access
@@ -53,7 +53,7 @@ def test_marked_prompts_and_keys_are_nowhere(
         pair = Pair(verifier.url, DraftModel(Path("1"), "scripted"), texts=2, api_key=VERIFIERS, observer=traces)
         metrics = ServiceMetrics(lambda: "m", by_key=True)
         gate = Gate(Access(store, names=DRAFTER), Accounts())
-        app = create_app(pair, Options(), 2, 2, metrics, access_log=True, gate=gate)
+        app = create_app(pair, Options(), 2, 2, metrics, how=AppOptions(access_log=True, gate=gate))
         with served(app) as url, httpx.Client(base_url=url, trust_env=False, timeout=20) as http:
 
             def ask(body: Any, key: str = SERVED, path: str = "/v1/completions") -> httpx.Response:

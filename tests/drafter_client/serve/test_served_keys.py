@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from drafter_client import DraftModel, Options, Pair
-from drafter_client.serve.app import create_app
+from drafter_client.serve.app import AppOptions, create_app
 from specpair.http_service.keys import key_file
 from specpair.http_service.keys.access import DRAFTER, Access
 from specpair.http_service.keys.accounts import Accounts
@@ -37,7 +37,9 @@ def drafter(verifier: Verifier, store: KeyStore, **given: Any) -> Iterator[tuple
     gate = Gate(Access(store, names=DRAFTER), Accounts())
     pair = Pair(verifier.url, DraftModel(Path("1"), "scripted"), texts=2, api_key="verifiers")
     with (
-        served(create_app(pair, Options(draft_n=4, lockstep=True), texts=2, queue=8, gate=gate, **given)) as url,
+        served(
+            create_app(pair, Options(draft_n=4, lockstep=True), texts=2, queue=8, how=AppOptions(gate=gate, **given))
+        ) as url,
         httpx.Client(base_url=url, trust_env=False, timeout=20) as http,
     ):
         yield http, gate

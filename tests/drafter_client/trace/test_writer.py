@@ -1,5 +1,6 @@
 """Writing traces: they add up with the run's statistics, under all mechanisms and however the run ended."""
 
+import errno
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,13 @@ import pandas
 import pytest
 
 from drafter_client.errors import TraceError
-from drafter_client.generation.counting import StatsCounter
-from drafter_client.generation.events import Answered, Committed, RunEvent, to_all
-from drafter_client.generation.resuming import released
-from drafter_client.generation.speculative_decoding import speculate
-from drafter_client.generation.text_session import TextSession
+from drafter_client.generation.events import Answered, Committed, RunEvent
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
-from drafter_client.options import Options
+from drafter_client.trace import writer
 from drafter_client.trace.recorder import Recorder
 from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS
-from drafter_client.trace.writer import TraceFolder
+from drafter_client.trace.writer import TraceFolder, append
 from lab.report.reader import read_run, read_table
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
@@ -37,10 +35,9 @@ from tests.drafter_client.support import (
     PROMPT,
     WAYS,
     Scenario,
-    Ticks,
     Verifier,
+    begun,
     generate,
-    model_info,
     target_alone,
     toy_drafter,
 )
@@ -316,15 +313,80 @@ def test_text_closed_early_is_no_error(client: VerifierClient, tmp_path: Path) -
     stats, traces = Stats(), TraceFolder(tmp_path)
 
     def written() -> Iterator[Committed]:
-        with traces.run(stats) as listener, released(client, TextSession(PROMPT)) as text:
-            yield from speculate(
-                *(client, toy_drafter(), text, Options(max_tokens=90, lookup=False), model_info()),
-                *(to_all(StatsCounter(stats).take, listener), Ticks()),
-                mechanisms=LOCKSTEP,
-            )
+        with traces.run(stats) as listener:
+            yield from begun(client, toy_drafter(), stats, LOCKSTEP, listener, max_tokens=90)
 
     run = written()
     next(run)
     run.close()  # type: ignore[attr-defined]
     [row] = read_table(tmp_path, RUNS)
     assert (row["error"], row["finish_reason"], row["generated_tokens"]) == (None, None, 1)
+
+
+HEAD = "a,b\n"
+
+
+def test_header_is_written_once(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    append(path, HEAD)
+    assert path.read_text() == HEAD
+    append(path, HEAD, "1,2\n3,4\n")
+    append(path, HEAD)
+    append(path, HEAD, "5,6\n")
+    assert path.read_text() == "a,b\n1,2\n3,4\n5,6\n"
+
+
+def test_empty_file_gets_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.touch()
+    append(path, HEAD, "1,2\n")
+    assert path.read_text() == "a,b\n1,2\n"
+
+
+def test_unfinished_line_of_a_killed_writer_stays_separate(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,")
+    append(path, HEAD, "3,4\n")
+    assert path.read_text() == "a,b\n1,\n3,4\n"
+
+
+def test_file_with_another_header_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    for other in ("a,c\n1,2\n", "a", "\n"):
+        path.write_text(other)
+        with pytest.raises(TraceError, match=r"t\.csv, line 1: these are not the columns"):
+            append(path, HEAD, "1,2\n")
+        assert path.read_text() == other
+
+
+def test_characters_without_encoding_are_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    append(path, HEAD, "\ud800,é\n")
+    assert path.read_text(encoding="utf-8") == "a,b\n\\ud800,é\n"
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
+def test_incomplete_lines_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    class Full(FileIO):
+        """Writes three bytes, then fails."""
+
+        written = False
+
+        def write(self, data: bytes) -> int:  # type: ignore[override]
+            if self.written:
+                raise error
+            self.written = True
+            return super().write(data[:3])
+
+    path = tmp_path / "t.csv"
+    append(path, HEAD, "1,2\n")
+    monkeypatch.setattr(writer, "open", lambda path, mode, buffering: Full(path, "a+"), raising=False)
+    expected = TraceError if isinstance(error, OSError) else KeyboardInterrupt
+    with pytest.raises(expected):
+        append(path, HEAD, "3,4\n")
+    assert path.read_text() == "a,b\n1,2\n"
+
+
+def test_error_names_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"the trace .* cannot be written: Is a directory"):
+        append(tmp_path, HEAD)

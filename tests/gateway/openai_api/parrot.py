@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionMessage
 
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
-from drafter_client.serve.app import create_app
+from drafter_client.serve.app import AppOptions, create_app
 from gateway.openai_api.tools.styles import Style
 from specpair.engines.backend import Logits
 from tests.gateway.openai_api.conftest import served
@@ -79,7 +79,7 @@ def end_of(kind: str, verifier: str, style: Style | None = None) -> Iterator[str
         yield verifier
         return
     pair = Pair(verifier, DraftModel(Path("2"), "scripted"), texts=4)
-    with served(create_app(pair, Options(), texts=4, queue=16, tool_style=style)) as url:
+    with served(create_app(pair, Options(), texts=4, queue=16, how=AppOptions(tool_style=style))) as url:
         yield url
 
 

@@ -95,7 +95,7 @@ def test_a_reply_before_the_request_is_none() -> None:
 
         server = await asyncio.start_server(early, "127.0.0.1", 0)
         loop, port = asyncio.get_running_loop(), server.sockets[0].getsockname()[1]
-        _, made = await loop.create_connection(upstream.Connection, "127.0.0.1", port)
+        _, made = await loop.create_connection(upstream.NodeConnection, "127.0.0.1", port)
         while not made.broken:
             await asyncio.sleep(0)
         with pytest.raises(NodeLost, match="nobody asked for"):

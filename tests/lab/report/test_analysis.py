@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.trace.detail import RunDetail
-from drafter_client.trace.schema import Record
+from drafter_client.trace.schema import Record, RunDetail
 from lab.report.analysis import (
     Depth,
     Lane,

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from drafter_client.cli.commands import COMMANDS, serve_parser
-from drafter_client.cli.without_text.parsers import parsers
+from drafter_client.cli.parsers import COMMANDS, serve_parser
+from drafter_client.cli.program import parsers
 from specpair.command_line.completion import SHELLS, script
 from specpair.command_line.parser import Parsers
 from specpair.own_commands import COMMANDS as OWN

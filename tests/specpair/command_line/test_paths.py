@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drafter_client.cli.commands import compare_options, drafter_options, serve_options, solo_options
-from drafter_client.cli.settings import keys_file
+from drafter_client.cli.flags import keys_file
 from verifier_server.flags import from_flags
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from backends.scripted import ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
-from drafter_client.serve.app import create_app
+from drafter_client.serve.app import AppOptions, create_app
 from specpair.http_service.keys.access import DRAFTER, Access
 from specpair.http_service.keys.accounts import Accounts
 from specpair.http_service.keys.gate import Gate
@@ -44,7 +44,7 @@ def http(service: str) -> Iterator[httpx.Client]:
     gate = Gate(Access(KeyStore(KEY), names=DRAFTER), Accounts())
     with serving() as verifier:
         pair = Pair(verifier.url, DraftModel(Path("1"), "scripted"))
-        app = create_app(pair, Options(), texts=1, queue=1, gate=gate)
+        app = create_app(pair, Options(), texts=1, queue=1, how=AppOptions(gate=gate))
         with served(app) as url, httpx.Client(base_url=url, trust_env=False, timeout=20) as client:
             yield client
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backends.scripted import ScriptedBackend
-from drafter_client.http import client
+from drafter_client.http.requests import SILENCE
 from specpair.engines.backend import Entry, Logits
 from specpair.http_service.replies import event_stream
 from specpair.speculation.acceptance.token_details import TokenDetails
@@ -293,4 +293,4 @@ def test_target_decoded_tokens_have_their_own_events(serve: Serve) -> None:
 
 
 def test_client_timeout_spans_several_heartbeats() -> None:
-    assert 3 * event_stream.HEARTBEAT < client.SILENCE
+    assert 3 * event_stream.HEARTBEAT < SILENCE

@@ -7,7 +7,7 @@ import pytest
 
 from backends.scripted import ScriptedBackend
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.health import Health, Load
+from drafter_client.http.health import Health, VerifierLoad
 from specpair.protocol.errors import ShuttingDown
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server.engine.queue import Queue
@@ -90,7 +90,7 @@ def test_drafter_uses_a_verifier_that_is_overloaded(serve: Serve, monkeypatch: p
     queue_full(live, monkeypatch)
     client = VerifierClient(live.url)
     client.wait_until_ready()
-    assert client.health()._replace(identity="") == Health(True, load=Load(overloaded=True))
+    assert client.health()._replace(identity="") == Health(True, load=VerifierLoad(overloaded=True))
     client.close()
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from drafter_client import options
+from drafter_client.modes.auto import Stretch
 from drafter_client.modes.selection import ModeSelection
-from drafter_client.modes.stretch import Stretch
 from lab.simulator.fleet.device_pool import Learnt
 from lab.simulator.fleet.node import Node
 from lab.simulator.fleet.settings import Mode
@@ -29,7 +29,7 @@ _WRITERS: dict[Mode, Callable[[Job], Writer]] = {
     Mode.FUSED: FusedWriter,
     Mode.REMOTE: RemoteWriter,
 }
-_PINGS = 2  # round trips of a probe, as in `drafter_client.modes.latency_probe`; the shortest counts
+_PINGS = 2  # round trips of a probe, as in `drafter_client.modes.selection`; the shortest counts
 
 
 @dataclass(slots=True)

@@ -1,1 +1,0 @@
-"""The drafter's own metrics."""

@@ -1,0 +1,154 @@
+"""`GET /events`: what the texts of a pair do, as server-sent events. Where nobody listens, nothing is made or kept."""
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from drafter_client.generation import events
+from drafter_client.generation.events import Listener
+from drafter_client.metrics.statistics import Stats
+from drafter_client.serve.messages import PairRound, PairState, TextCounts, TextEnded
+from drafter_client.serve.network import NetworkFeed
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.replies.event_bytes import COMMENT
+from specpair.http_service.replies.event_feed import EventFeed, Reader
+from specpair.http_service.replies.event_stream import HEARTBEAT, EventStream
+from specpair.http_service.replies.told import told_event
+from specpair.protocol.errors import InvalidRequest
+from specpair.protocol.times import milliseconds
+from specpair.speculation.policy.verifier_timeline import InFlightDraft
+
+COUNTS_EVERY = 0.1  # seconds between counts of one text
+
+
+class Feed(EventFeed[bytes]):
+    """Hands what happens to texts to its readers, as events: `Pair(observer=feed)`. Thread-safe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers = count(1)
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def run(self, stats: Stats, settings: Mapping[str, Any]) -> Iterator[Listener]:
+        """A context around one text, which yields the listener to its events: see `pair_options.Observer`."""
+        with self._lock:
+            number = next(self._numbers)
+        yield _TextTold(self, number, stats).take
+
+    def tell(self, name: str, message: BaseModel) -> None:
+        """Hand an event to the readers. May be called from any thread; returns at once."""
+        self.put(told_event(message, name))
+
+
+class _TextTold:
+    """Tells of one text. The listener's times are seconds on the run's clock."""
+
+    def __init__(self, feed: Feed, number: int, stats: Stats) -> None:
+        self._feed, self._number, self._stats = feed, number, stats
+        self._mode = ""  # that writes the text now; empty: it was chosen before anybody listened
+        self._drafting = 0.0  # seconds since the last draft was sent
+        self._spent: dict[InFlightDraft, tuple[float, str]] = {}  # of drafts in flight: drafting, and the schedule
+        self._counted: float | None = None  # when the counts were told
+
+    def take(self, event: events.RunEvent, now: float) -> None:
+        """Tell of an event, a `Listener`."""
+        if not self._feed.heard:
+            return
+        match event:
+            case events.ModeChosen(mode):
+                self._mode = mode
+            case events.Drafted():
+                self._drafting += event.took
+            case events.Sent(in_flight_draft, schedule):
+                self._spent[in_flight_draft] = self._drafting, schedule.value
+                self._drafting = 0.0
+            case events.Answered():
+                self._round(event, now)
+            case events.Committed():
+                if self._counted is None or now - self._counted >= COUNTS_EVERY:
+                    self._counts(now)
+            case events.Ended():
+                self._counts(now)
+                ended = TextEnded(text=self._number, finish_reason=event.finish_reason, why=event.why)
+                self._feed.tell("ended", ended)
+            case _:
+                pass
+
+    def _round(self, answered: events.Answered, now: float) -> None:
+        draft, response = answered.in_flight_draft, answered.response
+        spent = self._spent.pop(draft, None)
+        if spent is None:  # it was sent before anybody listened
+            return
+        told = PairRound(
+            text=self._number,
+            sent_ms=milliseconds(draft.sent_at),
+            arrived_ms=milliseconds(now),
+            drafting_ms=milliseconds(spent[0]),
+            queue_ms=milliseconds(response.queue),
+            forward_ms=milliseconds(response.forward),
+            draft_tokens=len(draft.draft),
+            judged=response.judged,
+            schedule=spent[1],
+        )
+        self._feed.tell("round", told)
+
+    def _counts(self, now: float) -> None:
+        self._counted, stats = now, self._stats
+        told = TextCounts(
+            text=self._number,
+            at_ms=milliseconds(now),
+            mode=self._mode or stats.mode,
+            generated=stats.generated_tokens,
+            rounds=stats.rounds,
+            drafted=stats.drafted,
+            accepted=stats.accepted,
+        )
+        self._feed.tell("counts", told)
+
+
+TEXTS, NETWORK = "texts", "network"  # what a reader may ask for
+LOOK = 2.0  # seconds of silence after which the state is looked at
+
+
+class PairEventEndpoints:
+    """The endpoint as a method."""
+
+    def __init__(self, gate: Gate, feed: Feed, network: NetworkFeed, state: Callable[[], PairState]) -> None:
+        self._gate, self._feed, self._network, self._state = gate, feed, network, state
+
+    async def watch_pair(self, request: Request) -> Response:
+        """What the pair does, as it happens: its state, rounds and counts of its texts. No text and no token is told.
+
+        With `?of=network`, the network instead: the verifiers, a router before them, and the links, every few seconds.
+        The stream ends with the service. An event may be missing where a reader is slow.
+        """
+        self._gate.admit(request)
+        of = request.query_params.get("of", TEXTS)
+        if of not in (TEXTS, NETWORK):
+            raise InvalidRequest(f"of must be {TEXTS} or {NETWORK}, not {of[:100]!r}", param="of")
+        reader = Reader[bytes]()
+        if of == NETWORK:
+            return EventStream(_network_events(reader), held=self._network.heard_by(reader))
+        return EventStream(_events(reader, self._state), held=self._feed.heard_by(reader))
+
+
+async def _events(reader: Reader[bytes], state: Callable[[], PairState]) -> AsyncIterator[bytes]:
+    told: PairState | None = None
+    while not reader.closed:
+        found = state()
+        if found != told:
+            yield told_event(found, "state")
+            told = found
+        yield b"".join(await reader.next(LOOK)) or COMMENT
+
+
+async def _network_events(reader: Reader[bytes]) -> AsyncIterator[bytes]:
+    while not reader.closed:
+        yield b"".join(await reader.next(HEARTBEAT)) or COMMENT

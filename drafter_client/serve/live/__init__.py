@@ -1,1 +1,0 @@
-"""What a pair does, told to pages as it happens."""

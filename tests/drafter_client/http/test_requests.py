@@ -1,0 +1,213 @@
+"""Lost responses: the client retries, the verifier sends the same response again, and the text is the same."""
+
+import json
+from collections import Counter
+from contextlib import closing
+
+import httpx
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from drafter_client.errors import BadKey, ConnectionLost
+from drafter_client.generation.text_session import TextSession
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.requests import SessionCookies
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.http_service import addresses
+from specpair.protocol.errors import Forbidden, UnknownSession
+from specpair.protocol.service_responses import HealthResponse
+from specpair.speculation.draft import Draft
+from specpair.speculation.sampling.sampling import Sampling
+from tests.drafter_client.cli.command_line import Command
+from tests.drafter_client.http.fake_transports import LOST, Every, Faulty, over
+from tests.drafter_client.support import PROMPT, Verifier, generate, options_of, plain, serving
+
+
+def test_a_verify_whose_response_was_lost_is_answered_from_the_record(verifier: Verifier) -> None:
+    transport = Faulty(after=Every(2))
+    with over(transport, verifier.url) as client:
+        opened = client.prefill(TextSession(PROMPT), {"max_tokens": 20})
+        position = len(PROMPT) + 1
+        response = client.verify(opened.session_id, Draft.chain(position, [1, 2, 3]))
+        again = client.verify(opened.session_id, Draft.chain(position, [1, 2, 3]))
+        client.release(opened.session_id)
+    first, second = transport.bodies[1:3]
+    assert first == second and json.loads(first)["position"] == position
+    assert response.judged == again.judged == 0  # the model ran for the response that was lost
+    assert response.tokens == again.tokens == plain(ScriptedBackend(Script(seed=1)), PROMPT, 2)[1:]
+
+
+def test_a_retried_prefill_finds_the_session_of_the_first_attempt(verifier: Verifier) -> None:
+    def lose_first(number: int, path: str) -> None:
+        if number == 0:
+            raise LOST
+
+    transport = Faulty(after=lose_first)
+    with over(transport, verifier.url) as client:
+        opened = client.prefill(TextSession(PROMPT), {"max_tokens": 20, "temperature": 1.0})
+        assert transport.asked == ["/prefill", "/prefill"] and transport.bodies[0] == transport.bodies[1]
+        assert verifier.sessions == 1
+        seed = opened.sampling.seed  # drawn by the verifier, for the first of the two
+        expected = plain(ScriptedBackend(Script(seed=1)), PROMPT, 1, Sampling(seed, 1.0))
+        assert opened.tokens == expected
+        client.release(opened.session_id)
+
+
+@pytest.mark.parametrize("every", [2, 3, 5])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(seed=3, temperature=0.8)], ids=["greedy", "warm"])
+def test_the_text_does_not_depend_on_lost_messages(
+    verifier: Verifier, sampling: Sampling, when: str, every: int
+) -> None:
+    transport = Faulty(**{when: Every(every)})
+    with over(transport, verifier.url) as client:
+        drafter = ModelDrafter(ScriptedBackend(Script(seed=1, agreement=0.6)), sampling)
+        run = generate(client, drafter, 3, **options_of(sampling, 20))
+    assert run.tokens == plain(ScriptedBackend(Script(seed=1)), PROMPT, 20, sampling)
+    repeated = len(transport.asked) - len(set(zip(transport.asked, transport.bodies, strict=True)))
+    assert repeated >= len(transport.asked) // every - 1 > 0
+    assert verifier.sessions == 0
+
+
+def test_a_draft_sent_twice_is_judged_and_counted_once(verifier: Verifier) -> None:
+    transport = Faulty(after=Every(2))
+    with over(transport, verifier.url) as client:
+        drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
+        stats = generate(client, drafter, 3, max_tokens=21).stats
+    assert stats.accepted <= stats.drafted
+    assert stats.generated_tokens == 21
+    assert Counter(transport.asked)["/verify"] > stats.rounds
+
+
+def test_ctrl_c_in_a_prefill_releases_the_session(verifier: Verifier) -> None:
+    def interrupt(number: int, path: str) -> None:
+        if path == "/prefill":
+            assert verifier.sessions == 1
+            raise KeyboardInterrupt
+
+    transport = Faulty(after=interrupt)
+    with over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
+        generate(client, None, 3, max_tokens=21)
+    assert verifier.sessions == 0
+
+
+def test_ctrl_c_in_a_verify_releases_the_session(verifier: Verifier) -> None:
+    def interrupt(number: int, path: str) -> None:
+        if path == "/verify":
+            raise KeyboardInterrupt
+
+    transport = Faulty(after=interrupt)
+    drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
+    with over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
+        generate(client, drafter, 3, max_tokens=21)
+    assert verifier.sessions == 0
+
+
+def test_a_verifier_that_dies_within_a_text_raises_connection_lost(verifier: Verifier) -> None:
+    def dead(number: int, path: str) -> None:
+        if number > 2:
+            raise LOST
+
+    transport = Faulty(before=dead)
+    drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
+    with over(transport, verifier.url) as client, pytest.raises(ConnectionLost):
+        generate(client, drafter, 3, max_tokens=21)
+
+
+URL = "http://balancer"
+
+
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        (["a=1; Path=/; HttpOnly"], b"a=1"),
+        (["a=1", "b=2", "a=3=="], b"b=2; a=3=="),
+        (["a=1", "a=; Max-Age=0"], None),
+        (["a=1", "nonsense", "=x", f"b={'x' * 5000}"], b"a=1"),
+        ([f"c{number}=" for number in range(12)], b"; ".join(b"c%d=" % number for number in range(8))),
+        ([], None),
+    ],
+)
+def test_what_is_sent_back(said: list[str], sent: bytes | None) -> None:
+    cookies = SessionCookies()
+    cookies.keep(URL, "s", said)
+    assert cookies.header(URL, "s") == ([] if sent is None else [(b"Cookie", sent)])
+    assert cookies.header(URL, "another") == cookies.header("http://other", "s") == []
+    cookies.forget(URL, "s")
+    assert cookies.header(URL, "s") == []
+
+
+def test_the_oldest_session_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drafter_client.http.requests.MOST_SESSIONS", 2)
+    cookies = SessionCookies()
+    for session in ("a", "b", "a", "c"):
+        cookies.keep(URL, session, ["x=1"])
+    assert [bool(cookies.header(URL, session)) for session in "abc"] == [True, False, True]
+
+
+def test_all_requests_of_a_session_bear_its_cookies() -> None:
+    """Also those of its other connections. A balancer may name another verifier later."""
+    asked: list[tuple[str, str | None, str | None]] = []
+    nodes = iter(["one", "two", "two", "two"])
+
+    def balancer(request: httpx.Request) -> httpx.Response:
+        headers = request.headers
+        asked.append((f"{request.method} {request.url.path}", headers.get("cookie"), headers.get("x-session-affinity")))
+        refusal = {"error": {"code": "unknown_session", "message": "it is not here"}}
+        return httpx.Response(404, json=refusal, headers=[("Set-Cookie", f"node={next(nodes)}; HttpOnly")])
+
+    text = TextSession([1, 2])
+    with closing(VerifierClient(URL, transport=httpx.MockTransport(balancer))) as client:
+        with pytest.raises(UnknownSession):
+            client.prefill(text, {})
+        with closing(client.another()) as other:
+            with pytest.raises(UnknownSession):
+                other.verify(text.session_id, Draft(2))
+            with pytest.raises(UnknownSession):
+                [*other.stream(text.session_id, 2)]
+        client.release(text.session_id)
+    assert asked == [
+        ("POST /prefill", None, "cookie"),
+        ("POST /verify", "node=one", "cookie"),
+        (f"GET /sessions/{text.session_id}/stream", "node=two", "cookie"),
+        (f"DELETE /sessions/{text.session_id}", "node=two", "cookie"),
+    ]
+
+
+@pytest.fixture
+def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every connection comes from an address on the Internet."""
+    stranger = addresses.stranger
+    monkeypatch.setattr(
+        "specpair.http_service.keys.access.stranger", lambda _, forwarded: stranger("203.0.113.9", forwarded)
+    )
+
+
+@pytest.mark.usefixtures("far_away")
+def test_a_refused_address_is_reported_with_what_to_set(drafter: Command) -> None:
+    with serving() as verifier:
+        ran = drafter("--verifier", verifier.url, "--prompt", "x", "--backend", "ngram")
+    assert (ran.status, ran.out) == (1, "")
+    said = [line for line in ran.err.splitlines() if line.strip()]
+    assert len(said) == 1
+    assert "this verifier has no key" in said[0] and "VERIFIER_API_KEY=<key>" in said[0] and "--api-key" in said[0]
+
+
+@pytest.mark.usefixtures("far_away")
+def test_a_client_that_will_be_refused_does_not_wait_for_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def health(_service: object) -> HealthResponse:
+        return HealthResponse(status="loading", progress=0.1)
+
+    monkeypatch.setattr("verifier_server.service.Service.health", health)
+    with (
+        serving() as verifier,
+        closing(VerifierClient(verifier.url)) as client,
+        pytest.raises(Forbidden, match="VERIFIER_INSECURE=1"),
+    ):
+        client.wait_until_ready(patience=0.0)
+    with (
+        serving(api_key="sesame") as verifier,
+        closing(VerifierClient(verifier.url, api_key="wrong")) as client,
+        pytest.raises(BadKey, match="does not take this key: give it with --api-key, or DRAFTER_API_KEY"),
+    ):
+        client.wait_until_ready(patience=0.0)
