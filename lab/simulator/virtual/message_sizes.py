@@ -22,6 +22,7 @@ from specpair.protocol.responses import (
     StreamedTokens,
     VerifyResponse,
 )
+from specpair.speculation.acceptance.token_source import split
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.sampling.sampling import Sampling
@@ -101,7 +102,7 @@ def _prefill_reply(ids: list[int]) -> bytes:
         sampling=_SAMPLING,
         self_continue=True,
         timing=_TIMING,
-        sources=["b"],
+        sources=split("b"),
     ).body()
 
 
@@ -122,7 +123,7 @@ def _verify_reply(ids: list[int], path: list[int] | None = None) -> bytes:
         judged=1,
         tokens=ids,
         preds=ids,
-        sources=["a"] * len(ids),
+        sources=split("a") * len(ids),
         total_tokens=_POSITION,
         finish_reason=None,
         timing=_TIMING,
@@ -130,7 +131,7 @@ def _verify_reply(ids: list[int], path: list[int] | None = None) -> bytes:
 
 
 def _streamed(ids: list[int]) -> bytes:
-    event = StreamedTokens(position=_POSITION, tokens=ids, sources=["a"] * len(ids), target_decoded=False)
+    event = StreamedTokens(position=_POSITION, tokens=ids, sources=split("a") * len(ids), target_decoded=False)
     return event_bytes(event.body(), "tokens")
 
 
@@ -146,7 +147,7 @@ def _generate_opened() -> bytes:
 
 
 def _generated(ids: list[int]) -> bytes:
-    event = GenerateTokensEvent(position=_POSITION, tokens=ids, sources=["a"] * len(ids), text=_WORD * len(ids))
+    event = GenerateTokensEvent(position=_POSITION, tokens=ids, sources=split("a") * len(ids), text=_WORD * len(ids))
     return event_bytes(event.body(), "tokens")
 
 
