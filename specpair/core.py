@@ -23,8 +23,8 @@ many tokens of the text come before a token.
    It also stops behind an end token.
 4. Commit. The tokens of the rulings are appended to the text: at least one in every round. A `TokenSource` says where
    each came from; two more sources are tokens that the target decodes while no draft comes (target-decoded), and those
-   that a grammar forces. `TokenDetails` holds that as a mark, the first letter of the source with an x for each draft
-   token that was judged in vain, and what else is told of committed tokens on request. What was rejected need not be
+   that a grammar forces. `TokenDetails` holds that as a `TokenMark`, with how many draft tokens were judged in vain,
+   and what else is told of committed tokens on request. What was rejected need not be
    undone: what the slot held from the next entry's start on is overwritten.
 
 `one_round` below does these four steps on one machine. The two ends of a pair share them: the drafter sends the draft,
@@ -40,7 +40,7 @@ from specpair.engines.backend import Backend, Entry, Rows
 from specpair.speculation.acceptance.judge import Rule, Ruling, judge
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import TokenSource, marks_of
+from specpair.speculation.acceptance.token_source import TokenMark, TokenSource, marks_of
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.sampling.sampling import Sampling
@@ -66,6 +66,7 @@ __all__ = [  # noqa: RUF022 in the order of the story
     "Rule",
     "TokenSource",
     "TokenDetails",
+    "TokenMark",
     "one_round",
 ]
 
@@ -97,11 +98,11 @@ def one_round(
     ...         return Expansion([Proposal(([*text, *tail][-1] + 1) % 6, 0.9) for tail in tails], read=1)
     >>> text = [1, 2, 3]
     >>> details = one_round(text, TextSpec(), CountsToFive(), target, length=4)  # it drafts 4 5 0 1
-    >>> text, [TokenSource.of(mark).value for mark in details.sources]
+    >>> text, [mark.source.value for mark in details.sources]
     ([1, 2, 3, 4, 5, 6], ['accepted', 'accepted', 'recovered'])
     >>> text = [1, 2]
     >>> details = one_round(text, TextSpec(), CountsToFive(), target, length=2)
-    >>> text, [TokenSource.of(mark).value for mark in details.sources]
+    >>> text, [mark.source.value for mark in details.sources]
     ([1, 2, 3, 4, 5], ['accepted', 'accepted', 'bonus'])
     """
     draft = Draft(len(text))

@@ -15,7 +15,7 @@ from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.acceptance.judge import Rule
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import FORCED, SELF_CONTINUED, TokenSource
+from specpair.speculation.acceptance.token_source import FORCED, SELF_CONTINUED, TokenMark, TokenSource
 from specpair.speculation.sampling.row_changes import MakeGrammar, ProcessorChain, following
 from specpair.speculation.text_options import TextSpec
 
@@ -151,7 +151,7 @@ class Session:
         """
         room = self.limit - len(self.tokens)
         self.details.add(details, room)  # before the tokens, since other threads read meanwhile
-        if TokenSource.of(details.sources[-1]) is TokenSource.TARGET_DECODED:
+        if details.sources[-1].source is TokenSource.TARGET_DECODED:
             self.target_decoded_time = forward
         self.tokens.extend(tokens[:room])
         self.finish_reason = self.ended_at(len(self.tokens))
@@ -210,6 +210,6 @@ class Session:
         return "length" if end >= self.limit else None
 
 
-def _kind(last: str, mark: str) -> str:
+def _kind(last: TokenMark, mark: TokenMark) -> TokenMark:
     """The mark by which a token is reported; `last`: that of the token before."""
     return last if mark == FORCED else mark

@@ -23,7 +23,6 @@ from specpair.protocol.responses import (
 )
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.token_details import HasDetails, TokenDetails
-from specpair.speculation.acceptance.token_source import ELSEWHERE
 from specpair.speculation.text_options import TextSpec
 
 STREAM = "/sessions/…/stream"  # in error texts, for every session
@@ -153,7 +152,7 @@ class ResponseBounds:
         """What a response says of `tokens`. Raises BadReply if something that was requested is missing, or is on other
         tokens."""
         sources = response.sources
-        if len(sources) != len(tokens) or ELSEWHERE in sources:
+        if len(sources) != len(tokens) or any(mark.source is None for mark in sources):
             raise broken_promise(self.url + path, "sources is not one letter for each token, of this session")
         details, asked = TokenDetails.of(response), TokenDetails.asked_by(self.spec).named()
         for name, given in details.named().items():

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetPydanticSchema,
     PlainSerializer,
+    PlainValidator,
     WithJsonSchema,
     create_model,
 )
@@ -21,7 +21,7 @@ from specpair.options.request_fields import request_fields
 from specpair.protocol.terminal_text import one_line
 from specpair.protocol.times import seconds
 from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.acceptance.token_source import PATTERN, split
+from specpair.speculation.acceptance.token_source import PATTERN, TokenMark, joined, split
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.grammar import GRAMMARS
 from specpair.speculation.sampling.logprobs import TokenLogprobs
@@ -65,10 +65,20 @@ def _of_object(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
 
 # Lets a strict model make a dataclass of an object of JSON that was parsed before. The dataclass's fields stay strict.
 FROM_OBJECT = GetPydanticSchema(_of_object)
+
+
+def _marks(given: Any) -> list[TokenMark]:
+    if isinstance(given, str):
+        return split(given)
+    if not isinstance(given, list) or not all(isinstance(each, TokenMark) for each in given):
+        raise ValueError("should be a text, a letter for each token")
+    return given
+
+
 Sources = Annotated[
-    list[str],
-    BeforeValidator(lambda given: split(given) if isinstance(given, str) else given),
-    PlainSerializer("".join),
+    list[TokenMark],
+    PlainValidator(_marks),
+    PlainSerializer(joined),
     WithJsonSchema({"type": "string", "pattern": PATTERN}),
     Field(
         description="Where each token came from, a letter each. a: an accepted draft token; r: recovered, in place of "

@@ -22,15 +22,15 @@ def test_the_example_runs() -> None:
     assert doctest.testmod(core).failed == 0
 
 
-def _text(spec: TextSpec, length: int, agreement: float = 0.7) -> tuple[list[int], list[TokenSource]]:
+def _text(spec: TextSpec, length: int, agreement: float = 0.7) -> tuple[list[int], list[TokenSource | None]]:
     """A text of a real engine by `one_round`, 40 tokens or a few more, and the sources of these tokens."""
-    text, sources = [1, 2, 3], list[TokenSource]()
+    text, sources = [1, 2, 3], list[TokenSource | None]()
     with closing(ScriptedBackend(Script())) as target, closing(ScriptedBackend(Script(agreement=agreement))) as draft:
         drafter = ModelDrafter(draft, spec.sampling, target.vocabulary.size, draws=spec.strategy.draws)
         while len(sources) < 40:
             target.release(0)
             target.extend([core.Entry(0, 0, text[:-1], len(text) - 1)])
-            sources += [TokenSource.of(mark) for mark in one_round(text, spec, drafter, target.extend, length).sources]
+            sources += [mark.source for mark in one_round(text, spec, drafter, target.extend, length).sources]
     return text[3:], sources
 
 

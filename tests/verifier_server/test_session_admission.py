@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from specpair.http_service.keys.access import Caller
 from specpair.protocol.errors import Overloaded
 from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import split
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.arrivals import SILENCE
 from verifier_server.session_admission import LINGER
@@ -40,7 +41,7 @@ class Desk:
 
         def make(name: str) -> Session:
             made = Session(name, [1, 2], 2, TextSpec(seed=0), 10, (), self_continue=self_continue)
-            made.commit([3], TokenDetails(["b"]))
+            made.commit([3], TokenDetails(split("b")))
             return made
 
         return self.table.open(f"s{self._opened}", Caller("", client, client), "request", make)

@@ -5,6 +5,7 @@ import pytest
 from specpair.http_service.keys.access import ANYONE, Caller
 from specpair.protocol.errors import SessionConflict, UnknownSession
 from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import split
 from specpair.speculation.text_options import TextSpec
 from verifier_server.session_table import CALLERS, SessionTable
 from verifier_server.sessions import Session
@@ -43,7 +44,7 @@ def empty(name: str, prompt: int = 1) -> Session:
 def session(name: str, prompt: int = 1) -> Session:
     """A session with its first token."""
     made = empty(name, prompt)
-    made.commit([3], TokenDetails(["b"]))
+    made.commit([3], TokenDetails(split("b")))
     return made
 
 
@@ -156,7 +157,7 @@ def test_a_prefill_without_a_token_leaves_no_session() -> None:
         table.sessions.latest(ANYONE)
     again = table.sessions.open("a", ANYONE, "another request", empty)
     with table.sessions.in_use(again):
-        again.commit([3], TokenDetails(["b"]))
+        again.commit([3], TokenDetails(split("b")))
     assert table.sessions.all() == [again]
 
 
@@ -188,7 +189,7 @@ def test_a_replacing_session_takes_over_latest_and_no_second_place() -> None:
         resumed = table.sessions.open("a", Caller("", "me", "me"), "resumed", ahead)
         assert resumed is not held
         with table.sessions.in_use(resumed):
-            resumed.commit([6], TokenDetails(["b"]))
+            resumed.commit([6], TokenDetails(split("b")))
     assert set(table.sessions.all()) == {resumed, other}
     assert table.latest("me") is resumed
     assert table.removed == []
@@ -228,7 +229,7 @@ def test_commit_ends_the_text_at_an_end_token_or_the_limit(
     tokens: list[int], committed: list[int], reason: str | None
 ) -> None:
     made = Session("a", [1, 2], 2, TextSpec(seed=0), 10, {9})
-    made.commit(tokens, TokenDetails(["b"] * len(tokens)))
+    made.commit(tokens, TokenDetails(split("b") * len(tokens)))
     assert (made.tokens[2:], made.finish_reason) == (committed, reason)
     assert len(made.details.sources) == len(committed)
 

@@ -13,7 +13,6 @@ from specpair.protocol.errors import ModeUnavailable, SpecPairError
 from specpair.protocol.messages import GenerateRequest, TokenizeRequest
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.round_counts import RoundCounts
-from specpair.speculation.acceptance.token_source import ELSEWHERE, TokenSource
 from specpair.speculation.text_options import TextSpec
 from verifier_server.api.routes import admitted
 from verifier_server.generation.generator import Answers, GenerationTask
@@ -116,7 +115,7 @@ class _SessionEvents:
             assert answer is not None
             if answer.tokens:
                 details = answer.details
-                sources = [None if mark == ELSEWHERE else TokenSource.of(mark) for mark in details.sources]
+                sources = [mark.source for mark in details.sources]
                 yield NewTokens(answer.tokens, details.logprobs, sources, details.decisions)
             if answer.finish_reason is not None:
                 self._answers.close()  # before the client knows: its next text may need the place of this session

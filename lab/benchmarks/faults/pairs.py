@@ -15,6 +15,7 @@ from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import EventLoop, Verifier
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.protocol.errors import SpecPairError
+from specpair.speculation.acceptance.token_source import SELF_CONTINUED
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain
@@ -281,7 +282,7 @@ def _check(text: Text, *, killed: bool) -> None:
     assert last.session.finish_reason == ("stop" if expected[-1] == END else "length")
     if killed:
         return
-    course, own = last.course, last.session.details.sources.count("t")
+    course, own = last.course, last.session.details.sources.count(SELF_CONTINUED)
     assert len(course.times) == len(expected) - 1 and course.times == sorted(course.times)
     assert 0 <= course.accepted <= course.judged
     assert course.accepted + own <= len(expected) - 1, "each token has one source; the first comes from the prefill"

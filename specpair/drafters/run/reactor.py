@@ -11,7 +11,7 @@ from specpair.drafters.run.events import Verified
 from specpair.drafters.run.executors import Executor
 from specpair.speculation.acceptance.explain import Decision
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_source import forced_before, last_round, passes, rounds
+from specpair.speculation.acceptance.token_source import TokenMark, forced_before, last_round, passes, rounds
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
@@ -23,7 +23,7 @@ class JudgedRounds:
         self._judged: set[InFlightDraft] = set()  # those in flight of which a round is known
 
     def of(
-        self, marks: Sequence[str], start: int, text: Sequence[int], in_flight: Iterable[InFlightDraft]
+        self, marks: Sequence[TokenMark], start: int, text: Sequence[int], in_flight: Iterable[InFlightDraft]
     ) -> Iterator[JudgedRound]:
         """The rounds that committed the tokens of `text` from position `start` on, which have these `marks`.
 
@@ -233,7 +233,7 @@ class Reactor:
         )
         self._untold.append((event, now))
 
-    def _forced_before(self, position: int, marks: Sequence[str], at: int) -> int:
+    def _forced_before(self, position: int, marks: Sequence[TokenMark], at: int) -> int:
         """How many forced tokens stand right before the token of mark `at`. `position`: that of the first mark."""
         found = forced_before(marks, at)
         return found + (self._forced.get(position, 0) if found == at else 0)

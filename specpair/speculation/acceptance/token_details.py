@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, Self, TypeVar
 
 from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.acceptance.token_source import ELSEWHERE, TokenSource
+from specpair.speculation.acceptance.token_source import ELSEWHERE, TokenMark, TokenSource
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 from specpair.speculation.text_options import TextSpec
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 class TokenDetails(NamedTuple):
     """Lists with one entry for each of some tokens; None in place of a list that nobody asked for.
 
-    `sources`    where each came from, as a mark of `specpair.speculation.acceptance.token_source`
+    `sources`    where each came from
     `decisions`  why each was committed
     `logprobs`   its log probability, and those of the likeliest tokens
 
-    An entry is None (`-` among the sources) where it is not known: a token that the session began with.
+    An entry is None (`ELSEWHERE` among the sources) where it is not known: a token that the session began with.
     """
 
-    sources: list[str]
+    sources: list[TokenMark]
     decisions: list[Decision | None] | None = None
     logprobs: list[TokenLogprobs | None] | None = None
 
@@ -58,8 +58,8 @@ class TokenDetails(NamedTuple):
         return {"decisions": self.decisions, "logprobs": self.logprobs}
 
     def sourced(self, tokens: Sequence[int]) -> list[tuple[int, TokenSource]]:
-        """These tokens, each with where it came from."""
-        return list(zip(tokens, map(TokenSource.of, self.sources), strict=True))
+        """These tokens, each with where it came from. Raises ValueError where that is not known."""
+        return list(zip(tokens, [each.source for each in self.sources if each.source is not None], strict=True))
 
     def last(self, count: int) -> "TokenDetails":
         """The last `count` entries."""
@@ -70,7 +70,7 @@ class HasDetails(Protocol):
     """A response, or an event of a stream, that tells of tokens."""
 
     @property
-    def sources(self) -> list[str]: ...
+    def sources(self) -> list[TokenMark]: ...
 
     @property
     def decisions(self) -> list[Decision | None] | None: ...

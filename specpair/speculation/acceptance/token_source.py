@@ -1,11 +1,14 @@
 """Where each committed token came from, as the verifier decides it and says it in every reply.
 
-`marks_of` decides for the tokens of a judged draft; the scheduler marks those that it decodes without a request.
+`marks_of` decides for the tokens of a judged draft; the scheduler marks those that it decodes without a request. On the
+wire a mark is text: the first letter of the source, and an x for each draft token that was judged in vain. `split`
+reads the marks of a reply, once, and `joined` writes them.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -18,28 +21,51 @@ class TokenSource(Enum):
     TARGET_DECODED = "target_decoded"  # decoded by self-continuation before a draft for its position arrived
     FORCED = "forced"  # the only token that the text's grammar allowed there, so that no pass was needed
 
-    @classmethod
-    def of(cls, mark: str) -> "TokenSource":
-        """The source that a mark says. Raises KeyError for the mark of a token of unknown source."""
-        return _BY_LETTER[mark[0]]
+
+class TokenMark(NamedTuple):
+    """The source of one token, and whether the pass that committed it went on behind it.
+
+    `source`: None: not known, as the token was not committed in this session.
+    `vain`: draft tokens that the same pass judged although they followed a rejected one, or the end of the text.
+    """
+
+    source: TokenSource | None
+    vain: int = 0
+
+    @property
+    def ends_pass(self) -> bool:
+        """Whether the pass, or what needed none, committed no further token by a draft."""
+        return self.source is not TokenSource.ACCEPTED or self.vain > 0
+
+    def __str__(self) -> str:
+        """The mark as the wire has it."""
+        return (_UNKNOWN if self.source is None else self.source.value[0]) + _VAIN * self.vain
 
 
-# A mark is the source of one token, as text: the first letter of the source; behind it, a VAIN for each draft token
-# that the same pass judged although it followed a rejected one, or the end of the text.
+SELF_CONTINUED = TokenMark(TokenSource.TARGET_DECODED)
+FORCED = TokenMark(TokenSource.FORCED)  # follows what a pass has committed
+ELSEWHERE = TokenMark(None)  # of a token that was not committed in this session
 _BY_LETTER = {source.value[0]: source for source in TokenSource}
-VAIN = "x"
-SELF_CONTINUED = TokenSource.TARGET_DECODED.value[0]
-FORCED = TokenSource.FORCED.value[0]  # follows what a pass has committed
-ELSEWHERE = "-"  # the mark of a token that was not committed in this session: its source is not known
-_MARK = f"[{''.join(_BY_LETTER)}{ELSEWHERE}]{VAIN}*"
+_UNKNOWN, _VAIN = "-", "x"
+_MARK = f"[{''.join(_BY_LETTER)}{_UNKNOWN}]{_VAIN}*"
 PATTERN = f"^({_MARK})*$"  # of the marks of several tokens, one after the other
 
 
-def split(marks: str) -> list[str]:
-    """The marks of several tokens, one each. Raises ValueError if `marks` are none."""
+def split(marks: str) -> list[TokenMark]:
+    """The marks of several tokens, as the wire has them. Raises ValueError if `marks` are none."""
     if re.fullmatch(PATTERN, marks) is None:
-        raise ValueError(f"should be made of the letters {''.join(_BY_LETTER)}{ELSEWHERE}{VAIN}")
-    return re.findall(_MARK, marks)
+        raise ValueError(f"should be made of the letters {''.join(_BY_LETTER)}{_UNKNOWN}{_VAIN}")
+    return [_read(each) for each in re.findall(_MARK, marks)]
+
+
+@lru_cache(256)
+def _read(mark: str) -> TokenMark:
+    return TokenMark(_BY_LETTER.get(mark[0]), len(mark) - 1)
+
+
+def joined(marks: Iterable[TokenMark]) -> str:
+    """The marks of several tokens for the wire."""
+    return "".join(map(str, marks))
 
 
 class Round(NamedTuple):
@@ -50,7 +76,7 @@ class Round(NamedTuple):
     judged: int  # draft tokens that were judged
 
 
-def rounds(marks: Sequence[str]) -> Iterator[Round]:
+def rounds(marks: Sequence[TokenMark]) -> Iterator[Round]:
     """The passes that committed tokens with these marks, one each, and judged drafts or were requested without.
 
     `marks`: from the beginning of a pass to the end of one. Self-continuation, forced tokens and tokens of other
@@ -58,39 +84,37 @@ def rounds(marks: Sequence[str]) -> Iterator[Round]:
     """
     start, last = 0, len(marks) - 1
     for at, mark in enumerate(marks):
-        source = _BY_LETTER.get(mark[0])
-        if source in (None, TokenSource.TARGET_DECODED, TokenSource.FORCED):
+        if mark.source in (None, TokenSource.TARGET_DECODED, TokenSource.FORCED):
             start = at + 1
-        elif source is not TokenSource.ACCEPTED or len(mark) > 1 or at == last:
-            judged = at - start + (source is not TokenSource.BONUS) + mark.count(VAIN)
-            yield Round(start, at - start + (source is TokenSource.ACCEPTED), judged)
+        elif mark.ends_pass or at == last:
+            judged = at - start + (mark.source is not TokenSource.BONUS) + mark.vain
+            yield Round(start, at - start + (mark.source is TokenSource.ACCEPTED), judged)
             start = at + 1
 
 
-def passes(marks: Sequence[str]) -> Iterator[list[str]]:
+def passes(marks: Sequence[TokenMark]) -> Iterator[list[TokenMark]]:
     """The marks of each pass apart, in order, with those of forced tokens behind it; those of self-continuation one by
     one."""
-    begun: list[str] = []
+    begun: list[TokenMark] = []
     for at, mark in enumerate(marks):
         begun.append(mark)
-        ended = _BY_LETTER.get(mark[0]) is not TokenSource.ACCEPTED or len(mark) > 1
-        if at == len(marks) - 1 or (ended and marks[at + 1] != FORCED):
+        if at == len(marks) - 1 or (mark.ends_pass and marks[at + 1] != FORCED):
             yield begun
             begun = []
 
 
-def forced_before(marks: Sequence[str], end: int) -> int:
+def forced_before(marks: Sequence[TokenMark], end: int) -> int:
     """How many forced tokens stand one after the other right before index `end`. The pass that starts there reads
     them, too."""
     return next((end - at - 1 for at in reversed(range(end)) if marks[at] != FORCED), end)
 
 
-def last_round(marks: Sequence[str]) -> Round | None:
+def last_round(marks: Sequence[TokenMark]) -> Round | None:
     """The last of the `rounds` of these marks; None if there is none."""
     return next(iter([*rounds(marks)][-1:]), None)
 
 
-def marks_of(accepted: Sequence[bool], judged: int, rejected: bool | None = None) -> list[str]:
+def marks_of(accepted: Sequence[bool], judged: int, rejected: bool | None = None) -> list[TokenMark]:
     """The marks of the tokens of a pass over a draft of `judged` tokens.
 
     `accepted`: for each of them, whether it is an accepted draft token.
@@ -100,6 +124,7 @@ def marks_of(accepted: Sequence[bool], judged: int, rejected: bool | None = None
     if rejected is None:
         rejected = len(accepted) <= judged
     last = TokenSource.RECOVERED if rejected else TokenSource.BONUS
-    marks = [(TokenSource.ACCEPTED if each else last).value[0] for each in accepted]
-    marks[-1] += VAIN * (judged - len(marks) + (last is TokenSource.BONUS and not accepted[-1]))
+    marks = [TokenMark(TokenSource.ACCEPTED if each else last) for each in accepted]
+    vain = judged - len(marks) + (last is TokenSource.BONUS and not accepted[-1])
+    marks[-1] = marks[-1]._replace(vain=max(0, vain))
     return marks

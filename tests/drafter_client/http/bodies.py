@@ -10,7 +10,7 @@ from specpair.protocol.response_fields import FinishReason, Response, SamplingRe
 from specpair.protocol.responses import PrefillResponse, VerifyResponse
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.token_source import marks_of
+from specpair.speculation.acceptance.token_source import marks_of, split
 from specpair.speculation.text_options import TextSpec
 
 TIMING = Timing(queue_ms=0.5, forward_ms=1.5, sessions=1)
@@ -65,7 +65,7 @@ def prefilled(prompt_ids: list[int], tokens: list[int], known: int = 0, **change
         "sampling": SAMPLING,
         "self_continue": False,
         "timing": TIMING,
-        "sources": ["b"] * len(tokens),
+        "sources": split("b" * len(tokens)),
     }
     return PrefillResponse(**opened | changed)
 

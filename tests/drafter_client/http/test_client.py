@@ -39,6 +39,7 @@ from specpair.protocol.responses import (
     StreamedTokens,
     StreamEnd,
 )
+from specpair.speculation.acceptance.token_source import split
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from tests.drafter_client.http.bodies import body, verified
@@ -365,7 +366,10 @@ def test_a_stream_yields_the_committed_tokens_from_a_position_on(verifier: Verif
         for position in (2, 4):
             assert list(client.stream(opened.session_id, position)) == [
                 StreamedTokens(
-                    position=position, tokens=text[position - 2 :], sources=["b"] * (5 - position), target_decoded=False
+                    position=position,
+                    tokens=text[position - 2 :],
+                    sources=split("b" * (5 - position)),
+                    target_decoded=False,
                 ),
                 StreamEnd(total_tokens=2 + len(text), finish_reason="length"),
             ]

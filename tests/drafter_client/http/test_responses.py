@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from math import inf, nan
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 import pytest
@@ -24,6 +24,8 @@ from specpair.protocol.errors import ServerError
 from specpair.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
 from specpair.protocol.service_responses import TokenizeResponse, VocabularyResponse
 from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import split
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.logprobs import TokenLogprobs
@@ -298,7 +300,7 @@ def test_an_honest_stream_is_read_to_its_end() -> None:
     client = VerifierClient("http://v", transport=Pretender({}, iter([_pushed(10, [65, 66]), _end(12, "stop")])))
     told = client.stream("s", 10)
     assert next(told) == StreamedTokens(
-        position=10, tokens=[65, 66], sources=["t", "t"], target_decoded=True, forward_ms=1.0
+        position=10, tokens=[65, 66], sources=split("tt"), target_decoded=True, forward_ms=1.0
     )
     assert next(told) == StreamEnd(total_tokens=12, finish_reason="stop")
 
@@ -396,37 +398,29 @@ def test_a_server_without_a_vocabulary_path_is_no_verifier() -> None:
 BOUNDS = ResponseBounds("http://v", 258, 1000)
 
 
-class Told(NamedTuple):
-    """A response that tells more of its tokens."""
-
-    sources: list[str]
-    decisions: list[Decision | None] | None = None
-    logprobs: list[TokenLogprobs | None] | None = None
-
-
 def test_decisions_and_logprobs_are_on_the_tokens() -> None:
     on_65, on_66 = (Decision(token, 0.5, None, None, None, None, "own") for token in (65, 66))
     of_65, of_66 = (TokenLogprobs(token, -0.5, [(token, -0.5)]) for token in (65, 66))
-    told = Told(["a", "b"], [on_65, on_66], [of_65, of_66])
+    told = TokenDetails(split("ab"), [on_65, on_66], [of_65, of_66])
     for bounds in (BOUNDS, replace(BOUNDS, spec=TextSpec(explain=True, logprobs=0))):
-        assert bounds.details("/verify", [65, 66], told) == (["a", "b"], [on_65, on_66], [of_65, of_66])
-    assert BOUNDS.details("/verify", [65], Told(["r"])) == (["r"], None, None)
-    for marks in ([], ["b"], ["b", "-"], ["a", "a", "b"]):
+        assert bounds.details("/verify", [65, 66], told) == (split("ab"), [on_65, on_66], [of_65, of_66])
+    assert BOUNDS.details("/verify", [65], TokenDetails(split("r"))) == (split("r"), None, None)
+    for marks in ("", "b", "b-", "aab"):
         with pytest.raises(BadReply, match=r"^http://v/verify: sources is not one letter for each token, of this"):
-            BOUNDS.details("/verify", [65, 66], Told(marks))
+            BOUNDS.details("/verify", [65, 66], TokenDetails(split(marks)))
     orders: list[list[int | None]] = [[0], [1, 0], [0, 1, 1], [0, None], []]
     for order in orders:
         decisions = [None if at is None else (on_65, on_66)[at] for at in order]
         with pytest.raises(BadReply, match=r"^http://v/verify: decisions are not on the tokens: is it a verifier\?$"):
-            BOUNDS.details("/verify", [65, 66], Told(["a", "b"], decisions))
+            BOUNDS.details("/verify", [65, 66], TokenDetails(split("ab"), decisions))
         logprobs = [None if at is None else (of_65, of_66)[at] for at in order]
         with pytest.raises(BadReply, match=r"^http://v/verify: logprobs are not on the tokens: is it a verifier\?$"):
-            BOUNDS.details("/verify", [65, 66], Told(["a", "b"], None, logprobs))
+            BOUNDS.details("/verify", [65, 66], TokenDetails(split("ab"), None, logprobs))
     with pytest.raises(BadReply, match=r"^http://v/verify: decisions are missing, and were asked for: is it"):
-        replace(BOUNDS, spec=TextSpec(explain=True)).details("/verify", [65], Told(["b"]))
+        replace(BOUNDS, spec=TextSpec(explain=True)).details("/verify", [65], TokenDetails(split("b")))
     with pytest.raises(BadReply, match=r"^http://v/verify: logprobs are missing, and were asked for: is it"):
         # 0: of no other token, but of the committed one
-        replace(BOUNDS, spec=TextSpec(logprobs=0)).details("/verify", [65], Told(["b"], [on_65]))
+        replace(BOUNDS, spec=TextSpec(logprobs=0)).details("/verify", [65], TokenDetails(split("b"), [on_65]))
 
 
 JUNK = st.one_of(

@@ -20,7 +20,7 @@ from specpair.drafters.base import Expansion
 from specpair.protocol.responses import VerifyResponse
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_source import TokenSource, split
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.schedule import Schedule
@@ -101,7 +101,7 @@ def test_times_count_from_the_begin_of_the_run() -> None:
     tell(Answered(in_flight_draft, verified([5, 9], 1, 2, queue_ms=4.0, forward_ms=6.0)), 1.03)
     judged = JudgedRound(2, 1, draft.tokens, in_flight_draft)
     tell(Committed(10, [(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)], rounds=[judged]), 1.03)
-    tell(Streamed(12, [8], TokenDetails(["t"]), None, 0.005), 1.044)
+    tell(Streamed(12, [8], TokenDetails(split("t")), None, 0.005), 1.044)
     tell(Committed(12, [(8, TokenSource.TARGET_DECODED)]), 1.044)
     assert recorder.prefills() == []
     assert recorder.steps() == [{"began_ms": 5.0, "ended_ms": 8.0, "read": 4, "width": 2, "drafts": [5, 6]}]

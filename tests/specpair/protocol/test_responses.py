@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from specpair.protocol import messages, response_fields, responses, service_responses
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.token_source import marks_of
+from specpair.speculation.acceptance.token_source import TokenMark, marks_of, split
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 from tests.specpair.protocol.drawn import REQUESTS, RESPONSES
@@ -40,7 +40,7 @@ def test_a_request_is_built_as_the_verifier_reads_it() -> None:
         messages.build(messages.PrefillRequest, {"prompt": "a", "top_k": 1.5})
 
 
-def verified(marks: list[str], judged: int, forward_ms: float) -> responses.VerifyResponse:
+def verified(marks: list[TokenMark], judged: int, forward_ms: float) -> responses.VerifyResponse:
     return responses.VerifyResponse(
         position=10,
         accepted=0,
@@ -59,13 +59,13 @@ def test_response_tells_recorded_tokens_from_judged_ones(recorded: int, judged: 
     accepted = data.draw(st.integers(0, judged))
     earlier = data.draw(st.sampled_from(["t" * recorded, "b" * recorded, ("a" * recorded)[1:] + "b" * (recorded > 0)]))
     own = marks_of([True] * accepted + [False], judged)
-    response = verified([*earlier, *own], judged, 1.5)
+    response = verified([*split(earlier), *own], judged, 1.5)
     assert response.ran and response.round == (recorded, accepted, judged)
 
 
 @given(st.integers(1, 5))
 def test_response_without_judged_drafts_has_at_most_one_new_token(tokens: int) -> None:
-    from_record, decoded = verified(["b"] * tokens, 0, 0.0), verified(["b"] * tokens, 0, 1.5)
+    from_record, decoded = verified(split("b") * tokens, 0, 0.0), verified(split("b") * tokens, 0, 1.5)
     assert (from_record.ran, from_record.round) == (False, None)
     assert (decoded.ran, decoded.round) == (True, (tokens - 1, 0, 0))
 

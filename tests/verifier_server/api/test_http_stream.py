@@ -11,6 +11,7 @@ from drafter_client.http.requests import SILENCE
 from specpair.engines.backend import Entry, Logits
 from specpair.http_service.replies import event_stream
 from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import split
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import read_events, tokens_of, until
@@ -241,7 +242,7 @@ def test_slow_reader_blocks_nothing_and_gets_merged_events(serve: Serve) -> None
         connection.sendall(b"GET /sessions/s/stream?from=4 HTTP/1.0\r\n\r\n")
         wait_until_watched(live, 1)
         for _ in range(commits):
-            session.commit([7] * width, TokenDetails(["b"] * width))
+            session.commit([7] * width, TokenDetails(split("b") * width))
             for watcher in session.watchers:
                 watcher()
             live.service.engine_client.deliver()
@@ -276,10 +277,10 @@ def test_target_decoded_tokens_have_their_own_events(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
     session = live.service.sessions.get("s")
-    session.commit(TEXT[1:4], TokenDetails(["t"] * 3))
-    session.commit(TEXT[4:6], TokenDetails(["t"] * 2))
-    session.commit(TEXT[6:8], TokenDetails(["a", "b"]))
-    session.commit(TEXT[8:9], TokenDetails(["t"]))
+    session.commit(TEXT[1:4], TokenDetails(split("t") * 3))
+    session.commit(TEXT[4:6], TokenDetails(split("t") * 2))
+    session.commit(TEXT[6:8], TokenDetails(split("ab")))
+    session.commit(TEXT[8:9], TokenDetails(split("t")))
     for start, expected in (
         (3, [(3, 1, False), (4, 5, True), (9, 2, False), (11, 1, True)]),
         (6, [(6, 3, True), (9, 2, False), (11, 1, True)]),

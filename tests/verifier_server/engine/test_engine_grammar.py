@@ -12,6 +12,7 @@ from backends.scripted import END, Script
 from specpair.grammar.compiling import Grammars
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.acceptance.token_source import joined
 from specpair.speculation.sampling.sampling import Sampling
 from tests.examples import examples
 from tests.verifier_server.engine.bench import Bench
@@ -32,7 +33,7 @@ def opened(bench: Bench, sampling: Sampling, **options: object) -> Session:
 
 
 def marks(session: Session) -> str:
-    return "".join(session.details.sources)
+    return joined(session.details.sources)
 
 
 def unforced(sampling: Sampling) -> list[int]:

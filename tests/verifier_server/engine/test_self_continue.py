@@ -9,6 +9,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure
+from specpair.speculation.acceptance.token_source import joined
 from tests.verifier_server.engine.bench import Bench, plain
 from tests.verifier_server.engine.virtual import World, fed, linear
 from verifier_server.engine.arrivals import SILENCE
@@ -62,7 +63,7 @@ def test_it_continues_from_the_first_token_at_once() -> None:
     world.run(world.now + 10.5 * STEP)
     assert continuation_times(world, 0.0)[0] == pytest.approx(world.plans[0][0] + linear(world.plans[0][1]))
     assert session.tokens[3:] == TEXT[:11]
-    assert session.details.sources == ["b", *["t"] * 10]
+    assert joined(session.details.sources) == "b" + "t" * 10
     assert all(plan.tokens == 1 for _, plan in world.plans[1:])
 
 
@@ -224,6 +225,16 @@ def test_late_drafts_are_compared_with_target_decoded_tokens() -> None:
     assert (third.tokens, third.accepted, third.judged) == (TEXT[1:10], 8, 3)
     _, plan = world.plans[passes]
     assert (fed(plan), continued(plan)) == ({session.id: 4}, [])
+
+
+def test_the_source_of_each_token_is_recorded() -> None:
+    world = make_world()
+    session = opened(world)
+    world.run(world.now + 2.5 * STEP)  # 3 tokens are committed, the 4th is being decoded
+    world.ask(session, 4, TEXT[1:6])
+    world.run(world.now + 1.6 * STEP)
+    assert session.tokens[3:] == TEXT[:7]
+    assert joined(session.details.sources) == "btttaab", "three target-decoded, two accepted, one bonus token"
 
 
 class Failing(ScriptedBackend):

@@ -4,12 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specpair.speculation.acceptance import token_source
 from specpair.speculation.acceptance.token_source import (
     ELSEWHERE,
     SELF_CONTINUED,
     Round,
     TokenSource,
     forced_before,
+    joined,
     last_round,
     marks_of,
     passes,
@@ -33,15 +35,14 @@ ACCEPTED, RECOVERED, BONUS, TARGET_DECODED, FORCED = TokenSource
 )
 def test_the_marks_of_a_pass(accepted: list[bool], judged: int, marks: str) -> None:
     own = marks_of(accepted, judged)
-    assert "".join(own) == marks and len(own) == len(accepted)
+    assert joined(own) == marks and len(own) == len(accepted)
     assert [*rounds(own)] == [Round(0, sum(accepted), judged)]
 
 
 def test_sources_by_mark() -> None:
-    assert [TokenSource.of(mark) for mark in split("arxbtf")] == [ACCEPTED, RECOVERED, BONUS, TARGET_DECODED, FORCED]
-    assert TokenSource.of(SELF_CONTINUED) is TARGET_DECODED
-    with pytest.raises(KeyError):
-        TokenSource.of(ELSEWHERE)
+    sources = [ACCEPTED, RECOVERED, BONUS, TARGET_DECODED, FORCED, None]
+    assert [mark.source for mark in split("arxbtf-")] == sources
+    assert split("tf-") == [SELF_CONTINUED, token_source.FORCED, ELSEWHERE]
 
 
 @pytest.mark.parametrize("wrong", ["q", "x", "a ", "xa", "A", "a\n"])
@@ -52,7 +53,7 @@ def test_what_is_no_mark_is_refused(wrong: str) -> None:
 
 def test_forced_tokens_follow_the_pass_that_led_to_them() -> None:
     marks = split("arffaxbfttf")
-    assert ["".join(each) for each in passes(marks)] == ["arff", "ax", "bf", "t", "tf"]
+    assert [joined(each) for each in passes(marks)] == ["arff", "ax", "bf", "t", "tf"]
     assert [*rounds(marks)] == [Round(0, 1, 2), Round(4, 1, 2), Round(5, 0, 0)]
     assert last_round(marks[:4]) == Round(0, 1, 2)
 
@@ -65,7 +66,7 @@ PASSES = st.lists(
 @given(PASSES)
 def test_rounds_are_found_again(passes: list[tuple[int, int] | None]) -> None:
     """Whatever the passes of a text were, self-continuation (None) among them."""
-    marks: list[str] = [ELSEWHERE]
+    marks = [ELSEWHERE]
     expected = []
     for each in passes:
         if each is None:
@@ -74,10 +75,10 @@ def test_rounds_are_found_again(passes: list[tuple[int, int] | None]) -> None:
             accepted, judged = each
             expected.append(Round(len(marks), accepted, judged))
             marks += marks_of([True] * accepted + [False], judged)
-    assert split("".join(marks)) == marks
+    assert split(joined(marks)) == marks
     assert [*rounds(marks)] == expected
     assert last_round(marks) == (expected[-1] if expected else None)
-    sources = [TokenSource.of(mark) for mark in marks if mark != ELSEWHERE]
+    sources = [mark.source for mark in marks]
     assert sources.count(ACCEPTED) == sum(each.accepted for each in expected)
     assert sources.count(RECOVERED) + sources.count(BONUS) == len(expected)
 

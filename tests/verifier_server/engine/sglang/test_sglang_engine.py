@@ -16,6 +16,7 @@ import pytest
 
 from backends.scripted import END, Script, ScriptedBackend
 from specpair.engines.errors import ModelLoadError
+from specpair.speculation.acceptance.token_source import joined
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.cores.live import START, TEXT, AsServer, Live, over_sglang, prepare
@@ -136,7 +137,7 @@ def test_draft_interrupts_decoding_and_the_pass_is_aborted(live: Live) -> None:
         server.gate.set()
         reply = sent.result()
     assert (text, reply["accepted_prefix_len"], reply["judged"]) == (TEXT[:10], 8, 4)
-    assert session.details.sources == [*"btttt", *"aaaab"]
+    assert joined(session.details.sources) == "bttttaaaab"
     until(server.is_idle)
 
 
