@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai_api.messages.seeds import seed_of
+from gateway.openai_api.messages.options import seed_of
 from specpair.speculation.sampling import gumbel
 
 
