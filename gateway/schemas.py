@@ -1,7 +1,7 @@
 """JSON Schema for the checks of OpenAI's and Anthropic's requests that are made in code."""
 
 from gateway.openai_api.messages.fields import TABLE
-from gateway.openai_api.messages.requests import MOST_TEXTS
+from gateway.openai_api.messages.options import MOST_TEXTS
 from specpair.http_service.openapi.operation import Json
 from specpair.http_service.openapi.schemas import given, one_of, when
 

@@ -6,7 +6,7 @@ from pydantic import Field, Tag, create_model, model_validator
 
 from gateway.openai_api.messages.conversation import joined
 from gateway.openai_api.messages.objects import Object, by_type, check_type
-from gateway.openai_api.messages.requests import Drafting, ModelName, Stops, Streams, text_fields
+from gateway.openai_api.messages.options import Drafting, ModelName, Stops, Streams, text_fields
 
 
 class TextBlock(Object):

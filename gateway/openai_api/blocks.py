@@ -10,7 +10,7 @@ from gateway.openai_api.generation import TextGeneration, Writer
 from gateway.openai_api.messages.conversation import ChatMessage, Function, ToolCall
 from gateway.openai_api.messages.replies import TokenLogprob
 from gateway.openai_api.output import Delta
-from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, Content
+from gateway.openai_api.tools.notation import ArgumentsGrew, CallBegan, CallEnded, Content
 from gateway.openai_api.translated import answer_of
 from gateway.openai_api.writers import call_id, token_logprobs
 

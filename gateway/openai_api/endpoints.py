@@ -18,8 +18,8 @@ from gateway.openai_api.generation import Order, TextGeneration, reply_to
 from gateway.openai_api.limits import check_bias, check_draft_n, check_model, check_size
 from gateway.openai_api.messages import replies
 from gateway.openai_api.messages.objects import read_request
+from gateway.openai_api.messages.options import Speculative
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
-from gateway.openai_api.messages.speculative import Speculative
 from gateway.openai_api.places import QueuedEvents, TextQueue
 from gateway.openai_api.prompts import Prompts
 from gateway.openai_api.texts import Target, TextRequest, TextSource

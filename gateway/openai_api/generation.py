@@ -18,7 +18,6 @@ from gateway.openai_api.messages.replies import (
     SpeculativeDecoding,
     Timings,
     TokenUsage,
-    rate,
 )
 from gateway.openai_api.output import ChoiceText, Delta
 from gateway.openai_api.texts import End, Events, RunningTexts
@@ -144,11 +143,11 @@ class TextGeneration:
             cache_n=cached,
             prompt_n=read,
             prompt_ms=milliseconds(prompt),
-            prompt_per_second=rate(read, prompt),
+            prompt_per_second=_rate(read, prompt),
             predicted_n=generated,
             predicted_ms=milliseconds(predicted),
             predicted_per_token_ms=milliseconds(predicted / generated) if generated else None,
-            predicted_per_second=rate(generated, predicted),
+            predicted_per_second=_rate(generated, predicted),
             draft_n=sum(each.drafted for each in counts),
             draft_n_accepted=sum(each.accepted for each in counts),
         )
@@ -180,6 +179,11 @@ def _metrics(counts: RoundCounts) -> Metrics:
             num_spec_tokens=len(histogram) - 1,
         )
     )
+
+
+def _rate(count: int, seconds: float) -> float | None:
+    """Per second; None without a time."""
+    return round(count / seconds, 3) if seconds > 0.0 else None
 
 
 class Writer(ABC):

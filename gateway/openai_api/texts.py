@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from starlette.requests import Request
 
-from gateway.openai_api.messages.speculative import Speculative
+from gateway.openai_api.messages.options import Speculative
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.keys.access import Caller
 from specpair.protocol.errors import SpecPairError

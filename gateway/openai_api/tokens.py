@@ -14,8 +14,9 @@ from starlette.responses import Response
 
 from gateway.openai_api.limits import check_ids, check_model, check_size
 from gateway.openai_api.messages.objects import read_request
+from gateway.openai_api.messages.options import ModelName
 from gateway.openai_api.messages.replies import Reply
-from gateway.openai_api.messages.requests import ChatRequest, ModelName
+from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.prompts import Prompts
 from gateway.openai_api.texts import TextSource
 from specpair.engines.vocabulary import Kind, Vocabulary

@@ -21,7 +21,7 @@ from gateway.router.messages import (
     NodesResponse,
     StatsResponse,
 )
-from gateway.router.nodes.node import VERIFIER, Node, NodeSpec
+from gateway.router.nodes.node import VERIFIER, Node
 from gateway.router.passing.passing import Passing
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.observability.health import Condition
@@ -62,7 +62,7 @@ class RouterEndpoints:
         self._check_register_key(request)
         body = await read_body(request, _MOST_BYTES, _PATIENCE)
         asked = partial(messages.parse, NodeRequest)(body)
-        node = self._fleet.join(NodeSpec(asked.url, asked.model, asked.weight, asked.hourly_price), asked.ttl)
+        node = self._fleet.join(asked.spec, asked.ttl)
         return JsonReply(self._info(node, None).body())
 
     async def remove_node(self, request: Request) -> Response:

@@ -1,15 +1,22 @@
-"""The requests and responses of the router's own endpoints."""
+"""The requests and responses of the router's own endpoints, and the file of its nodes: a table `[[nodes]]` for each."""
 
+import tomllib
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
-from gateway.router.nodes.node_file import HourlyPrice, NodeUrl, Weight
+from gateway.router.nodes.node import NodeSpec
+from gateway.router.upstream.pool import node_url
+from specpair.command_line.errors import SettingsError
 from specpair.command_line.known_keys import KnownKeys
 from specpair.protocol.messages import RequestModel
 from specpair.protocol.response_fields import Count, Identity, Milliseconds, Name, Response
 from specpair.protocol.service_responses import ServiceStatus
 
+NodeUrl = Annotated[str, Field(max_length=500), AfterValidator(node_url)]
+Weight = Annotated[float, Field(gt=0, le=1e6, description="How many texts it can take in relation to others.")]
+HourlyPrice = Annotated[float, Field(ge=0, le=1e9, description="What an hour of it costs, in any currency.")]
 Amount = Annotated[float, Field(ge=0)]
 Requests = Annotated[Count, Field(description="Requests that were sent there.")]
 Failures = Annotated[Count, Field(description="Requests whose connection broke, or was not made.")]
@@ -20,13 +27,23 @@ Price = Annotated[
 ]
 
 
-class NodeRequest(RequestModel, KnownKeys):
-    """A node that registers, or reports that it is still there."""
+class ListedNode(KnownKeys):
+    """A node, as a file lists it."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
     url: Annotated[NodeUrl, Field(description="Where the router reaches it.")]
     model: Annotated[str | None, Field(description="The only model that it may serve here.")] = None
     weight: Weight = 1.0
     hourly_price: HourlyPrice | None = None
+
+    @property
+    def spec(self) -> NodeSpec:
+        return NodeSpec(self.url, self.model, self.weight, self.hourly_price)
+
+
+class NodeRequest(RequestModel, ListedNode):
+    """A node that registers, or reports that it is still there."""
+
     ttl: Annotated[
         float | None,
         Field(gt=0, le=86_400, description="Seconds after which it leaves unless it reports again; null: it stays."),
@@ -115,3 +132,28 @@ class LeftResponse(Response):
 
     url: Annotated[Name, Field(description="Where it was.")]
     left: Annotated[Literal[True], Field(description="A node that is not known is an error instead.")]
+
+
+class _File(KnownKeys):
+    nodes: list[ListedNode] = Field(default_factory=list)
+
+
+def read_nodes(path: Path) -> list[NodeSpec]:
+    """The nodes in a file. Raises SettingsError, which names what is wrong in it."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}") from None
+    try:
+        nodes = [each.spec for each in _File.model_validate(content).nodes]
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{path}: {where + ': ' if where else ''}{message}") from None
+    urls = [each.url for each in nodes]
+    if twice := next((url for url in urls if urls.count(url) > 1), None):
+        raise SettingsError(f"{path}: {twice} is there twice: leave one out")
+    return nodes

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr, model_validator
 
 from gateway.balancing.policies import DEFAULT, LOOK_EVERY, POLICIES, check_policy
+from gateway.router.messages import read_nodes
 from gateway.router.nodes.node import NodeSpec
-from gateway.router.nodes.node_file import read_nodes
 from gateway.router.upstream.pool import node_url
 from specpair.command_line.errors import SettingsError
 from specpair.command_line.layers import Layer, LayeredSettings, first_path, lasting_layers

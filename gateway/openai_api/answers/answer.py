@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Literal
 
 from gateway.openai_api.stop_strings import beginning
-from gateway.openai_api.tools.notation import Tools
-from gateway.openai_api.tools.reader import CallEnded, CallReader, Content, Event
+from gateway.openai_api.tools.notation import CallEnded, Content, Event, Tools
+from gateway.openai_api.tools.reader import CallReader
 from gateway.openai_api.tools.styles import NOTATIONS, Style
 from specpair.protocol.response_fields import FinishReason
 

@@ -344,8 +344,3 @@ class ModelList(Reply):
     has_more: Annotated[Literal[False] | None, Field(description=f"Always false.{_ANTHROPIC}")] = None
     first_id: Annotated[str | None, Field(description=f"The model's name.{_ANTHROPIC}")] = None
     last_id: Annotated[str | None, Field(description=f"The model's name.{_ANTHROPIC}")] = None
-
-
-def rate(count: int, seconds: float) -> float | None:
-    """Per second; None without a time."""
-    return round(count / seconds, 3) if seconds > 0.0 else None

@@ -1,233 +1,22 @@
 """The requests of OpenAI's endpoints, as far as they are supported. `fields` says what happens to others."""
 
-import secrets
-from collections.abc import Collection, Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, model_validator
 
 from gateway.openai_api.messages.conversation import (
     MOST_TOOLS,
     ChatMessage,
-    Content,
     NamedTool,
     Tool,
     ToolChoice,
     complaint,
-    joined,
 )
-from gateway.openai_api.messages.grammar import ResponseFormat, StructuredOutputs
-from gateway.openai_api.messages.objects import Object
-from gateway.openai_api.messages.seeds import seed_of
-from gateway.openai_api.messages.speculative import Speculative
-from specpair.options.option import options_of
-from specpair.options.request_fields import request_fields
+from gateway.openai_api.messages.options import MOST_TEXTS, Logprobs, TextRequest, _Ids
 from specpair.protocol.errors import InvalidRequest
-from specpair.speculation.sampling import gumbel
-from specpair.speculation.sampling.grammar import GRAMMARS, GrammarOptions, given_grammars
-from specpair.speculation.sampling.processors import MOST_MIN_TOKENS
-from specpair.speculation.text_options import TextSpec
-
-MOST_TEXTS = 128  # of one request
-MOST_STOPS = 16
-LongestStop = Annotated[str, Field(min_length=1, max_length=1024)]
-Stops = Annotated[list[LongestStop], Field(max_length=MOST_STOPS, fail_fast=True)]
-ModelName = Annotated[
-    str | None, Field(description="The name that `/v1/models` lists. Default: the model that is served.")
-]
-Streams = Annotated[bool | None, Field(description="Whether to reply with server-sent events.")]
-Drafting = Annotated[Speculative | None, Field(description="Who drafts, and how much.")]
-Logprobs = Annotated[int, Field(ge=0, le=20)]
 
 
-class StreamOptions(Object):
-    """What a stream has beside the text."""
-
-    include_usage: Annotated[bool | None, Field(description="Whether the last chunk before [DONE] has the usage.")] = (
-        None
-    )
-    continuous_usage_stats: Annotated[
-        bool | None, Field(description="With `include_usage`: whether each chunk has the usage so far.")
-    ] = None
-
-
-class Prediction(Object):
-    """What the client expects the text to be."""
-
-    type: Annotated[Literal["content"], Field(description="Always content.")]
-    content: Content
-
-    @property
-    def text(self) -> str:
-        return joined(self.content)
-
-
-_Ids = Annotated[list[int], Field(fail_fast=True)]
-
-
-# The options of a text that OpenAI's requests have, too, and what they say of them in another way.
-_OTHERWISE = ("strategy", "threshold", "explain", "logprobs")  # not offered, or in another form
-_OPTIONS = tuple(name for name in options_of(TextSpec) if name not in _OTHERWISE)
-_HERE: dict[str, dict[str, Any]] = {
-    "max_tokens": {"usually": "16 for a text; for an answer, as many as the context holds"},
-    "temperature": {"usually": "1"},
-    "top_k": {"words": "keep this many of the most likely tokens; 0 and -1 keep all", "ge": -1},
-    "seed": {
-        "words": "determines all random choices; any integer",
-        "usually": "one is drawn for each choice",
-        "ge": None,
-        "lt": None,
-    },
-    "cache_salt": {"longest": 128},
-}
-
-
-def text_fields(without: Collection[str] = ()) -> dict[str, tuple[Any, Any]]:
-    """The options of a text as fields of a request, each of which may be null; some may have another name there."""
-    names = [name for name in _OPTIONS if name not in without]
-    return request_fields(TextSpec, names, optional=True, **_HERE)
-
-
-if TYPE_CHECKING:
-
-    class _WithOptions(Object):
-        """A request with the options of a text as its parameters, each of which may be null."""
-
-        max_tokens: int | None
-        seed: int | None
-        min_tokens: int | None
-        logit_bias: dict[str, float] | None
-        grammar_after: str | None
-
-else:
-    _WithOptions = create_model("_WithOptions", __base__=Object, **text_fields())
-
-
-class _Generation(_WithOptions):
-    """What both endpoints have."""
-
-    model: ModelName = None
-    n: Annotated[int | None, Field(ge=1, le=MOST_TEXTS, description="How many texts. The first has the seed.")] = None
-    best_of: Annotated[int | None, Field(description="Only 1, or the value of `n`.")] = None
-    stop: Annotated[
-        LongestStop | Stops | None, Field(description="The text ends before the first of these strings.")
-    ] = None
-    ignore_eos: Annotated[bool | None, Field(description="Whether the model never ends a text.")] = None
-    prediction: Annotated[
-        Prediction | None, Field(description="What the text is expected to be: draft tokens are taken from it.")
-    ] = None
-    speculative: Drafting = None
-    token_details: Annotated[
-        Literal["sources", "decisions"] | None,
-        Field(
-            description="What is told of each token: where it came from, or also why it was committed, with its "
-            "probability and the draft token. Default: nothing."
-        ),
-    ] = None
-    response_format: Annotated[
-        ResponseFormat | None, Field(description="A free text, any object of JSON, or JSON under a schema.")
-    ] = None
-    structured_outputs: Annotated[
-        StructuredOutputs | None, Field(description="What the text keeps to, as vLLM names it.")
-    ] = None
-    stream: Streams = None
-    stream_options: Annotated[StreamOptions | None, Field(description="Only with `stream`.")] = None
-
-    @model_validator(mode="after")
-    def _one_grammar(self) -> "_Generation":
-        given = [(where, name, value) for where, options in self._grammars.items() for name, value in options.items()]
-        if len(given) > 1:
-            first, second = (where if where == name else f"{where}.{name}" for where, name, _ in given[:2])
-            raise ValueError(f"{given[1][0]}: give either {first} or {second}")
-        for where, name, value in given:
-            if (wrong := options_of(GrammarOptions)[name].complaint(value)) is not None:
-                raise ValueError(f"{where}: {wrong}")
-        return self
-
-    @property
-    def _grammars(self) -> dict[str, dict[str, Any]]:
-        """The options of a grammar, by the parameter that gives them. Raises ValueError."""
-        return {name: {name: getattr(self, name)} for name in given_grammars(self)} | {
-            "response_format": {} if self.response_format is None else self.response_format.options,
-            "structured_outputs": {} if self.structured_outputs is None else self.structured_outputs.options,
-        }
-
-    @property
-    def document(self) -> Any:
-        """The JSON Schema of the text, true for any JSON; None: the text keeps to none."""
-        return next((options["json_schema"] for options in self._grammars.values() if "json_schema" in options), None)
-
-    @model_validator(mode="after")
-    def _streamed(self) -> "_Generation":
-        if self.include_usage and not self.stream:
-            raise ValueError("stream_options: there are none without stream")
-        if self.best_of not in (None, 1, self.choices):
-            raise ValueError("best_of: not supported: leave it out, or send the value of n")
-        if self.min_tokens and self.limit is not None and self.min_tokens > self.limit:
-            raise ValueError(f"min_tokens: {self.min_tokens}, but the text may have {self.limit}: give more max_tokens")
-        return self
-
-    @property
-    def limit(self) -> int | None:
-        """The most tokens of a text; None: as many as the context holds."""
-        raise NotImplementedError
-
-    @property
-    def choices(self) -> int:
-        """How many texts are wanted."""
-        return 1 if self.n is None else self.n
-
-    @property
-    def bias(self) -> dict[str, float]:
-        """What is added to the logits of token ids."""
-        return self.logit_bias or {}
-
-    @property
-    def stops(self) -> list[str]:
-        """The stop strings."""
-        return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
-
-    @property
-    def continuous_usage(self) -> bool:
-        """Whether each chunk of a stream has the usage so far."""
-        return bool(self.include_usage and self.stream_options and self.stream_options.continuous_usage_stats)
-
-    @property
-    def include_usage(self) -> bool:
-        """Whether a stream ends with the usage."""
-        return bool(self.stream_options and self.stream_options.include_usage)
-
-    @property
-    def top_logprobs_wanted(self) -> int | None:
-        """For how many of the likeliest tokens log probabilities are wanted; None: for none."""
-        raise NotImplementedError
-
-    def specs(self, keeps: Mapping[str, Any] = MappingProxyType({})) -> list[TextSpec]:
-        """The options of each choice. `keeps`: further ones; a grammar among them is that of the text."""
-        options = options_of(TextSpec)
-        given = {
-            name: options[name].of_json(getattr(self, name))
-            for name in _OPTIONS
-            if getattr(self, name) is not None and name not in GRAMMARS
-        }
-        for grammar in () if "grammar" in keeps else self._grammars.values():
-            given |= {name: options[name].of_json(value) for name, value in grammar.items()}
-        given = (
-            {"temperature": 1.0} | given | {**keeps} | {"max_tokens": self.limit, "logprobs": self.top_logprobs_wanted}
-        )
-        given["top_k"] = max(0, given.get("top_k", 0))
-        given["explain"] = self.token_details == "decisions"
-        if self.ignore_eos:
-            given["min_tokens"] = MOST_MIN_TOKENS
-        seeds = (
-            secrets.randbelow(gumbel.SEED_LIMIT) if self.seed is None else seed_of(self.seed, choice)
-            for choice in range(self.choices)
-        )
-        return [TextSpec(**given | {"seed": seed}) for seed in seeds]
-
-
-class CompletionRequest(_Generation):
+class CompletionRequest(TextRequest):
     """A text that continues a prompt."""
 
     prompt: Annotated[
@@ -279,7 +68,7 @@ class CompletionRequest(_Generation):
         return prompts
 
 
-class ChatRequest(_Generation):
+class ChatRequest(TextRequest):
     """The assistant's answer to a conversation."""
 
     messages: Annotated[

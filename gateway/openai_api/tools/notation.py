@@ -5,6 +5,7 @@ And what notations read alike: whitespace, literals, names of tools."""
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -18,21 +19,118 @@ class Broken(Exception):
     """With the last character, or the end of the text, what was read is no call."""
 
 
-class Calls(Protocol):
-    """What a notation tells while it reads a call: `begin`, `grow` as often as need be, `end`."""
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Text beside calls. It is never empty."""
 
-    @property
-    def tools(self) -> Tools:
-        """The tools that may be called."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegan:
+    """A call of one of the given tools. `index`: calls of a text are counted from 0."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsGrew:
+    """The next piece of the arguments. All pieces of a call that is whole are the JSON text of an object."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """The last event of a call. `whole`: false if the text broke off, or was no call from there on."""
+
+    index: int
+    whole: bool = True
+
+
+Event = Content | CallBegan | ArgumentsGrew | CallEnded
+
+
+class Calls:
+    """What is told of one text: calls by notations (`begin`, `grow` as often as need be, `end`), content by the reader.
+
+    `promised`: something of a call was told since this was last set to false.
+    `calls`: how many there are, a broken one that was told included.
+    """
+
+    def __init__(self, tools: Tools, *, whole: bool) -> None:
+        """`tools`: the tools that may be called.
+
+        `whole`: nothing of a call is told before it has ended.
+        """
+        self.tools, self.promised, self.calls = tools, False, 0
+        self._whole = whole
+        self._events: list[Event] = []
+        self._call: list[Event] = []  # of a call, not told yet
+        self._told = False  # whether something of the present call was
+        self._blank = ""  # whitespace that is content if text follows, and markup if a call does
+        self._spoken = False  # whether there is content since the last call
+
+    def content(self, text: str) -> None:
+        """Text beside calls."""
+        kept = "" if not self._spoken and text.isspace() else text.rstrip("\n")
+        if not kept:
+            self._blank += text
+            return
+        self._events.append(Content(self._blank + kept))
+        self._blank, self._spoken = text[len(kept) :], True
 
     def begin(self, name: str) -> None:
-        """A call of a tool. It cannot be taken back: the name is known, and the arguments begin."""
+        """A call of a tool. It is certain with the first piece of its arguments, and cannot be taken back then."""
+        self._call = [CallBegan(self.calls, name)]
 
     def grow(self, text: str) -> None:
         """A piece of the JSON text of the arguments."""
+        self._call.append(ArgumentsGrew(self.calls, text))
+        if not self._whole:
+            self._tell()
 
     def end(self) -> None:
         """The call is whole."""
+        self._call.append(CallEnded(self.calls))
+        self._tell()
+        self.calls, self._told = self.calls + 1, False
+
+    def broken(self) -> None:
+        """What was read is no call from here on."""
+        if self._told:
+            self._events.append(CallEnded(self.calls, whole=False))
+            self.calls, self._told = self.calls + 1, False
+        self._call = []
+
+    def finish(self) -> None:
+        """The text has ended."""
+        if self._blank and (self._spoken or not self.calls):
+            self._events.append(Content(self._blank))
+        self._blank = ""
+
+    def take(self) -> list[Event]:
+        """The events since the last time. Pieces that follow each other are one."""
+        taken: list[Event] = []
+        for _, group in groupby(self._events, lambda event: (type(event), getattr(event, "index", None))):
+            events = list(group)
+            text = "".join(event.text for event in events if isinstance(event, Content | ArgumentsGrew))
+            match events[0]:
+                case Content():
+                    taken.append(Content(text))
+                case ArgumentsGrew(index):
+                    taken.append(ArgumentsGrew(index, text))
+                case _:
+                    taken += events
+        self._events = []
+        return taken
+
+    def _tell(self) -> None:
+        self._events += self._call
+        self._call, self._blank, self._spoken = [], "", False
+        self._told = self.promised = True
 
 
 @dataclass(frozen=True)

@@ -1,127 +1,10 @@
 """Reads calls out of a text as it grows, and tells what it holds: content, and calls once they are certain."""
 
 import re
-from dataclasses import dataclass
-from itertools import groupby
 
 from gateway.openai_api.stop_strings import beginning
-from gateway.openai_api.tools.notation import Broken, Reading, Tools
+from gateway.openai_api.tools.notation import Broken, Calls, Event, Reading, Tools
 from gateway.openai_api.tools.styles import NOTATIONS, Style
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """Text beside calls. It is never empty."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallBegan:
-    """A call of one of the given tools. `index`: calls of a text are counted from 0."""
-
-    index: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentsGrew:
-    """The next piece of the arguments. All pieces of a call that is whole are the JSON text of an object."""
-
-    index: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallEnded:
-    """The last event of a call. `whole`: false if the text broke off, or was no call from there on."""
-
-    index: int
-    whole: bool = True
-
-
-Event = Content | CallBegan | ArgumentsGrew | CallEnded
-
-
-class Telling:
-    """The events of one text. Notations tell it calls, the reader content.
-
-    `promised`: something of a call was told since this was last set to false.
-    `calls`: how many there are, a broken one that was told included.
-    """
-
-    def __init__(self, tools: Tools, *, whole: bool) -> None:
-        """`tools`: the tools that may be called.
-
-        `whole`: nothing of a call is told before it has ended.
-        """
-        self.tools, self.promised, self.calls = tools, False, 0
-        self._whole = whole
-        self._events: list[Event] = []
-        self._call: list[Event] = []  # of a call, not told yet
-        self._told = False  # whether something of the present call was
-        self._blank = ""  # whitespace that is content if text follows, and markup if a call does
-        self._spoken = False  # whether there is content since the last call
-
-    def content(self, text: str) -> None:
-        """Text beside calls."""
-        kept = "" if not self._spoken and text.isspace() else text.rstrip("\n")
-        if not kept:
-            self._blank += text
-            return
-        self._events.append(Content(self._blank + kept))
-        self._blank, self._spoken = text[len(kept) :], True
-
-    def begin(self, name: str) -> None:
-        """A call. It is certain with the first piece of its arguments."""
-        self._call = [CallBegan(self.calls, name)]
-
-    def grow(self, text: str) -> None:
-        """A piece of the arguments."""
-        self._call.append(ArgumentsGrew(self.calls, text))
-        if not self._whole:
-            self._tell()
-
-    def end(self) -> None:
-        """The call is whole."""
-        self._call.append(CallEnded(self.calls))
-        self._tell()
-        self.calls, self._told = self.calls + 1, False
-
-    def broken(self) -> None:
-        """What was read is no call from here on."""
-        if self._told:
-            self._events.append(CallEnded(self.calls, whole=False))
-            self.calls, self._told = self.calls + 1, False
-        self._call = []
-
-    def finish(self) -> None:
-        """The text has ended."""
-        if self._blank and (self._spoken or not self.calls):
-            self._events.append(Content(self._blank))
-        self._blank = ""
-
-    def take(self) -> list[Event]:
-        """The events since the last time. Pieces that follow each other are one."""
-        taken: list[Event] = []
-        for _, group in groupby(self._events, lambda event: (type(event), getattr(event, "index", None))):
-            events = list(group)
-            text = "".join(event.text for event in events if isinstance(event, Content | ArgumentsGrew))
-            match events[0]:
-                case Content():
-                    taken.append(Content(text))
-                case ArgumentsGrew(index):
-                    taken.append(ArgumentsGrew(index, text))
-                case _:
-                    taken += events
-        self._events = []
-        return taken
-
-    def _tell(self) -> None:
-        self._events += self._call
-        self._call, self._blank, self._spoken = [], "", False
-        self._told = self.promised = True
-
 
 _BLOCK = 4096  # characters that are looked at together
 
@@ -151,7 +34,7 @@ class CallReader:
         at_line = [rf"(?<=\n)[ \t]*{re.escape(each)}" for each in self._notation.at_line]
         self._marker = re.compile("|".join(anywhere) or r"(?!)")
         self._opener = re.compile("|".join([*anywhere, *at_line]))
-        self._telling = Telling(tools, whole=whole)
+        self._calls = Calls(tools, whole=whole)
         self._kept = ""  # what may be the beginning of an opener
         self._at_line = True  # nothing but whitespace stands on the line so far
         self._reading: Reading[str] | None = None  # of what may be a call
@@ -166,7 +49,7 @@ class CallReader:
             self._kept = ""
             while pending:
                 pending = self._look(pending) if self._reading is None else self._go_on(self._reading, pending)
-        return self._telling.take()
+        return self._calls.take()
 
     def finish(self) -> list[Event]:
         """Take the end of the text."""
@@ -181,8 +64,8 @@ class CallReader:
             self._reading = None
         self._say(self._kept)
         self._kept = ""
-        self._telling.finish()
-        return self._telling.take()
+        self._calls.finish()
+        return self._calls.take()
 
     def _look(self, pending: str) -> str:
         """Look for the next opener. Returns what is still to be read."""
@@ -195,7 +78,7 @@ class CallReader:
         opener = found[0].lstrip(" \t")
         end = found.end() - 1
         self._say(pending[: end - len(opener)])
-        self._reading = self._notation.read(opener, self._telling)
+        self._reading = self._notation.read(opener, self._calls)
         self._run = next(self._reading)
         self._read, self._from_opener = [opener], True
         return pending[end:]
@@ -223,13 +106,13 @@ class CallReader:
 
     def _forget(self, last: list[str]) -> None:
         """Forget what was told of what was read. `last`: what was read last, and not told."""
-        if self._telling.promised:
-            self._telling.promised = False
+        if self._calls.promised:
+            self._calls.promised = False
             self._read, self._from_opener = last, False
 
     def _broken(self) -> str:
         """The call is none from here on. Returns what may be the beginning of another one."""
-        self._telling.broken()
+        self._calls.broken()
         read = "".join(self._read)
         begin = int(self._from_opener)
         found = self._marker.search(read, begin)
@@ -239,13 +122,13 @@ class CallReader:
 
     def _cut(self) -> None:
         """The text has ended within the call."""
-        self._telling.broken()
+        self._calls.broken()
         read = "".join(self._read)
         if not self._from_opener or read.rstrip() not in self._notation.anywhere:
             self._say(read)
 
     def _say(self, text: str) -> None:
         if text:
-            self._telling.content(text)
+            self._calls.content(text)
             _, newline, line = text.rpartition("\n")
             self._at_line = (self._at_line or bool(newline)) and not line.strip()

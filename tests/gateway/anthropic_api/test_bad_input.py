@@ -1,9 +1,7 @@
 """Hostile and clumsy requests for messages and responses: a typed error in the API's shape, and no fault."""
 
 import json
-import logging
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -16,6 +14,7 @@ from gateway.openai_api.messages.fields import TABLE
 from gateway.openai_api.responses.requests import ResponseRequest
 from tests.gateway.openai_api.messages.support import TEXT, VALUES
 
+pytestmark = pytest.mark.usefixtures("no_fault_is_logged")
 MESSAGES: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
 ASKED = {
     "/v1/messages": MESSAGES,
@@ -28,12 +27,6 @@ PARTS = st.dictionaries(
     st.sampled_from(["text", "user", "tool_use", "tool_result", "message", "function_call", "reasoning"]) | VALUES,
     max_size=5,
 )
-
-
-@pytest.fixture(autouse=True)
-def _no_fault_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    yield
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def _post(url: str, path: str, body: Any) -> httpx.Response:

@@ -1,6 +1,5 @@
 """OpenAI's endpoints with OpenAI's own client: texts and chats, whole and streamed, and what their options do."""
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -81,16 +80,6 @@ def test_each_chunk_has_the_usage_so_far_if_asked_for(client: openai.OpenAI) -> 
 def test_sixteen_tokens_are_the_default(client: openai.OpenAI) -> None:
     reply = client.completions.create(model="", prompt=PROMPT, seed=5)
     assert reply.usage is not None and reply.usage.completion_tokens == 16
-
-
-def test_async_client(url: str, client: openai.OpenAI) -> None:
-    async def texts() -> list[str]:
-        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as other:
-            whole = await other.completions.create(model="", prompt=PROMPT, max_tokens=24, seed=5)
-            stream = await other.completions.create(model="", prompt=PROMPT, max_tokens=24, seed=5, stream=True)
-            return [whole.choices[0].text, "".join([chunk.choices[0].text async for chunk in stream])]
-
-    assert asyncio.run(texts()) == [_text(client)] * 2
 
 
 def test_a_chat_is_the_text_behind_the_rendered_template(client: openai.OpenAI) -> None:
@@ -297,14 +286,6 @@ def test_what_is_wrong_is_a_400_that_names_the_parameter(
     assert re.search(message, error["message"]), error["message"]
 
 
-def test_paths_with_a_trailing_slash(url: str) -> None:
-    (model,) = httpx.get(f"{url}/v1/models/", trust_env=False).json()["data"]
-    assert httpx.get(f"{url}/v1/models/{model['id']}/", trust_env=False).json() == model
-    for path in ("completions/", "chat/completions/"):
-        reply = httpx.post(f"{url}/v1/{path}", json={}, trust_env=False)
-        assert reply.status_code == 400 and "Field required" in reply.json()["error"]["message"]
-
-
 def test_an_earlier_reply_with_empty_fields_is_taken_as_a_message(client: openai.OpenAI) -> None:
     said: dict[str, Any] = {
         "role": "assistant",
@@ -339,9 +320,3 @@ def test_metadata_and_values_without_effect_are_taken(client: openai.OpenAI) -> 
         "keep_alive": "5m",
     }
     assert _text(client, user="me", extra_body=extra) == _text(client)
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b'{"prompt": "\\ud800"}', b"nul"])
-def test_a_body_that_is_no_request(url: str, body: bytes) -> None:
-    reply = httpx.post(f"{url}/v1/completions", content=body, trust_env=False)
-    assert reply.status_code == 400 and reply.json()["error"]["type"] == "invalid_request_error"

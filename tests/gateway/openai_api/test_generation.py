@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from gateway.anthropic_api.writer import MessageWriter
+from gateway.anthropic_api.endpoints import MessageWriter
 from gateway.openai_api.answers.answer import AnswerReason
 from gateway.openai_api.generation import reply_to
 from gateway.openai_api.messages.replies import TokenUsage
 from gateway.openai_api.output import Delta
 from gateway.openai_api.responses.requests import ResponseRequest
 from gateway.openai_api.responses.writer import ResponseWriter
-from gateway.openai_api.tools.reader import Content
+from gateway.openai_api.tools.notation import Content
 from specpair.protocol.errors import EngineError, InvalidRequest, SpecPairError, TargetChanged
 
 Part = str | None | SpecPairError

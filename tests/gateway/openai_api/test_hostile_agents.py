@@ -1,7 +1,6 @@
 """What a hostile agent may send, or a model write: a typed error that names the field, or an answer that is right."""
 
 import json
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from gateway.openai_api.tools.styles import Style
 from tests.gateway.openai_api.parrot import TEMPLATE, Parrot, parrot_alone
 
+pytestmark = pytest.mark.usefixtures("no_fault_is_logged")
 MANY: Any = {"type": "object", "properties": {f"p{at}": {"description": "x" * 1000} for at in range(1000)}}  # 1 MB
 TREE: Any = {
     "$defs": {
@@ -38,12 +38,6 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
     plain = TEMPLATE.replace("<think>", "")  # or most texts would be thoughts
     with parrot_alone(Parrot(plain), max_body_bytes=2**22, tool_style=request.param.value) as found:
         yield found
-
-
-@pytest.fixture(autouse=True)
-def _no_fault_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    yield
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def _asked(url: str, path: str = "/v1/chat/completions", **given: Any) -> Any:

@@ -44,11 +44,3 @@ def test_what_cannot_begin_a_stop_string_is_not_held_back(text: str, stops: list
     stopper = StopStrings(stops)
     held = text[len(stopper.feed(text).text) :]
     assert held == "" or any(stop.startswith(held) and stop != held for stop in stops)
-
-
-def test_a_stop_string_across_parts() -> None:
-    stopper = StopStrings(["\n\n", "END"])
-    assert stopper.feed("one\n") == ("one", False)
-    assert stopper.feed("two E") == ("\ntwo ", False)
-    assert stopper.feed("N") == ("", False)
-    assert stopper.feed("D of it") == ("", True)

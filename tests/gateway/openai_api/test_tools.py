@@ -8,9 +8,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from openai import pydantic_function_tool
 from openai.types.chat import ChatCompletion
-from pydantic import BaseModel
 
 from backends.scripted import ByteVocabulary
 from gateway.openai_api.answers.answer import PLAIN
@@ -74,20 +72,6 @@ def test_a_call_comes_in_deltas(client: openai.OpenAI) -> None:
     assert "".join(delta.content or "" for delta in deltas) == "Well. "
     assert [chunk.choices[0].finish_reason for chunk in chunks[-2:]] == [None, "tool_calls"]
     assert chunks[-1].choices[0].delta.tool_calls is None
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_the_client_s_own_types_come_back(client: openai.OpenAI, stream: bool) -> None:
-    class look(BaseModel):  # noqa: N801 - the tool has the name of the class
-        town: str
-
-    given = asked(LOOK, tools=[pydantic_function_tool(look)])
-    if stream:
-        with client.chat.completions.stream(**given) as streamed:
-            done: Any = streamed.get_final_completion()
-    else:
-        done = client.chat.completions.parse(**given)
-    assert done.choices[0].message.tool_calls[0].function.parsed_arguments == look(town="Köln")
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.router.messages import read_nodes
 from gateway.router.nodes.node import NodeSpec
-from gateway.router.nodes.node_file import read_nodes
 from gateway.router.settings import from_flags
 from gateway.router.upstream.pool import node_url
 from specpair.__main__ import main

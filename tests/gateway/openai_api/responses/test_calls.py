@@ -7,10 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.gateway.openai_api.parrot import client_of, parrots
-
-LOOK = '<tool_call>\n{"name": "look", "arguments": {"town": "Köln"}}\n</tool_call>'
-ADD = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
+from tests.gateway.openai_api.parrot import ADD, LOOK, client_of, parrots
 
 
 def _tool(name: str, **properties: str) -> dict[str, Any]:

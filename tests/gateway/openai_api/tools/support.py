@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from gateway.openai_api.tools.notation import Tools
-from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, CallReader, Content, Event
+from gateway.openai_api.tools.notation import ArgumentsGrew, CallBegan, CallEnded, Content, Event, Tools
+from gateway.openai_api.tools.reader import CallReader
 from gateway.openai_api.tools.styles import Style
 
 

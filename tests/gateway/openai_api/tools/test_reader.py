@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, CallReader, Content
+from gateway.openai_api.tools.notation import ArgumentsGrew, CallBegan, CallEnded, Content
+from gateway.openai_api.tools.reader import CallReader
 from gateway.openai_api.tools.styles import NOTATIONS, Style
 from tests.gateway.openai_api.tools.support import Call, Said, read, tool
 

@@ -15,7 +15,7 @@ from gateway.openai_api.answers.answer import (
     ThoughtReader,
     markers_of,
 )
-from gateway.openai_api.tools.reader import CallBegan, Content
+from gateway.openai_api.tools.notation import CallBegan, Content
 from gateway.openai_api.tools.styles import Style
 
 HARMONY = markers_of("{{ '<|channel|>' }} analysis") or THINK

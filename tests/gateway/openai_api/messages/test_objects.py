@@ -1,4 +1,4 @@
-"""Bodies of requests: whatever comes is read, or refused with a short error that names the parameter."""
+"""Bodies of requests: whatever comes is read, or refused with a short error that names the parameter; and seeds."""
 
 import json
 from typing import Any
@@ -10,9 +10,11 @@ from pydantic import ValidationError
 
 from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.objects import read_request
+from gateway.openai_api.messages.options import seed_of
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from specpair.http_service.replies.error_reply import error_reply
 from specpair.protocol.errors import InvalidRequest
+from specpair.speculation.sampling import gumbel
 from tests.examples import examples
 from tests.gateway.openai_api.messages.support import NAMES, TEXT, VALUES
 
@@ -118,3 +120,19 @@ def test_too_many_texts_are_refused() -> None:
     request = read_request(CompletionRequest, json.dumps({"prompt": ["x"] * 20, "n": 7}).encode())
     with pytest.raises(InvalidRequest, match="20 prompts with n = 7 make 140 texts, a request may have 128"):
         request.prompts()
+
+
+@given(st.integers(), st.integers(0, 200))
+def test_every_seed_becomes_one_that_the_noise_takes(seed: int, choice: int) -> None:
+    assert 0 <= seed_of(seed, choice) < gumbel.SEED_LIMIT
+
+
+@given(st.integers(0, gumbel.SEED_LIMIT - 1))
+def test_choice_0_has_the_seed_itself_and_the_others_have_their_own(seed: int) -> None:
+    assert seed_of(seed) == seed
+    assert len({seed_of(seed, choice) for choice in range(20)}) == 20
+
+
+def test_derived_seeds_are_stable() -> None:
+    assert seed_of(7, 1) == seed_of(7, 1) != seed_of(8, 1)
+    assert seed_of(-1) != seed_of(2**64 - 1) != seed_of(2**64)
