@@ -8,13 +8,12 @@ from drafter_client.cli.settings import parsed, print_if_asked
 from drafter_client.options import Mode, Options
 from drafter_client.program_options import ENGINE, NGRAM, ProgramOptions, engines, is_plugged_drafter
 from models.hub.options import HubOptions
-from specpair.command_line.options.flags import add_options
-from specpair.command_line.options.reading import flag_reader
+from specpair.command_line.options import add_options, flag_reader
 from specpair.command_line.parser import OneOf, Parser, Switch, flag
 from specpair.corpus.draft_corpus import BadCorpus, checked
 from specpair.engines.errors import ModelLoadError
 from specpair.http_service.keys.stored_key import complaint
-from specpair.http_service.options.service_options import ACCESS, ROUTER, SERVICE
+from specpair.http_service.options import ACCESS, ROUTER, SERVICE
 from specpair.options.option import options_of
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.grammar import given_grammars

@@ -9,7 +9,7 @@ from typing import Any
 from drafter_client.options import Options
 from drafter_client.program_options import ENGINE, ProgramOptions
 from specpair.command_line import given_values
-from specpair.command_line.options.flags import add_option, add_options
+from specpair.command_line.options import add_option, add_options
 from specpair.command_line.parser import Switch
 
 

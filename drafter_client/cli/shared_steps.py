@@ -26,7 +26,7 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Observer, Pair
 from drafter_client.program_options import NGRAM, is_plugged_drafter
 from drafter_client.trace.writer import TraceFolder
-from specpair.command_line.options.reading import given
+from specpair.command_line.options import given
 from specpair.command_line.start import keep_loaded_objects
 from specpair.counted import counted
 from specpair.drafters.plugged import plugged

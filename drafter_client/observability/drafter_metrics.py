@@ -8,8 +8,8 @@ from drafter_client.generation import events
 from drafter_client.generation.events import Listener
 from drafter_client.http.outages import Outage
 from drafter_client.metrics.statistics import Stats
+from specpair.http_service.observability.logs import current
 from specpair.http_service.observability.metrics import LabelledMetrics, ServiceMetrics
-from specpair.http_service.observability.request_context import current
 
 
 class DrafterMetrics:

@@ -35,11 +35,11 @@ from gateway.openai_api.texts import End, Piece, Target, TextRequest
 from specpair.engines.errors import BackendError
 from specpair.engines.vocabulary import Part, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
-from specpair.http_service.draining import Draining
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.long_bodies import RequestBodies
-from specpair.http_service.observability.text_lines import INTERRUPT, LogLine
+from specpair.http_service.observability.logs import INTERRUPT, LogLine
+from specpair.http_service.request_bodies import RequestBodies
+from specpair.http_service.shutdown import Draining
 from specpair.protocol.errors import (
     BadGateway,
     EngineError,

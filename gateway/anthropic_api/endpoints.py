@@ -16,7 +16,7 @@ from gateway.openai_api.limits import check_model
 from gateway.openai_api.texts import TextSource
 from gateway.openai_api.translated.names import renamed, translated
 from gateway.openai_api.translated.running import answer
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol.errors import SpecPairError
 
 

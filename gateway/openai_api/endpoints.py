@@ -27,8 +27,8 @@ from gateway.openai_api.prompts.prompts import Prompts
 from gateway.openai_api.texts import Target, TextRequest, TextSource
 from gateway.openai_api.tools.styles import Style
 from specpair.http_service.keys.access import Caller
-from specpair.http_service.replies.event_stream import EventStream
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.replies.events import EventStream
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol.errors import InvalidRequest
 
 R = TypeVar("R", CompletionRequest, ChatRequest)

@@ -24,8 +24,7 @@ from gateway.openai_api.output import Delta, Output, joined
 from gateway.openai_api.running import Running
 from gateway.openai_api.texts import End, Events
 from specpair.engines.vocabulary import Vocabulary
-from specpair.http_service.replies.event_bytes import comment, event_bytes
-from specpair.http_service.replies.event_stream import HEARTBEAT
+from specpair.http_service.replies.events import HEARTBEAT, comment, event_bytes
 from specpair.protocol.errors import InvalidRequest, SpecPairError, TargetChanged
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.times import milliseconds

@@ -19,19 +19,16 @@ from gateway.router.nodes.watch import Watch
 from gateway.router.passing.entrance import Entrance
 from gateway.router.passing.passing import Forwarding, Passing
 from gateway.router.settings import Settings
-from specpair.http_service.connections.app import App
-from specpair.http_service.head_requests import HeadRequests
-from specpair.http_service.hosts import Hosts, read_hosts
+from specpair.http_service.app import App, HeadRequests, TrailingSlash
 from specpair.http_service.keys.access import ROUTER
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.observability.metrics import RequestMetrics
 from specpair.http_service.observability.supervisor import Supervisor
 from specpair.http_service.openapi import operation
-from specpair.http_service.origins import Origins, read_origins
 from specpair.http_service.replies.failures import Failures
 from specpair.http_service.shutdown import stop_signals
-from specpair.http_service.trailing_slash import TrailingSlash
+from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_origins
 
 _log = logging.getLogger("gateway.router")
 

@@ -23,8 +23,8 @@ from gateway.router.nodes.node import VERIFIER, Node, NodeSpec
 from gateway.router.passing.passing import Passing
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.observability.health import Condition
-from specpair.http_service.replies.json_reply import JsonReply
-from specpair.http_service.request_body import read_body
+from specpair.http_service.replies.json_replies import JsonReply
+from specpair.http_service.request_bodies import read_body
 from specpair.protocol import messages
 from specpair.protocol.errors import Forbidden, NotFound, SpecPairError, Unauthorized
 from specpair.protocol.service_responses import HealthResponse

@@ -9,7 +9,7 @@ from gateway.balancing.named import DEFAULT, LOOK_EVERY, check_policy
 from gateway.balancing.policies import POLICIES
 from gateway.router.upstream.pool import node_url
 from specpair.command_line.parser import KEY, OneOf
-from specpair.http_service.options.service_options import ACCESS, SERVICE, BodyOptions, ServiceOptions
+from specpair.http_service.options import ACCESS, SERVICE, BodyOptions, ServiceOptions
 from specpair.options.option import like, option, options_of, settings_of
 
 NODES = "nodes"  # group in the command's help

@@ -18,9 +18,9 @@ def main() -> int:
     if arguments[:1] == ["key"]:
         return key_command.run("specpair router", arguments[1:], keys_file)
 
-    def make() -> listening.Served:
+    def make() -> listening.ServedApp:
         settings, nodes = from_flags(arguments)
         logs.configure(settings.log_format)
-        return listening.Served(create_app(settings, nodes), settings.host, settings.port)
+        return listening.ServedApp(create_app(settings, nodes), settings.host, settings.port)
 
     return listening.run("specpair router", make)

@@ -11,13 +11,19 @@ from pydantic import model_validator
 from gateway.router.nodes.node import NodeSpec
 from gateway.router.nodes.node_file import read_nodes
 from gateway.router.options import NODE, NODES, OPTIONS, RouterOptions
-from specpair.command_line.errors import SettingsError
-from specpair.command_line.layers import Layer, LayeredSettings, first_path, lasting_layers
-from specpair.command_line.options.flags import add_option
-from specpair.command_line.options.setting_fields import names_of, settings_model
+from specpair.command_line.given_values import SettingsError
+from specpair.command_line.layers import (
+    Layer,
+    LayeredSettings,
+    first_path,
+    lasting_layers,
+    names_of,
+    settings_model,
+    settings_table,
+)
+from specpair.command_line.options import add_option
 from specpair.command_line.parser import Parser, flag
-from specpair.command_line.print_config import table
-from specpair.http_service.options.service_options import ACCESS, SERVICE, check_keys
+from specpair.http_service.options import ACCESS, SERVICE, check_keys
 
 _log = logging.getLogger("gateway.router")
 _NAMES = names_of("router", OPTIONS)
@@ -86,7 +92,7 @@ def from_flags(
     layers = [Layer("flag", given, flag), *_lasting(options.config, environment)]
     settings = Settings.from_layers(layers)
     if options.print_config:
-        print(table([action.dest for action in parser.actions()], [settings]))
+        print(settings_table([action.dest for action in parser.actions()], [settings]))
         parser.exit()
     listed = {url: NodeSpec(url) for url in options.node}
     if settings.nodes_file is not None:

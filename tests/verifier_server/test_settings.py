@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from specpair.command_line.options.setting_fields import names_of
+from specpair.command_line.layers import names_of
 from specpair.command_line.parser import flag
-from specpair.command_line.version import installed
 from specpair.engines.load_options import FASTEST, STORED, LoadOptions
+from specpair.extras import installed_version
 from verifier_server.flags import from_environment, from_flags
 from verifier_server.options import OPTIONS
 from verifier_server.process.uvicorn_command import refuse_workers
@@ -250,7 +250,7 @@ def test_help_has_groups_and_examples_but_no_test_engine(
 def test_version_flag_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         from_flags(["--version"], {})
-    assert caught.value.code == 0 and capsys.readouterr().out == f"verifier {installed()}\n"
+    assert caught.value.code == 0 and capsys.readouterr().out == f"verifier {installed_version()}\n"
 
 
 WORKERS = "sessions and their KV caches live in one process"

@@ -8,9 +8,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.anthropic_api.errors import form_of
-from specpair.http_service.replies.failures import Failures
-from specpair.http_service.replies.noted_send import NotedSend
-from specpair.http_service.trailing_slash import without_slash
+from specpair.http_service.app import without_slash
+from specpair.http_service.replies.failures import Failures, NotedSend
 from specpair.protocol.errors import ShuttingDown
 
 FAILURES = Failures("verifier", form_of)

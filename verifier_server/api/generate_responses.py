@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from specpair.http_service.openapi.operation import OWN_ERRORS
-from specpair.http_service.replies.event_bytes import comment, event_bytes
+from specpair.http_service.replies.events import comment, event_bytes
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.response_fields import SamplingReport
 from specpair.protocol.responses import GenerateOpenEvent, GenerateResponse, GenerateTokensEvent

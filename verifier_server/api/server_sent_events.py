@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 from specpair.http_service.openapi.operation import OWN_ERRORS
-from specpair.http_service.replies.event_bytes import comment, event_bytes
-from specpair.http_service.replies.event_stream import HEARTBEAT
+from specpair.http_service.replies.events import HEARTBEAT, comment, event_bytes
 from specpair.protocol.errors import UnknownSession
 from specpair.protocol.responses import PrefillResponse, StreamedTokens, StreamEnd
 from specpair.protocol.times import milliseconds

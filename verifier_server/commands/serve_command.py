@@ -13,7 +13,7 @@ def run(arguments: Sequence[str]) -> int:
     """Serve until stopped. Returns the exit status: see `listening.run`; 1 also when the model cannot
     be loaded, or the engine dies."""
 
-    def make() -> listening.Served:
+    def make() -> listening.ServedApp:
         settings, address = from_flags(arguments)
         logs.configure(settings.log_format)
         app = create_app(
@@ -22,6 +22,6 @@ def run(arguments: Sequence[str]) -> int:
             on_success=keep_loaded_objects,
         )
         service = app.state.service
-        return listening.Served(app, address.host, address.port, lambda: int(service.failure is not None))
+        return listening.ServedApp(app, address.host, address.port, lambda: int(service.failure is not None))
 
     return listening.run("verifier", make)

@@ -4,13 +4,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specpair.http_service.replies.told import Told
+from specpair.http_service.replies.events import EventMessage
 from specpair.protocol.service_responses import ServiceStatus
 
 Number = Annotated[int, Field(ge=0)]
 
 
-class EngineLoad(Told):
+class EngineLoad(EventMessage):
     """What the engine holds."""
 
     waiting: Annotated[Number, Field(description="Requests that wait for a pass.")]
@@ -23,7 +23,7 @@ class EngineLoad(Told):
     evictions: Annotated[Number, Field(description="Texts under way that lost their slot to another one.")]
 
 
-class VerifierState(Told):
+class VerifierState(EventMessage):
     """Whether the verifier takes texts, and how full it is: the first event, and again whenever it has changed."""
 
     status: Annotated[ServiceStatus, Field(description="As `/ready` says it.")]
@@ -39,7 +39,7 @@ class VerifierState(Told):
     engine: Annotated[EngineLoad | None, Field(description="Null: no model is loaded.")]
 
 
-class ToldSession(Told):
+class ToldSession(EventMessage):
     """A session."""
 
     number: Annotated[int, Field(description="Which one, counted from 1 since the start.")]
@@ -58,7 +58,7 @@ class ToldSession(Told):
     took_ms: Annotated[float, Field(description="From when its first request was queued to its last pass.")]
 
 
-class ToldSessions(Told):
+class ToldSessions(EventMessage):
     """The sessions that the caller may see: those of its key, or of all keys if its key is an admin's."""
 
     sessions: Annotated[
@@ -67,7 +67,7 @@ class ToldSessions(Told):
     more: Annotated[Number, Field(description="How many further ones there are.")]
 
 
-class ToldPass(Told):
+class ToldPass(EventMessage):
     """A forward pass of the target."""
 
     ended_ms: Annotated[float, Field(description="When, on the engine's clock, whose zero is arbitrary.")]
@@ -81,7 +81,7 @@ class ToldPass(Told):
     committed: Annotated[Number, Field(description="Tokens committed.")]
 
 
-class ToldPasses(Told):
+class ToldPasses(EventMessage):
     """The passes since the last such event. A slow reader, for whom more than 512 have come, misses the oldest."""
 
     passes: Annotated[list[ToldPass], Field(description="In the order in which they ended.")]

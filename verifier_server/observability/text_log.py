@@ -1,6 +1,6 @@
 """Logs the texts of sessions."""
 
-from specpair.http_service.observability.text_lines import DELETION, INTERRUPT, LogLine
+from specpair.http_service.observability.logs import DELETION, INTERRUPT, LogLine
 from specpair.protocol.messages import GenerateRequest
 from specpair.protocol.response_fields import STOP_STRING
 from verifier_server.sessions import Session

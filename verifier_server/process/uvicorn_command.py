@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 import click
 import uvicorn
 
-from specpair.http_service.connections.connection import Connection
+from specpair.http_service.connection import Connection
 from specpair.http_service.listening import KEEP_ALIVE, PATIENCE
 from specpair.http_service.shutdown import end_by_sigterm
 from verifier_server.settings import SettingsError

@@ -9,10 +9,8 @@ from drafter_client.serve.live.feed import Feed
 from drafter_client.serve.live.messages import PairState
 from drafter_client.serve.network.watch import NetworkFeed
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.replies.event_bytes import COMMENT
-from specpair.http_service.replies.event_feed import Reader
-from specpair.http_service.replies.event_stream import HEARTBEAT, EventStream
-from specpair.http_service.replies.told import told_event
+from specpair.http_service.replies.event_feed import FeedReader
+from specpair.http_service.replies.events import COMMENT, HEARTBEAT, EventStream, message_event
 from specpair.protocol.errors import InvalidRequest
 
 TEXTS, NETWORK = "texts", "network"  # what a reader may ask for
@@ -35,22 +33,22 @@ class LiveEndpoints:
         of = request.query_params.get("of", TEXTS)
         if of not in (TEXTS, NETWORK):
             raise InvalidRequest(f"of must be {TEXTS} or {NETWORK}, not {of[:100]!r}", param="of")
-        reader = Reader[bytes]()
+        reader = FeedReader[bytes]()
         if of == NETWORK:
             return EventStream(_network_events(reader), held=self._network.heard_by(reader))
         return EventStream(_events(reader, self._state), held=self._feed.heard_by(reader))
 
 
-async def _events(reader: Reader[bytes], state: Callable[[], PairState]) -> AsyncIterator[bytes]:
+async def _events(reader: FeedReader[bytes], state: Callable[[], PairState]) -> AsyncIterator[bytes]:
     told: PairState | None = None
     while not reader.closed:
         found = state()
         if found != told:
-            yield told_event(found, "state")
+            yield message_event(found, "state")
             told = found
         yield b"".join(await reader.next(LOOK)) or COMMENT
 
 
-async def _network_events(reader: Reader[bytes]) -> AsyncIterator[bytes]:
+async def _network_events(reader: FeedReader[bytes]) -> AsyncIterator[bytes]:
     while not reader.closed:
         yield b"".join(await reader.next(HEARTBEAT)) or COMMENT

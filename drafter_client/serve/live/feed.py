@@ -13,7 +13,7 @@ from drafter_client.generation.events import Listener
 from drafter_client.metrics.statistics import Stats
 from drafter_client.serve.live.messages import PairRound, TextCounts, TextEnded
 from specpair.http_service.replies.event_feed import EventFeed
-from specpair.http_service.replies.told import told_event
+from specpair.http_service.replies.events import message_event
 from specpair.protocol.times import milliseconds
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
@@ -37,7 +37,7 @@ class Feed(EventFeed[bytes]):
 
     def tell(self, name: str, message: BaseModel) -> None:
         """Hand an event to the readers. May be called from any thread; returns at once."""
-        self.put(told_event(message, name))
+        self.put(message_event(message, name))
 
 
 class _TextTold:

@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specpair.http_service.replies.told import Told
+from specpair.http_service.replies.events import EventMessage
 from specpair.protocol.service_responses import ServiceStatus
 
 NodeStatus = ServiceStatus | Literal["unknown", "away", "refused"]
 
 
-class NetworkNode(Told):
+class NetworkNode(EventMessage):
     """A machine, or the service on it."""
 
     name: Annotated[str, Field(description="`drafter`: this service. Of others, the address.")]
@@ -35,7 +35,7 @@ class NetworkNode(Told):
     price_per_million_tokens: Annotated[float | None, Field(description="Where a price was given.")] = None
 
 
-class NetworkLink(Told):
+class NetworkLink(EventMessage):
     """A connection that is kept between two nodes."""
 
     near: Annotated[str, Field(description="The name of the node that asks.")]
@@ -46,7 +46,7 @@ class NetworkLink(Told):
     age_s: Annotated[float | None, Field(description="Seconds since the last of them.")] = None
 
 
-class Network(Told):
+class Network(EventMessage):
     """All that is known of the network."""
 
     nodes: Annotated[list[NetworkNode], Field(description="This service first, then by distance.")]

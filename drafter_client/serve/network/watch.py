@@ -12,8 +12,8 @@ from drafter_client.pair import Pair
 from drafter_client.serve.network.look import Looking, Seen
 from drafter_client.serve.network.messages import Network, NetworkNode
 from drafter_client.serve.network.view import Behind, Paces, done, network
-from specpair.http_service.replies.event_feed import EventFeed, Reader
-from specpair.http_service.replies.told import told_event
+from specpair.http_service.replies.event_feed import EventFeed, FeedReader
+from specpair.http_service.replies.events import message_event
 
 PAUSE = 3.0  # seconds between looks
 NAME = "network"  # of the event
@@ -56,7 +56,7 @@ class NetworkFeed(EventFeed[bytes]):
 
     def event(self) -> bytes:
         """The event as it is now."""
-        return told_event(self.network(), NAME)
+        return message_event(self.network(), NAME)
 
     def network(self) -> Network:
         """What is known now."""
@@ -75,7 +75,7 @@ class NetworkFeed(EventFeed[bytes]):
             return network(own.node, behind, self._paces, self._clock(), own.generated_tokens, self._token_price)
 
     @contextmanager
-    def heard_by(self, reader: Reader[bytes]) -> Iterator[None]:
+    def heard_by(self, reader: FeedReader[bytes]) -> Iterator[None]:
         """As of any feed. With the first reader the looks begin, with the last they end."""
         with super().heard_by(reader):
             self._came()

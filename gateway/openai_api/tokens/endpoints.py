@@ -21,7 +21,7 @@ from gateway.openai_api.tokens.messages import (
     text_of,
     tokenized,
 )
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol.errors import PromptTooLong
 from specpair.protocol.messages import TokenizeRequest, parse
 from specpair.protocol.service_responses import TokenizeResponse

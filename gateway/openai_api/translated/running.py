@@ -9,9 +9,8 @@ from starlette.responses import Response
 from gateway.openai_api.generation import Choices, MakeTexts, anew
 from gateway.openai_api.messages.replies import Reply
 from gateway.openai_api.translated.names import Names, renamed
-from specpair.http_service.replies.event_bytes import event_bytes
-from specpair.http_service.replies.event_stream import EventStream
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.replies.events import EventStream, event_bytes
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol.errors import SpecPairError, TargetChanged
 
 

@@ -13,7 +13,7 @@ from gateway.router.passing.asked import Asked
 from gateway.router.passing.headers import to_node
 from gateway.router.passing.passing import Forwarding
 from gateway.router.upstream.connection import Headers, NodeLost
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol.errors import BadGateway, InvalidRequest, SpecPairError, UnknownSession, from_body
 
 _TARGET = b"/verify/batch"

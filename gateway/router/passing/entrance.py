@@ -15,9 +15,8 @@ from gateway.router.passing.joined import JOINED
 from gateway.router.passing.passing import Passing
 from gateway.router.upstream.connection import NodeLost
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.replies.failures import Failures
+from specpair.http_service.replies.failures import Failures, NotedSend
 from specpair.http_service.replies.hang_up import HangUp
-from specpair.http_service.replies.noted_send import NotedSend
 from specpair.protocol.errors import ShuttingDown, SpecPairError
 
 OWN = frozenset(

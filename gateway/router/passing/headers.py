@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from gateway.router.upstream.connection import Headers
-from specpair.http_service.observability.request_context import HEADER as REQUEST_ID
-from specpair.http_service.observability.request_context import current
+from specpair.http_service.observability.logs import HEADER as REQUEST_ID
+from specpair.http_service.observability.logs import current
 from specpair.protocol.http_reply import ReplyHead
 
 SESSION = b"x-session-id"

@@ -13,7 +13,7 @@ from gateway.router.nodes.node import DRAFTER, VERIFIER, Node
 from gateway.router.passing.headers import to_node
 from gateway.router.passing.passing import Forwarding
 from gateway.router.upstream.connection import Headers, NodeLost
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol.errors import BadGateway, NotFound, from_body
 
 _log = logging.getLogger("gateway.router")

@@ -23,8 +23,8 @@ from gateway.router.passing.asked import Asked, look, prefixes
 from gateway.router.passing.headers import SESSION, to_node, value_of
 from gateway.router.passing.sending import Sending
 from gateway.router.upstream.connection import Connection, Headers, NodeLost
-from specpair.http_service.draining import Draining
-from specpair.http_service.request_body import LONG, encoding_of, received_body, unpacked
+from specpair.http_service.request_bodies import LONG, encoding_of, received_body, unpacked
+from specpair.http_service.shutdown import Draining
 from specpair.protocol.errors import BadGateway, ImplicitSessionRefused, ShuttingDown, SpecPairError, from_body
 from specpair.protocol.http_reply import ReplyHead
 

@@ -15,8 +15,8 @@ from lab.simulator.results.replications import Replication
 from lab.simulator.results.student import Estimate
 from lab.simulator.results.timelines import Shown
 from specpair import shared_files
-from specpair.command_line import version
 from specpair.command_line.table import harmless
+from specpair.extras import installed_version
 
 FORMAT = "specpair-simulation-1"
 JSON, CSV = "summary.json", "summary.csv"
@@ -79,7 +79,7 @@ class Summary:
 
 def summary(name: str, configuration: Configuration, replications: list[Replication]) -> Summary:
     """`name`: what the run is called."""
-    return Summary(name, version.installed(), configuration.model_dump(mode="json"), tuple(replications))
+    return Summary(name, installed_version(), configuration.model_dump(mode="json"), tuple(replications))
 
 
 def write(run: Summary, folder: Path) -> None:

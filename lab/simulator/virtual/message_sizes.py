@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from specpair.http_service.replies.event_bytes import event_bytes
+from specpair.http_service.replies.events import event_bytes
 from specpair.protocol.errors import Overloaded
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.messages import GenerateRequest, PrefillRequest, VerifyRequest, build

@@ -6,7 +6,7 @@ import pytest
 
 from drafter_client.errors import BadKey
 from drafter_client.http.client import VerifierClient
-from specpair.http_service import addresses
+from specpair.http_service.keys import access as addresses
 from specpair.protocol.errors import Forbidden
 from specpair.protocol.service_responses import HealthResponse
 from tests.drafter_client.cli.command_line import Command

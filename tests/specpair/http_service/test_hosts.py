@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.http_service.hosts import Hosts, host_of, read_hosts
+from specpair.http_service.web_pages import Hosts, host_of, read_hosts
 from specpair.protocol.errors import ForeignHost, InvalidHead
 
 OWN = "bigbox"

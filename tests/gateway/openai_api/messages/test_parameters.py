@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.parameters import read_request
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
-from specpair.http_service.replies.error_reply import error_reply
+from specpair.http_service.replies.json_replies import error_reply
 from specpair.protocol.errors import InvalidRequest
 from tests.examples import examples
 from tests.gateway.openai_api.messages.support import NAMES, TEXT, VALUES

@@ -2,8 +2,7 @@
 
 import pytest
 
-from specpair.http_service.addresses import client_of
-from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access, ServiceNames
+from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access, ServiceNames, client_of
 from specpair.http_service.keys.key_store import KeyStore
 from specpair.http_service.keys.stored_key import digest_of
 from specpair.protocol.errors import Forbidden, Unauthorized
