@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 CLIENTS = 4096  # clients that are remembered, those that came or had a turn most recently
+_WEIGHT = 0.2  # weight (0 to 1) of the latest interval in the moving average of the intervals between freed places
 
 
 class FairTurns(Generic[Item]):
@@ -69,9 +70,6 @@ def share_of_one_client(places: int) -> int:
 def retry_after(seconds: float) -> int:
     """The value of the header Retry-After for a wait of about `seconds`: whole seconds, at least 1."""
     return max(1, math.ceil(seconds))
-
-
-_WEIGHT = 0.2  # weight (0 to 1) of the latest interval in the moving average of the intervals between freed places
 
 
 class ReleaseRate:

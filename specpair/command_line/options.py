@@ -10,6 +10,9 @@ from specpair.command_line.given_values import ascending, path
 from specpair.command_line.parser import Switch, flag, unknown_choice
 from specpair.options.option import AUTO, Option, options_of
 
+# By the type of the option's values.
+_READERS: dict[Any, Callable[[str], Any]] = {Path: path, tuple: ascending}
+
 
 def read(option: Option, text: str) -> Any:
     """The value in `text`; `AUTO` stays. Raises ValueError, which says what is wrong."""
@@ -61,10 +64,6 @@ def _number(option: Option, text: str) -> float:
     if not option.within(value):
         raise ValueError(f"must be {option.bounds}, got {text}")
     return value
-
-
-# By the type of the option's values.
-_READERS: dict[Any, Callable[[str], Any]] = {Path: path, tuple: ascending}
 
 
 def flag_reader(option: Option) -> Callable[[str], Any]:

@@ -20,6 +20,10 @@ from specpair.command_line.suggestion import advice
 # VERIFIER_BIG_SERVICE_HOST and so on. Docker's links do the same.
 _SERVICE = re.compile(r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$")
 _ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
+FILE = "specpair.toml"
+VARIABLE = "SPECPAIR_CONFIG"
+PROGRAMS = {"verifier": "verifier", "drafter": "drafter", "router": "specpair router"}  # by their table
+TABLES = tuple(PROGRAMS)
 
 
 class Variables(NamedTuple):
@@ -51,12 +55,6 @@ def variables(prefix: str, known: Collection[str], environment: Mapping[str, str
             raise SettingsError(f"{variable}: no such variable{meant}")
         found.unknown.append(variable)
     return found
-
-
-FILE = "specpair.toml"
-VARIABLE = "SPECPAIR_CONFIG"
-PROGRAMS = {"verifier": "verifier", "drafter": "drafter", "router": "specpair router"}  # by their table
-TABLES = tuple(PROGRAMS)
 
 
 class ConfigFile(NamedTuple):

@@ -29,6 +29,10 @@ _WINDOW_BITS = {
 LONG = 64 * 1024  # bytes of a body that costs others noticeable time and memory
 SLOWEST = 32 * 1024  # bytes per second, at least, of a body that takes longer than `patience`
 _MOST_MEMBERS = 8  # of gzip, one after the other: each costs a copy of what follows
+MOST_BYTES = 16 * 1024 * 1024  # of long bodies at once, or one body where the limit is larger
+MOST_VALUES = 25_000  # of a body beside a prompt of token ids: more than any request that is taken has
+WAIT = 30.0  # seconds for which a body may wait for others
+M = TypeVar("M")
 
 
 async def read_body(
@@ -137,13 +141,6 @@ def _unpacked(body: bytes, bits: int, limit: int) -> bytes:
         if not body:
             return bytes(found)
     raise EOFError
-
-
-MOST_BYTES = 16 * 1024 * 1024  # of long bodies at once, or one body where the limit is larger
-MOST_VALUES = 25_000  # of a body beside a prompt of token ids: more than any request that is taken has
-WAIT = 30.0  # seconds for which a body may wait for others
-
-M = TypeVar("M")
 
 
 class RequestBodies:

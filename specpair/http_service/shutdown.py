@@ -26,6 +26,7 @@ from typing import Any
 from specpair.protocol.errors import ShuttingDown
 
 _log = logging.getLogger("specpair.service")
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Draining:
@@ -85,9 +86,6 @@ class Draining:
             _log.info("%s", said)
         if then is not None:
             then()
-
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(slots=True)

@@ -35,6 +35,11 @@ _HOST = re.compile(
 )
 _LONGEST = 300  # characters of a header Host: a name has 253, at most
 _FROM_CONTAINERS = ("host.docker.internal", "gateway.docker.internal", "host.containers.internal")
+NULL = "null"  # the origin of pages that have none of their own: files, sandboxed frames. Any page can get it.
+_ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
+_APP = re.compile(r"(?!https?:)[a-z][a-z0-9+.-]*://(\*|[A-Za-z0-9._~-]*(:\d{1,5})?)")  # of an app or an extension
+_PORTS = {"http": ":80", "https": ":443"}  # which origins and hosts leave out
+EXPOSED = ("X-Session-Id", "X-Request-Id", "Retry-After")  # headers that pages of allowed origins may read
 
 
 def read_hosts(text: str) -> tuple[str, ...]:
@@ -141,12 +146,6 @@ def _no_page_has(host: str) -> bool:
     return True
 
 
-NULL = "null"  # the origin of pages that have none of their own: files, sandboxed frames. Any page can get it.
-_ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
-_APP = re.compile(r"(?!https?:)[a-z][a-z0-9+.-]*://(\*|[A-Za-z0-9._~-]*(:\d{1,5})?)")  # of an app or an extension
-_PORTS = {"http": ":80", "https": ":443"}  # which origins and hosts leave out
-
-
 def read_origins(text: str) -> tuple[str, ...]:
     """The origins in a setting, separated by commas. `*` stands for every origin but `null`, and `scheme://*` for those
     of apps and extensions whose id changes. Raises ValueError, which says what is wrong."""
@@ -210,9 +209,6 @@ def _same_host(origin: str, host: str) -> bool:
     scheme, _, page = origin.partition("://")
     port = _PORTS.get(scheme)
     return port is not None and bool(host) and page.removesuffix(port) == host.removesuffix(port)
-
-
-EXPOSED = ("X-Session-Id", "X-Request-Id", "Retry-After")  # headers that pages of allowed origins may read
 
 
 class KnownHosts:

@@ -20,6 +20,18 @@ from specpair.http_service.keys.stored_key import KeyLimits, StoredKey
 from specpair.protocol.errors import Forbidden, Unauthorized
 
 _UNLIMITED = KeyLimits()
+_LOCAL = tuple(
+    ip_network(network)
+    for network in (
+        *("127.0.0.0/8", "::1/128"),  # loopback
+        *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),  # RFC 1918
+        "100.64.0.0/10",  # shared address space: carriers, and networks like Tailscale's
+        *("169.254.0.0/16", "fe80::/10"),  # link-local
+        "fc00::/7",  # unique local addresses
+    )
+)
+_LINK_LOCAL = IPv6Network("fe80::/10")
+_SUBNET_BITS = 64  # prefix length of an IPv6 subnet; one machine can use every address of its subnet
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,20 +143,6 @@ class Access:
 def _digest(header: str) -> str:
     """A hash of a header, of fixed size: callers' names are stored, and a header can have 64 kB."""
     return hashlib.blake2b(header.encode(), digest_size=16, person=b"specpair-caller").hexdigest()
-
-
-_LOCAL = tuple(
-    ip_network(network)
-    for network in (
-        *("127.0.0.0/8", "::1/128"),  # loopback
-        *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),  # RFC 1918
-        "100.64.0.0/10",  # shared address space: carriers, and networks like Tailscale's
-        *("169.254.0.0/16", "fe80::/10"),  # link-local
-        "fc00::/7",  # unique local addresses
-    )
-)
-_LINK_LOCAL = IPv6Network("fe80::/10")
-_SUBNET_BITS = 64  # prefix length of an IPv6 subnet; one machine can use every address of its subnet
 
 
 @lru_cache(maxsize=4096)

@@ -16,6 +16,8 @@ from specpair.protocol.errors import RateLimited
 
 _LEAST_WAIT = 0.05  # seconds after which a refused client may ask again
 _RAISED = "try again later, or have the limit of your key raised"
+BURST = 1.0  # seconds for which the full bucket gives tokens at its rate
+_NOTHING = 1e-6  # tokens; less is a rounding error
 
 
 @dataclass(slots=True)
@@ -115,10 +117,6 @@ def _check(places: ReleaseRate, limit: int | None, what: str, now: float) -> Non
 def _limited(why: str, wait: float, **details: str) -> RateLimited:
     """The error, with the wait rounded up to milliseconds."""
     return RateLimited(f"{why}: {_RAISED}", retry_after=math.ceil(1e3 * wait) / 1e3, **details)
-
-
-BURST = 1.0  # seconds for which the full bucket gives tokens at its rate
-_NOTHING = 1e-6  # tokens; less is a rounding error
 
 
 class TokenBucket:

@@ -18,6 +18,10 @@ from specpair.http_service.options import LogFormat as LogFormat
 
 HEADER = b"x-request-id"
 _SANE = re.compile(rb"[!-~]{1,128}")
+FIELDS = "fields"  # attribute of a record: a dictionary of further keys of the JSON object
+_log = logging.getLogger("specpair.texts")
+INTERRUPT = "interrupt"  # what a text was ended by whose client left
+DELETION = "deletion"  # what a text was ended by whose session was deleted, as drafters do after Ctrl-C, too
 
 
 @dataclass(slots=True)
@@ -61,9 +65,6 @@ def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
         if name == HEADER and _SANE.fullmatch(value):
             return value.decode()
     return secrets.token_hex(8)
-
-
-FIELDS = "fields"  # attribute of a record: a dictionary of further keys of the JSON object
 
 
 class PlainFormatter(DefaultFormatter):
@@ -131,11 +132,6 @@ def _ids(record: logging.LogRecord) -> dict[str, str]:
         "session_id": getattr(record, "session_id", "" if context is None else context.session_id),
     }
     return {name: value for name, value in found.items() if value}
-
-
-_log = logging.getLogger("specpair.texts")
-INTERRUPT = "interrupt"  # what a text was ended by whose client left
-DELETION = "deletion"  # what a text was ended by whose session was deleted, as drafters do after Ctrl-C, too
 
 
 @dataclass(frozen=True, slots=True)

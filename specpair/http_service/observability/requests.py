@@ -13,6 +13,9 @@ from specpair.protocol.terminal_text import one_line
 
 OTHER = "other"  # every path that is no route
 _PARAMETER = re.compile(r"\\\{\w+(:path)?\\\}")
+_log = logging.getLogger("specpair.access")
+_POLLED = frozenset(("/health", "/live", "/ready", "/metrics"))  # asked again and again, so they get no access line
+_LONGEST_PATH = 200  # characters of a path in an access line
 
 
 class Routes:
@@ -37,11 +40,6 @@ class Routes:
         if exact is not None:
             return exact
         return next((template for pattern, template in self._patterns if pattern.fullmatch(path)), OTHER)
-
-
-_log = logging.getLogger("specpair.access")
-_POLLED = frozenset(("/health", "/live", "/ready", "/metrics"))  # asked again and again, so they get no access line
-_LONGEST_PATH = 200  # characters of a path in an access line
 
 
 class ObservedRequests:

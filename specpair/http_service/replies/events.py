@@ -13,6 +13,8 @@ from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.terminal_text import one_line
 
 COMMENT = b":\n\n"
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
+HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive; clients wait for 10
 
 
 def event_bytes(data: bytes, name: str = "") -> bytes:
@@ -40,10 +42,6 @@ class EventMessage(BaseModel):
 def message_event(message: BaseModel, name: str) -> bytes:
     """The bytes of the event of this name that has the message as its data."""
     return event_bytes(message.model_dump_json().encode(), name)
-
-
-_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
-HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive; clients wait for 10
 
 
 class EventStream(Response):

@@ -19,6 +19,8 @@ from specpair.protocol.errors import (
     VerifierAway,
 )
 
+_FOR_NOW = (ModelLoading, ModelMismatch, Overloaded, RateLimited, ShuttingDown, TargetChanged, VerifierAway)
+
 
 class JsonReply(JSONResponse):
     """A reply with a JSON body, given as bytes or as the object to encode.
@@ -28,9 +30,6 @@ class JsonReply(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         return (content if isinstance(content, bytes) else super().render(content)) + b"\n"
-
-
-_FOR_NOW = (ModelLoading, ModelMismatch, Overloaded, RateLimited, ShuttingDown, TargetChanged, VerifierAway)
 
 
 def error_reply(error: SpecPairError, body: Any = None, status: int | None = None) -> JsonReply:
