@@ -16,7 +16,7 @@ from specpair import plugins
 from specpair.command_line.parser import KEY, OneOf
 from specpair.corpus.draft_corpus import CorpusOptions
 from specpair.engines.load_options import FASTEST, LoadOptions
-from specpair.http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
+from specpair.http_service.options import ACCESS, SERVICE, ServiceOptions
 from specpair.options.option import like, option, settings_of
 
 NGRAM = "ngram"  # a backend of the drafter only

@@ -1,8 +1,9 @@
-"""What to install where a package is missing: the extra of pyproject.toml that has it."""
+"""What is installed, and what to install where a package is missing: the extra of pyproject.toml that has it."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,6 +25,14 @@ EXTRAS = {  # the modules that each extra brings; what all parts need is no extr
 }
 LAB = "specpair-lab"  # the distribution of the lab
 LAB_EXTRAS = {"cloudwatch": ("boto3", "botocore")}
+
+
+def installed_version() -> str:
+    """The version that pip installed; a note in words for a checkout that was never installed."""
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "(not installed: run from a checkout)"
 
 
 class MissingExtra(ModuleNotFoundError):

@@ -23,18 +23,14 @@ from gateway.openai_api.endpoints import Endpoints
 from gateway.router.registration import registration_of
 from specpair.command_line.start import keep_loaded_objects
 from specpair.engines.backend import Backend
-from specpair.http_service.connections.app import App
-from specpair.http_service.head_requests import HeadRequests
-from specpair.http_service.hosts import Hosts, read_hosts
+from specpair.http_service.app import App, HeadRequests, without_slash
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.observability.supervisor import Supervisor
-from specpair.http_service.origins import Origins, read_origins
-from specpair.http_service.replies.failures import Failures
-from specpair.http_service.replies.noted_send import NotedSend
+from specpair.http_service.replies.failures import Failures, NotedSend
 from specpair.http_service.replies.static_files import StaticFiles
 from specpair.http_service.shutdown import stop_signals
-from specpair.http_service.trailing_slash import without_slash
+from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_origins
 from specpair.protocol.errors import ShuttingDown
 from verifier_server.api import operations
 from verifier_server.api.live_events import LiveEvents

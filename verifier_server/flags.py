@@ -7,12 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from specpair.command_line.layers import Layer, LayeredSettings, first_path, lasting_layers
-from specpair.command_line.options.flags import add_option
-from specpair.command_line.options.setting_fields import names_of, settings_model
+from specpair.command_line.layers import (
+    Layer,
+    LayeredSettings,
+    first_path,
+    lasting_layers,
+    names_of,
+    settings_model,
+    settings_table,
+)
+from specpair.command_line.options import add_option
 from specpair.command_line.parser import Parser, flag
-from specpair.command_line.print_config import table
-from specpair.http_service.options.service_options import ROUTER
+from specpair.http_service.options import ROUTER
 from specpair.options.option import Option
 from verifier_server.options import ADDRESS, DRAFT, ENGINE, LIMITS, MODEL, OPTIONS
 from verifier_server.settings import Settings
@@ -68,7 +74,7 @@ def read_flags(
     layers = _layers(given, options.config, environment)
     settings, address = Settings.from_layers(layers), ListenAddress.from_layers(layers)
     if options.print_config:
-        print(table([action.dest for action in parser.actions()], [address, settings]))
+        print(settings_table([action.dest for action in parser.actions()], [address, settings]))
         parser.exit()
     return settings, address, options
 

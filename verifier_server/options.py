@@ -13,7 +13,7 @@ from models.hub.options import HubOptions
 from specpair.command_line.parser import KEY
 from specpair.corpus.draft_corpus import CorpusOptions
 from specpair.engines.load_options import FASTEST, LoadOptions
-from specpair.http_service.options.service_options import ACCESS, ROUTER, SERVICE, BodyOptions
+from specpair.http_service.options import ACCESS, ROUTER, SERVICE, BodyOptions
 from specpair.options.option import AUTO, like, option, settings_of
 from verifier_server.engine.choice import ENGINES, NGRAM
 from verifier_server.engine.vllm.arguments import read_table

@@ -44,12 +44,12 @@ def serve(arguments: Sequence[str]) -> int:
     from verifier_server.app import create_app, stop_process
     from verifier_server.flags import from_flags
 
-    def make() -> listening.Served:
+    def make() -> listening.ServedApp:
         settings, address = from_flags(arguments)
         logs.configure(settings.log_format)
         app = create_app(settings, on_failure=lambda: stop_process(1), on_success=keep_loaded_objects)
         service = app.state.service
-        return listening.Served(app, address.host, address.port, lambda: int(service.failure is not None))
+        return listening.ServedApp(app, address.host, address.port, lambda: int(service.failure is not None))
 
     return listening.run("verifier", make)
 

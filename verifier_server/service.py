@@ -9,13 +9,13 @@ from backends.machine import machine_id
 from specpair.engines.backend import Backend
 from specpair.engines.vocabulary import TextPart, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
-from specpair.http_service.draining import Draining
 from specpair.http_service.keys.access import ANYONE, VERIFIER, Caller
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.long_bodies import RequestBodies
 from specpair.http_service.observability.health import Condition
+from specpair.http_service.observability.logs import note_session
 from specpair.http_service.observability.metrics import ServiceMetrics
-from specpair.http_service.observability.request_context import note_session
+from specpair.http_service.request_bodies import RequestBodies
+from specpair.http_service.shutdown import Draining
 from specpair.protocol import messages
 from specpair.protocol.errors import UnknownSession
 from specpair.protocol.fingerprint import Fingerprint

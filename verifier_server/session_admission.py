@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from specpair.counted import counted
-from specpair.fairness import retry_after
-from specpair.http_service.turnover import Turnover
+from specpair.fairness import ReleaseRate, retry_after
 from specpair.protocol.errors import Overloaded, RateLimited
 from verifier_server.engine.arrivals import SILENCE
 from verifier_server.sessions import Session
@@ -35,7 +34,7 @@ class Group:
 
     quota: int | None = None  # sessions that may be in use at once, if the client's key has a limit of its own
     held: int = 0  # sessions in the table
-    use: Turnover = field(default_factory=Turnover)
+    use: ReleaseRate = field(default_factory=ReleaseRate)
     idle: Sessions = field(default_factory=OrderedDict)  # the least recently used first
     lingering: Sessions = field(default_factory=OrderedDict)  # in use without a request, the oldest first
 

@@ -9,16 +9,15 @@ from pydantic import model_validator
 
 from backends.registry import COMPILING, devices_of_draft
 from models import DEFAULT_TARGET
-from specpair.command_line.errors import SettingsError as SettingsError
-from specpair.command_line.layers import LayeredSettings
-from specpair.command_line.options.reading import given
-from specpair.command_line.options.setting_fields import settings_model
+from specpair.command_line.given_values import SettingsError as SettingsError
+from specpair.command_line.layers import LayeredSettings, settings_model
+from specpair.command_line.options import given
 from specpair.corpus.draft_corpus import BadCorpus, checked
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.fairness import share_of_one_client
-from specpair.http_service.options.service_options import check_keys
+from specpair.http_service.options import check_keys
 from verifier_server.engine.choice import NGRAM, TOKEN_ENGINES, check_draft, check_target
 from verifier_server.engine.port import EngineInfo
 from verifier_server.options import MOST_DRAFT_SLOTS, OPTIONS, VerifierOptions

@@ -28,7 +28,7 @@ from drafter_client.program_options import engines as backends
 from models import DEFAULT_TARGET
 from models.commands.printing import print_json
 from specpair.command_line import start
-from specpair.command_line.options.flags import add_options
+from specpair.command_line.options import add_options
 from specpair.command_line.parser import Parser, Switch
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import STORED

@@ -13,12 +13,18 @@ from typing import Any
 from drafter_client.options import Options
 from drafter_client.program_options import ENGINE, NGRAM, OPTIONS, ProgramOptions, is_plugged_drafter
 from specpair.command_line import given_values
-from specpair.command_line.errors import SettingsError
-from specpair.command_line.layers import Layer, LayeredSettings, first_path, lasting_layers
-from specpair.command_line.options.flags import add_option, add_options, option_of
-from specpair.command_line.options.setting_fields import names_of, settings_model
+from specpair.command_line.given_values import SettingsError
+from specpair.command_line.layers import (
+    Layer,
+    LayeredSettings,
+    first_path,
+    lasting_layers,
+    names_of,
+    settings_model,
+    settings_table,
+)
+from specpair.command_line.options import add_option, add_options, option_of
 from specpair.command_line.parser import Parser, Switch, flag
-from specpair.command_line.print_config import table
 from specpair.options.option import Option
 from specpair.protocol.terminal_text import several_lines
 
@@ -65,7 +71,7 @@ def keys_file(config: Path | None, environment: Mapping[str, str] = os.environ) 
 def print_if_asked(parser: Parser, options: argparse.Namespace) -> None:
     """With --print-config, print the settings of the command, and exit."""
     if options.print_config:
-        print(table([action.dest for action in parser.actions()], [options.settings]))
+        print(settings_table([action.dest for action in parser.actions()], [options.settings]))
         parser.exit()
 
 

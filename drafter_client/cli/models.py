@@ -14,7 +14,7 @@ from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.program_options import ProgramOptions
 from gateway.openai_api.answers.reply_style import reply_style
 from models.commands import command
-from specpair.command_line.options.flags import add_options
+from specpair.command_line.options import add_options
 from specpair.command_line.parser import Parser
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions

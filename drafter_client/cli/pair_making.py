@@ -22,7 +22,7 @@ from drafter_client.pair import Pair
 from drafter_client.pair_options import Observer
 from drafter_client.program_options import NGRAM, is_plugged_drafter
 from drafter_client.trace.writer import TraceFolder
-from specpair.command_line.options.reading import given
+from specpair.command_line.options import given
 from specpair.command_line.start import keep_loaded_objects
 from specpair.counted import counted
 from specpair.drafters.custom import plugged

@@ -4,10 +4,9 @@ from drafter_client.cli import flags
 from drafter_client.options import Options
 from drafter_client.program_options import ProgramOptions, engines
 from models.hub.options import HubOptions
-from specpair.command_line.options.flags import add_options
-from specpair.command_line.options.reading import flag_reader
+from specpair.command_line.options import add_options, flag_reader
 from specpair.command_line.parser import OneOf, Parser, Switch, flag
-from specpair.http_service.options.service_options import ACCESS, ROUTER, SERVICE
+from specpair.http_service.options import ACCESS, ROUTER, SERVICE
 from specpair.options.option import options_of
 
 COMMANDS = ("chat", "serve", "solo", "compare", "bench", "report", "models", "key", "completion")

@@ -14,14 +14,13 @@ from drafter_client.serve.live import Feed
 from drafter_client.serve.metrics import DrafterMetrics, Observers
 from gateway.openai_api.answers.options import style_named
 from gateway.router.registration import registration_of
-from specpair.command_line.errors import SettingsError
-from specpair.http_service.hosts import Hosts, read_hosts
+from specpair.command_line.given_values import SettingsError
 from specpair.http_service.keys.access import DRAFTER
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.listening import bind_sockets, configured, serve, shown_address
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.metrics import ServiceMetrics
-from specpair.http_service.origins import Origins, read_origins
+from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_origins
 from specpair.protocol.terminal_text import one_line
 
 _log = logging.getLogger("specpair.drafter")

@@ -13,7 +13,7 @@ from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.metrics.statistics import SOLO
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
-from specpair.command_line.options.reading import given
+from specpair.command_line.options import given
 from specpair.engines.errors import BackendError
 from specpair.options.option import options_of
 from specpair.protocol.errors import SpecPairError

@@ -26,21 +26,17 @@ from gateway.anthropic_api.replies import form_of
 from gateway.openai_api.endpoints import Endpoints
 from gateway.openai_api.tools.styles import Style
 from gateway.router.registration import Registration
-from specpair.http_service.connections.app import App
-from specpair.http_service.draining import Draining
-from specpair.http_service.head_requests import HeadRequests
-from specpair.http_service.hosts import Hosts
+from specpair.http_service.app import App, HeadRequests, TrailingSlash
 from specpair.http_service.keys.access import DRAFTER
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.observability.health import Condition, StateEndpoints
 from specpair.http_service.observability.metrics import ServiceMetrics
 from specpair.http_service.observability.supervisor import Supervisor
 from specpair.http_service.openapi import operation
-from specpair.http_service.origins import Origins
 from specpair.http_service.replies.failures import Failures
 from specpair.http_service.replies.static_files import StaticFiles
-from specpair.http_service.shutdown import stop_signals
-from specpair.http_service.trailing_slash import TrailingSlash
+from specpair.http_service.shutdown import Draining, stop_signals
+from specpair.http_service.web_pages import Hosts, Origins
 from specpair.protocol.service_responses import HealthResponse
 
 _LOOK_PAUSE = 2.0  # seconds between looks at the verifier

@@ -16,10 +16,8 @@ from drafter_client.metrics.statistics import Stats
 from drafter_client.serve.messages import PairRound, PairState, TextCounts, TextEnded
 from drafter_client.serve.network import NetworkFeed
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.replies.event_bytes import COMMENT
-from specpair.http_service.replies.event_feed import EventFeed, Reader
-from specpair.http_service.replies.event_stream import HEARTBEAT, EventStream
-from specpair.http_service.replies.told import told_event
+from specpair.http_service.replies.event_feed import EventFeed, FeedReader
+from specpair.http_service.replies.events import COMMENT, HEARTBEAT, EventStream, message_event
 from specpair.protocol.errors import InvalidRequest
 from specpair.protocol.times import milliseconds
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
@@ -44,7 +42,7 @@ class Feed(EventFeed[bytes]):
 
     def tell(self, name: str, message: BaseModel) -> None:
         """Hand an event to the readers. May be called from any thread; returns at once."""
-        self.put(told_event(message, name))
+        self.put(message_event(message, name))
 
 
 class _TextTold:
@@ -133,22 +131,22 @@ class PairEventEndpoints:
         of = request.query_params.get("of", TEXTS)
         if of not in (TEXTS, NETWORK):
             raise InvalidRequest(f"of must be {TEXTS} or {NETWORK}, not {of[:100]!r}", param="of")
-        reader = Reader[bytes]()
+        reader = FeedReader[bytes]()
         if of == NETWORK:
             return EventStream(_network_events(reader), held=self._network.heard_by(reader))
         return EventStream(_events(reader, self._state), held=self._feed.heard_by(reader))
 
 
-async def _events(reader: Reader[bytes], state: Callable[[], PairState]) -> AsyncIterator[bytes]:
+async def _events(reader: FeedReader[bytes], state: Callable[[], PairState]) -> AsyncIterator[bytes]:
     told: PairState | None = None
     while not reader.closed:
         found = state()
         if found != told:
-            yield told_event(found, "state")
+            yield message_event(found, "state")
             told = found
         yield b"".join(await reader.next(LOOK)) or COMMENT
 
 
-async def _network_events(reader: Reader[bytes]) -> AsyncIterator[bytes]:
+async def _network_events(reader: FeedReader[bytes]) -> AsyncIterator[bytes]:
     while not reader.closed:
         yield b"".join(await reader.next(HEARTBEAT)) or COMMENT

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specpair.http_service.replies.told import Told
+from specpair.http_service.replies.events import EventMessage
 from specpair.protocol.service_responses import ServiceStatus
 
 TextNumber = Annotated[int, Field(description="Which text, counted from 1 since the service began.")]
@@ -13,14 +13,14 @@ Clock = Annotated[
 ]
 
 
-class MeasuredRate(Told):
+class MeasuredRate(EventMessage):
     """How fast texts were written in a mode."""
 
     tokens_per_second: Annotated[float, Field(description="Tokens a second.")]
     remembered: Annotated[bool, Field(description="Whether that was in an earlier run.")]
 
 
-class PairState(Told):
+class PairState(EventMessage):
     """What the service is, and whether it can generate: the first event, and again whenever it has changed."""
 
     status: Annotated[ServiceStatus, Field(description="As `/health` says it.")]
@@ -35,7 +35,7 @@ class PairState(Told):
     ] = None
 
 
-class TextCounts(Told):
+class TextCounts(EventMessage):
     """How far a text is. The counts are those of the readout, from its beginning on."""
 
     text: TextNumber
@@ -47,7 +47,7 @@ class TextCounts(Told):
     accepted: Annotated[int, Field(description="Of these, those accepted.")]
 
 
-class PairRound(Told):
+class PairRound(EventMessage):
     """An answer to a draft: what the two machines did for it."""
 
     text: TextNumber
@@ -61,7 +61,7 @@ class PairRound(Told):
     schedule: Annotated[str, Field(description="As in the readout: lockstep, overlapped or self-continued.")]
 
 
-class TextEnded(Told):
+class TextEnded(EventMessage):
     """The end of a text, or of a stretch of it."""
 
     text: TextNumber
@@ -72,7 +72,7 @@ class TextEnded(Told):
 NodeStatus = ServiceStatus | Literal["unknown", "away", "refused"]
 
 
-class NetworkNode(Told):
+class NetworkNode(EventMessage):
     """A machine, or the service on it."""
 
     name: Annotated[str, Field(description="`drafter`: this service. Of others, the address.")]
@@ -97,7 +97,7 @@ class NetworkNode(Told):
     price_per_million_tokens: Annotated[float | None, Field(description="Where a price was given.")] = None
 
 
-class NetworkLink(Told):
+class NetworkLink(EventMessage):
     """A connection that is kept between two nodes."""
 
     near: Annotated[str, Field(description="The name of the node that asks.")]
@@ -108,7 +108,7 @@ class NetworkLink(Told):
     age_s: Annotated[float | None, Field(description="Seconds since the last of them.")] = None
 
 
-class Network(Told):
+class Network(EventMessage):
     """All that is known of the network."""
 
     nodes: Annotated[list[NetworkNode], Field(description="This service first, then by distance.")]

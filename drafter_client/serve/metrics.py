@@ -13,8 +13,8 @@ from drafter_client.http.outages import Outage
 from drafter_client.http.roster import VerifierStatus
 from drafter_client.metrics.statistics import Stats
 from drafter_client.pair_options import Observer
+from specpair.http_service.observability.logs import current
 from specpair.http_service.observability.metrics import PREFIX, LabelledMetrics, ServiceMetrics
-from specpair.http_service.observability.request_context import current
 
 
 class DrafterMetrics:

@@ -18,8 +18,8 @@ from drafter_client.pair import Pair
 from drafter_client.serve.messages import Network, NetworkNode, NodeStatus
 from drafter_client.serve.network_view import Behind, NodePaces, Seen, done, network
 from gateway.router.messages import NodeInfo, NodesResponse
-from specpair.http_service.replies.event_feed import EventFeed, Reader
-from specpair.http_service.replies.told import told_event
+from specpair.http_service.replies.event_feed import EventFeed, FeedReader
+from specpair.http_service.replies.events import message_event
 from specpair.protocol.errors import Forbidden, SpecPairError
 from specpair.protocol.service_responses import HealthResponse, ModelInfo
 
@@ -164,7 +164,7 @@ class NetworkFeed(EventFeed[bytes]):
 
     def event(self) -> bytes:
         """The event as it is now."""
-        return told_event(self.network(), NAME)
+        return message_event(self.network(), NAME)
 
     def network(self) -> Network:
         """What is known now."""
@@ -183,7 +183,7 @@ class NetworkFeed(EventFeed[bytes]):
             return network(own.node, behind, self._paces, self._clock(), own.generated_tokens, self._token_price)
 
     @contextmanager
-    def heard_by(self, reader: Reader[bytes]) -> Iterator[None]:
+    def heard_by(self, reader: FeedReader[bytes]) -> Iterator[None]:
         """As of any feed. With the first reader the looks begin, with the last they end."""
         with super().heard_by(reader):
             self._came()

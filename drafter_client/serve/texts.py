@@ -22,10 +22,10 @@ from gateway.openai_api.limits import check_size
 from gateway.openai_api.texts import Target, TextRequest
 from specpair.engines.vocabulary import TextPart, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
-from specpair.http_service.draining import Draining
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.long_bodies import RequestBodies
+from specpair.http_service.request_bodies import RequestBodies
+from specpair.http_service.shutdown import Draining
 from specpair.protocol.errors import (
     ModeUnavailable,
     SpecPairError,

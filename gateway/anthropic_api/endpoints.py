@@ -33,8 +33,8 @@ from gateway.openai_api.generation import TextGeneration, reply_to
 from gateway.openai_api.limits import check_model
 from gateway.openai_api.texts import TextSource
 from gateway.openai_api.translated import renamed, translated
-from specpair.http_service.replies.event_bytes import event_bytes
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.replies.events import event_bytes
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol.errors import SpecPairError
 
 _GROWTH = {"text": ("text_delta", "text"), "thoughts": ("thinking_delta", "thinking")}

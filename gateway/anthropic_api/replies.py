@@ -9,7 +9,7 @@ from pydantic import Field
 
 from gateway.openai_api.messages import errors as openai_errors
 from gateway.openai_api.messages.replies import Metrics, Reply, SpecDecode, Timings
-from specpair.http_service.observability.request_context import current
+from specpair.http_service.observability.logs import current
 from specpair.http_service.openapi.operation import ErrorForm
 from specpair.protocol.errors import SpecPairError
 

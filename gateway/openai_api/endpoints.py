@@ -26,7 +26,7 @@ from gateway.openai_api.texts import Target, TextRequest, TextSource
 from gateway.openai_api.tools.styles import Style
 from gateway.openai_api.writers import ChatWriter, CompletionWriter
 from specpair.http_service.keys.access import Caller
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol.errors import InvalidRequest
 
 R = TypeVar("R", CompletionRequest, ChatRequest)

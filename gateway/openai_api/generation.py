@@ -23,9 +23,8 @@ from gateway.openai_api.output import ChoiceText, Delta
 from gateway.openai_api.texts import End, Events, RunningTexts
 from gateway.openai_api.translated import Names, renamed
 from specpair.engines.vocabulary import Vocabulary
-from specpair.http_service.replies.event_bytes import comment
-from specpair.http_service.replies.event_stream import HEARTBEAT, EventStream
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.replies.events import HEARTBEAT, EventStream, comment
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol.errors import InvalidRequest, SpecPairError, TargetChanged
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.times import milliseconds

@@ -20,7 +20,7 @@ from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.prompts import Prompts
 from gateway.openai_api.texts import TextSource
 from specpair.engines.vocabulary import Kind, Vocabulary
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol import messages
 from specpair.protocol.errors import InvalidRequest, PromptTooLong
 from specpair.protocol.messages import RequestModel, TokenIds, TokenizeRequest, parse

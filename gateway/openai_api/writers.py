@@ -17,7 +17,7 @@ from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.output import Delta, TokenPart, joined
 from gateway.openai_api.tools.notation import ArgumentsGrew, CallBegan, CallEnded, Content
 from specpair.engines.vocabulary import Vocabulary
-from specpair.http_service.replies.event_bytes import event_bytes
+from specpair.http_service.replies.events import event_bytes
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.explain import Decision
 from specpair.speculation.sampling.logprobs import TokenLogprobs

@@ -21,9 +21,7 @@ from gateway.router.passing.passing import Passing, RouterEntrance
 from gateway.router.settings import RouterSettings, from_flags, keys_file
 from gateway.router.settings import flags_parser as parser
 from specpair.http_service import listening
-from specpair.http_service.connections.app import App
-from specpair.http_service.head_requests import HeadRequests
-from specpair.http_service.hosts import Hosts, read_hosts
+from specpair.http_service.app import App, HeadRequests, TrailingSlash
 from specpair.http_service.keys import key_command
 from specpair.http_service.keys.access import ROUTER
 from specpair.http_service.keys.gate import Gate
@@ -32,10 +30,9 @@ from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.observability.metrics import RequestMetrics
 from specpair.http_service.observability.supervisor import Supervisor
 from specpair.http_service.openapi import operation
-from specpair.http_service.origins import Origins, read_origins
 from specpair.http_service.replies.failures import Failures
 from specpair.http_service.shutdown import stop_signals
-from specpair.http_service.trailing_slash import TrailingSlash
+from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_origins
 
 _log = logging.getLogger("gateway.router")
 
@@ -114,9 +111,9 @@ def main() -> int:
     if arguments[:1] == ["key"]:
         return key_command.run("specpair router", arguments[1:], keys_file)
 
-    def make() -> listening.Served:
+    def make() -> listening.ServedApp:
         settings, nodes = from_flags(arguments)
         logs.configure(settings.log_format)
-        return listening.Served(create_app(settings, nodes), settings.host, settings.port)
+        return listening.ServedApp(create_app(settings, nodes), settings.host, settings.port)
 
     return listening.run("specpair router", make)

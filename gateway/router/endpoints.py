@@ -28,8 +28,8 @@ from specpair.http_service.observability.health import Condition
 from specpair.http_service.openapi import document as built
 from specpair.http_service.openapi.operation import ALWAYS, BODY, Json, Operation, parameter
 from specpair.http_service.openapi.state import state_operations
-from specpair.http_service.replies.json_reply import JsonReply
-from specpair.http_service.request_body import read_body
+from specpair.http_service.replies.json_replies import JsonReply
+from specpair.http_service.request_bodies import read_body
 from specpair.protocol import errors, messages
 from specpair.protocol.errors import Forbidden, NotFound, SpecPairError, Unauthorized
 from specpair.protocol.service_responses import HealthResponse

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from gateway.router.nodes.node import NodeSpec
 from gateway.router.upstream.pool import node_url
-from specpair.command_line.errors import SettingsError
+from specpair.command_line.given_values import SettingsError
 from specpair.command_line.known_keys import KnownKeys
 from specpair.protocol.messages import RequestModel
 from specpair.protocol.response_fields import Count, Identity, Milliseconds, Name, Response

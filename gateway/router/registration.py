@@ -9,9 +9,9 @@ from urllib.parse import quote
 from gateway.router.messages import NodeRequest
 from gateway.router.upstream.connection import NodeLost
 from gateway.router.upstream.pool import NodeAddress, Pool, node_url
-from specpair.command_line.errors import SettingsError
+from specpair.command_line.given_values import SettingsError
 from specpair.command_line.parser import flag
-from specpair.http_service.options.service_options import NodeOptions
+from specpair.http_service.options import NodeOptions
 from specpair.protocol.errors import from_body
 
 EVERY = 5.0  # seconds between two reports; a node leaves after three that did not come

@@ -13,13 +13,19 @@ from gateway.balancing.policies import DEFAULT, LOOK_EVERY, POLICIES, check_poli
 from gateway.router.messages import read_nodes
 from gateway.router.nodes.node import NodeSpec
 from gateway.router.upstream.pool import node_url
-from specpair.command_line.errors import SettingsError
-from specpair.command_line.layers import Layer, LayeredSettings, first_path, lasting_layers
-from specpair.command_line.options.flags import add_option
-from specpair.command_line.options.setting_fields import names_of, settings_model
+from specpair.command_line.given_values import SettingsError
+from specpair.command_line.layers import (
+    Layer,
+    LayeredSettings,
+    first_path,
+    lasting_layers,
+    names_of,
+    settings_model,
+    settings_table,
+)
+from specpair.command_line.options import add_option
 from specpair.command_line.parser import KEY, OneOf, Parser, flag
-from specpair.command_line.print_config import table
-from specpair.http_service.options.service_options import ACCESS, SERVICE, BodyOptions, ServiceOptions, check_keys
+from specpair.http_service.options import ACCESS, SERVICE, BodyOptions, ServiceOptions, check_keys
 from specpair.options.option import like, option, options_of, settings_of
 
 NODES = "nodes"  # group in the command's help
@@ -165,7 +171,7 @@ def from_flags(
     layers = [Layer("flag", given, flag), *_lasting(options.config, environment)]
     settings = RouterSettings.from_layers(layers)
     if options.print_config:
-        print(table([action.dest for action in parser.actions()], [settings]))
+        print(settings_table([action.dest for action in parser.actions()], [settings]))
         parser.exit()
     listed = {url: NodeSpec(url) for url in options.node}
     if settings.nodes_file is not None:

@@ -16,8 +16,8 @@ from lab.report.recorded import modes, outages, pass_widths, statistics, timed
 from lab.reports.document import contents, document, folded, table, terms
 from lab.reports.markup import Markup, tag
 from lab.reports.scripts import bundled
-from specpair.command_line import version
 from specpair.counted import counted
+from specpair.extras import installed_version
 
 ENTRY = "report.js"
 # Whose files the page is made of: those that all pages share, those of the live page, its own.
@@ -56,7 +56,7 @@ def page(runs: Sequence[RunTrace], *, text: bool) -> str:
         f"drafter report: {title}",
         [contents(links)] if several else [],
         (*(_section(run, stats, text=text) for run, stats in described), _definitions()),
-        f"specpair {version.installed()}. Made from a trace by drafter report; its element “data” has it as JSON.",
+        f"specpair {installed_version()}. Made from a trace by drafter report; its element “data” has it as JSON.",
         style="".join(code[name] for name in _STYLES),
         script=bundled(ENTRY, code),
         data={"version": VERSION, "text": text, "runs": [run_data(run, text=text) for run in runs]},

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import shtab
 
-from specpair.command_line.options.flags import option_of
+from specpair.command_line.options import option_of
 from specpair.command_line.parser import OneOf, Parser, Parsers
 
 SHELLS = ("bash", "zsh", "fish")

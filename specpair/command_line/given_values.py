@@ -5,6 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
+class SettingsError(Exception):
+    """A setting is unknown or has a bad value. The message names its flag, its variable, or its file, table and key."""
+
+
 def ascending(value: str | Sequence[int]) -> tuple[int, ...]:
     """The numbers of `value`: a text with commas, or the numbers themselves. Raises ValueError."""
     items = value.split(",") if isinstance(value, str) else value

@@ -3,19 +3,20 @@
 pydantic-settings lays one layer over the other. Each value knows by which name its user gave it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, get_args
 
-from pydantic import PrivateAttr, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError, create_model
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from specpair.command_line import config_file
-from specpair.command_line.environment import variables
-from specpair.command_line.errors import SettingsError
-from specpair.command_line.given_values import home
+from specpair.command_line import setting_sources as config_file
+from specpair.command_line.given_values import SettingsError, home
+from specpair.command_line.options import read
+from specpair.command_line.setting_sources import variables
+from specpair.options.option import AUTO, Option
 
 
 class Layer(NamedTuple):
@@ -194,3 +195,63 @@ def _first(error: ValidationError) -> tuple[str, str]:
         return str(first["loc"][0]), message
     name, _, message = message.partition(": ")  # the messages of a model's own checks begin with the setting's name
     return name, message
+
+
+S = TypeVar("S", bound=LayeredSettings)
+
+
+def settings_model(base: type[S], options: Mapping[str, Option]) -> type[S]:
+    """A model like `base` that has the options, which are by setting, as its fields."""
+    fields: dict[str, Any] = {name: _field(each) for name, each in options.items()}
+    return create_model(base.__name__, __base__=base, **fields)
+
+
+def names_of(table: str, options: dict[str, Option]) -> Names:
+    """The names of an end's settings.
+
+    `table`: in the file.
+    `options`: by setting.
+    """
+    former = {each.about.formerly: name for name, each in options.items() if each.about.formerly}
+    by_any_name = options | {old: options[name] for old, name in former.items()}
+    of_kind = {kind: {name for name, each in by_any_name.items() if each.kind is kind} for kind in (Path, SecretStr)}
+    lists = {name for name, each in by_any_name.items() if each.annotation == tuple[Path, ...]}
+    return Names(table, options, of_kind[Path], of_kind[SecretStr], former, lists)
+
+
+def _field(option: Option) -> tuple[Any, Any]:
+    about = option.about
+    annotation = str if option.names_a_choice else option.annotation
+    if about.auto:
+        annotation = annotation | Literal[AUTO]
+
+    def value_of(given: Any) -> Any:
+        """The value that was given as a text, or as a number. Raises ValueError."""
+        if isinstance(given, str) or (type(given) in (int, float) and option.kind in (int, float)):
+            return read(option, str(given))
+        return given
+
+    words = about.words + (f" (default: {about.usually})" if about.usually else "")
+    return Annotated[annotation, Field(description=words), BeforeValidator(value_of)], option.usual
+
+
+def settings_table(names: Iterable[str], settings: Sequence[LayeredSettings]) -> str:
+    """A line for each of `names` that one of `settings` has, in the order of `names`."""
+    rows = [("setting", "value", "from")]
+    for name in names:
+        for each in settings:
+            if name in type(each).model_fields:
+                rows.append((name, _shown(getattr(each, name)), each.origin(name)))
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return "\n".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in rows)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, SecretStr):
+        return "(set)" if len(value) else "(not set)"
+    if value is None:
+        return "(not set)"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if text and text.isprintable() else repr(text)

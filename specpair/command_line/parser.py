@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from specpair.command_line import version
-from specpair.command_line.config_file import FILE, VARIABLE
 from specpair.command_line.given_values import home
+from specpair.command_line.setting_sources import FILE, VARIABLE
 from specpair.command_line.suggestion import advice
+from specpair.extras import installed_version
 
 KEY = "KEY"  # the placeholder of a secret's value; errors never show the value of such a flag
 _EXAMPLES = "examples:"
@@ -234,7 +234,7 @@ class _Version(argparse.Action):
         super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        print(f"{parser.prog.split()[0]} {version.installed()}")
+        print(f"{parser.prog.split()[0]} {installed_version()}")
         parser.exit()
 
 

@@ -12,10 +12,10 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from specpair.command_line import start
-from specpair.command_line.errors import SettingsError
-from specpair.http_service.connections.connection import Connection
+from specpair.command_line.given_values import SettingsError
+from specpair.http_service.connection import Connection
 from specpair.http_service.observability import logs
-from specpair.http_service.shutdown import Terminated, end_by_sigterm
+from specpair.http_service.shutdown import EndedBySigterm, end_by_sigterm
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first
 PATIENCE = 5  # seconds that requests have to finish at shutdown; a stream of tokens may never finish
@@ -63,7 +63,7 @@ def shown_address(bound: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Server(uvicorn.Server):
+class ListeningServer(uvicorn.Server):
     """uvicorn on sockets that are bound already. It logs where it listens, which uvicorn omits for such sockets."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -74,13 +74,13 @@ class Server(uvicorn.Server):
 
 def serve(config: uvicorn.Config, sockets: list[socket.socket]) -> None:
     """Serve on these sockets until a signal ends it."""
-    with suppress(KeyboardInterrupt, Terminated):  # uvicorn raises the signal again after its shutdown
+    with suppress(KeyboardInterrupt, EndedBySigterm):  # uvicorn raises the signal again after its shutdown
         start.catch_interrupts()
         end_by_sigterm()
-        Server(config).run(sockets)
+        ListeningServer(config).run(sockets)
 
 
-class Served(NamedTuple):
+class ServedApp(NamedTuple):
     """What a command serves, and where."""
 
     app: ASGIApp
@@ -89,7 +89,7 @@ class Served(NamedTuple):
     status: Callable[[], int] = lambda: 0  # the command's exit status once it was stopped
 
 
-def run(name: str, make: Callable[[], Served]) -> int:
+def run(name: str, make: Callable[[], ServedApp]) -> int:
     """Run a command that serves until it is stopped. Returns its exit status: 2 for bad settings, 1 when the port is in
     use.
 

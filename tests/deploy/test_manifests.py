@@ -14,7 +14,7 @@ from lab.bench.cli.report import report_parser
 from lab.bench.endpoint.side import sides_of
 from scripts import kubernetes_alerts
 from scripts.eks import CORES, OVERLAY, read_parameters
-from specpair.http_service.pages import EXPOSED
+from specpair.http_service.web_pages import EXPOSED
 from tests.deploy.dockerfile import stages
 from tests.deploy.manifests import FILES, FOLDER, documents, values
 from tests.paths import ROOT

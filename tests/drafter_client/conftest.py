@@ -9,7 +9,7 @@ import pytest
 
 from drafter_client.http import retries
 from drafter_client.http.client import VerifierClient
-from specpair.command_line.config_file import VARIABLE
+from specpair.command_line.setting_sources import VARIABLE
 from tests.drafter_client.cli.command_line import Command, runner
 from tests.drafter_client.support import Verifier, serving
 

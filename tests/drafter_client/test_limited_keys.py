@@ -8,14 +8,14 @@ import pytest
 from drafter_client import DraftModel, Mode, Options, Pair
 from specpair.http_service.keys import key_file
 from specpair.http_service.keys.accounts import Account
-from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
+from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
 from specpair.protocol.errors import RateLimited
 from tests.drafter_client.support import serving
 
 TOY = DraftModel(Path("1"), "scripted")
 
 
-def keys(folder: Path, **limits: Limits) -> Path:
+def keys(folder: Path, **limits: KeyLimits) -> Path:
     """A file of keys, each of which is its own name."""
     path = folder / "keys.toml"
     for name, each in limits.items():
@@ -29,13 +29,13 @@ def test_text_goes_on_when_the_limit_allows_it(tmp_path: Path, monkeypatch: pyte
     options = Options(max_tokens=300, temperature=0.8, seed=3, draft_n=6, lockstep=lockstep, mode=Mode.REMOTE)
     begin, asked = Account.begin_request, count()
 
-    def begin_request(account: Account, limits: Limits, now: float) -> None:
+    def begin_request(account: Account, limits: KeyLimits, now: float) -> None:
         if limits.requests and next(asked) % 2:
             raise RateLimited("not now", retry_after=0.005)
         begin(account, limits, now)
 
     monkeypatch.setattr(Account, "begin_request", begin_request)
-    path = keys(tmp_path, limited=Limits(requests=100), free=Limits())
+    path = keys(tmp_path, limited=KeyLimits(requests=100), free=KeyLimits())
     texts = {}
     with serving(keys_file=path) as verifier:
         for name in ("free", "limited"):
@@ -46,7 +46,7 @@ def test_text_goes_on_when_the_limit_allows_it(tmp_path: Path, monkeypatch: pyte
 
 
 def test_second_text_waits_until_the_first_is_paid_back(tmp_path: Path) -> None:
-    path = keys(tmp_path, limited=Limits(tokens_per_second=50))
+    path = keys(tmp_path, limited=KeyLimits(tokens_per_second=50))
     options = Options(max_tokens=60, temperature=0.8, seed=3, mode=Mode.REMOTE)
     with serving(keys_file=path) as verifier, Pair(verifier.url, TOY, api_key="limited") as pair:
         texts = {pair.generate("def f(x):", options).read().text for _ in range(2)}
@@ -60,11 +60,11 @@ def test_second_text_waits_until_the_first_is_paid_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [Mode.TARGET, Mode.REMOTE])
 def test_text_that_cannot_begin_in_time_reports_the_limit(tmp_path: Path, mode: Mode) -> None:
-    path = keys(tmp_path, slow=Limits(tokens_per_second=0.01))
+    path = keys(tmp_path, slow=KeyLimits(tokens_per_second=0.01))
     with serving(keys_file=path) as verifier, Pair(verifier.url, TOY, api_key="slow") as pair:
         accounts = verifier.service.gate.accounts
         account, now = accounts.of("slow"), accounts.clock()
-        account.begin_request(Limits(tokens_per_second=0.01), now)
+        account.begin_request(KeyLimits(tokens_per_second=0.01), now)
         account.count(now, generated=100)
         account.end_request(now)
         with pytest.raises(RateLimited, match=r"your key may spend 0\.01 tokens a second: try again later"):

@@ -14,7 +14,7 @@ import uvicorn
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Backend
-from specpair.http_service.connections import connection
+from specpair.http_service import connection
 from specpair.http_service.observability import logs
 from verifier_server import program
 from verifier_server.app import create_app

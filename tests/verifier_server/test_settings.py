@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from specpair.command_line.options.setting_fields import names_of
+from specpair.command_line.layers import names_of
 from specpair.command_line.parser import flag
 from specpair.engines.load_options import FASTEST, STORED, LoadOptions
 from verifier_server.flags import from_environment, from_flags

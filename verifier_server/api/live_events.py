@@ -7,10 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specpair.http_service.keys.access import Caller
-from specpair.http_service.replies.event_bytes import COMMENT, event_bytes
-from specpair.http_service.replies.event_feed import Reader
-from specpair.http_service.replies.event_stream import EventStream
-from specpair.http_service.replies.told import told_event
+from specpair.http_service.replies.event_feed import FeedReader
+from specpair.http_service.replies.events import COMMENT, EventStream, event_bytes, message_event
 from specpair.protocol.errors import SpecPairError
 from verifier_server.observability.engine_events import EnginePass
 from verifier_server.observability.live_view import LiveView, told_passes
@@ -36,13 +34,13 @@ class LiveEvents:
         """
         gate = self._service.gate
         gate.admit(request)
-        reader = Reader[EnginePass | Session]()
+        reader = FeedReader[EnginePass | Session]()
         events = _events(reader, self._view, lambda: gate.admit(request))
         return EventStream(events, held=self._service.feed.heard_by(reader))
 
 
 async def _events(
-    reader: Reader[EnginePass | Session], view: LiveView, admit: Callable[[], Caller]
+    reader: FeedReader[EnginePass | Session], view: LiveView, admit: Callable[[], Caller]
 ) -> AsyncIterator[bytes]:
     """The events for a caller, until `admit` raises an error."""
     before: dict[str, BaseModel] = {}
@@ -63,7 +61,7 @@ def _changed(before: dict[str, BaseModel], view: LiveView, caller: Caller) -> It
     for name, found in now.items():
         if before.get(name) != found:
             before[name] = found
-            yield told_event(found, name)
+            yield message_event(found, name)
 
 
 def _told(came: list[EnginePass | Session], view: LiveView, caller: Caller) -> Iterator[bytes]:
@@ -72,4 +70,4 @@ def _told(came: list[EnginePass | Session], view: LiveView, caller: Caller) -> I
         yield event_bytes(told_passes(passes), "passes")
     ended = view.told([each for each in came if isinstance(each, Session)], caller)
     if ended.sessions:
-        yield told_event(ended, "ended")
+        yield message_event(ended, "ended")

@@ -7,9 +7,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specpair.http_service.keys.access import Caller
-from specpair.http_service.observability.request_context import note_session
-from specpair.http_service.replies.event_stream import HEARTBEAT, EventStream
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.observability.logs import note_session
+from specpair.http_service.replies.events import HEARTBEAT, EventStream
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol import messages, response_fields, responses, service_responses
 from specpair.protocol.errors import (
     ImplicitSessionRefused,

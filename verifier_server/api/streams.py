@@ -6,8 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
 
 from specpair.http_service.openapi.operation import OWN_ERRORS
-from specpair.http_service.replies.event_bytes import comment, event_bytes
-from specpair.http_service.replies.event_stream import HEARTBEAT
+from specpair.http_service.replies.events import HEARTBEAT, comment, event_bytes
 from specpair.protocol.errors import SpecPairError, UnknownSession
 from specpair.protocol.response_fields import SamplingReport
 from specpair.protocol.responses import (

@@ -23,8 +23,8 @@ from backends.trial.checks import CheckSkipped, Load, devices_of
 from backends.trial.engine_checks import engine_checks
 from backends.trial.tiny_checks import check_tiny
 from specpair.command_line import interruptible
+from specpair.command_line.layers import settings_table
 from specpair.command_line.parser import Parser
-from specpair.command_line.print_config import table
 from specpair.engines.backend import Backend
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
@@ -119,7 +119,7 @@ def _run(report: SelftestReport, settings: Settings, folder: Path) -> int:
 
     report.line(f"If it takes long, the stacks of all threads follow every {_STUCK:.0f} s: that alone is no error.")
     report.section("the settings", shown=False)
-    report.line(*table(Settings.model_fields, [settings]).splitlines())
+    report.line(*settings_table(Settings.model_fields, [settings]).splitlines())
     report.section("the machine", shown=False)
     report.line(*environment())
     # The model comes first: a process claims its devices once, and the tiny one runs on as many where all must.

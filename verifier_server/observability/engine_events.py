@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from specpair.http_service.observability.text_lines import DELETION, INTERRUPT, LogLine
+from specpair.http_service.observability.logs import DELETION, INTERRUPT, LogLine
 from specpair.http_service.replies.event_feed import EventFeed
 from specpair.protocol.messages import GenerateRequest
 from specpair.protocol.response_fields import STOP_STRING

@@ -7,7 +7,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from specpair.http_service.keys.access import Caller
-from specpair.http_service.replies.told import Told
+from specpair.http_service.replies.events import EventMessage
 from specpair.protocol.service_responses import ServiceStatus, UsageResponse
 from specpair.protocol.times import milliseconds
 from verifier_server.engine.port import TokenEngine
@@ -19,7 +19,7 @@ Number = Annotated[int, Field(ge=0)]
 MOST_SESSIONS = 100  # that are told one by one
 
 
-class EngineLoad(Told):
+class EngineLoad(EventMessage):
     """What the engine holds."""
 
     waiting: Annotated[Number, Field(description="Requests that wait for a pass.")]
@@ -32,7 +32,7 @@ class EngineLoad(Told):
     evictions: Annotated[Number, Field(description="Texts under way that lost their slot to another one.")]
 
 
-class VerifierState(Told):
+class VerifierState(EventMessage):
     """Whether the verifier takes texts, and how full it is: the first event, and again whenever it has changed."""
 
     status: Annotated[ServiceStatus, Field(description="As `/ready` says it.")]
@@ -48,7 +48,7 @@ class VerifierState(Told):
     engine: Annotated[EngineLoad | None, Field(description="Null: no model is loaded.")]
 
 
-class ToldSession(Told):
+class ToldSession(EventMessage):
     """A session."""
 
     number: Annotated[int, Field(description="Which one, counted from 1 since the start.")]
@@ -67,7 +67,7 @@ class ToldSession(Told):
     took_ms: Annotated[float, Field(description="From when its first request was queued to its last pass.")]
 
 
-class ToldSessions(Told):
+class ToldSessions(EventMessage):
     """The sessions that the caller may see: those of its key, or of all keys if its key is an admin's."""
 
     sessions: Annotated[
@@ -76,7 +76,7 @@ class ToldSessions(Told):
     more: Annotated[Number, Field(description="How many further ones there are.")]
 
 
-class ToldPass(Told):
+class ToldPass(EventMessage):
     """A forward pass of the target."""
 
     ended_ms: Annotated[float, Field(description="When, on the engine's clock, whose zero is arbitrary.")]
@@ -90,7 +90,7 @@ class ToldPass(Told):
     committed: Annotated[Number, Field(description="Tokens committed.")]
 
 
-class ToldPasses(Told):
+class ToldPasses(EventMessage):
     """The passes since the last such event. A slow reader, for whom more than 512 have come, misses the oldest."""
 
     passes: Annotated[list[ToldPass], Field(description="In the order in which they ended.")]

@@ -11,7 +11,7 @@ import click
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
-from specpair.http_service.connections.connection import Connection
+from specpair.http_service.connection import Connection
 from specpair.http_service.listening import KEEP_ALIVE, PATIENCE
 from specpair.http_service.shutdown import end_by_sigterm
 from verifier_server.settings import SettingsError

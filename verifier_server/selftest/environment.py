@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.machine import available_bytes, cores, processor
-from specpair.command_line import version as distribution
+from specpair.extras import installed_version
 from verifier_server.selftest.printed import names_secret
 
 PACKAGES = (
@@ -37,7 +37,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 def environment() -> Iterator[str]:
     """Lines about this machine."""
     yield f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    yield f"specpair {distribution.installed()}{_revision()}, Python {platform.python_version()} ({sys.executable})"
+    yield f"specpair {installed_version()}{_revision()}, Python {platform.python_version()} ({sys.executable})"
     system = _first("/etc/os-release", r'PRETTY_NAME="?([^"]*)')
     yield f"{platform.platform()}, {system or 'no os-release'}"
     yield f"{processor()}, {cores()} cores"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gateway.openai_api.tools.styles import Style
-from specpair.http_service.options.service_options import SERVICE, NodeOptions
+from specpair.http_service.options import SERVICE, NodeOptions
 from specpair.options.option import AUTO, option
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from specpair.http_service.openapi.operation import OWN_ERRORS, ErrorForm
-from specpair.http_service.replies.event_bytes import event_bytes
+from specpair.http_service.replies.events import event_bytes
 from specpair.protocol.errors import PromptTooLong, RateLimited, SpecPairError, Unauthorized
 
 # Codes that programs look for.

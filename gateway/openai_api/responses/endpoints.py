@@ -21,7 +21,7 @@ from gateway.openai_api.responses.writer import ResponseWriter
 from gateway.openai_api.texts import TextSource
 from gateway.openai_api.translated import translated
 from specpair.http_service.keys.access import Caller
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol.errors import InvalidRequest, UnknownResponse
 
 SECONDS = 3600.0

@@ -27,7 +27,7 @@ from gateway.openai_api.responses.replies import (
     ResponseUsage,
 )
 from gateway.openai_api.responses.requests import ResponseNamespace, ResponseRequest, ResponseTool
-from specpair.http_service.replies.event_bytes import event_bytes
+from specpair.http_service.replies.events import event_bytes
 from specpair.protocol.errors import SpecPairError
 
 _TEXT = {"text": "output_text", "thoughts": "reasoning_text", "call": "function_call_arguments"}  # in names of events

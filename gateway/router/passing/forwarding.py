@@ -17,7 +17,7 @@ from gateway.router.nodes.node import Node
 from gateway.router.nodes.watch import Watch
 from gateway.router.passing.requests import SESSION, RoutedRequest, look, prefixes, value_of
 from gateway.router.upstream.connection import Headers, NodeConnection, NodeLost
-from specpair.http_service.request_body import LONG, encoding_of, received_body, unpacked
+from specpair.http_service.request_bodies import LONG, encoding_of, received_body, unpacked
 from specpair.protocol.errors import BadGateway, ImplicitSessionRefused, ShuttingDown, from_body
 from specpair.protocol.http_reply import ReplyHead
 

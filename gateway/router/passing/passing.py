@@ -14,12 +14,11 @@ from gateway.router.passing.forwarding import Forwarding
 from gateway.router.passing.requests import SESSION, RoutedRequest, asked, to_client, to_node, value_of
 from gateway.router.passing.several import JOINED, verify_batch
 from gateway.router.upstream.connection import NodeConnection, NodeLost
-from specpair.http_service.draining import Draining
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.openapi.operation import ErrorForm
-from specpair.http_service.replies.failures import Failures
+from specpair.http_service.replies.failures import Failures, NotedSend
 from specpair.http_service.replies.hang_up import HangUp
-from specpair.http_service.replies.noted_send import NotedSend
+from specpair.http_service.shutdown import Draining
 from specpair.protocol.errors import BadGateway, ShuttingDown, SpecPairError
 from specpair.protocol.http_reply import ReplyHead
 

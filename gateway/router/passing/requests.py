@@ -10,8 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ValidationError
 from pydantic_core import from_json, to_json
 
 from gateway.router.upstream.connection import Headers
-from specpair.http_service.observability.request_context import HEADER as REQUEST_ID
-from specpair.http_service.observability.request_context import current
+from specpair.http_service.observability.logs import HEADER as REQUEST_ID
+from specpair.http_service.observability.logs import current
 from specpair.protocol.http_reply import ReplyHead
 
 _MODELS = b"/models/"  # before the path of a request for one of several models

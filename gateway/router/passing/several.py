@@ -13,7 +13,7 @@ from gateway.router.nodes.node import DRAFTER, VERIFIER, Node
 from gateway.router.passing.forwarding import Forwarding
 from gateway.router.passing.requests import RoutedRequest, to_node
 from gateway.router.upstream.connection import Headers, NodeLost
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol.errors import BadGateway, InvalidRequest, NotFound, SpecPairError, UnknownSession, from_body
 
 _TARGET = b"/verify/batch"

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from drafter_client.cli import flags
 from lab.bench.options import BenchOptions
-from specpair.command_line.options.flags import add_options, option_of
-from specpair.command_line.options.reading import flag_reader, given
+from specpair.command_line.options import add_options, flag_reader, given, option_of
 from specpair.command_line.parser import Parser, Switch
 
 _GROUPS = ("sides", "cases", "measuring", "output")

@@ -19,7 +19,7 @@ from lab.bench.load.jobs import Fitted, PreparedCase, jobs_of
 from lab.bench.meters.machine import machine
 from lab.bench.options import BenchOptions
 from lab.bench.records import CaseRecord, Interleaving, Run
-from specpair.command_line import version
+from specpair.extras import installed_version
 
 _SAMPLE = 256  # tokens of a text by which the characters of a token are measured, for the lengths of a trace
 Note = Callable[[str], None]
@@ -116,7 +116,7 @@ def described(
         begun_unix=begun,
         options={"timeout": options.timeout, "texts": options.texts, "asked": asked},
         machine=machine(),
-        version=version.installed(),
+        version=installed_version(),
     )
 
 

@@ -14,8 +14,8 @@ from lab.simulator.configuration.keys import MS
 from lab.simulator.results.measures import MEASURES, Estimate
 from lab.simulator.results.replications import Replication
 from specpair import shared_files
-from specpair.command_line import version
 from specpair.command_line.table import harmless
+from specpair.extras import installed_version
 
 _FORMAT = "specpair-simulation-2"
 
@@ -32,7 +32,7 @@ class Summary:
     @classmethod
     def of(cls, name: str, configuration: Configuration, replications: list[Replication]) -> "Summary":
         """`name`: what the run is called."""
-        return cls(name, version.installed(), configuration.model_dump(mode="json"), tuple(replications))
+        return cls(name, installed_version(), configuration.model_dump(mode="json"), tuple(replications))
 
     @property
     def interrupted(self) -> bool:

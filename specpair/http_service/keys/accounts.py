@@ -10,17 +10,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specpair.http_service.keys.stored_key import Limits
-from specpair.http_service.keys.token_bucket import TokenBucket
-from specpair.http_service.turnover import Turnover
+from specpair.fairness import ReleaseRate
+from specpair.http_service.keys.stored_key import KeyLimits
 from specpair.protocol.errors import RateLimited
 
 _LEAST_WAIT = 0.05  # seconds after which a refused client may ask again
 _RAISED = "try again later, or have the limit of your key raised"
+BURST = 1.0  # seconds for which the full bucket gives tokens at its rate
+_NOTHING = 1e-6  # tokens; less is a rounding error
 
 
 @dataclass(slots=True)
-class Usage:
+class UsageCounts:
     """What was done for a key since the start."""
 
     requests: int = 0  # those that may begin or continue a text
@@ -34,11 +35,11 @@ class Account:
     """The account of one key; the callers without a key share one. Used in the event loop. Times are in seconds."""
 
     def __init__(self) -> None:
-        self.usage = Usage()
-        self._requests, self._texts = Turnover(), Turnover()
+        self.usage = UsageCounts()
+        self._requests, self._texts = ReleaseRate(), ReleaseRate()
         self._bucket: TokenBucket | None = None
 
-    def begin_request(self, limits: Limits, now: float) -> None:
+    def begin_request(self, limits: KeyLimits, now: float) -> None:
         """Count a request, which is in flight until `end_request`. Raises RateLimited."""
         wait = self._wait_for_tokens(limits.tokens_per_second, now)
         if wait > 0.0:
@@ -51,7 +52,7 @@ class Account:
         """A request is over."""
         self._requests.freed(now)
 
-    def begin_text(self, limits: Limits, now: float) -> None:
+    def begin_text(self, limits: KeyLimits, now: float) -> None:
         """A text begins or waits, until `end_text`, in a service without sessions. Raises RateLimited."""
         _check(self._texts, limits.sessions, "texts of yours wait or are being generated", now)
         self._texts.taken(now)
@@ -101,12 +102,12 @@ class Accounts:
         """Tokens that were generated since the start, for all keys."""
         return sum(account.usage.generated_tokens for account in self._accounts.values())
 
-    def usage(self) -> dict[str, Usage]:
+    def usage(self) -> dict[str, UsageCounts]:
         """The usage of each key that was used."""
         return {name: account.usage for name, account in sorted(self._accounts.items())}
 
 
-def _check(places: Turnover, limit: int | None, what: str, now: float) -> None:
+def _check(places: ReleaseRate, limit: int | None, what: str, now: float) -> None:
     """Raise RateLimited if all places are taken."""
     if limit is not None and places.busy >= limit:
         wait = max(_LEAST_WAIT, places.expected(now))
@@ -116,3 +117,37 @@ def _check(places: Turnover, limit: int | None, what: str, now: float) -> None:
 def _limited(why: str, wait: float, **details: str) -> RateLimited:
     """The error, with the wait rounded up to milliseconds."""
     return RateLimited(f"{why}: {_RAISED}", retry_after=math.ceil(1e3 * wait) / 1e3, **details)
+
+
+class TokenBucket:
+    """Tokens that may be spent. Times are in seconds.
+
+    What a request costs is known at its end. So a request may begin while nothing is owed, and is charged afterwards,
+    perhaps more than the bucket holds. The next request waits until that is paid back, so on average no more than the
+    rate is spent.
+    """
+
+    def __init__(self, rate: float, now: float) -> None:
+        """`rate`: tokens a second."""
+        self.rate = rate
+        self._level = rate * BURST
+        self._at = now
+
+    def change(self, rate: float, now: float) -> None:
+        """Fill at another rate from now on."""
+        self._fill(now)
+        self.rate = rate
+
+    def spend(self, tokens: float, now: float) -> None:
+        """Take tokens out."""
+        self._fill(now)
+        self._level -= tokens
+
+    def wait(self, now: float) -> float:
+        """Seconds until a request may begin; 0: one may begin now."""
+        self._fill(now)
+        return 0.0 if self._level > -_NOTHING else -self._level / self.rate
+
+    def _fill(self, now: float) -> None:
+        self._level = min(self.rate * BURST, self._level + self.rate * max(0.0, now - self._at))
+        self._at = max(now, self._at)

@@ -7,14 +7,14 @@ from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from specpair.command_line.errors import SettingsError
+from specpair.command_line.given_values import SettingsError
 from specpair.http_service.keys.access import Access, Caller, ServiceNames
 from specpair.http_service.keys.accounts import Account, Accounts
 from specpair.http_service.keys.key_file import KeyFileError
 from specpair.http_service.keys.key_store import KeyStore
-from specpair.http_service.observability.request_context import note_key
-from specpair.http_service.origins import Origins
-from specpair.http_service.replies.error_reply import error_reply
+from specpair.http_service.observability.logs import note_key
+from specpair.http_service.replies.json_replies import error_reply
+from specpair.http_service.web_pages import Origins
 from specpair.protocol.errors import ForeignOrigin
 from specpair.protocol.service_responses import KeyUsage, UsageResponse
 

@@ -4,14 +4,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from specpair.command_line.errors import SettingsError
-from specpair.command_line.given_values import home
+from specpair.command_line.given_values import SettingsError, home
 from specpair.command_line.parser import OneOf, Parser, Switch
 from specpair.http_service.keys import key_file
 from specpair.http_service.keys.key_file import KeyFileError
 from specpair.http_service.keys.stored_key import (
     BadKeyEntry,
-    Limits,
+    KeyLimits,
     StoredKey,
     check_name,
     digest_of,
@@ -97,7 +96,7 @@ def run(program: str, arguments: Sequence[str], keys_file: Callable[[Path | None
 def _new(path: Path, name: str, given: dict[str, object]) -> None:
     """Make a key. Raises BadKeyEntry and KeyFileError."""
     secret = new_key()
-    entry = entry_of(StoredKey(name, digest_of(secret), Limits()))
+    entry = entry_of(StoredKey(name, digest_of(secret), KeyLimits()))
     key_file.add(path, key_of(name, entry | given))
     print(secret)
     print(f"{name} is in {path}; its key is shown only this once", file=sys.stderr)

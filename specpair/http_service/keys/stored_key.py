@@ -23,7 +23,7 @@ _MOST = 10**9  # the greatest limit
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class KeyLimits:
     """What one key may have at once. None: no limit of the key's own."""
 
     sessions: int | None = None  # in use at once
@@ -37,7 +37,7 @@ class StoredKey:
 
     name: str
     digest: bytes  # SHA-256 of the key, 32 bytes
-    limits: Limits = Limits()
+    limits: KeyLimits = KeyLimits()
     admin: bool = False  # whether it may see the usage of all keys
     owner: str = field(init=False)  # of the sessions that are opened with the key, which cannot be recovered from it
 
@@ -108,7 +108,7 @@ def key_of(name: str, entry: Any) -> StoredKey:
     return StoredKey(
         name,
         bytes.fromhex(found[1]),
-        Limits(
+        KeyLimits(
             _whole(name, "sessions", entry.get("sessions")),
             _whole(name, "requests", entry.get("requests")),
             None if rate is None else _positive(name, "tokens_per_second", rate),

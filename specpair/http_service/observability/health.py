@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.replies.json_reply import JsonReply
+from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol.errors import Forbidden, Unauthorized
 from specpair.protocol.service_responses import HealthResponse, LiveResponse, ReadyResponse, ServiceStatus
 

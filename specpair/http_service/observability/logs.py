@@ -1,17 +1,70 @@
-"""The format of log records: lines of text or of JSON, each with the ids of the request and of the session."""
+"""What services log: the format of records, with the ids of the request and of the session, and the line of a text."""
 
 import json
 import logging
+import re
+import secrets
 import sys
+from collections.abc import Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from uvicorn.logging import DefaultFormatter
 
-from specpair.http_service.observability.request_context import current
-from specpair.http_service.options.service_options import LogFormat as LogFormat
+from specpair.counted import counted
+from specpair.http_service.options import LogFormat as LogFormat
 
+HEADER = b"x-request-id"
+_SANE = re.compile(rb"[!-~]{1,128}")
 FIELDS = "fields"  # attribute of a record: a dictionary of further keys of the JSON object
+_log = logging.getLogger("specpair.texts")
+INTERRUPT = "interrupt"  # what a text was ended by whose client left
+DELETION = "deletion"  # what a text was ended by whose session was deleted, as drafters do after Ctrl-C, too
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """A request that is being served. The fields with defaults are filled in as they become known."""
+
+    request_id: str
+    session_id: str = ""
+    key: str = ""  # the name of the caller's key
+
+
+_current: ContextVar[RequestContext | None] = ContextVar("request", default=None)
+
+
+def enter(context: RequestContext) -> None:
+    """Make `context` the current one in the present task, and in tasks that it starts from now on."""
+    _current.set(context)
+
+
+def current() -> RequestContext | None:
+    """The request that the present task serves; None: there is none, as in a thread of the engine."""
+    return _current.get()
+
+
+def note_session(session_id: str) -> None:
+    """Note the session that the current request is about."""
+    if (context := _current.get()) is not None:
+        context.session_id = session_id
+
+
+def note_key(name: str) -> None:
+    """Note the name of the current caller's key."""
+    if (context := _current.get()) is not None:
+        context.key = name
+
+
+def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The value of the header X-Request-Id if it is 1 to 128 printable characters of ASCII without a space, else a new
+    id."""
+    for name, value in headers:
+        if name == HEADER and _SANE.fullmatch(value):
+            return value.decode()
+    return secrets.token_hex(8)
 
 
 class PlainFormatter(DefaultFormatter):
@@ -79,3 +132,47 @@ def _ids(record: logging.LogRecord) -> dict[str, str]:
         "session_id": getattr(record, "session_id", "" if context is None else context.session_id),
     }
     return {name: value for name, value in found.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """The line of a text that ended.
+
+    `seconds`: from its request to its last token.
+    `mode`: which machine drafted.
+    `reason`: the error that ended it; empty: none did.
+    """
+
+    prompt_tokens: int
+    generated_tokens: int
+    seconds: float
+    drafted: int
+    accepted: int
+    mode: str
+    ended_by: str
+    reason: str = ""
+
+    def log(self, session_id: str = "") -> None:
+        """Write the line. `session_id`: of the text, where no request is current."""
+        rate = self.generated_tokens / self.seconds if self.seconds > 0 else None
+        share = self.accepted / self.drafted if self.drafted else None
+        extra: dict[str, Any] = of_session(session_id) if session_id else {}
+        extra[FIELDS] = {
+            "prompt_tokens": self.prompt_tokens,
+            "generated_tokens": self.generated_tokens,
+            "tokens_per_second": None if rate is None else round(rate, 2),
+            "acceptance_rate": None if share is None else round(share, 4),
+            "mode": self.mode,
+            "ended_by": self.ended_by,
+        }
+        if self.reason:
+            extra[FIELDS]["reason"] = self.reason
+        _log.info(
+            "%s, %s tokens/s, acceptance rate %s, mode %s, ended by %s",
+            counted(self.generated_tokens, "token"),
+            "-" if rate is None else f"{rate:.1f}",
+            "-" if share is None else f"{share:.1%}",
+            self.mode,
+            f"{self.ended_by}: {self.reason}" if self.reason else self.ended_by,
+            extra=extra,
+        )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from specpair.command_line import version
+from specpair.extras import installed_version
 from specpair.http_service.openapi.operation import Json, Operation
 from specpair.http_service.openapi.schemas import PREFIX, example, schemas
 from specpair.protocol.errors import SpecPairError
@@ -55,7 +55,7 @@ def _document(service: Service, keyed: bool) -> Json:
         paths.setdefault(operation.described_path, {})[operation.method.lower()] = _operation(operation, found)
     return {
         "openapi": "3.1.0",
-        "info": {"title": service.title, "description": service.description, "version": version.installed()},
+        "info": {"title": service.title, "description": service.description, "version": installed_version()},
         "security": [{"bearer": []}] if keyed else [],
         "paths": paths,
         "components": {

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from specpair.http_service.replies.event_bytes import event_bytes
+from specpair.http_service.replies.events import event_bytes
 from specpair.http_service.replies.hang_up import unless_hung_up
 from specpair.protocol import errors
 from specpair.protocol.errors import SpecPairError

@@ -20,7 +20,7 @@ class EventFeed(Generic[T]):
 
     def __init__(self) -> None:
         self._readers_lock = threading.Lock()
-        self._readers: tuple[Reader[T], ...] = ()
+        self._readers: tuple[FeedReader[T], ...] = ()
         self._closed = False
 
     @property
@@ -34,7 +34,7 @@ class EventFeed(Generic[T]):
             reader.put(item)
 
     @contextmanager
-    def heard_by(self, reader: "Reader[T]") -> Iterator[None]:
+    def heard_by(self, reader: "FeedReader[T]") -> Iterator[None]:
         """While the block runs, `reader` gets what happens. Raises Overloaded beyond `MOST_READERS`."""
         with self._readers_lock:
             if len(self._readers) >= MOST_READERS:
@@ -56,7 +56,7 @@ class EventFeed(Generic[T]):
                 reader.close()
 
 
-class Reader(Generic[T]):
+class FeedReader(Generic[T]):
     """What happens, for one page. Made and read in an event loop."""
 
     def __init__(self) -> None:

@@ -7,10 +7,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
+from starlette.types import Message, Send
 
-from specpair.http_service.observability.request_context import HEADER, current
+from specpair.http_service.observability.logs import HEADER, current
 from specpair.http_service.openapi.operation import ErrorForm
-from specpair.http_service.replies.error_reply import error_reply
+from specpair.http_service.replies.json_replies import error_reply
 from specpair.protocol.errors import InternalError, MethodNotAllowed, NotFound, NoWebSocket, RequestError, SpecPairError
 
 
@@ -79,3 +80,15 @@ def _path(request: Request) -> str:
     """The path of a request as the routes have it, also behind a proxy that adds a prefix."""
     path: str = request.scope["path"]
     return path.removeprefix(request.scope.get("root_path", ""))
+
+
+class NotedSend:
+    """An ASGI `send`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        self.begun = True
+        await self._send(message)

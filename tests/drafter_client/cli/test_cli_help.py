@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from drafter_client.cli.commands import chat_options, compare_options, drafter_options, solo_options
 from drafter_client.cli.parsers import chat_parser, compare_parser, drafter_parser, solo_parser
 from specpair.command_line.parser import Parser
-from specpair.command_line.version import installed
+from specpair.extras import installed_version
 from tests.drafter_client.cli.command_line import Command
 
 PARSERS = {
@@ -83,7 +83,7 @@ def test_the_help_never_shows_a_key(drafter: Command, monkeypatch: pytest.Monkey
 @EACH
 def test_each_command_prints_the_version(drafter: Command, command: str) -> None:
     ran = drafter(*command.split(), "--version")
-    assert (ran.status, ran.out, ran.err) == (0, f"drafter {installed()}\n", "")
+    assert (ran.status, ran.out, ran.err) == (0, f"drafter {installed_version()}\n", "")
 
 
 def test_both_ends_are_commands() -> None:
@@ -97,7 +97,7 @@ def test_both_scripts_are_installed(name: str) -> None:
     script = Path(sys.executable).with_name(name)
     run = [str(script), "--version"]
     ran = subprocess.run(run, capture_output=True, text=True, check=False, env={**os.environ})
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{name} {installed()}\n", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{name} {installed_version()}\n", "")
 
 
 def test_a_variable_that_is_close_to_the_key_is_refused(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:

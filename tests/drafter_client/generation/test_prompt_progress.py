@@ -17,7 +17,7 @@ from drafter_client.pair import Pair
 from drafter_client.serve.app import create_app
 from gateway.openai_api import generation
 from specpair.engines.backend import Entry, TopLogitsSpec
-from specpair.http_service.replies import event_stream
+from specpair.http_service.replies import events as event_stream
 from specpair.protocol.prompt_progress import PromptProgress
 from tests.drafter_client.support import Verifier, serving
 from tests.gateway.openai_api.conftest import served

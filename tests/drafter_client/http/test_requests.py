@@ -13,7 +13,7 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.requests import SessionCookies
 from specpair.drafters.draft_model import ModelDrafter
-from specpair.http_service import addresses
+from specpair.http_service.keys import access as addresses
 from specpair.protocol.errors import Forbidden, UnknownSession
 from specpair.protocol.service_responses import HealthResponse
 from specpair.speculation.draft import Draft

@@ -7,8 +7,8 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Custom, Lookup, Mode, Options, Outage, Pair
 from drafter_client.serve.metrics import DrafterMetrics
+from specpair.http_service.observability.logs import RequestContext, enter
 from specpair.http_service.observability.metrics import ServiceMetrics
-from specpair.http_service.observability.request_context import RequestContext, enter
 from tests.drafter_client.support import running, toy_drafter
 from verifier_server.settings import Settings
 

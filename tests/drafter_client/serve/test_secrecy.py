@@ -16,7 +16,7 @@ from specpair.http_service.keys.access import DRAFTER, Access
 from specpair.http_service.keys.accounts import Accounts
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.keys.key_store import KeyStore
-from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
+from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.metrics import ServiceMetrics
 from tests.drafter_client.cli.command_line import TOY, Command
@@ -31,7 +31,10 @@ PROMPT = f"my {MARK} prompt"
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     path = tmp_path / "keys.toml"
-    for name, key, limits in (("verifiers", VERIFIERS, Limits()), ("served", SERVED, Limits(tokens_per_second=1000))):
+    for name, key, limits in (
+        ("verifiers", VERIFIERS, KeyLimits()),
+        ("served", SERVED, KeyLimits(tokens_per_second=1000)),
+    ):
         key_file.add(path, StoredKey(name, digest_of(key), limits))
     return path
 

@@ -17,8 +17,8 @@ from specpair.http_service.keys.access import DRAFTER, Access
 from specpair.http_service.keys.accounts import Accounts
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.keys.key_store import KeyStore
-from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
-from specpair.http_service.origins import Origins
+from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
+from specpair.http_service.web_pages import Origins
 from tests.drafter_client.support import Verifier, serving
 from tests.gateway.openai_api.conftest import served
 
@@ -116,9 +116,9 @@ def test_texts_and_drafts_are_counted_for_the_key(verifier: Verifier, tmp_path: 
 def test_limits_of_a_key(verifier: Verifier, tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     for name, limits in (
-        ("slow", Limits(tokens_per_second=10)),
-        ("few", Limits(sessions=2)),
-        ("none", Limits()),
+        ("slow", KeyLimits(tokens_per_second=10)),
+        ("few", KeyLimits(sessions=2)),
+        ("none", KeyLimits()),
     ):
         key_file.add(path, StoredKey(name, digest_of(name), limits))
     with drafter(verifier, KeyStore(None, path)) as (http, gate):
@@ -141,7 +141,7 @@ def test_limits_of_a_key(verifier: Verifier, tmp_path: Path) -> None:
 
 def test_the_endpoints_for_tokens_want_the_key_and_keep_to_its_limits(verifier: Verifier, tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
-    key_file.add(path, StoredKey("slow", digest_of("slow"), Limits(tokens_per_second=10)))
+    key_file.add(path, StoredKey("slow", digest_of("slow"), KeyLimits(tokens_per_second=10)))
     chat = {"messages": [{"role": "user", "content": "x"}]}
     asked: tuple[tuple[str, Any], ...] = (
         ("/tokenize", {"content": "x"}),
@@ -177,7 +177,7 @@ def test_its_keys_share_no_prefix_though_the_verifier_knows_one_key(tmp_path: Pa
     """Nor do they share what the draft model has read: the time to the first token would tell what others wrote."""
     keys = tmp_path / "keys.toml"
     for name in ("one", "two"):
-        key_file.add(keys, StoredKey(name, digest_of(name), Limits(), admin=False))
+        key_file.add(keys, StoredKey(name, digest_of(name), KeyLimits(), admin=False))
     prompt = PROMPT * 12
 
     def cached(key: str, **options: Any) -> int:

@@ -15,8 +15,8 @@ import uvicorn
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
-from specpair.http_service.connections.app import App
-from specpair.http_service.connections.connection import Connection
+from specpair.http_service.app import App
+from specpair.http_service.connection import Connection
 from tests.verifier_server.conftest import LiveServer
 from tests.verifier_server.conftest import settings as settings_of
 

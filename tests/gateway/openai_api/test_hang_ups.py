@@ -22,7 +22,7 @@ from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.places import QueuedEvents, TextQueue
 from gateway.openai_api.texts import End, Events, NewTokens
 from gateway.openai_api.writers import ChatWriter
-from specpair.http_service.connections import connection
+from specpair.http_service import connection
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from tests.gateway.openai_api.conftest import served, verifier
 from tests.verifier_server.conftest import LiveServer, settings

@@ -16,7 +16,7 @@ from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
 from gateway.router.nodes.node import NodeSpec
 from specpair.engines.backend import Entry, Logits
-from specpair.http_service.connections import connection
+from specpair.http_service import connection
 from specpair.http_service.replies import hang_up
 from tests.gateway.openai_api.conftest import CHATML, served
 from tests.gateway.router.stub_nodes import routing

@@ -10,7 +10,7 @@ from gateway.router.nodes.node import NodeSpec
 from gateway.router.settings import from_flags
 from gateway.router.upstream.pool import node_url
 from specpair.__main__ import main
-from specpair.command_line.errors import SettingsError
+from specpair.command_line.given_values import SettingsError
 
 
 def test_the_nodes_of_flags_and_file(tmp_path: Path) -> None:

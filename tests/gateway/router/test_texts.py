@@ -16,7 +16,7 @@ from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.serve.app import create_app as drafter_app
 from gateway.router.messages import NodeRequest
 from gateway.router.registration import Registration, registration_of
-from specpair.command_line.errors import SettingsError
+from specpair.command_line.given_values import SettingsError
 from tests.drafter_client.support import Verifier, plain, read, serving
 from tests.gateway.openai_api.conftest import served
 from tests.gateway.router.stub_nodes import Router, routing

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from lab.request_traces.reading import in_order, requests
 from lab.request_traces.request import BadTrace, TracedRequest
-from specpair.http_service.observability.logs import JsonFormatter
-from specpair.http_service.observability.text_lines import LogLine
+from specpair.http_service.observability.logs import JsonFormatter, LogLine
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 FORMS = {

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from specpair.command_line.config_file import ConfigFile, read
-from specpair.command_line.errors import SettingsError
+from specpair.command_line.given_values import SettingsError
+from specpair.command_line.setting_sources import ConfigFile, read
 
 KEYS, PATHS = ("rows", "api_key", "model", "mmap", "session_ttl"), ("model",)
 Write = Callable[..., Path]

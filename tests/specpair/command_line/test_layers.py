@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from pydantic import SecretStr, model_validator
 
-from specpair.command_line.errors import SettingsError
-from specpair.command_line.layers import Layer, LayeredSettings, Names, lasting_layers
-from specpair.command_line.options.setting_fields import settings_model
+from specpair.command_line.given_values import SettingsError
+from specpair.command_line.layers import Layer, LayeredSettings, Names, lasting_layers, settings_model, settings_table
 from specpair.command_line.parser import flag
-from specpair.command_line.print_config import table
 from specpair.options.option import option, settings_of
 
 KINDS: tuple[tuple[Literal["flag", "variable", "key"], Callable[[str], str]], ...] = (
@@ -111,7 +109,7 @@ def test_secret_is_never_shown(caplog: pytest.LogCaptureFixture, monkeypatch: py
     caplog.set_level(logging.DEBUG)
     settings = Example.from_layers(layers({}, {}, {"api_key": "sesame", "rows": "3"}))
     assert settings.api_key == SecretStr("sesame") and Example.secrets() == {"api_key"}
-    shown = table(["rows", "api_key"], [settings])
+    shown = settings_table(["rows", "api_key"], [settings])
     assert [line.split() for line in shown.splitlines()[1:]] == [
         ["rows", "3", "/etc/specpair.toml", "[end]", "rows"],
         ["api_key", "(set)", "/etc/specpair.toml", "[end]", "api_key"],
@@ -126,7 +124,7 @@ def test_secret_is_never_shown(caplog: pytest.LogCaptureFixture, monkeypatch: py
 def test_table_is_in_the_given_order_and_on_one_line_each() -> None:
     settings = Example.from_layers(layers({"device": "a\nb"}, {"api_key": ""}, {"mmap": "no", "model": "m"}))
     settings.leave_out("model")
-    assert table(["mmap", "prompt", "device", "model", "api_key", "rows"], [settings]).splitlines() == [
+    assert settings_table(["mmap", "prompt", "device", "model", "api_key", "rows"], [settings]).splitlines() == [
         "setting  value      from",
         "mmap     false      /etc/specpair.toml [end] mmap",
         "device   'a\\nb'     flag --device",

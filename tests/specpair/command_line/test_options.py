@@ -8,11 +8,9 @@ import pytest
 from pydantic import SecretStr
 
 from drafter_client.program_options import ENGINE
-from specpair.command_line.errors import SettingsError
-from specpair.command_line.layers import Layer, LayeredSettings
-from specpair.command_line.options.flags import add_options, option_of
-from specpair.command_line.options.reading import given
-from specpair.command_line.options.setting_fields import names_of, settings_model
+from specpair.command_line.given_values import SettingsError
+from specpair.command_line.layers import Layer, LayeredSettings, names_of, settings_model
+from specpair.command_line.options import add_options, given, option_of
 from specpair.command_line.parser import Parser, flag
 from specpair.engines.load_options import LoadOptions
 from specpair.options.option import like, option, options_of, settings_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import uvicorn
 
-from specpair.http_service.connections.connection import Connection, Limits, answered
+from specpair.http_service.connection import Connection, ConnectionLimits, answered
 
 
-def limited(limits: Limits) -> type[Connection]:
+def limited(limits: ConnectionLimits) -> type[Connection]:
     """Connections with other limits."""
     return type("Limited", (Connection,), {"limits": limits})
 

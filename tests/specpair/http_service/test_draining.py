@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specpair.http_service.draining import Draining
+from specpair.http_service.shutdown import Draining
 from specpair.protocol.errors import ShuttingDown
 
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from specpair.http_service.long_bodies import MOST_VALUES, RequestBodies, Room, values
-from specpair.http_service.request_body import LONG
+from specpair.http_service.request_bodies import LONG, MOST_VALUES, ByteBudget, RequestBodies, values
 from specpair.protocol.errors import BodyTooLarge, InvalidRequest, Overloaded
 
 LIMIT = 1024 * 1024
@@ -149,7 +148,7 @@ def test_a_long_body_that_finds_no_room_in_time_is_refused() -> None:
 
 def test_room_is_given_in_order() -> None:
     async def run() -> None:
-        room, order = Room(10), []
+        room, order = ByteBudget(10), []
 
         async def take(name: str, size: int) -> None:
             await room.take(size)

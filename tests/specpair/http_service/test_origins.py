@@ -2,7 +2,7 @@
 
 import pytest
 
-from specpair.http_service.origins import Origins, read_origins
+from specpair.http_service.web_pages import Origins, read_origins
 from specpair.protocol.errors import ForeignOrigin
 
 APP = "https://app.example"

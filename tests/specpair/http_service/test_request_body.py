@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.types import Message
 
-from specpair.http_service.replies.error_reply import error_reply
-from specpair.http_service.request_body import read_body
+from specpair.http_service.replies.json_replies import error_reply
+from specpair.http_service.request_bodies import read_body
 from specpair.protocol.errors import BodyTooLarge, InvalidRequest, UnsupportedEncoding
 
 LIMIT = 4096

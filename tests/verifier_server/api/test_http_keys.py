@@ -10,8 +10,8 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.accounts import Usage
-from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
+from specpair.http_service.keys.accounts import UsageCounts
+from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import bearer
@@ -35,7 +35,7 @@ WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
 class Keyed:
     """A verifier with keys, each of which is its own name."""
 
-    def __init__(self, serve: Serve, path: Path, **limits: Limits) -> None:
+    def __init__(self, serve: Serve, path: Path, **limits: KeyLimits) -> None:
         for name, each in limits.items():
             key_file.add(path, StoredKey(name, digest_of(name), each, admin=name == "boss"))
         self.live: LiveServer = serve(ScriptedBackend(SCRIPT, slots=8), keys_file=path)
@@ -71,7 +71,7 @@ def usage(name: str, *counts: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("path", "body"), WAYS, ids=[f"{path} {', '.join(body)}" for path, body in WAYS])
 def test_tokens_a_second_limit_every_way_in(serve: Serve, keys: Path, path: str, body: Any) -> None:
-    keyed = Keyed(serve, keys, slow=Limits(tokens_per_second=10), fast=Limits())
+    keyed = Keyed(serve, keys, slow=KeyLimits(tokens_per_second=10), fast=KeyLimits())
     assert keyed.post("/generate", {"prompt_ids": PROMPT, "max_tokens": 50}, "slow").status_code == 200
     wait = limited(keyed.post(path, body, "slow"), openai=path.startswith("/v1"))
     assert 3.0 < wait <= 4.0, "50 tokens were spent of 10 in the bucket"
@@ -81,7 +81,7 @@ def test_tokens_a_second_limit_every_way_in(serve: Serve, keys: Path, path: str,
 
 
 def test_rejected_draft_tokens_are_spent_too(serve: Serve, keys: Path) -> None:
-    keyed = Keyed(serve, keys, k=Limits(tokens_per_second=10))
+    keyed = Keyed(serve, keys, k=KeyLimits(tokens_per_second=10))
     keyed.live.service.gate.accounts.clock = lambda: 0.0
     assert keyed.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT}, "k").status_code == 200  # spends 1
     wrong = [token + 1 for token in TEXT[4:20]]
@@ -92,7 +92,7 @@ def test_rejected_draft_tokens_are_spent_too(serve: Serve, keys: Path) -> None:
 
 
 def test_usage_counts_each_token_once(serve: Serve, keys: Path) -> None:
-    keyed = Keyed(serve, keys, k=Limits(), other=Limits(), boss=Limits())
+    keyed = Keyed(serve, keys, k=KeyLimits(), other=KeyLimits(), boss=KeyLimits())
     keyed.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT}, "k")
     assert keyed.usage("k") == [usage("k", 1, 3, 1, 0, 0)]
     good = {"session_id": "s", "position": 4, "draft_tokens": [*TEXT[4:7], TEXT[7] + 1]}
@@ -108,11 +108,11 @@ def test_usage_counts_each_token_once(serve: Serve, keys: Path) -> None:
     assert keyed.usage("k") == [usage("k", 6, 9, 20, 6, 5)]
     assert keyed.usage("other") == [usage("other", 0, 0, 0, 0, 0)]
     assert [each["key"] for each in keyed.usage("boss")] == ["boss", "k", "other"]
-    assert keyed.live.service.gate.accounts.usage()["k"] == Usage(6, 9, 20, 6, 5)
+    assert keyed.live.service.gate.accounts.usage()["k"] == UsageCounts(6, 9, 20, 6, 5)
 
 
 def test_tokens_of_self_continuation_are_counted(serve: Serve, keys: Path) -> None:
-    keyed = Keyed(serve, keys, k=Limits())
+    keyed = Keyed(serve, keys, k=KeyLimits())
     keyed.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT, "max_tokens": 6, "self_continue": True}, "k")
     with keyed.live.http.stream("GET", "/sessions/s/stream", headers=bearer("k")) as stream:
         stream.read()
@@ -143,7 +143,7 @@ def test_callers_without_a_key_share_an_account(serve: Serve) -> None:
 
 def test_requests_in_flight_are_limited(serve: Serve, keys: Path) -> None:
     for name, most in (("one", 1), ("free", None)):
-        key_file.add(keys, StoredKey(name, digest_of(name), Limits(requests=most)))
+        key_file.add(keys, StoredKey(name, digest_of(name), KeyLimits(requests=most)))
     live = serve(ScriptedBackend(Script(seed=2, seconds_per_pass=0.01), slots=4, context_length=4096), keys_file=keys)
     long = {"prompt_ids": PROMPT, "max_tokens": 2000, "stream": True}
     short = {"prompt_ids": PROMPT, "max_tokens": 1}
@@ -164,7 +164,7 @@ def test_requests_in_flight_are_limited(serve: Serve, keys: Path) -> None:
 
 def test_sessions_of_a_key_are_limited(serve: Serve, keys: Path) -> None:
     for name, most in (("one", 1), ("two", 2)):
-        key_file.add(keys, StoredKey(name, digest_of(name), Limits(sessions=most)))
+        key_file.add(keys, StoredKey(name, digest_of(name), KeyLimits(sessions=most)))
     live = serve(ScriptedBackend(Script(seed=2, seconds_per_pass=0.01), slots=4, context_length=4096), keys_file=keys)
     long = {"prompt_ids": PROMPT, "max_tokens": 2000, "stream": True}
     short = {"prompt_ids": PROMPT, "max_tokens": 1}

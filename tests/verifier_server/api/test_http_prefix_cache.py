@@ -7,7 +7,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
+from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
 from tests.verifier_server.conftest import LiveServer, Serve
 from tests.verifier_server.support import bearer, metric
 
@@ -20,7 +20,7 @@ def keys(tmp_path: Path) -> Path:
     """A file with two keys, each of which is its own name."""
     path = tmp_path / "keys.toml"
     for name in ("one", "two"):
-        key_file.add(path, StoredKey(name, digest_of(name), Limits(), admin=False))
+        key_file.add(path, StoredKey(name, digest_of(name), KeyLimits(), admin=False))
     return path
 
 

@@ -9,7 +9,7 @@ import pytest
 from backends.scripted import ScriptedBackend
 from drafter_client.http.requests import SILENCE
 from specpair.engines.backend import Entry, Logits
-from specpair.http_service.replies import event_stream
+from specpair.http_service.replies import events as event_stream
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import split
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve

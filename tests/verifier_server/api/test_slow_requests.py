@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from backends.scripted import ScriptedBackend
-from specpair.http_service.connections.connection import Limits
+from specpair.http_service.connection import ConnectionLimits
 from specpair.http_service.listening import configured
 from tests.specpair.http_service.serving import limited, serving
 from tests.verifier_server.conftest import SCRIPT, Serve
@@ -92,7 +92,7 @@ def test_every_path_times_out_alike(serve: Serve) -> None:
 def heads_within(seconds: float) -> Iterator[tuple[str, int]]:
     """A verifier that closes connections without a complete head in time. Yields its address."""
     app = create_app(Settings(backend="scripted"), ScriptedBackend(SCRIPT))
-    with serving(configured(app, limited(Limits(head_seconds=seconds)))) as address:
+    with serving(configured(app, limited(ConnectionLimits(head_seconds=seconds)))) as address:
         yield address
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
+from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
 from tests.verifier_server.conftest import LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.generation.drafting import GREEDY, body_of
@@ -35,7 +35,7 @@ def backend(seconds_per_pass: float = 0.0) -> ScriptedBackend:
 
 def test_a_key_finds_its_own_texts_of_the_same_salt(serve: Serve, tmp_path: Path) -> None:
     for name in ("one", "two"):
-        key_file.add(tmp_path / "keys", StoredKey(name, digest_of(name), Limits(), admin=False))
+        key_file.add(tmp_path / "keys", StoredKey(name, digest_of(name), KeyLimits(), admin=False))
     live = serve(backend(), keys_file=tmp_path / "keys", draft_backend="ngram")
     assert looked_up(live, "one") == 0
     assert looked_up(live, "one") > 40

@@ -12,7 +12,7 @@ from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.objects import read_request
 from gateway.openai_api.messages.options import seed_of
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
-from specpair.http_service.replies.error_reply import error_reply
+from specpair.http_service.replies.json_replies import error_reply
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling import gumbel
 from tests.examples import examples

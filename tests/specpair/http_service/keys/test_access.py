@@ -2,8 +2,7 @@
 
 import pytest
 
-from specpair.http_service.addresses import client_of
-from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access, ServiceNames
+from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access, ServiceNames, client_of
 from specpair.http_service.keys.key_store import KeyStore
 from specpair.http_service.keys.stored_key import digest_of
 from specpair.protocol.errors import Forbidden, Unauthorized
@@ -15,55 +14,35 @@ OWNER = digest_of("s3cret").hex()
 
 SERVED = [
     None,  # a UNIX socket
-    "127.0.0.1",
-    "127.8.9.10",
-    "::1",
-    "10.0.0.1",
-    "10.255.255.255",
-    "172.16.0.1",
-    "172.31.255.255",
-    "192.168.1.1",
-    "100.64.0.1",
-    "100.127.255.255",
-    "169.254.3.4",
-    "fe80::1",
-    "fe80::1%eth0",
-    "febf::1",
-    "fc00::1",
-    "fdff:ffff::1",
-    "::ffff:127.0.0.1",
-    "::ffff:192.168.1.1",
+    *["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"],
+    *["10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.255", "192.168.1.1", "::ffff:192.168.1.1"],
+    *["100.64.0.1", "100.127.255.255", "169.254.3.4"],
+    *["fe80::1", "fe80::1%eth0", "febf::1", "fc00::1", "fdff:ffff::1"],
 ]
 REFUSED = [
-    "8.8.8.8",
-    "9.255.255.255",
-    "11.0.0.0",
-    "172.15.255.255",
-    "172.32.0.0",
-    "192.167.255.255",
-    "192.169.0.0",
-    "100.63.255.255",
-    "100.128.0.0",
-    "169.253.255.255",
-    "192.0.2.1",
-    "198.18.0.1",
-    "0.0.0.0",
-    "255.255.255.255",
-    "2001:db8::1",
-    "2a00:1450::1",
-    "fec0::1",
-    "::",
-    "::10.0.0.1",
-    "64:ff9b::10.0.0.1",
-    "::ffff:8.8.8.8",
-    "2001:db8::1%eth0",
-    "testclient",
-    "unknown",
-    "",
-    "10.0.0.1 ",
-    "010.0.0.1",
-    "10.1",
-    "localhost",
+    *[
+        "8.8.8.8",
+        "9.255.255.255",
+        "11.0.0.0",
+        "172.15.255.255",
+        "172.32.0.0",
+        "192.167.255.255",
+        "192.169.0.0",
+        "100.63.255.255",
+    ],
+    *["100.128.0.0", "169.253.255.255", "192.0.2.1", "198.18.0.1", "0.0.0.0", "255.255.255.255"],
+    *[
+        "2001:db8::1",
+        "2a00:1450::1",
+        "fec0::1",
+        "::",
+        "::10.0.0.1",
+        "64:ff9b::10.0.0.1",
+        "::ffff:8.8.8.8",
+        "2001:db8::1%eth0",
+    ],
+    *["testclient", "unknown", "010.0.0.1", "10.1", "localhost"],
+    *("", "10.0.0.1 "),
 ]
 
 
@@ -104,17 +83,15 @@ def test_requests_forwarded_for_private_networks_are_served(headers: list[str]) 
 @pytest.mark.parametrize(
     "headers",
     [
-        ["8.8.8.8"],
-        ["10.0.0.1, 8.8.8.8"],
-        ["8.8.8.8, 10.0.0.1"],
-        ["10.0.0.1", "2001:db8::1"],
-        ["[2001:db8::1]:5123"],
-        ["unknown"],
-        [""],
-        ["for=8.8.8.8"],
-        ["for=_hidden;by=10.0.0.1"],
-        ["proto=https"],
-        ["for=10.0.0.1, for=unknown"],
+        *(
+            ["8.8.8.8"],
+            ["10.0.0.1, 8.8.8.8"],
+            ["8.8.8.8, 10.0.0.1"],
+            ["10.0.0.1", "2001:db8::1"],
+            ["[2001:db8::1]:5123"],
+        ),
+        *(["unknown"], [""]),
+        *(["for=8.8.8.8"], ["for=_hidden;by=10.0.0.1"], ["proto=https"], ["for=10.0.0.1, for=unknown"]),
     ],
 )
 @pytest.mark.parametrize("address", [None, "127.0.0.1", "10.0.0.1"])

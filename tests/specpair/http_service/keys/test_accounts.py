@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.http_service.keys.accounts import Account, Accounts, Usage
-from specpair.http_service.keys.stored_key import Limits
-from specpair.http_service.keys.token_bucket import BURST, TokenBucket
+from specpair.http_service.keys.accounts import BURST, Account, Accounts, TokenBucket, UsageCounts
+from specpair.http_service.keys.stored_key import KeyLimits
 from specpair.protocol.errors import RateLimited
 
 rates = st.floats(0.1, 1e5)
@@ -62,7 +61,7 @@ def test_time_that_runs_backwards_gives_nothing() -> None:
 
 
 def test_requests_in_flight_are_limited_with_the_time_until_one_ends() -> None:
-    account, limits = Account(), Limits(requests=2)
+    account, limits = Account(), KeyLimits(requests=2)
     for now in (0.0, 1.0):
         account.begin_request(limits, now)
     with pytest.raises(
@@ -75,11 +74,11 @@ def test_requests_in_flight_are_limited_with_the_time_until_one_ends() -> None:
     assert account.usage.requests == 3, "refused ones are not counted"
     account.end_request(6.0)
     account.end_request(6.0)
-    account.begin_request(Limits(), 6.0)
+    account.begin_request(KeyLimits(), 6.0)
 
 
 def test_tokens_a_second_are_limited_with_the_exact_time() -> None:
-    account, limits = Account(), Limits(tokens_per_second=50)
+    account, limits = Account(), KeyLimits(tokens_per_second=50)
     account.begin_request(limits, 0.0)
     account.count(0.0, prompt=1000, generated=30, drafted=50, accepted=10)  # spends 70, of 50 in the bucket
     with pytest.raises(RateLimited, match="may spend 50 tokens a second") as refused:
@@ -89,11 +88,11 @@ def test_tokens_a_second_are_limited_with_the_exact_time() -> None:
     account.count(0.4, generated=1)
     with pytest.raises(RateLimited):
         account.begin_request(limits, 0.4)
-    account.begin_request(Limits(), 0.4)
+    account.begin_request(KeyLimits(), 0.4)
 
 
 def test_texts_are_limited_by_the_sessions_of_the_key() -> None:
-    account, limits = Account(), Limits(sessions=1)
+    account, limits = Account(), KeyLimits(sessions=1)
     account.begin_text(limits, 0.0)
     with pytest.raises(RateLimited, match="1 texts of yours wait or are being generated"):
         account.begin_text(limits, 1.0)
@@ -107,6 +106,6 @@ def test_usage_is_the_sum(counts: list[tuple[int, int, int, int]]) -> None:
     for prompt, generated, drafted, accepted in counts:
         accounts.of("k").count(0.0, prompt=prompt, generated=generated, drafted=drafted, accepted=accepted)
     sums = [sum(column) for column in zip(*counts, strict=True)] if counts else [0, 0, 0, 0]
-    assert accounts.of("k").usage == Usage(0, *sums)
-    assert accounts.usage() == {"k": Usage(0, *sums)}
-    assert accounts.of("other").usage == Usage()
+    assert accounts.of("k").usage == UsageCounts(0, *sums)
+    assert accounts.usage() == {"k": UsageCounts(0, *sums)}
+    assert accounts.of("other").usage == UsageCounts()

@@ -10,7 +10,7 @@ import pytest
 from drafter_client.cli import program as drafter_program
 from specpair.http_service.keys import key_file
 from specpair.http_service.keys.key_store import KeyStore
-from specpair.http_service.keys.stored_key import Limits
+from specpair.http_service.keys.stored_key import KeyLimits
 from verifier_server import program as verifier_program
 
 Ran = tuple[int, str, str]
@@ -52,10 +52,10 @@ def test_new_key_is_printed_once_and_its_hash_stored(key: Run, tmp_path: Path) -
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     found = KeyStore(None, path).find(secret)
     assert found is not None
-    assert (found.name, found.limits, found.admin) == ("laptop", Limits(4, 8, 2.5), False)
+    assert (found.name, found.limits, found.admin) == ("laptop", KeyLimits(4, 8, 2.5), False)
     status, out, err = key("new", "boss", "--admin", *FILE)
     admin = KeyStore(None, path).find(out.strip())
-    assert status == 0 and admin is not None and admin.admin and admin.limits == Limits()
+    assert status == 0 and admin is not None and admin.admin and admin.limits == KeyLimits()
 
 
 def test_list_shows_names_and_limits_only(key: Run, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specpair.http_service.keys import key_file
 from specpair.http_service.keys.key_file import KeyFileError
-from specpair.http_service.keys.stored_key import BadKeyEntry, Limits, StoredKey, check_name, digest_of, new_key
+from specpair.http_service.keys.stored_key import BadKeyEntry, KeyLimits, StoredKey, check_name, digest_of, new_key
 
 HASH = "sha256:" + "ab" * 32
 OTHER = "sha256:" + "cd" * 32
@@ -18,7 +18,7 @@ names = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,8}", fullmatch=True).filter
     lambda name: name != "default" and not name.startswith("sp-")
 )
 limits = st.builds(
-    Limits,
+    KeyLimits,
     st.none() | st.integers(1, 1000),
     st.none() | st.integers(1, 1000),
     st.none() | st.floats(1e-3, 1e6),
@@ -31,13 +31,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def key(name: str, **given: object) -> StoredKey:
-    return StoredKey(name, digest_of(name), Limits(**given))  # type: ignore[arg-type]
+    return StoredKey(name, digest_of(name), KeyLimits(**given))  # type: ignore[arg-type]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(names, st.tuples(limits, st.booleans()), max_size=5), st.data())
 def test_keys_that_were_added_are_read_and_one_can_be_removed(
-    path: Path, wanted: dict[str, tuple[Limits, bool]], data: st.DataObject
+    path: Path, wanted: dict[str, tuple[KeyLimits, bool]], data: st.DataObject
 ) -> None:
     path.unlink(missing_ok=True)
     keys = [StoredKey(name, digest_of(name), limits, admin) for name, (limits, admin) in wanted.items()]

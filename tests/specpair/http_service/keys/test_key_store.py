@@ -10,7 +10,7 @@ import pytest
 from specpair.http_service.keys import key_file
 from specpair.http_service.keys.key_file import KeyFileError
 from specpair.http_service.keys.key_store import KeyStore
-from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
+from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
 
 
 class Clock:
@@ -35,10 +35,10 @@ def add(path: Path, secret: str) -> None:
 
 
 def test_keys_of_setting_and_file_are_found(path: Path) -> None:
-    key_file.add(path, StoredKey("laptop", digest_of("k1"), Limits(sessions=2), admin=True))
+    key_file.add(path, StoredKey("laptop", digest_of("k1"), KeyLimits(sessions=2), admin=True))
     store = KeyStore("k0", path)
     assert store.in_use
-    assert store.find("k1") == StoredKey("laptop", digest_of("k1"), Limits(sessions=2), admin=True)
+    assert store.find("k1") == StoredKey("laptop", digest_of("k1"), KeyLimits(sessions=2), admin=True)
     assert store.find("k0") == StoredKey("default", digest_of("k0"))
     for wrong in ("", "k", "k00", "K0", "\udcff", digest_of("k1").hex(), f"sha256:{digest_of('k1').hex()}"):
         assert store.find(wrong) is None

@@ -15,10 +15,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from specpair.http_service.observability import logs
+from specpair.http_service.observability.logs import HEADER, note_key, note_session, request_id
 from specpair.http_service.observability.metrics import ServiceMetrics
-from specpair.http_service.observability.observed_requests import ObservedRequests
-from specpair.http_service.observability.request_context import HEADER, note_key, note_session, request_id
-from specpair.http_service.observability.routes import OTHER, Routes
+from specpair.http_service.observability.requests import OTHER, ObservedRequests, Routes
 
 ROUTES = Routes(
     [

@@ -1,25 +1,23 @@
 """The application of a service: what those of both ends have in common."""
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from specpair.http_service.connections.connection import answered
-from specpair.http_service.hosts import Hosts
+from specpair.http_service.connection import answered
 from specpair.http_service.keys.gate import Gate, GatedRequests
 from specpair.http_service.observability.metrics import RequestMetrics
-from specpair.http_service.observability.observed_requests import ObservedRequests
-from specpair.http_service.observability.routes import Routes
+from specpair.http_service.observability.requests import ObservedRequests, Routes
 from specpair.http_service.openapi import docs_page
 from specpair.http_service.openapi.operation import Json, Operation
-from specpair.http_service.origins import Origins
-from specpair.http_service.pages import KnownHosts, add_cors
 from specpair.http_service.replies.failures import Failures
-from specpair.http_service.replies.hang_up import unless_hung_up
+from specpair.http_service.replies.hang_up import HangUp, unless_hung_up
+from specpair.http_service.web_pages import Hosts, KnownHosts, Origins, add_cors
 from specpair.protocol.errors import SpecPairError
 
 
@@ -86,3 +84,54 @@ class App(FastAPI):
         self.add_middleware(KnownHosts, access=gate.access, hosts=hosts)
         routes = Routes([*paths, "/docs", "/openapi.json"])
         self.add_middleware(ObservedRequests, metrics=metrics, routes=routes, access_log=access_log)
+
+
+class HeadRequests:
+    """Serves HEAD requests by another application, as GET requests whose reply is sent without its body.
+
+    Once the head is sent, another application sees a client that has left, so that a stream without end ends.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        sent = asyncio.Event()
+        body: Iterator[Message] = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+        async def send_head(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                sent.set()
+
+        async def receive_body() -> Message:
+            if (message := next(body, None)) is not None:
+                return message
+            await sent.wait()
+            return {"type": "http.disconnect"}
+
+        async with HangUp(receive):
+            await self._app({**scope, "method": "GET"}, receive_body, send_head)
+
+
+class TrailingSlash:
+    """Serves requests by another application, without the slash at the end of the path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(without_slash(scope) if scope["type"] == "http" else scope, receive, send)
+
+
+def without_slash(scope: Scope) -> Scope:
+    """The scope of a request without the slash at the end of its path."""
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    if path.endswith("/") and path not in ("/", "/docs/"):  # the documentation page has relative addresses
+        return {**scope, "path": scope["path"][:-1]}
+    return scope

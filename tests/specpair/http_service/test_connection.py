@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backends.scripted import ScriptedBackend
-from specpair.http_service.connections.connection import Limits
+from specpair.http_service.connection import ConnectionLimits
 from specpair.http_service.listening import configured
 from tests.specpair.http_service.serving import config_of, limited, serving
 from verifier_server.app import create_app
@@ -20,7 +20,7 @@ from verifier_server.settings import Settings
 
 GET = b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 CHUNKED = b"POST /verify HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-LIMIT = Limits().head_bytes
+LIMIT = ConnectionLimits().head_bytes
 PATIENCE = 20.0  # seconds
 
 
@@ -256,7 +256,7 @@ def test_a_reply_that_nobody_reads_is_ended() -> None:
             ended.set()
 
     with (
-        serving(config_of(endless, http=limited(Limits(stalled_seconds=0.05)))) as address,
+        serving(config_of(endless, http=limited(ConnectionLimits(stalled_seconds=0.05)))) as address,
         socket.create_connection(address, PATIENCE) as connection,
     ):
         connection.sendall(GET + b"\r\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specpair.http_service.connections import connection
+from specpair.http_service import connection
 from tests.specpair.http_service.serving import config_of, serving
 
 PATIENCE = 20.0  # seconds

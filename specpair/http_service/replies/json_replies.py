@@ -1,9 +1,10 @@
-"""The reply to a request that failed, with the headers that its error calls for."""
+"""The replies with JSON: of a result, and of an error, with the headers that the error calls for."""
 
 import math
 from typing import Any
 
-from specpair.http_service.replies.json_reply import JsonReply
+from starlette.responses import JSONResponse
+
 from specpair.protocol.errors import (
     ModelLoading,
     ModelMismatch,
@@ -19,6 +20,16 @@ from specpair.protocol.errors import (
 )
 
 _FOR_NOW = (ModelLoading, ModelMismatch, Overloaded, RateLimited, ShuttingDown, TargetChanged, VerifierAway)
+
+
+class JsonReply(JSONResponse):
+    """A reply with a JSON body, given as bytes or as the object to encode.
+
+    It ends with a newline, as a text does: after `curl`, the shell's prompt then begins a line of its own.
+    """
+
+    def render(self, content: Any) -> bytes:
+        return (content if isinstance(content, bytes) else super().render(content)) + b"\n"
 
 
 def error_reply(error: SpecPairError, body: Any = None, status: int | None = None) -> JsonReply:

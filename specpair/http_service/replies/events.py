@@ -1,16 +1,47 @@
-"""Server-sent events as a reply, which ends as soon as its reader hangs up."""
+"""Server-sent events: as bytes, and as a reply that ends as soon as its reader hangs up."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from types import MappingProxyType
 
+from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from specpair.http_service.replies.hang_up import HangUp
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.terminal_text import one_line
 
+COMMENT = b":\n\n"
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
 HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive; clients wait for 10
+
+
+def event_bytes(data: bytes, name: str = "") -> bytes:
+    """The bytes of an event. `data`: one line; `name`: empty for none."""
+    return (b"event: %s\n" % name.encode() if name else b"") + b"data: %s\n\n" % data
+
+
+def comment(progress: PromptProgress | None, away: str = "") -> bytes:
+    """A comment for a reader that hears nothing else.
+
+    `progress`: of the prompt that is being read, if one is.
+    `away`: what is waited for beyond the service, if something is.
+    """
+    if away:
+        return b": %s\n\n" % one_line(away).encode()
+    return COMMENT if progress is None else progress.comment()
+
+
+class EventMessage(BaseModel):
+    """A message, or a part of one."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+def message_event(message: BaseModel, name: str) -> bytes:
+    """The bytes of the event of this name that has the message as its data."""
+    return event_bytes(message.model_dump_json().encode(), name)
 
 
 class EventStream(Response):

@@ -1,20 +1,45 @@
-"""Middleware that gives each request an id, counts it, and writes its access line."""
+"""Middleware that gives each request an id, counts it by its route, and writes its access line."""
 
 import logging
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from specpair.http_service.observability.logs import FIELDS
+from specpair.http_service.observability.logs import FIELDS, HEADER, RequestContext, enter, request_id
 from specpair.http_service.observability.metrics import RequestMetrics
-from specpair.http_service.observability.request_context import HEADER, RequestContext, enter, request_id
-from specpair.http_service.observability.routes import Routes
 from specpair.protocol.terminal_text import one_line
 
+OTHER = "other"  # every path that is no route
+_PARAMETER = re.compile(r"\\\{\w+(:path)?\\\}")
 _log = logging.getLogger("specpair.access")
 _POLLED = frozenset(("/health", "/live", "/ready", "/metrics"))  # asked again and again, so they get no access line
 _LONGEST_PATH = 200  # characters of a path in an access line
+
+
+class Routes:
+    """The routes of an application."""
+
+    def __init__(self, templates: Iterable[str]) -> None:
+        """`templates`: paths with the names of parameters in braces, such as `/sessions/{session_id}`;
+        `{name:path}` may have slashes."""
+        self._exact: dict[str, str] = {}
+        self._patterns: list[tuple[re.Pattern[str], str]] = []
+        for template in templates:
+            if "{" in template:
+                pattern = _PARAMETER.sub(lambda found: ".+" if found[1] else "[^/]+", re.escape(template))
+                self._patterns.append((re.compile(pattern), template.replace(":path}", "}")))
+            else:
+                self._exact[template] = template
+
+    def of(self, path: str) -> str:
+        """The route of `path`, which may end with a slash; `OTHER` if it has none."""
+        path = path.removesuffix("/") or "/"
+        exact = self._exact.get(path)
+        if exact is not None:
+            return exact
+        return next((template for pattern, template in self._patterns if pattern.fullmatch(path)), OTHER)
 
 
 class ObservedRequests:

@@ -1,23 +1,60 @@
-"""Finds and reads the file `specpair.toml`, which has a table of settings for each end.
+"""Where settings come from beside flags: variables of the environment, and the file `specpair.toml`.
 
-Its values are passed on as text, so that a value means the same there as in a variable of the environment.
+The file has a table for each program. Its values are passed on as text, so that a value means the same there as in a
+variable of the environment.
 """
 
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specpair.command_line.errors import SettingsError
-from specpair.command_line.given_values import home
+from specpair.command_line.given_values import SettingsError, home
 from specpair.command_line.suggestion import advice
 
+# For a service called "verifier", Kubernetes gives every container of its namespace VERIFIER_SERVICE_HOST,
+# VERIFIER_PORT=tcp://10.0.0.1:8000, VERIFIER_PORT_8000_TCP_ADDR and more; for one called "verifier-big",
+# VERIFIER_BIG_SERVICE_HOST and so on. Docker's links do the same.
+_SERVICE = re.compile(r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$")
+_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
 FILE = "specpair.toml"
 VARIABLE = "SPECPAIR_CONFIG"
 PROGRAMS = {"verifier": "verifier", "drafter": "drafter", "router": "specpair router"}  # by their table
 TABLES = tuple(PROGRAMS)
+
+
+class Variables(NamedTuple):
+    """The variables of an environment that begin with a program's prefix."""
+
+    values: dict[str, str]  # by known name, without the prefix
+    unknown: list[str]  # whole names of variables that the program does not read, for a warning about each
+
+
+def variables(prefix: str, known: Collection[str], environment: Mapping[str, str]) -> Variables:
+    """The variables that begin with `prefix`.
+
+    `known`: names that the program reads, without the prefix, in capitals.
+
+    Raises SettingsError for a name that is close to a known one, as it is most likely misspelt. Ignores the variables
+    that Kubernetes and Docker set for a service of the program's name.
+    """
+    found = Variables({}, [])
+    for variable, value in environment.items():
+        if not variable.startswith(prefix):
+            continue
+        name = variable[len(prefix) :]
+        if _SERVICE.match(name) or (re.match(r"(.+_)?PORT$", name) and _ADDRESS.match(value)):
+            continue
+        if name in known:
+            found.values[name] = value
+            continue
+        if meant := advice(name, known, shown=prefix.__add__, listed=False):
+            raise SettingsError(f"{variable}: no such variable{meant}")
+        found.unknown.append(variable)
+    return found
 
 
 class ConfigFile(NamedTuple):

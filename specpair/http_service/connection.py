@@ -28,7 +28,7 @@ _OFFERS = (b"upgrade", b"http2-settings")  # headers of an offer to change the p
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """What one connection may take."""
 
     head_seconds: float = 10.0  # for a request head: from its first byte, or from the opening of the connection
@@ -51,7 +51,7 @@ class Connection(asyncio.Protocol):
     behind the replies to the requests before it. Then the connection is closed. The application has to call `answered`.
     """
 
-    limits: ClassVar[Limits] = Limits()
+    limits: ClassVar[ConnectionLimits] = ConnectionLimits()
 
     def __init__(
         self,

@@ -1,1 +1,0 @@
-"""What a service's connections are held to, beyond what uvicorn holds them to."""

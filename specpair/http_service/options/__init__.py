@@ -1,1 +1,0 @@
-"""The options that the services of both ends have."""
