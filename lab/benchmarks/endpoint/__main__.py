@@ -22,13 +22,13 @@ from statistics import median
 import httpx
 import openai
 
-from drafter_client import DraftModel, LoadOptions, Options, Pair, Tokens
+from drafter_client import DraftModel, LoadOptions, Options, Pair
 from lab.benchmarks.endpoint.overload import Load, offered, peak
 from lab.benchmarks.endpoint.services import drafter_serve, paced
 from lab.benchmarks.harness.machine import used_here_and_by
 from lab.benchmarks.harness.models import DRAFTERS, held_out_prompts
 from lab.benchmarks.harness.report import Report, options_of
-from lab.benchmarks.harness.texts import Written, by_turns, rate, timed
+from lab.benchmarks.harness.texts import Written, by_library, by_turns, rate
 from specpair.child_processes.serving import Server
 from specpair.command_line.start import keep_loaded_objects
 
@@ -62,14 +62,7 @@ def _cost(report: Report, options: argparse.Namespace, server: Server, service: 
     ):
 
         def library(prompt: str, seed: int) -> Written:
-            began = time.perf_counter()
-            chosen = Options(max_tokens=options.tokens, temperature=1.0, seed=seed)
-            arrived = [
-                (time.perf_counter(), [token.id for token in event.tokens])
-                for event in pair.generate(prompt, chosen)
-                if isinstance(event, Tokens)
-            ]
-            return timed(began, arrived)
+            return by_library(pair, prompt, Options(max_tokens=options.tokens, temperature=1.0, seed=seed))
 
         def endpoint(prompt: str, seed: int) -> Written:
             began = time.perf_counter()

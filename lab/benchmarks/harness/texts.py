@@ -110,17 +110,15 @@ def by_library(pair: Pair, prompt: str | Sequence[int], options: Options) -> Wri
     return timed(began, arrived, generation.stats)
 
 
-def by_turns(ways: Mapping[str, Way[Prompt]], prompts: Iterable[Prompt], repeats: int = 1) -> dict[str, list[Written]]:
+def by_turns(ways: Mapping[str, Way[Prompt]], prompts: Iterable[Prompt]) -> dict[str, list[Written]]:
     """Write each prompt in each way, in another order for each: a slow moment of the machine falls on all ways alike.
 
-    A way gets the prompt and the text's seed: the prompt's number, and 1000 more with each repeat.
+    A way gets the prompt and the text's seed: the prompt's number.
     """
     written: dict[str, list[Written]] = {way: [] for way in ways}
-    numbered = list(enumerate(prompts))
-    for repeat in range(repeats):
-        for number, prompt in numbered:
-            for way in random.Random(f"{repeat} {number}").sample(list(ways), len(ways)):
-                written[way].append(ways[way](prompt, 1000 * repeat + number))
+    for number, prompt in enumerate(prompts):
+        for way in random.Random(number).sample(list(ways), len(ways)):
+            written[way].append(ways[way](prompt, number))
     return written
 
 
@@ -133,7 +131,7 @@ def connected(url: str) -> Iterator[VerifierClient]:
         yield client
 
 
-def table(written: Mapping[str, Sequence[Written]], rate: Callable[[Iterable[Written]], float] = rate) -> list[str]:
+def table(written: Mapping[str, Sequence[Written]]) -> list[str]:
     """A line a way, each compared with `target` on the same texts; the range is the middle half of the texts."""
     lines, targets = [], written["target"]
     for way, texts in written.items():

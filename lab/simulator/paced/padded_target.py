@@ -12,7 +12,7 @@ from models.export import pad_layers
 from specpair.engines.backend import Entry
 from specpair.engines.load_options import LoadOptions
 
-CACHE: Final = Path(__file__).resolve().parents[2] / ".cache"
+CACHE: Final = Path(__file__).resolve().parents[3] / ".cache"
 _PAD_LAYERS: Final = 24
 _PROBE_WIDTH: Final = 8  # times
 _MOST_WIDTH: Final = 128  # times; a file of 2.6 GB
@@ -45,11 +45,6 @@ def padded_target(milliseconds: float) -> Path:
     It has 32 layers, as an 8B model has, all of them wider than the target's own.
     """
     return _padded(DEFAULT_TARGET, milliseconds, CACHE / f"padded-{milliseconds:g}ms.gguf")
-
-
-def padded_draft(model: Path, milliseconds: float) -> Path:
-    """A draft model, padded in the same way."""
-    return _padded(model, milliseconds, CACHE / f"{model.stem}-padded-{milliseconds:g}ms.gguf")
 
 
 def _padded(model: Path, milliseconds: float, kept: Path) -> Path:
