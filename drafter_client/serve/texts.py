@@ -33,7 +33,7 @@ from drafter_client.serve.usage_counter import UsageCounter
 from gateway.openai_api.limits import check_size
 from gateway.openai_api.texts import End, Piece, Target, TextRequest
 from specpair.engines.errors import BackendError
-from specpair.engines.vocabulary import TextPart, Vocabulary
+from specpair.engines.vocabulary import PromptSpan, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
 from specpair.http_service.draining import Draining
 from specpair.http_service.keys.access import Caller
@@ -125,7 +125,7 @@ class PairSource:
     async def tokenize(self, request: TokenizeRequest) -> list[int]:
         target, text = self.target(), request.text or ""
         if request.parts is not None:
-            parts = [TextPart(each.text, each.parse_control) for each in request.parts]
+            parts = [PromptSpan(each.text, each.parse_control) for each in request.parts]
             check_size("parts", sum(len(part.text.encode()) for part in parts), target)
             return await self.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
         check_size("text", len(text.encode()), target)

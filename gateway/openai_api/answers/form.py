@@ -8,13 +8,13 @@ from gateway.openai_api.answers.thoughts import Markers, markers_to_read
 from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.texts import Target
 from gateway.openai_api.tools.styles import Style, style_of
-from specpair.engines.vocabulary import TextPart
+from specpair.engines.vocabulary import PromptSpan
 
 _style_of = lru_cache(maxsize=8)(style_of)  # it looks through the whole template
 
 
 def form_of(
-    message: ChatRequest, target: Target, prompt: Sequence[TextPart], style: Style | None, *, whole: bool
+    message: ChatRequest, target: Target, prompt: Sequence[PromptSpan], style: Style | None, *, whole: bool
 ) -> AnswerForm:
     """How the answers to a conversation are read.
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import groupby, takewhile
 from typing import Any, NamedTuple
 
-from specpair.engines.vocabulary import Kind, TextPart, Vocabulary
+from specpair.engines.vocabulary import Kind, PromptSpan, Vocabulary
 
 
 class _Piece(NamedTuple):
@@ -52,22 +52,24 @@ class Marks:
         found = iter(tokens)
         return self._token.sub(lambda token: self.marked(token[0]) if next(found).spelled else token[0], plain)
 
-    def parts(self, text: str) -> list[TextPart]:
+    def parts(self, text: str) -> list[PromptSpan]:
         """A rendered template without its marks, cut where control tokens begin or cease to be meant.
 
         What stands between two tokens of the template stays whole, so that it has the ids that it has without marks.
         """
-        parts: list[TextPart] = []
+        parts: list[PromptSpan] = []
         meant, stretch, spelled = "", "", False  # `stretch`: since a token of the template; `meant`: before it
         for each in self._scanned(text):
             if each.spelled or not each.token:
                 stretch, spelled = stretch + each.text, spelled or each.spelled
                 continue
             if spelled:
-                parts += [TextPart(meant, True), TextPart(stretch, False)]
+                parts += [PromptSpan(meant, True), PromptSpan(stretch, False)]
                 meant, stretch, spelled = "", "", False
             meant, stretch = meant + stretch + each.text, ""
-        parts += [TextPart(meant, True), TextPart(stretch, False)] if spelled else [TextPart(meant + stretch, True)]
+        parts += (
+            [PromptSpan(meant, True), PromptSpan(stretch, False)] if spelled else [PromptSpan(meant + stretch, True)]
+        )
         return [part for part in parts if part.text]
 
     def _scanned(self, marked: str) -> Iterator[_Piece]:

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.openai_api.chat.forms import Message
 from gateway.openai_api.chat.marks import Marks
 from gateway.openai_api.chat.template import Renderer
-from specpair.engines.vocabulary import TextPart, Vocabulary
+from specpair.engines.vocabulary import PromptSpan, Vocabulary
 from specpair.protocol.errors import InvalidRequest
 
 _SYSTEM_BEHIND = "the role 'system' is not supported behind other messages"
@@ -22,7 +22,7 @@ def chat_parts(
     variables: Mapping[str, Any] | None = None,
     *,
     calls: bool = True,
-) -> list[TextPart]:
+) -> list[PromptSpan]:
     """Return a conversation as text, up to where the assistant's answer begins. Nothing is encoded yet.
 
     Control tokens that messages spell out stand in parts that are plain text, so that they cannot forge one.
