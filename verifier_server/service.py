@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 
 from backends.machine import machine_id
 from specpair.engines.backend import Backend
-from specpair.engines.vocabulary import TextPart, Vocabulary
+from specpair.engines.vocabulary import PromptSpan, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
 from specpair.http_service.keys.access import ANYONE, VERIFIER, Caller
 from specpair.http_service.keys.gate import Gate
@@ -243,7 +243,7 @@ class Service:
         """Token ids of the text or the parts in `request`. Raises PromptTooLong and InvalidRequest."""
         backend = self.engine.info
         if request.parts is not None:
-            parts = [TextPart(each.text, each.parse_control) for each in request.parts]
+            parts = [PromptSpan(each.text, each.parse_control) for each in request.parts]
             return await aside(sum(len(part.text) for part in parts), partial(encode_parts, backend, "parts", parts))
         text, flags = request.text or "", {"add_begin": request.add_begin, "parse_control": request.parse_control}
         return await aside(len(text), partial(encode_text, backend, "text", text, **flags))

@@ -8,7 +8,15 @@ from typing import Any
 from drafter_client.errors import BadReply, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import broken_promise, read
-from specpair.engines.vocabulary import Kind, PaddedVocabulary, TextPart, Vocabulary, cannot_draft, difference, refusal
+from specpair.engines.vocabulary import (
+    Kind,
+    PaddedVocabulary,
+    PromptSpan,
+    Vocabulary,
+    cannot_draft,
+    difference,
+    refusal,
+)
 from specpair.protocol.messages import TokenizeRequest, build
 from specpair.protocol.service_responses import ModelInfo, TokenizeResponse, VocabularyResponse
 
@@ -99,7 +107,7 @@ class RemoteVocabulary(Vocabulary):
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         return self._tokenized({"text": text, "add_begin": add_begin, "parse_control": parse_control})
 
-    def encode_parts(self, parts: Sequence[TextPart]) -> list[int]:
+    def encode_parts(self, parts: Sequence[PromptSpan]) -> list[int]:
         return self._tokenized({"parts": [{"text": text, "parse_control": control} for text, control in parts]})
 
     def _tokenized(self, fields: dict[str, Any]) -> list[int]:

@@ -20,7 +20,7 @@ from drafter_client.pairing import Paired
 from drafter_client.serve.text_events import RETRY_AFTER, PairEvents, UsageCounter, reported
 from gateway.openai_api.limits import check_size
 from gateway.openai_api.texts import Target, TextRequest
-from specpair.engines.vocabulary import TextPart, Vocabulary
+from specpair.engines.vocabulary import PromptSpan, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Gate
@@ -111,7 +111,7 @@ class PairSource:
     async def tokenize(self, request: TokenizeRequest) -> list[int]:
         target, text = self.target(), request.text or ""
         if request.parts is not None:
-            parts = [TextPart(each.text, each.parse_control) for each in request.parts]
+            parts = [PromptSpan(each.text, each.parse_control) for each in request.parts]
             check_size("parts", sum(len(part.text.encode()) for part in parts), target)
             return await self.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
         check_size("text", len(text.encode()), target)

@@ -11,7 +11,7 @@ from gateway.openai_api.chat.template import Renderer
 from gateway.openai_api.limits import check_fits, check_ids, check_size
 from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.texts import Target, TextSource
-from specpair.engines.vocabulary import TextPart, Vocabulary
+from specpair.engines.vocabulary import PromptSpan, Vocabulary
 from specpair.protocol.errors import InvalidRequest, NoChatTemplate
 
 
@@ -106,17 +106,17 @@ class Prompts:
         check_fits(name, len(ids), target)
         return ids
 
-    async def of_parts(self, parts: Sequence[TextPart], target: Target) -> list[int]:
+    async def of_parts(self, parts: Sequence[PromptSpan], target: Target) -> list[int]:
         """The ids of a rendered conversation."""
         ids = await self.encoded(parts)
         check_fits(_MESSAGES, len(ids), target)
         return ids
 
-    async def encoded(self, parts: Sequence[TextPart]) -> list[int]:
+    async def encoded(self, parts: Sequence[PromptSpan]) -> list[int]:
         """The ids of a rendered conversation, however many."""
         return await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
 
-    async def rendered(self, message: ChatRequest, target: Target, opening: str = "") -> list[TextPart]:
+    async def rendered(self, message: ChatRequest, target: Target, opening: str = "") -> list[PromptSpan]:
         """The text of a conversation in the target's chat template, up to where the answer begins.
 
         `opening`: what the answer begins with; it is the last part then.
@@ -138,6 +138,6 @@ class Prompts:
             variables,
         )
         if opening:
-            parts = [*parts, TextPart(opening, control=False)]
+            parts = [*parts, PromptSpan(opening, control=False)]
         check_size(_MESSAGES, sum(len(part.text.encode()) for part in parts), target)
         return parts

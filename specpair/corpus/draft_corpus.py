@@ -131,10 +131,15 @@ class DraftCorpus:
             skipped[reason] = skipped.get(reason, 0) + count
         with self._lock:
             mapped = sum(size for _, size in self._arrays.values())
-        files, tokens, waiting = (
-            sum(getattr(each, name) for each in states) for name in ("files", "tokens", "waiting")
+        return CorpusState(
+            files=sum(each.files for each in states),
+            tokens=sum(each.tokens for each in states),
+            skipped=skipped,
+            waiting=sum(each.waiting for each in states),
+            indexing=not self._idle.is_set(),
+            mapped=mapped,
+            failure=self._failure,
         )
-        return CorpusState(files, tokens, skipped, waiting, not self._idle.is_set(), mapped, self._failure)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until nothing is being indexed. Returns whether that is so."""

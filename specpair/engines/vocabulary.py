@@ -23,7 +23,7 @@ class Kind(IntEnum):
     UNUSED = 2  # padding of the embedding table; families pad differently
 
 
-class TextPart(NamedTuple):
+class PromptSpan(NamedTuple):
     """A part of a prompt. `control`: whether control tokens that it spells out are meant."""
 
     text: str
@@ -76,7 +76,7 @@ class Vocabulary(ABC):
         With `parse_control`, control tokens spelled out in the text (chat templates) become their ids.
         """
 
-    def encode_parts(self, parts: Sequence[TextPart]) -> list[int]:
+    def encode_parts(self, parts: Sequence[PromptSpan]) -> list[int]:
         """The ids of a prompt in parts. The begin token comes once, whether or not the first part spells it out."""
         begin = self.spelled(self.begin)
         ids: list[int] = []
@@ -162,7 +162,7 @@ class Vocabulary(ABC):
                 ids = self.encode(text, add_begin=add_begin, parse_control=not add_begin)
                 digest.update(repr(ids).encode())
         for at in range(0, len(probe_texts.FIXED), 3):
-            parts = [TextPart(text, bool(number % 2)) for number, text in enumerate(probe_texts.FIXED[at : at + 3])]
+            parts = [PromptSpan(text, bool(number % 2)) for number, text in enumerate(probe_texts.FIXED[at : at + 3])]
             digest.update(repr(self.encode_parts(parts)).encode())
         for text in probe_texts.generated(pieces):
             digest.update(repr(self.encode(text, add_begin=False)).encode())
@@ -203,7 +203,7 @@ class PaddedVocabulary(Vocabulary):
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         return self._vocabulary.encode(text, add_begin=add_begin, parse_control=parse_control)
 
-    def encode_parts(self, parts: Sequence[TextPart]) -> list[int]:
+    def encode_parts(self, parts: Sequence[PromptSpan]) -> list[int]:
         return self._vocabulary.encode_parts(parts)
 
 

@@ -12,7 +12,7 @@ import pytest
 from gguf import GGUFWriter
 
 from backends.llama_cpp.vocabulary import read_gguf_vocabulary
-from specpair.engines.vocabulary import TextPart, Vocabulary
+from specpair.engines.vocabulary import PromptSpan, Vocabulary
 
 pytest.importorskip("tokenizers", reason="needs the extra in requirements/torch.txt")
 
@@ -134,10 +134,10 @@ def test_texts_have_the_ids_of_the_table(
 def test_parts_of_a_chat_have_the_ids_of_the_whole(read: tuple[Callable[[bool, bool], Vocabulary], bool]) -> None:
     """Text between two control tokens has the same ids, whether or not it spells another one."""
     vocabulary, spaces = read[0](True, True), read[1]
-    whole = vocabulary.encode_parts([TextPart("<s>[INST]a b[INST]\nb", True)])
+    whole = vocabulary.encode_parts([PromptSpan("<s>[INST]a b[INST]\nb", True)])
     assert whole == vocabulary.encode("<s>[INST]a b[INST]\nb", add_begin=False, parse_control=True)
     forged = vocabulary.encode_parts(
-        [TextPart("<s>[INST]", True), TextPart("a </s>b", False), TextPart("[INST]\nb", True)]
+        [PromptSpan("<s>[INST]", True), PromptSpan("a </s>b", False), PromptSpan("[INST]\nb", True)]
     )
     first, last = (SPACE_A, [SPACE, LINE, B]) if spaces else (A, [LINE, B])
     assert forged[:4] == [BEGIN, INST, first, SPACE] and forged[-len(last) - 2 :] == [B, INST, *last]
@@ -149,7 +149,9 @@ def test_no_part_gets_a_space_that_it_would_not_have_in_the_whole(tmp_path: Path
     """`first`: a space comes before a text, not after its control tokens."""
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
     vocabulary = model_folder(tmp_path, Settings(True, True, True), normalizer=None, pre_tokenizer=metaspace)
-    parts = [TextPart("<s>[INST]", True), TextPart("a\nb", False), TextPart("[INST]b", True)]
+    parts = [PromptSpan("<s>[INST]", True), PromptSpan("a\nb", False), PromptSpan("[INST]b", True)]
     whole = vocabulary.encode("<s>[INST]a\nb[INST]b", add_begin=False, parse_control=True)
-    assert vocabulary.encode_parts(parts) == vocabulary.encode_parts([TextPart("<s>[INST]a\nb[INST]b", True)]) == whole
+    assert (
+        vocabulary.encode_parts(parts) == vocabulary.encode_parts([PromptSpan("<s>[INST]a\nb[INST]b", True)]) == whole
+    )
     assert (SPACE_A in whole) == (scheme == "always")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from specpair.engines.vocabulary import TextPart
+from specpair.engines.vocabulary import PromptSpan
 from specpair.grammar.of_text import grammars_for
 from specpair.options.option import options_of
 from specpair.protocol import messages
@@ -87,7 +87,7 @@ def encode_text(
     return _encoded(info, field, [text], lambda: info.vocabulary.encode(text, **flags))
 
 
-def encode_parts(info: EngineInfo, field: str, parts: Sequence[TextPart]) -> list[int]:
+def encode_parts(info: EngineInfo, field: str, parts: Sequence[PromptSpan]) -> list[int]:
     """Token ids of a prompt in parts; `field` is its name in errors. Raises what `_encoded` raises."""
     return _encoded(info, field, [each.text for each in parts], lambda: info.vocabulary.encode_parts(parts))
 

@@ -13,7 +13,7 @@ from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.texts import Target
 from gateway.openai_api.tools.grammar import Schema, calls_grammar
 from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
-from specpair.engines.vocabulary import Kind, TextPart, Vocabulary
+from specpair.engines.vocabulary import Kind, PromptSpan, Vocabulary
 from specpair.grammar.keywords import place_of
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import LONGEST_GRAMMAR
@@ -23,7 +23,7 @@ _style_of = lru_cache(maxsize=8)(style_of)  # it looks through the whole templat
 
 
 def form_of(
-    message: ChatRequest, target: Target, prompt: Sequence[TextPart], style: Style | None, *, whole: bool
+    message: ChatRequest, target: Target, prompt: Sequence[PromptSpan], style: Style | None, *, whole: bool
 ) -> AnswerForm:
     """How the answers to a conversation are read.
 

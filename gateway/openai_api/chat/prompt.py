@@ -8,7 +8,7 @@ from itertools import groupby, takewhile
 from typing import Any, NamedTuple
 
 from gateway.openai_api.chat.template import Renderer, TemplateMessage
-from specpair.engines.vocabulary import Kind, TextPart, Vocabulary
+from specpair.engines.vocabulary import Kind, PromptSpan, Vocabulary
 from specpair.protocol.errors import InvalidRequest
 
 
@@ -54,22 +54,24 @@ class Marks:
         found = iter(tokens)
         return self._token.sub(lambda token: self.marked(token[0]) if next(found).spelled else token[0], plain)
 
-    def parts(self, text: str) -> list[TextPart]:
+    def parts(self, text: str) -> list[PromptSpan]:
         """A rendered template without its marks, cut where control tokens begin or cease to be meant.
 
         What stands between two tokens of the template stays whole, so that it has the ids that it has without marks.
         """
-        parts: list[TextPart] = []
+        parts: list[PromptSpan] = []
         meant, stretch, spelled = "", "", False  # `stretch`: since a token of the template; `meant`: before it
         for each in self._scanned(text):
             if each.spelled or not each.token:
                 stretch, spelled = stretch + each.text, spelled or each.spelled
                 continue
             if spelled:
-                parts += [TextPart(meant, True), TextPart(stretch, False)]
+                parts += [PromptSpan(meant, True), PromptSpan(stretch, False)]
                 meant, stretch, spelled = "", "", False
             meant, stretch = meant + stretch + each.text, ""
-        parts += [TextPart(meant, True), TextPart(stretch, False)] if spelled else [TextPart(meant + stretch, True)]
+        parts += (
+            [PromptSpan(meant, True), PromptSpan(stretch, False)] if spelled else [PromptSpan(meant + stretch, True)]
+        )
         return [part for part in parts if part.text]
 
     def _scanned(self, marked: str) -> Iterator[_Piece]:
@@ -130,7 +132,7 @@ def chat_parts(
     variables: Mapping[str, Any] | None = None,
     *,
     calls: bool = True,
-) -> list[TextPart]:
+) -> list[PromptSpan]:
     """Return a conversation as text, up to where the assistant's answer begins. Nothing is encoded yet.
 
     Control tokens that messages spell out stand in parts that are plain text, so that they cannot forge one.

@@ -57,14 +57,15 @@ def explain(
     decisions, behind = [], children(drafts)
     for at, (token, accepted, odds, row, judged) in enumerate(rulings):
         if judged is None:
-            decisions.append(Decision(token, _odds(rule, rows[row], token, token).token, None, None, None, None, "own"))
+            p = _odds(rule, rows[row], token, token).token
+            decisions.append(Decision(token, p, None, None, q=None, drawn=None, verdict="own"))
             continue
         draft, probs = drafts[judged].token, drafts[judged].probs
         p, draft_p = odds or _odds(rule, rows[row], token, draft)
         q = None if probs is None else normalised(probs)[draft]
         verdict: Verdict = "accepted" if accepted else "rejected"
         drawn = _drawn(rule, draft, position + at, behind[row].index(judged))
-        decisions.append(Decision(token, p, draft, draft_p, q, drawn, verdict))
+        decisions.append(Decision(token, p, draft, draft_p, q=q, drawn=drawn, verdict=verdict))
     return decisions
 
 

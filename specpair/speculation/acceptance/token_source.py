@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class TokenSource(Enum):
@@ -20,6 +20,9 @@ class TokenSource(Enum):
     BONUS = "bonus"  # the target's token after a fully accepted draft, or without a draft
     TARGET_DECODED = "target_decoded"  # decoded by self-continuation before a draft for its position arrived
     FORCED = "forced"  # the only token that the text's grammar allowed there, so that no pass was needed
+
+    def __init__(self, name: Any) -> None:
+        self.letter: str = name[0]  # on the wire
 
 
 class TokenMark(NamedTuple):
@@ -39,13 +42,14 @@ class TokenMark(NamedTuple):
 
     def __str__(self) -> str:
         """The mark as the wire has it."""
-        return (_UNKNOWN if self.source is None else self.source.value[0]) + _VAIN * self.vain
+        return (_UNKNOWN if self.source is None else self.source.letter) + _VAIN * self.vain
 
 
 SELF_CONTINUED = TokenMark(TokenSource.TARGET_DECODED)
 FORCED = TokenMark(TokenSource.FORCED)  # follows what a pass has committed
 ELSEWHERE = TokenMark(None)  # of a token that was not committed in this session
-_BY_LETTER = {source.value[0]: source for source in TokenSource}
+_ACCEPTED, _RECOVERED, _BONUS = map(TokenMark, (TokenSource.ACCEPTED, TokenSource.RECOVERED, TokenSource.BONUS))
+_BY_LETTER = {source.letter: source for source in TokenSource}
 _UNKNOWN, _VAIN = "-", "x"
 _MARK = f"[{''.join(_BY_LETTER)}{_UNKNOWN}]{_VAIN}*"
 PATTERN = f"^({_MARK})*$"  # of the marks of several tokens, one after the other
@@ -123,8 +127,9 @@ def marks_of(accepted: Sequence[bool], judged: int, rejected: bool | None = None
     """
     if rejected is None:
         rejected = len(accepted) <= judged
-    last = TokenSource.RECOVERED if rejected else TokenSource.BONUS
-    marks = [TokenMark(TokenSource.ACCEPTED if each else last) for each in accepted]
-    vain = judged - len(marks) + (last is TokenSource.BONUS and not accepted[-1])
-    marks[-1] = marks[-1]._replace(vain=max(0, vain))
+    last = _RECOVERED if rejected else _BONUS
+    marks = [_ACCEPTED if each else last for each in accepted]
+    vain = judged - len(marks) + (last is _BONUS and not accepted[-1])
+    if vain > 0:
+        marks[-1] = TokenMark(marks[-1].source, vain)
     return marks

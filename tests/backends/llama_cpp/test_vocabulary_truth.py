@@ -12,7 +12,7 @@ from backends.scripted import ByteVocabulary
 from backends.trial.tiny_llama import tiny_tokenizer
 from models.commands.gguf_model import GgufModel
 from models.hub.gguf_head import read_head
-from specpair.engines.vocabulary import Kind, TextPart, cannot_draft
+from specpair.engines.vocabulary import Kind, PromptSpan, cannot_draft
 
 TINY = tiny_tokenizer()["model"]
 NAMES: list[str] = ["<|im_start|>", "<|im_end|>", *list(TINY["vocab"])[2:]]
@@ -75,7 +75,7 @@ def test_no_begin_token_is_put_before_a_text(tmp_path: Path, stated: dict[str, A
 @pytest.mark.parametrize("template", ["<|im_start|>if", "if"])
 def test_a_begin_token_comes_once_also_where_a_template_writes_it(tmp_path: Path, template: str) -> None:
     read = _read(tmp_path, bos_token_id=START, add_bos_token=True)
-    assert read.encode_parts([TextPart(template, True)]) == [START, NAMES.index("if")]
+    assert read.encode_parts([PromptSpan(template, True)]) == [START, NAMES.index("if")]
 
 
 def test_pieces_that_are_no_utf_8_have_their_bytes(tmp_path: Path) -> None:
