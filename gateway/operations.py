@@ -64,9 +64,15 @@ _RESPONSE_ID = "resp_6c1f8f0c8f0a4f6d9a3b9c1d2e3f4a5b"
 _PERSON: Json = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 _RESPONSES: dict[str, Json] = {
     "question": {"instructions": "Answer with Python code.", "input": "read a file", "max_output_tokens": 8},
-    "next question": {"input": "and close it", "previous_response_id": _RESPONSE_ID, "stream": True},
+    "next question": {
+        "input": "and close it",
+        "previous_response_id": _RESPONSE_ID,
+        "max_output_tokens": 8,
+        "stream": True,
+    },
     "JSON": {
         "input": [{"role": "user", "content": "a person"}],
+        "max_output_tokens": 24,
         "text": {"format": {"type": "json_schema", "name": "person", "schema": _PERSON}},
     },
 }
