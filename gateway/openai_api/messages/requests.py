@@ -12,7 +12,7 @@ from gateway.openai_api.messages.conversation import (
     ToolChoice,
     complaint,
 )
-from gateway.openai_api.messages.options import MOST_TEXTS, Logprobs, GenerationRequest, _Ids
+from gateway.openai_api.messages.options import MOST_TEXTS, GenerationRequest, Logprobs, _Ids
 from specpair.protocol.errors import InvalidRequest
 
 
