@@ -4,8 +4,7 @@ from functools import cache
 
 from drafter_client.serve.live import NETWORK, TEXTS, PairEventEndpoints
 from drafter_client.serve.messages import Network, PairRound, PairState, TextCounts, TextEnded
-from gateway.operations import text_operations
-from gateway.schemas import refine
+from gateway.operations import refine, text_operations
 from specpair.http_service.openapi import document as built
 from specpair.http_service.openapi.operation import ALWAYS, Errors, Json, Operation, parameter
 from specpair.http_service.openapi.state import state_operations

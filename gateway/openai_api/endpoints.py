@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
@@ -32,12 +31,6 @@ from specpair.protocol.errors import InvalidRequest
 R = TypeVar("R", CompletionRequest, ChatRequest)
 _OF_ANTHROPIC = "anthropic-version"  # a header that requests of Anthropic's API have
 _AT_ONCE = 4  # prompts of a request that are encoded, as that may be a request to a far verifier for each
-
-
-@dataclass(frozen=True, slots=True)
-class _Prompt:
-    ids: list[int]
-    text: str = ""  # what the reply begins with
 
 
 class Endpoints:
@@ -77,14 +70,12 @@ class Endpoints:
         async def texts() -> TextGeneration:
             target = self._target(message.model)
             echo, suffix = bool(message.echo), message.suffix or ""
-            prompts: list[_Prompt] = []
+            prompts: list[tuple[list[int], str]] = []
             for at in range(0, len(given), _AT_ONCE):
                 group = zip(names[at : at + _AT_ONCE], given[at : at + _AT_ONCE], strict=True)
                 prompts += await asyncio.gather(*(self._prompt(*each, target, suffix, echo) for each in group))
-            prefixes = [prompt.text for prompt in prompts for _ in range(message.choices)]
-            return await self._texts(
-                message, target, [prompt.ids for prompt in prompts], caller, began, prefixes=prefixes
-            )
+            prefixes = [text for _, text in prompts for _ in range(message.choices)]
+            return await self._texts(message, target, [ids for ids, _ in prompts], caller, began, prefixes=prefixes)
 
         return await reply_to(bool(message.stream), texts, partial(CompletionWriter, request=message))
 
@@ -150,16 +141,17 @@ class Endpoints:
         check_model(name, target)
         return target
 
-    async def _prompt(self, name: str, given: str | list[int], target: Target, suffix: str, echo: bool) -> _Prompt:
+    async def _prompt(
+        self, name: str, given: str | list[int], target: Target, suffix: str, echo: bool
+    ) -> tuple[list[int], str]:
+        """The ids of a prompt, and what the reply begins with."""
         if suffix:
             ids = await self.prompts.of_gap(name, given, suffix, target)
         else:
             ids = await self.prompts.of_text(name, given, target)
         if not echo:
-            return _Prompt(ids)
-        return _Prompt(
-            ids, given if isinstance(given, str) else target.vocabulary.decode(given).decode(errors="replace")
-        )
+            return ids, ""
+        return ids, given if isinstance(given, str) else target.vocabulary.decode(given).decode(errors="replace")
 
     async def _texts(
         self,

@@ -94,7 +94,13 @@ class ChoiceText:
         decisions: Sequence[Decision | None] = piece.decisions or unknown
         drafted: Sequence[DraftSource | None] = piece.drafted or unknown
         for token, logprob, source, why, draft in zip(piece.tokens, logprobs, sources, decisions, drafted, strict=True):
-            grown = self._add(token, logprob, source, why, draft)
+            self.count += 1
+            begin = self._text.decoded
+            grown = self._text.feed(token)
+            if token not in self._ends:
+                self._waiting.append(
+                    TokenPart(token, begin, self._text.decoded, logprob, source=source, decision=why, drafted=draft)
+                )
             events += self._answer.feed(grown)
             text += grown
             if self.stopped:
@@ -108,22 +114,6 @@ class ChoiceText:
             return Delta()
         text = self._text.end()
         return self._delta(text, [*self._answer.feed(text), *self._answer.finish()])
-
-    def _add(
-        self,
-        token: int,
-        logprob: TokenLogprobs | None,
-        source: TokenSource | None,
-        decision: Decision | None,
-        drafted: DraftSource | None,
-    ) -> str:
-        """Take in one token; returns the characters that can be sent now."""
-        self.count += 1
-        begin = self._text.decoded
-        text = self._text.feed(token)
-        if token not in self._ends:
-            self._waiting.append(TokenPart(token, begin, self._text.decoded, logprob, "", source, decision, drafted))
-        return text
 
     def _delta(self, text: str, events: list[AnswerEvent]) -> Delta:
         self._sent += len(text)

@@ -130,12 +130,15 @@ class Prompts:
         check_size(_MESSAGES, sum(len(each.text.encode()) for each in message.messages), target)
         parts = await asyncio.get_running_loop().run_in_executor(
             self._rendering,
-            partial(chat_parts, calls=bool(message.callable_tools)),
-            target.chat_template,
-            target.vocabulary,
-            [each.for_template() for each in message.messages],
-            self._renderer,
-            variables,
+            partial(
+                chat_parts,
+                target.chat_template,
+                target.vocabulary,
+                [each.for_template() for each in message.messages],
+                self._renderer,
+                variables,
+                calls=bool(message.callable_tools),
+            ),
         )
         if opening:
             parts = [*parts, PromptSpan(opening, control=False)]

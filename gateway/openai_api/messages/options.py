@@ -134,7 +134,7 @@ else:
     _WithOptions = create_model("_WithOptions", __base__=Object, **text_fields())
 
 
-class TextRequest(_WithOptions):
+class GenerationRequest(_WithOptions):
     """What both endpoints have."""
 
     model: ModelName = None
@@ -165,7 +165,7 @@ class TextRequest(_WithOptions):
     stream_options: Annotated[StreamOptions | None, Field(description="Only with `stream`.")] = None
 
     @model_validator(mode="after")
-    def _one_grammar(self) -> "TextRequest":
+    def _one_grammar(self) -> "GenerationRequest":
         given = [(where, name, value) for where, options in self._grammars.items() for name, value in options.items()]
         if len(given) > 1:
             first, second = (where if where == name else f"{where}.{name}" for where, name, _ in given[:2])
@@ -189,7 +189,7 @@ class TextRequest(_WithOptions):
         return next((options["json_schema"] for options in self._grammars.values() if "json_schema" in options), None)
 
     @model_validator(mode="after")
-    def _streamed(self) -> "TextRequest":
+    def _streamed(self) -> "GenerationRequest":
         if self.include_usage and not self.stream:
             raise ValueError("stream_options: there are none without stream")
         if self.best_of not in (None, 1, self.choices):

@@ -12,11 +12,11 @@ from gateway.openai_api.messages.conversation import (
     ToolChoice,
     complaint,
 )
-from gateway.openai_api.messages.options import MOST_TEXTS, Logprobs, TextRequest, _Ids
+from gateway.openai_api.messages.options import MOST_TEXTS, GenerationRequest, Logprobs, _Ids
 from specpair.protocol.errors import InvalidRequest
 
 
-class CompletionRequest(TextRequest):
+class CompletionRequest(GenerationRequest):
     """A text that continues a prompt."""
 
     prompt: Annotated[
@@ -68,7 +68,7 @@ class CompletionRequest(TextRequest):
         return prompts
 
 
-class ChatRequest(TextRequest):
+class ChatRequest(GenerationRequest):
     """The assistant's answer to a conversation."""
 
     messages: Annotated[

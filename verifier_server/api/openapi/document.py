@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from gateway import schemas as text_schemas
+from gateway import operations as text_operations
 from specpair.http_service.openapi import document as built
 from specpair.http_service.openapi.operation import Json
 from specpair.http_service.openapi.schemas import PREFIX, given, one_of, when
@@ -47,7 +47,7 @@ Every path works with and without a trailing slash, and HEAD works where GET doe
 
 def _refine(found: dict[str, Json]) -> None:
     _add_checks(found)
-    text_schemas.refine(found)
+    text_operations.refine(found)
 
 
 SERVICE = built.Service(
