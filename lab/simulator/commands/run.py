@@ -24,8 +24,7 @@ from lab.simulator.commands.command import (
 )
 from lab.simulator.configuration.keys import MS
 from lab.simulator.configuration.reading import read
-from lab.simulator.results.page import page
-from lab.simulator.results.picture import NoPicture, draw
+from lab.simulator.results.page import NoPicture, draw, page
 from lab.simulator.results.replications import replicated
 from lab.simulator.results.summary import Summary
 from lab.simulator.results.tables import show

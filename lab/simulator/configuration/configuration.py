@@ -51,9 +51,9 @@ class Configuration(Keys):
     """all the chance: the same seed gives the same results"""
     replications: Count = 1
     """runs with other chance, whose spread gives the confidence intervals"""
-    mode: Literal["target", "fused", "lockstep", "remote", "auto"] = "remote"
+    mode: Literal["target", "fused", "lockstep", "remote"] = "remote"
     """`target`: no drafts; `fused`: the verifier drafts; `lockstep`: drafters wait for each reply; `remote`: they draft
-    on meanwhile, as shipped; `auto`: the fastest of these, as measured"""
+    on meanwhile, as shipped"""
     gamma: Gamma = "auto"
     """draft tokens of a round: a number; `auto`: a chain, as the drafter's controller decides; `tree`: a tree, where
     that pays"""
@@ -104,6 +104,8 @@ class Configuration(Keys):
             told = f"burn_in_ms, {self.burn_in_ms:g}, leaves nothing of sim_time_ms, {self.sim_time_ms:g}"
             yield Mistake(told, "burn_in_ms")
         if self.mode == "fused":
+            if self.gamma != "auto":
+                yield Mistake("in the mode fused the server decides how long drafts are: leave gamma out", "gamma")
             for number, kind in enumerate(self.devices.verifiers):
                 if kind.draft is None:
                     told = f"the mode fused needs the key draft of each kind of verifiers, which {kind.name} lacks"

@@ -49,7 +49,7 @@ class EngineDrafter(VirtualDrafter):
     def start(self) -> None:
         super().start()
         if self._mechanisms.overlap:
-            self._read_on(self._known or len(self.session.tokens))
+            self._read_on(len(self.session.tokens))
 
     def _read_on(self, length: int) -> None:
         """Read the next chunk of the first `length` tokens."""

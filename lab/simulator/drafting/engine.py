@@ -7,20 +7,12 @@ call waits for others to come.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from lab.simulator.costs.cost import PassCost, SequencePass
+from lab.simulator.virtual.world import EventLoop
 from specpair.drafters.pass_times import READ_WIDTH
 from specpair.drafters.run.executors import READ_CHUNK
-
-
-class Clock(Protocol):
-    """The part of an event loop that an engine needs. Times in seconds."""
-
-    @property
-    def now(self) -> float: ...
-
-    def at(self, when: float, do: Callable[[], object]) -> None: ...
 
 
 class _Call(NamedTuple):
@@ -37,7 +29,7 @@ class DraftEngine:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: EventLoop,
         cost: PassCost,
         slots: int = 1,
         batch_tokens: int = READ_CHUNK,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from drafter_client.modes.selection import ModeSelection
 from lab.simulator.drafting.engine import DraftEngine
 from lab.simulator.fleet.settings import DeviceKind
 from lab.simulator.virtual.world import EventLoop
@@ -19,7 +18,6 @@ class Learnt:
 
     engine: DraftEngine | None = None
     experience: Experience = field(default_factory=Experience)
-    selection: ModeSelection | None = None  # of modes, once a text was written in mode auto
 
 
 class User(Protocol):

@@ -11,9 +11,7 @@ from lab.simulator.fleet.record import Record
 from lab.simulator.fleet.settings import DeviceKind, Mode
 from lab.simulator.fleet.text import Text
 from lab.simulator.fleet.writing.by_drafter import RemoteWriter
-from lab.simulator.fleet.writing.by_measure import AutoWriter, Course
-from lab.simulator.fleet.writing.by_server import FusedWriter
-from lab.simulator.fleet.writing.by_target import TargetWriter
+from lab.simulator.fleet.writing.by_server import FusedWriter, TargetWriter
 from lab.simulator.fleet.writing.connection import Connection
 from lab.simulator.fleet.writing.job import Job, Writer
 from lab.simulator.virtual.message_sizes import SIZES
@@ -71,7 +69,6 @@ class TextRun:
         self._received: list[int] = []  # tokens of the output
         self._connection: Connection | None = None
         self._writer: Writer | None = None
-        self._course = Course()  # in mode auto
         self._aborted = False
 
     @property
@@ -100,8 +97,7 @@ class TextRun:
             self._arrived,
             self._rng,
         )
-        mode = self.device.mode
-        self._writer = AutoWriter(job, self._course) if mode is Mode.AUTO else _WRITERS[mode](job)
+        self._writer = _WRITERS[self.device.mode](job)
         self._writer.begin()
 
     def lose(self) -> None:

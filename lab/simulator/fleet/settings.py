@@ -32,7 +32,6 @@ class Mode(StrEnum):
     FUSED = "fused"  # the server drafts
     LOCKSTEP = "lockstep"  # the device drafts, sends and waits
     REMOTE = "remote"  # the device drafts with all mechanisms on, as it ships
-    AUTO = "auto"  # the fastest of target, fused and remote, as measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
-"""The pages of the simulator, each one HTML file that needs no other: of a run, of a search, of a capacity."""
+"""Pages of the simulator, each one HTML file that needs no other: of a run, a search, a capacity. A run has a PNG."""
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import yaml
 
+from drafter_client.display.picture import new_figure, save
 from lab.reports.document import charted, contents, document, folded, table, terms
 from lab.reports.markup import Markup, tag
 from lab.simulator.configuration.keys import MS
@@ -14,6 +16,7 @@ from lab.simulator.results.measures import CONFIDENCE, MEASURES, Measure
 from lab.simulator.results.summary import Summary
 from specpair.command_line.table import Table
 from specpair.counted import counted
+from specpair.protocol.terminal_text import one_line
 
 # Measures that charts show over time, in their order.
 OVER_TIME = (
@@ -106,3 +109,28 @@ def _definitions() -> Markup:
 
 def _as_table(cells: Table, label: str) -> Markup:
     return table(cells.headings, cells.rows, label)
+
+
+class NoPicture(Exception):
+    """A picture cannot be drawn. The message says why."""
+
+
+def draw(run: Summary, path: Path) -> None:
+    """Write the PNG: measures over time, of each replication. Raises NoPicture."""
+    figure = new_figure(one_line(f"simulation: {run.name}"), 15, 6, NoPicture)
+    seconds, burn_in = (run.configuration[key] * MS for key in ("sim_time_ms", "burn_in_ms"))
+    for axes, measure in zip(
+        figure.subplots(2, 4, sharex=True).flat, (MEASURES[name] for name in OVER_TIME), strict=True
+    ):
+        several = run.series(measure.name)
+        for values in several:
+            at = [(number + 0.5) * seconds / len(values) for number in range(len(values))]
+            shown = [measure.scale * value if math.isfinite(value) else math.nan for value in values]
+            axes.plot(at, shown, color="#0072b2", alpha=max(0.25, 1 / len(several)), linewidth=1.4)
+        axes.axvspan(0, burn_in, color="#56606b", alpha=0.13, linewidth=0)
+        axes.set_xlim(0, seconds)
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+        axes.set_title(measure.caption, fontsize=10)
+        axes.set_xlabel("simulated seconds", fontsize=9)
+    save(figure, path, NoPicture)

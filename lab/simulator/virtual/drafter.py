@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lab.simulator.virtual.message_sizes import SIZES
-from lab.simulator.virtual.network import Network
-from lab.simulator.virtual.wire import Wire, submit
+from lab.simulator.virtual.network import Network, Wire, submit
 from lab.simulator.virtual.world import Place, or_raise
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
@@ -99,21 +98,15 @@ class VirtualDrafter:
         self._latencies, self._acceptance = estimates or Estimates.untaught(pass_times)
         self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction, corpus=corpus)
         self._latencies.exchanged(network.rtt + overhead, 0.0, 0.0)
-        self._known = 0  # tokens of a session that was taken over; 0: all of them
         self._held_up, self._read_at = held_up, 0.0  # and when the drafter read its clock, in seconds
         self._before = 0  # tokens that the draft model has read for the step under way, beside one of each branch
         self._heard = 0  # position up to which tokens were put on the stream
         self._wake: float | None = None
 
-    def go_on(self, session: Session, known: int) -> None:
-        """Take over a session of the same text, of which this end knows the first `known` tokens."""
-        self.session, self._known = session, known
-        session.self_continue, session.watchers = self._mechanisms.self_continue, ()
-
     def start(self) -> None:
         """Send the prefill request."""
         policy = RejectionPolicy(next_in=self._latencies.link) if self._mechanisms.self_continue else UNSAID
-        known = self._known or len(self.session.tokens)
+        known = len(self.session.tokens)
         listens = SIZES.listen if self._mechanisms.self_continue else 0.0
         self._request(Draft(known), policy, SIZES.prefill.of(known) + listens, self._reply)
 

@@ -8,16 +8,6 @@ from lab.simulator.fleet.settings import Mode
 from lab.simulator.fleet.text import Agreeing, Choices
 from lab.simulator.fleet.writing.job import SPEC, Job
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
-from verifier_server.sessions import Session
-
-
-def continued(drafter: EngineDrafter, job: Job) -> Session:
-    """The session of a drafter, which goes on where the text is."""
-    if job.session is None:
-        drafter.session.resume(job.received)
-    else:
-        drafter.go_on(job.session, job.known)
-    return drafter.session
 
 
 class RemoteWriter:
@@ -48,7 +38,8 @@ class RemoteWriter:
             seed=job.rng.getrandbits(32),
             name=job.name,
         )
-        self.session = continued(self._drafter, job)
+        self.session = self._drafter.session
+        self.session.resume(job.received)
 
     def begin(self) -> None:
         self._drafter.start()

@@ -18,7 +18,6 @@ class Connection:
         `give_up`: called when the device waits no longer.
         """
         self.node, self.closed = node, False
-        self.at_first: Callable[[], object] = lambda: None  # called when its first request has arrived
         self._loop, self._verifier, self._after, self._give_up = loop, node.verifier, after, give_up
 
     @property
@@ -51,16 +50,8 @@ class Connection:
 
         return event
 
-    def later(self, do: Callable[[], object], seconds: float) -> None:
-        """Call `do` after `seconds`, also if it is closed by then."""
-        self._loop.at(self._loop.now + seconds, do)
-
     def give_up(self, error: SpecPairError) -> None:
         self._give_up()
-
-    def another(self) -> "Connection":
-        """A second one for the same text."""
-        return Connection(self._loop, self.node, self._after, self._give_up)
 
     def forget(self, session: Session, after: float = 0.0) -> None:
         """Have the verifier forget a session `after` seconds later, unless it is lost then, with all its sessions."""
@@ -70,14 +61,8 @@ class Connection:
             self._verifier.scheduler.forget(session)
             self._verifier.look()
 
-    def arrived(self) -> None:
-        """Note that a request has arrived at the verifier."""
-        self.at_first()
-        self.at_first = lambda: None
-
     def submit(self, request: Request, now: float) -> None:
         """Submit a request to the verifier. Raises Overloaded."""
-        self.arrived()
         done = request.done
 
         def unless_closed(result: Answer | SpecPairError) -> None:

@@ -1,4 +1,4 @@
-"""What one verifier and one device write: a text, the rest of one, or a stretch of it. Times in seconds."""
+"""What one verifier and one device write: a text, or the rest of one. Times in seconds."""
 
 import random
 from collections.abc import Callable
@@ -10,8 +10,7 @@ from lab.simulator.fleet.settings import DeviceKind
 from lab.simulator.fleet.text import Text
 from lab.simulator.fleet.writing.connection import Connection
 from lab.simulator.virtual.message_sizes import SIZES
-from lab.simulator.virtual.network import Network
-from lab.simulator.virtual.wire import Wire
+from lab.simulator.virtual.network import Network, Wire
 from specpair.drafters.run.events import Committed
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
@@ -35,7 +34,6 @@ class Job:
     received: list[int]  # the output so far, as the device has it
     tell: Callable[[Committed], object]
     rng: random.Random
-    session: Session | None = None  # which the stretch before has left at the verifier
 
     @property
     def prompt(self) -> list[int]:
@@ -47,12 +45,10 @@ class Job:
         return self.text.prompt_len + len(self.received)
 
     def opened(self) -> Session:
-        """Its session at the verifier: a new one, or that of the stretch before, as the server goes on with it."""
-        session = self.session
-        if session is None:
-            ends, limit = self.connection.backend.vocabulary.ends, self.text.prompt_len + self.output_tokens
-            session = Session(self.name, self.prompt, self.text.prompt_len, SPEC, limit, ends)
-            session.resume(self.received)
+        """A session for it at the verifier."""
+        ends, limit = self.connection.backend.vocabulary.ends, self.text.prompt_len + self.output_tokens
+        session = Session(self.name, self.prompt, self.text.prompt_len, SPEC, limit, ends)
+        session.resume(self.received)
         return session
 
 
@@ -71,7 +67,7 @@ class Writer(Protocol):
         """Begin to write."""
 
     def stop(self) -> None:
-        """Write no more: the text is whole, its verifier is lost, or another writer goes on with it."""
+        """Write no more: the text is whole, or its verifier is lost."""
 
 
 class Stream:

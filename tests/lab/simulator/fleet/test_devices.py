@@ -14,7 +14,7 @@ from lab.simulator.configuration.devices import ComesAndGoes
 from lab.simulator.fleet.conversation import Conversation, Turn
 from lab.simulator.fleet.device_pool import Device, DevicePool
 from lab.simulator.fleet.record import Record, Status
-from lab.simulator.fleet.settings import DeviceKind, Failure, FleetSetting, Mode
+from lab.simulator.fleet.settings import DeviceKind, FleetSetting, Mode
 from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import EventLoop
 from tests.lab.simulator.fleet.fleets import DEVICE, KIND, TWO, Kept, conversations, run
@@ -100,23 +100,6 @@ def test_a_turn_is_asked_when_the_device_is_back() -> None:
     records, _ = run(replace(TWO, devices=(device,)), iter([coming]))
     assert [(each.turn, each.status, each.waited) for each in records] == [(0, "whole", 0.0), (1, "whole", 0.0)]
     assert records[1].sent == 9.0
-
-
-def test_a_device_that_leaves_while_no_verifier_is_there_leaves_nothing_behind() -> None:
-    device = replace(DEVICE, count=2, availability=Periods((0.0, 1.0)))
-    setting = replace(TWO, devices=(device,), failures=(Failure("a", 0.2, 3.0), Failure("b", 0.2, 3.0)))
-    records, fleet = run(setting, conversations(2, 0.05))
-    assert [each.status for each in records] == [Status.ABORTED] * 2
-    assert fleet.loop.now < 3.0 and fleet.users.finished
-
-
-def test_without_devices_users_wait_and_their_requests_are_unfinished() -> None:
-    found = Kept()
-    device = replace(DEVICE, count=3, availability=Periods())
-    _, fleet = run(replace(TWO, devices=(device,)), conversations(4, 0.05), found, until=5.0)
-    assert found.records == []
-    fleet.interrupt()
-    assert [(each.status, each.times) for each in found.records] == [(Status.UNFINISHED, [])] * 4
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -100,47 +100,12 @@ def test_a_text_of_a_verifier_that_is_lost_goes_on_in_the_rounds_of_another() ->
     assert max(len(each.nodes) for each in kept.records) > 1
 
 
-def test_a_server_drafts_a_given_length_in_lockstep() -> None:
-    """As a request with `draft_n` does."""
-    (record,), _ = run(DeviceKind(mode=Mode.FUSED, length=4))
-    assert record.drafted > 50
-    rounds = len({*record.times})
-    assert record.drafted == pytest.approx(4 * (rounds - 1), abs=6)
-
-
 def test_draft_passes_slow_those_of_a_target_on_the_same_device() -> None:
-    """But not for one text in lockstep, whose passes never run at once."""
-    for texts, slower in ((1, False), (4, True)):
-        ends = [
-            max(each.end for each in run(DeviceKind(mode=Mode.FUSED, length=4), texts, draft_shares_device=shares)[0])
-            for shares in (False, True)
-        ]
-        assert ends[1] > 1.05 * ends[0] if slower else ends[1] == pytest.approx(ends[0])
-
-
-def test_auto_is_about_as_fast_as_the_fastest_mode() -> None:
-    """Which is remote on a short link, and fused on a long one. A server whose drafts are wrong does without."""
-    best = list[Mode]()
-    for rtt, agreement in ((0.0, 0.8), (0.1, 0.8), (0.1, 0.1)):
-        found = {
-            mode: run(DeviceKind(Network(rtt), mode, DRAFT), 1, 200, agreement)[0][0].tpot
-            for mode in (Mode.TARGET, Mode.FUSED, Mode.REMOTE, Mode.AUTO)
-        }
-        auto = found.pop(Mode.AUTO)
-        best.append(min(found, key=lambda mode: found[mode]))
-        assert auto < 1.08 * min(found.values())
-    assert best[:2] == [Mode.REMOTE, Mode.FUSED]
-    assert found[Mode.FUSED] == pytest.approx(found[Mode.TARGET], rel=0.03)
-
-
-def test_a_change_of_the_mode_goes_on_with_the_session() -> None:
-    """Drafts turn out worse than estimated, so another mode has a trial: nothing is read twice."""
-    device = DeviceKind(Network(0.1, 0.002), Mode.AUTO, DRAFT)
-    (record,), node = run(device, output=200, agreement=0.1)
-    assert node.learnt.engine is not None and node.learnt.engine.held("c0") > 0, "the server has drafted"
-    assert record.drafted > 0
-    assert node.tokens < 21 + 200 + record.drafted + 20
-    assert run(device, output=200, agreement=0.1)[0] == [record]
+    ends = [
+        max(each.end for each in run(DeviceKind(mode=Mode.FUSED), 4, draft_shares_device=shares)[0])
+        for shares in (False, True)
+    ]
+    assert ends[1] > 1.03 * ends[0]
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -14,8 +14,7 @@ from lab.simulator.results.charts import over_key
 from lab.simulator.results.files import written
 from lab.simulator.results.gathered import Gathered
 from lab.simulator.results.measures import MEASURES, Estimate
-from lab.simulator.results.page import page
-from lab.simulator.results.picture import NoPicture, draw
+from lab.simulator.results.page import NoPicture, draw, page
 from lab.simulator.results.replications import Replication
 from lab.simulator.results.summary import Summary
 from lab.simulator.results.tables import show

@@ -128,12 +128,6 @@ def test_a_space_or_an_objective_that_makes_no_sense_is_refused() -> None:
 # Dominance.
 
 
-def test_a_candidate_dominates_if_it_is_better_in_one_objective_and_not_worse_in_the_other() -> None:
-    good, fast, slow = outcome(1, [10, 12], [5, 6]), outcome(2, [8, 10], [4, 5]), outcome(3, [8, 10], [6, 7])
-    assert dominates(good, slow, GOALS) and dominates(fast, slow, GOALS)
-    assert not dominates(good, fast, GOALS) and not dominates(fast, good, GOALS) and not dominates(good, good, GOALS)
-
-
 def test_it_dominates_surely_if_the_paired_difference_leaves_no_room_for_the_opposite() -> None:
     loads = [0.0, 50.0, -30.0, 80.0]
     worse = outcome(1, [100 + load for load in loads], [10.0] * 4)

@@ -1,1 +1,0 @@
-"""How many clients one verifier carries."""
