@@ -24,7 +24,7 @@ from lab.simulator.known_outputs.capacity_clients import (
     TargetAlone,
     known_pass_times,
 )
-from lab.simulator.known_outputs.capacity_model import KnownOutput, Metrics, Target, TextRange
+from lab.simulator.known_outputs.capacity_model import KnownOutput, KnownTarget, Metrics, TextRange
 from lab.simulator.virtual.world import World
 from verifier_server.engine.arrivals import LONGEST
 from verifier_server.engine.composer import BatchPlan, Composer
@@ -33,7 +33,7 @@ from verifier_server.engine.sequence_state import SequenceState
 _WITHIN = 0.2  # seconds in which the clients start
 
 
-class Meter:
+class PassMeter:
     """The time of each verifier pass by `cost`, for a `World`; keeps a list of the passes."""
 
     def __init__(self, cost: LinearCost) -> None:
@@ -54,7 +54,7 @@ class OneByOne(Composer):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ClientForm:
     """One of the forms of the module: a kind of client, and whether the verifier judges requests one by one."""
 
     client: Callable[[World, KnownOutput, Setting, str], Client]
@@ -62,16 +62,16 @@ class Form:
 
 
 FORMS = {
-    "ours": Form(Ours),
-    "k=4": Form(Replayed),
-    "target": Form(TargetAlone),
-    "ours, one by one": Form(Ours, one_by_one=True),
-    "k=4, one by one": Form(Replayed, one_by_one=True),
+    "ours": ClientForm(Ours),
+    "k=4": ClientForm(Replayed),
+    "target": ClientForm(TargetAlone),
+    "ours, one by one": ClientForm(Ours, one_by_one=True),
+    "k=4, one by one": ClientForm(Replayed, one_by_one=True),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CapacityOutcome:
     """What was measured of the clients, and of the verifier in the same seconds."""
 
     metrics: Metrics
@@ -80,7 +80,7 @@ class Outcome:
     busy: float  # share of the time, 0 to 1, that verifier passes took
 
 
-def measure(form: Form, clients: int, setting: Setting) -> Outcome:
+def measure(form: ClientForm, clients: int, setting: Setting) -> CapacityOutcome:
     """Simulate `clients` clients of `form`. Raises RuntimeError where one writes another text than the target's."""
     world, meter = virtual_world(setting, clients, one_by_one=form.one_by_one)
     crowd = [form.client(world, KnownOutput(number), setting, f"session-{number}") for number in range(clients)]
@@ -92,7 +92,7 @@ def measure(form: Form, clients: int, setting: Setting) -> Outcome:
     for client in crowd:
         if client.session.tokens != client.text.tokens(0, len(client.session.tokens)):
             raise RuntimeError(f"the text of {client.session.id} is not the target's")
-    return Outcome(
+    return CapacityOutcome(
         Metrics.of([each.times for each in crowd], setting.warm_up, setting.warm_up + setting.seconds),
         [
             (each.text, len(each.text.prompt) + 1 + start, len(each.text.prompt) + 1 + len(each.times))
@@ -103,7 +103,7 @@ def measure(form: Form, clients: int, setting: Setting) -> Outcome:
     )
 
 
-def carried(form: Form, rate: float, setting: Setting, most: int) -> int:
+def carried(form: ClientForm, rate: float, setting: Setting, most: int) -> int:
     """The greatest number of clients, `most` at most, that get `rate` tokens per second each on average.
 
     Found by bisection.
@@ -120,13 +120,13 @@ def carried(form: Form, rate: float, setting: Setting, most: int) -> int:
 
 def virtual_world(
     setting: Setting, clients: int, *, one_by_one: bool = False, chunk: int = 128, max_queue: int = 256
-) -> tuple[World, Meter]:
+) -> tuple[World, PassMeter]:
     """A verifier with slots for `clients` sessions, and its meter.
 
     `chunk`: most prompt tokens in a verifier pass.
     `max_queue`: requests that may wait.
     """
-    meter, backend = Meter(setting.target), Target(slots=clients, context_length=CONTEXT)
+    meter, backend = PassMeter(setting.target), KnownTarget(slots=clients, context_length=CONTEXT)
     batching_window = 0.0 if one_by_one else LONGEST
     world = World(
         backend,

@@ -10,7 +10,7 @@ from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import MS
 from lab.simulator.fleet.record import Record, Sample, Status
 from lab.simulator.results.measures import MEASURES
-from lab.simulator.results.requests import Decision, decided, measures_of, percentile, share
+from lab.simulator.results.requests import SloDecision, decided, measures_of, percentile, share
 
 _JOULES_A_KWH = 3.6e6
 _GROUPED = ("whole", "slo_attainment", "ttft_p50_ms", "ttft_p95_ms", "tpot_p95_ms", "latency_p95_ms")
@@ -73,7 +73,7 @@ class Gathered:
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._begin, self._end = configuration.burn_in_ms * MS, configuration.sim_time_ms * MS
-        self._records: list[tuple[Record, Decision | None]] = []
+        self._records: list[tuple[Record, SloDecision | None]] = []
         self._loads: list[tuple[Sample, Sample, VerifierLoad]] = []  # what a verifier did between two samples
         self._last: dict[str, Sample] = {}  # by verifier
 

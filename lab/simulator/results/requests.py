@@ -7,20 +7,20 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from lab.simulator.configuration.keys import MS
-from lab.simulator.configuration.operation import Slo
+from lab.simulator.configuration.operation import SloKeys
 from lab.simulator.fleet.record import Record, Status
 from lab.simulator.results.measures import PERCENTILES
 from specpair.quantile import quantile
 
 
-class Decision(NamedTuple):
+class SloDecision(NamedTuple):
     """When it was clear whether a request kept its bounds, in seconds, and whether it did."""
 
     at: float
     kept: bool
 
 
-def decided(record: Record, slo: Slo) -> Decision | None:
+def decided(record: Record, slo: SloKeys) -> SloDecision | None:
     """What became of a request's bounds. None: there are none, or it was under way, and could have kept them yet.
 
     One that breaks a bound is decided at the moment that the bound names, however long it takes then. So what is
@@ -40,8 +40,8 @@ def decided(record: Record, slo: Slo) -> Decision | None:
         promised.append((first + slo.tpot_ms * MS * behind, end))
     broken = [by for by, at in promised if by < at and by <= record.over]
     if broken:
-        return Decision(min(broken), False)
-    return None if record.status is Status.UNFINISHED else Decision(record.over, whole)
+        return SloDecision(min(broken), False)
+    return None if record.status is Status.UNFINISHED else SloDecision(record.over, whole)
 
 
 def distinct(times: Iterable[float]) -> list[float]:
@@ -49,7 +49,7 @@ def distinct(times: Iterable[float]) -> list[float]:
     return [*dict.fromkeys(times)]
 
 
-def measures_of(records: Sequence[Record], decisions: Sequence[Decision]) -> dict[str, float]:
+def measures_of(records: Sequence[Record], decisions: Sequence[SloDecision]) -> dict[str, float]:
     """Those of MEASURES that requests of a group have. `decisions`: of the requests that were decided."""
     chunks = [distinct(each.times) for each in records if each.times]
     rounds = sum(len(each) - 1 for each in chunks)

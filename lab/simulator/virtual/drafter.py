@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lab.simulator.virtual.message_sizes import SIZES
-from lab.simulator.virtual.network import Network, Wire, submit
-from lab.simulator.virtual.world import Place, or_raise
+from lab.simulator.virtual.network import Network, TextWire, submit
+from lab.simulator.virtual.world import ReachableVerifier, or_raise
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
 from specpair.drafters.run.executors import React
@@ -54,7 +54,7 @@ class VirtualDrafter:
 
     def __init__(
         self,
-        world: Place,
+        world: ReachableVerifier,
         prompt: Sequence[int],
         sampling: Sampling,
         drafter: Drafter,
@@ -89,7 +89,7 @@ class VirtualDrafter:
         self.controller: SpeculationController | None = None
         self._reactor: Reactor | None = None
         self._world, self._drafter, self._draft_time = world, drafter, draft_time
-        self._wire = Wire(world, network, random.Random(seed), overhead)
+        self._wire = TextWire(world, network, random.Random(seed), overhead)
         self._length, self._mechanisms = length, mechanisms
         limit = min(len(prompt) + max_tokens, world.backend.context_length)
         ends = world.backend.vocabulary.ends

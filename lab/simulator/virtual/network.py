@@ -8,7 +8,7 @@ from math import inf
 
 from drafter_client.http import retries
 from lab.simulator.virtual.message_sizes import SIZES
-from lab.simulator.virtual.world import Place
+from lab.simulator.virtual.world import ReachableVerifier
 from specpair.protocol.errors import Overloaded
 from verifier_server.engine.requests import Request
 
@@ -64,12 +64,12 @@ class Direction:
         return sent + takes
 
 
-class Wire:
+class TextWire:
     """The link of a device while it has a text written."""
 
     def __init__(
         self,
-        place: Place,
+        place: ReachableVerifier,
         network: Network,
         rng: random.Random,
         overhead: float = 0.0,
@@ -95,7 +95,9 @@ class Wire:
         self._place.at(self.streamed, do)
 
 
-def submit(place: Place, request: Request, wire: Wire, size: float, refused: float | None = None) -> None:
+def submit(
+    place: ReachableVerifier, request: Request, wire: TextWire, size: float, refused: float | None = None
+) -> None:
     """Submit a request of `size` bytes that has arrived. While the verifier is overloaded, it comes again: see
     `refuse`, also for `refused`.
     """
@@ -107,8 +109,8 @@ def submit(place: Place, request: Request, wire: Wire, size: float, refused: flo
 
 
 def refuse(
-    place: Place,
-    wire: Wire,
+    place: ReachableVerifier,
+    wire: TextWire,
     size: float,
     error: Overloaded,
     begun: bool,

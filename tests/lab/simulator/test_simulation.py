@@ -11,7 +11,7 @@ from lab.simulator.command_line import example
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse, read
 from lab.simulator.fleet.record import Status
-from lab.simulator.fleet.settings import Mode
+from lab.simulator.fleet.settings import FleetMode
 from lab.simulator.results.gathered import Gathered
 from lab.simulator.search.candidates import candidates, read_search
 from lab.simulator.simulation import seed_of, setting_of, simulate
@@ -144,8 +144,8 @@ def test_a_fleet_whose_verifiers_are_gone_for_good_has_results() -> None:
     assert measures["whole"] == measures["slo_attainment"] == 0.0 and measures["failed"] > 0
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_devices_that_come_and_go_all_the_time_abort_texts_and_the_run_goes_on(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", FleetMode)
+def test_devices_that_come_and_go_all_the_time_abort_texts_and_the_run_goes_on(mode: FleetMode) -> None:
     flickers = """
     - name: phone
       count: 3

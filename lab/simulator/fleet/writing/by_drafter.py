@@ -4,24 +4,24 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from lab.simulator.drafting.drafter import EngineDrafter
-from lab.simulator.fleet.settings import Mode
+from lab.simulator.fleet.settings import FleetMode
 from lab.simulator.fleet.text import Agreeing, Choices
-from lab.simulator.fleet.writing.job import SPEC, Job
+from lab.simulator.fleet.writing.job import SPEC, WritingTask
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 
 
 class RemoteWriter:
-    """A `Writer` of the modes remote and lockstep."""
+    """A `TextWriter` of the modes remote and lockstep."""
 
     server_writes = False
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WritingTask) -> None:
         device, node = job.device, job.connection.node
         engine = job.learnt.engine
         assert engine is not None
         self._job, self._engine = job, engine
         self._open = ExitStack()
-        mechanisms = LOCKSTEP if device.mode is Mode.LOCKSTEP else Mechanisms()
+        mechanisms = LOCKSTEP if device.mode is FleetMode.LOCKSTEP else Mechanisms()
         self._drafter = EngineDrafter(
             job.connection,
             job.prompt,

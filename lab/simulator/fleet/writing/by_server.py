@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from lab.simulator.drafting.rounds import VirtualMember
 from lab.simulator.fleet.text import Agreeing, Choices
-from lab.simulator.fleet.writing.job import SPEC, Job, Stream
+from lab.simulator.fleet.writing.job import SPEC, ServerStream, WritingTask
 from lab.simulator.virtual.network import refuse, submit
 from lab.simulator.virtual.world import or_raise
 from specpair.drafters.run.events import Committed
@@ -19,12 +19,12 @@ from verifier_server.sessions import Session
 
 
 class TargetWriter:
-    """A `Writer` of mode target."""
+    """A `TextWriter` of mode target."""
 
     server_writes = True
 
-    def __init__(self, job: Job) -> None:
-        self._job, self._stream = job, Stream(job)
+    def __init__(self, job: WritingTask) -> None:
+        self._job, self._stream = job, ServerStream(job)
         self.session = job.opened()
         self._request = Request(self.session, Draft(job.known), or_raise(self._passed), until_end=True)
 
@@ -42,16 +42,16 @@ class TargetWriter:
 
 
 class FusedWriter:
-    """A `Writer` of mode fused."""
+    """A `TextWriter` of mode fused."""
 
     server_writes = True
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WritingTask) -> None:
         node = job.connection.node
         assert node.learnt.engine is not None and node.rounds is not None
         self.session: Session | None = None  # none while the text waits
         self._job, self._engine, self._rounds = job, node.learnt.engine, node.rounds
-        self._stream, self._open = Stream(job), ExitStack()
+        self._stream, self._open = ServerStream(job), ExitStack()
         self._member: VirtualMember | None = None  # while it has a slot
         self._stopped = False
         self._refused: float | None = None  # when the device learnt that the verifier was overloaded, in seconds

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from lab.simulator.fleet.node import Node
+from lab.simulator.fleet.node import FleetNode
 from lab.simulator.virtual.world import EventLoop, Submits
 from specpair.engines.backend import Backend
 from specpair.protocol.errors import Overloaded, SpecPairError
@@ -10,10 +10,12 @@ from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
 
-class Connection:
-    """What one text sees of a node: a `Place`. When it is closed, nothing more happens for that text."""
+class VerifierAccess:
+    """What one text sees of a node: a `ReachableVerifier`. When it is closed, nothing more happens for that text."""
 
-    def __init__(self, loop: EventLoop, node: Node, after: Callable[[], None], give_up: Callable[[], object]) -> None:
+    def __init__(
+        self, loop: EventLoop, node: FleetNode, after: Callable[[], None], give_up: Callable[[], object]
+    ) -> None:
         """`after`: called after each event of the text.
         `give_up`: called when the device waits no longer.
         """

@@ -8,9 +8,9 @@ from typing import Protocol
 from lab.simulator.fleet.device_pool import Learnt
 from lab.simulator.fleet.settings import DeviceKind
 from lab.simulator.fleet.text import Text
-from lab.simulator.fleet.writing.connection import Connection
+from lab.simulator.fleet.writing.connection import VerifierAccess
 from lab.simulator.virtual.message_sizes import SIZES
-from lab.simulator.virtual.network import Network, Wire
+from lab.simulator.virtual.network import Network, TextWire
 from specpair.drafters.run.events import Committed
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
@@ -20,10 +20,10 @@ SPEC = TextSpec.of(Sampling())  # of all texts
 
 
 @dataclass(slots=True)
-class Job:
+class WritingTask:
     """A text that is to be written. `tell`: takes the tokens as they arrive at the device."""
 
-    connection: Connection
+    connection: VerifierAccess
     device: DeviceKind
     network: Network
     learnt: Learnt
@@ -52,7 +52,7 @@ class Job:
         return session
 
 
-class Writer(Protocol):
+class TextWriter(Protocol):
     """Writes a job."""
 
     @property
@@ -70,11 +70,11 @@ class Writer(Protocol):
         """Write no more: the text is whole, or its verifier is lost."""
 
 
-class Stream:
+class ServerStream:
     """What a device asks of a server that writes by itself, and what that streams back."""
 
-    def __init__(self, job: Job) -> None:
-        self.wire, self.size = Wire(job.connection, job.network, job.rng), SIZES.generate.of(job.known)
+    def __init__(self, job: WritingTask) -> None:
+        self.wire, self.size = TextWire(job.connection, job.network, job.rng), SIZES.generate.of(job.known)
         self._job, self._opens = job, SIZES.generate_opened
 
     def ask(self, do: Callable[[], object]) -> None:

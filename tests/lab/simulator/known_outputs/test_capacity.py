@@ -4,7 +4,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from lab.simulator.costs.linear import LinearCost
-from lab.simulator.known_outputs.capacity import FORMS, Form, measure
+from lab.simulator.known_outputs.capacity import FORMS, ClientForm, measure
 from lab.simulator.known_outputs.capacity_clients import Client, Replayed, Setting
 from lab.simulator.known_outputs.capacity_model import (
     Gaps,
@@ -82,7 +82,7 @@ def test_clients_write_the_text_of_plain_decoding(name: str) -> None:
         crowd.append(FORMS[name].client(world, text, setting, session))
         return crowd[-1]
 
-    measure(Form(client, FORMS[name].one_by_one), 2, SETTING)
+    measure(ClientForm(client, FORMS[name].one_by_one), 2, SETTING)
     for each in crowd:
         plain, start = ScriptedBackend(Script(seed=1)), len(each.text.prompt)
         said = list(each.text.prompt)
@@ -98,7 +98,7 @@ def test_a_text_that_is_not_the_targets_is_an_error() -> None:
             super().start()
 
     with pytest.raises(RuntimeError, match="the text of session-0 is not the target"):
-        measure(Form(Wrong), 1, SETTING)
+        measure(ClientForm(Wrong), 1, SETTING)
 
 
 def test_many_drafters_do_not_slow_each_other_where_drafts_are_dear() -> None:
