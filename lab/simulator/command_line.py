@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.simulator.commands.capacity import CAPACITY
-from lab.simulator.commands.command import ERRORS, Command, complain
+from lab.simulator.commands.command import ERRORS, SimulatorCommand, complain
 from lab.simulator.commands.run import RUN
 from lab.simulator.commands.search import SEARCH
 from lab.simulator.configuration.configuration import Configuration
@@ -56,7 +56,7 @@ def _schema(options: argparse.Namespace) -> int:
     return 0
 
 
-INIT = Command(
+INIT = SimulatorCommand(
     "init",
     "[FILE]",
     "Writes a commented example of a configuration.",
@@ -66,7 +66,7 @@ INIT = Command(
     ),
     ("specpair simulator init fleet.yaml",),
 )
-CHECK = Command(
+CHECK = SimulatorCommand(
     "check",
     "FILE",
     "Names the first mistake in a configuration, with its line.",
@@ -74,7 +74,7 @@ CHECK = Command(
     lambda parser: parser.add_argument("file", type=Path, metavar="FILE", help="a configuration"),
     ("specpair simulator check fleet.yaml",),
 )
-SCHEMA = Command(
+SCHEMA = SimulatorCommand(
     "schema",
     "[FLAGS]",
     "Prints the JSON Schema of a configuration, for editors and other programs.",

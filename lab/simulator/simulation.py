@@ -11,13 +11,13 @@ from typing import Any
 from gateway.balancing.policies import policy_of
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.connections import ALL, network_between
-from lab.simulator.configuration.devices import Drafters, DraftModel, Verifiers
+from lab.simulator.configuration.devices import DrafterKeys, DraftModelKeys, VerifierKeys
 from lab.simulator.configuration.keys import MS
-from lab.simulator.configuration.operation import Autoscaling as AutoscalingKeys
+from lab.simulator.configuration.operation import AutoscalingKeys
 from lab.simulator.configuration.workload import ClosedArrivals
 from lab.simulator.fleet.fleet import Fleet
-from lab.simulator.fleet.record import Observer, Sample
-from lab.simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, FleetSetting, Mode, VerifierKind
+from lab.simulator.fleet.record import FleetObserver, Sample
+from lab.simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, FleetMode, FleetSetting, VerifierKind
 
 
 def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
@@ -45,7 +45,7 @@ def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
     )
 
 
-def _verifier(kind: Verifiers, configuration: Configuration) -> VerifierKind:
+def _verifier(kind: VerifierKeys, configuration: Configuration) -> VerifierKind:
     return VerifierKind(
         kind.pass_cost(),
         kind.slots,
@@ -65,7 +65,7 @@ def _verifier(kind: Verifiers, configuration: Configuration) -> VerifierKind:
     )
 
 
-def _drafts(model: DraftModel, kind: Verifiers) -> dict[str, Any]:
+def _drafts(model: DraftModelKeys, kind: VerifierKeys) -> dict[str, Any]:
     named = model.device is not None and kind.device is not None
     return {
         "draft_cost": model.pass_cost(),
@@ -86,7 +86,7 @@ def _autoscaling(given: AutoscalingKeys, kind: VerifierKind) -> Autoscaling:
     return Autoscaling(kind, above, above / 2, given.start_up_s, given.most, least=given.least, every=given.every_s)
 
 
-def _device(kind: Drafters, configuration: Configuration) -> DeviceKind:
+def _device(kind: DrafterKeys, configuration: Configuration) -> DeviceKind:
     device = replace(
         _anybody(configuration, kind.name),
         cost=kind.pass_cost(),
@@ -102,7 +102,7 @@ def _anybody(configuration: Configuration, drafters: str = ALL) -> DeviceKind:
     gamma, verifiers = configuration.gamma, configuration.devices.verifiers
     links = {each.name: network_between(configuration.connections, drafters, each.name) for each in verifiers}
     length = gamma if isinstance(gamma, int) else None
-    return DeviceKind(mode=Mode(configuration.mode), length=length, trees=gamma == "tree", links=links)
+    return DeviceKind(mode=FleetMode(configuration.mode), length=length, trees=gamma == "tree", links=links)
 
 
 def seed_of(configuration: Configuration, replication: int) -> int:
@@ -118,7 +118,7 @@ class Stopped(Exception):
 def simulate(
     configuration: Configuration,
     seed: int,
-    observer: Observer,
+    observer: FleetObserver,
     progress: Callable[[float], object] = lambda now: None,
 ) -> float:
     """Run a configuration once, for its simulated time. What is under way then is unfinished.
@@ -146,7 +146,7 @@ def simulate(
 class _Watched:
     """An observer, with progress."""
 
-    def __init__(self, observer: Observer, progress: Callable[[float], object]) -> None:
+    def __init__(self, observer: FleetObserver, progress: Callable[[float], object]) -> None:
         self.record, self._sample, self._progress = observer.record, observer.sample, progress
 
     def sample(self, samples: Sequence[Sample]) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
-from lab.simulator.paced.renumbering import renumbered
 from models import DEFAULT_TWIN
 from specpair.drafters.translation import TranslatingDrafter
 from specpair.engines.backend import Backend
@@ -16,6 +15,7 @@ from tests.drafter_client.cli.command_line import Command, runner
 from tests.drafter_client.support import Verifier, generate, options_of
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import EPSILON, Reference, model
+from tests.stand_ins.renumbering import renumbered
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from lab.simulator.commands.command import (
     ERRORS,
     INTERRUPTED,
-    Command,
+    SimulatorCommand,
     add_jobs,
     add_set,
     add_tried,
@@ -18,7 +18,7 @@ from lab.simulator.commands.command import (
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import read
 from lab.simulator.results.replications import evaluation
-from lab.simulator.search.candidates import BadSearch, Candidate, varied
+from lab.simulator.search.candidates import BadSearch, SearchCandidate, varied
 from lab.simulator.search.capacity import Bound, Capacity
 from lab.simulator.search.size import size_of
 from specpair.command_line.parser import Parser
@@ -107,9 +107,9 @@ def _prepared(options: argparse.Namespace) -> tuple[Capacity, int]:
     bounds = _bounds(options, configuration)
     size = size_of(configuration, options.of, options.step)
 
-    def made(count: int) -> Candidate:
+    def made(count: int) -> SearchCandidate:
         changes = size.changes(count)
-        return Candidate(count, changes, varied(options.file, options.set, changes))
+        return SearchCandidate(count, changes, varied(options.file, options.set, changes))
 
     start = options.start or size.start
     up_to = options.up_to or max(_TIMES * start, size.floor)
@@ -132,7 +132,7 @@ def _bounds(options: argparse.Namespace, configuration: Configuration) -> tuple[
     return (Bound.attainment(_ATTAINMENT if options.attainment is None else options.attainment), *bounds)
 
 
-CAPACITY = Command(
+CAPACITY = SimulatorCommand(
     "capacity",
     "FILE [--of KEY] [FLAGS]",
     "Finds the most drafters, users or requests, or the least verifiers, with which a fleet keeps its promise.",

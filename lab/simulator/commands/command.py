@@ -27,7 +27,7 @@ _WIDEST = 1000  # columns of a file or a pipe: more than any table has
 
 
 @dataclass(frozen=True)
-class Command:
+class SimulatorCommand:
     """A command of `specpair simulator`."""
 
     name: str

@@ -12,10 +12,11 @@ from types import FrameType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from drafter_client.errors import NoPicture
 from lab.simulator.commands.command import (
     ERRORS,
     INTERRUPTED,
-    Command,
+    SimulatorCommand,
     add_jobs,
     add_set,
     complain,
@@ -24,10 +25,9 @@ from lab.simulator.commands.command import (
 )
 from lab.simulator.configuration.keys import MS
 from lab.simulator.configuration.reading import read
-from lab.simulator.results.page import page
-from lab.simulator.results.picture import NoPicture, draw
+from lab.simulator.results.page import draw, page
 from lab.simulator.results.replications import replicated
-from lab.simulator.results.summary import Summary
+from lab.simulator.results.summary import RunSummary
 from lab.simulator.results.tables import show
 from lab.simulator.simulation import Stopped
 from specpair import shared_files
@@ -58,7 +58,7 @@ def _run(options: argparse.Namespace) -> int:
         asked = configuration.replications * configuration.sim_time_ms * MS
         with _progress(asked) as progress:
             found = replicated(configuration, jobs=options.jobs, folder=folder, progress=progress)
-        run = Summary.of(options.file.stem, configuration, found)
+        run = RunSummary.of(options.file.stem, configuration, found)
         _write(run, folder, picture=not options.no_png)
     except ERRORS as error:
         return complain(error)
@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write(run: Summary, folder: Path, *, picture: bool) -> None:
+def _write(run: RunSummary, folder: Path, *, picture: bool) -> None:
     """Write the summary, the page, and the picture if it is asked for and can be drawn. Raises OSError."""
     run.write(folder)
     with shared_files.replacing(folder / "report.html") as file:
@@ -124,7 +124,7 @@ def _progress(seconds: float) -> Iterator[Callable[[float], None]]:
         signal.signal(signal.SIGINT, before)
 
 
-RUN = Command(
+RUN = SimulatorCommand(
     "run",
     "FILE [FLAGS]",
     "Runs a configuration in virtual time, prints its figures, and writes them to a folder with a report.",

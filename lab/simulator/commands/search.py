@@ -6,7 +6,7 @@ from pathlib import Path
 from lab.simulator.commands.command import (
     ERRORS,
     INTERRUPTED,
-    Command,
+    SimulatorCommand,
     add_jobs,
     add_set,
     add_tried,
@@ -17,14 +17,14 @@ from lab.simulator.commands.command import (
 from lab.simulator.results.replications import evaluation
 from lab.simulator.search.candidates import (
     BadSearch,
-    Candidate,
+    SearchCandidate,
     SearchKeys,
     candidates,
     checked,
     parse_vary,
     read_search,
 )
-from lab.simulator.search.outcomes import Goals, Outcome, charts, rows, run, table
+from lab.simulator.search.outcomes import CandidateOutcome, Goals, charts, rows, run, table
 from specpair.command_line.parser import Parser, Switch
 
 
@@ -58,7 +58,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         keys = _keys(options)
         goals = Goals.of(keys.objectives, keys.attainment)
-        outcomes, interrupted = [Outcome(each) for each in _candidates(options, keys)], False
+        outcomes, interrupted = [CandidateOutcome(each) for each in _candidates(options, keys)], False
         try:
             with evaluation(options.jobs) as evaluate:
                 run(outcomes, keys.replications, evaluate)
@@ -88,7 +88,7 @@ def _keys(options: argparse.Namespace) -> SearchKeys:
     return checked({**keys.model_dump(), **changes, "space": {**keys.space, **varied}}, "the flags")
 
 
-def _candidates(options: argparse.Namespace, keys: SearchKeys) -> list[Candidate]:
+def _candidates(options: argparse.Namespace, keys: SearchKeys) -> list[SearchCandidate]:
     """Raises BadSearch after it has named each combination that cannot run, unless these are left out."""
     found, complaints = candidates(keys, options.file, options.set)
     for each in complaints:
@@ -101,7 +101,7 @@ def _candidates(options: argparse.Namespace, keys: SearchKeys) -> list[Candidate
     return found
 
 
-SEARCH = Command(
+SEARCH = SimulatorCommand(
     "search",
     "FILE [--search FILE] [--vary KEY=VALUE,VALUE] [FLAGS]",
     "Compares configurations that differ in some keys, and shows which are worth having.",

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
 from gateway.balancing.policies import DEFAULT, KNOWN, LOOK_EVERY, check_policy
-from lab.simulator.configuration.connections import ALL, Connection
+from lab.simulator.configuration.connections import ALL, ConnectionKeys
 from lab.simulator.configuration.devices import Devices
 from lab.simulator.configuration.keys import FOLDER, Count, Keys, Mistake, NonNegative, Positive
-from lab.simulator.configuration.operation import Autoscaling, Failure, Prices, Slo
+from lab.simulator.configuration.operation import AutoscalingKeys, FailureKeys, Prices, SloKeys
 from lab.simulator.configuration.workload import WorkloadKeys
 from specpair.command_line.suggestion import advice
 
@@ -51,9 +51,9 @@ class Configuration(Keys):
     """all the chance: the same seed gives the same results"""
     replications: Count = 1
     """runs with other chance, whose spread gives the confidence intervals"""
-    mode: Literal["target", "fused", "lockstep", "remote", "auto"] = "remote"
+    mode: Literal["target", "fused", "lockstep", "remote"] = "remote"
     """`target`: no drafts; `fused`: the verifier drafts; `lockstep`: drafters wait for each reply; `remote`: they draft
-    on meanwhile, as shipped; `auto`: the fastest of these, as measured"""
+    on meanwhile, as shipped"""
     gamma: Gamma = "auto"
     """draft tokens of a round: a number; `auto`: a chain, as the drafter's controller decides; `tree`: a tree, where
     that pays"""
@@ -65,16 +65,16 @@ class Configuration(Keys):
     """how long a pass may wait for further requests, as a multiple of the time that it takes"""
     devices: Devices
     """the machines"""
-    connections: list[Connection] = Field(default_factory=list)
+    connections: list[ConnectionKeys] = Field(default_factory=list)
     """how far drafters are from verifiers: each that fits replaces values of those before it; without any, all are at
     one site"""
     workload: WorkloadKeys
     """what users ask for, and when"""
-    slo: Slo = Field(default_factory=Slo)
+    slo: SloKeys = Field(default_factory=SloKeys)
     """what users are promised"""
-    failures: list[Failure] = Field(default_factory=list)
+    failures: list[FailureKeys] = Field(default_factory=list)
     """what fails"""
-    autoscaling: list[Autoscaling] = Field(default_factory=list)
+    autoscaling: list[AutoscalingKeys] = Field(default_factory=list)
     """how the fleet grows and shrinks"""
     sample_every_ms: Positive = 250.0
     """how often the verifiers' load is written down"""
@@ -87,7 +87,7 @@ class Configuration(Keys):
         slos = [self.slo, *(each.slo for each in getattr(self.workload, "tenants", ()))]
         return any(each is not None and each.model_dump(exclude_none=True) for each in slos)
 
-    def slo_of(self, tenant: str) -> Slo:
+    def slo_of(self, tenant: str) -> SloKeys:
         """What a tenant's users are promised."""
         own = next((each.slo for each in getattr(self.workload, "tenants", ()) if each.name == tenant), None)
         return self.slo if own is None else own
@@ -104,6 +104,8 @@ class Configuration(Keys):
             told = f"burn_in_ms, {self.burn_in_ms:g}, leaves nothing of sim_time_ms, {self.sim_time_ms:g}"
             yield Mistake(told, "burn_in_ms")
         if self.mode == "fused":
+            if self.gamma != "auto":
+                yield Mistake("in the mode fused the server decides how long drafts are: leave gamma out", "gamma")
             for number, kind in enumerate(self.devices.verifiers):
                 if kind.draft is None:
                     told = f"the mode fused needs the key draft of each kind of verifiers, which {kind.name} lacks"

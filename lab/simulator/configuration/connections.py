@@ -77,7 +77,7 @@ def _known(link: str) -> str:
     return link
 
 
-class Connection(Keys):
+class ConnectionKeys(Keys):
     """The link between each drafter of a kind and each verifier of a kind."""
 
     drafters: str = ALL
@@ -99,7 +99,7 @@ class Connection(Keys):
     """recorded round trips in ms, one a line, or the output of `ping`; in place of `rtt_ms` and `jitter_ms`"""
 
     @model_validator(mode="after")
-    def _is_one(self) -> "Connection":
+    def _is_one(self) -> "ConnectionKeys":
         if self.delays_path is not None:
             if self.rtt_ms is not None or self.jitter_ms is not None:
                 raise Mistake("recorded delays leave no place for rtt_ms and jitter_ms", "delays_path")
@@ -113,7 +113,7 @@ class Connection(Keys):
         return {name: value for name, value in given.items() if value is not None}
 
 
-def between(connections: Sequence[Connection], drafters: str, verifiers: str) -> tuple[Link, Path | None]:
+def between(connections: Sequence[ConnectionKeys], drafters: str, verifiers: str) -> tuple[Link, Path | None]:
     """The link between two kinds, and the file of its recorded round trips: each connection that fits replaces values
     of those before it. Without one it is a link within a site."""
     link, delays = LINKS[_NEAREST], None
@@ -130,7 +130,7 @@ def between(connections: Sequence[Connection], drafters: str, verifiers: str) ->
     return link, delays
 
 
-def network_between(connections: Sequence[Connection], drafters: str, verifiers: str) -> Network:
+def network_between(connections: Sequence[ConnectionKeys], drafters: str, verifiers: str) -> Network:
     """The same as the simulation takes it."""
     link, delays = between(connections, drafters, verifiers)
     bandwidth = link.bandwidth_mbps * 1e6 / 8

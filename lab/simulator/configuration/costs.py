@@ -28,7 +28,7 @@ class StatedCost(Keys):
         return LinearCost(self.decode_ms, self.per_token_ms, self.per_sequence_ms)
 
 
-class MeasuredCost(Keys):
+class TableCost(Keys):
     """A pass takes as long as on the device where it was measured."""
 
     law: Literal["table"]
@@ -40,7 +40,7 @@ class MeasuredCost(Keys):
         return read_table(*([self.table_path] if isinstance(self.table_path, Path) else self.table_path))
 
 
-Cost = Annotated[StatedCost | MeasuredCost, Field(discriminator="law")]
+Cost = Annotated[StatedCost | TableCost, Field(discriminator="law")]
 
 
 class Costly(Keys):

@@ -29,7 +29,7 @@ from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
 _CONTEXT = 32_768  # tokens of a text, at most, where neither the file nor a device's memory says otherwise
 
 
-class Kind(Costly):
+class DeviceKeys(Costly):
     """Devices that are alike."""
 
     name: Name
@@ -106,7 +106,7 @@ _Laws = Annotated[StatedAgreement | StretchedAgreement | ProfiledAgreement, Fiel
 Agreement = Annotated[_Laws, BeforeValidator(_agreement, json_schema_input_type=Share | list[Share] | str | _Laws)]
 
 
-class DraftModel(Costly):
+class DraftModelKeys(Costly):
     """The draft model of a verifier, which shares its machine."""
 
     agreement: Agreement
@@ -117,7 +117,7 @@ class DraftModel(Costly):
     """whether its passes and the target's slow each other down, as on one GPU; null: if both have a `device`"""
 
 
-class Verifiers(Kind):
+class VerifierKeys(DeviceKeys):
     """Verifiers, each with its target model."""
 
     slots: Count = 8
@@ -135,11 +135,11 @@ class Verifiers(Kind):
     shared_cache: bool = False
     """whether texts share one KV cache, as with vLLM, so that `slots` texts of `context` tokens need not fit at once;
     that it may be full is not simulated"""
-    draft: DraftModel | None = None
+    draft: DraftModelKeys | None = None
     """its own draft model, which the mode fused needs"""
 
     @model_validator(mode="after")
-    def _fits(self) -> "Verifiers":
+    def _fits(self) -> "VerifierKeys":
         held = self.held_tokens()
         if held is None:
             return self
@@ -191,7 +191,7 @@ class ComesAndGoes(Keys):
             at = until + self.off_s.draw(rng)
 
 
-class Drafters(Kind):
+class DrafterKeys(DeviceKeys):
     """Drafters, each with its draft model and one user at a time."""
 
     agreement: Agreement
@@ -203,9 +203,9 @@ class Drafters(Kind):
 class Devices(Keys):
     """All machines of the fleet."""
 
-    verifiers: Annotated[list[Verifiers], Field(min_length=1)]
+    verifiers: Annotated[list[VerifierKeys], Field(min_length=1)]
     """kinds of verifiers"""
-    drafters: list[Drafters] = Field(default_factory=list)
+    drafters: list[DrafterKeys] = Field(default_factory=list)
     """kinds of drafters; none is needed in the modes target and fused"""
 
     @model_validator(mode="after")

@@ -48,7 +48,7 @@ def _beside(given: Any, info: ValidationInfo) -> Any:
 File = Annotated[Path, BeforeValidator(_beside), WithJsonSchema({"type": "string", "format": "path"})]
 
 
-class _Drawn(Keys):
+class _Distribution(Keys):
     def draw(self, rng: random.Random) -> float:
         """A value, 0 or more."""
         raise NotImplementedError
@@ -62,7 +62,7 @@ class _Drawn(Keys):
         return lambda rng: unit * self.draw(rng)
 
 
-class ConstantNumber(_Drawn):
+class ConstantNumber(_Distribution):
     """Always the same. A mere number means this."""
 
     distribution: Literal["constant"]
@@ -73,7 +73,7 @@ class ConstantNumber(_Drawn):
         return self.value
 
 
-class UniformNumber(_Drawn):
+class UniformNumber(_Distribution):
     """All numbers between two alike."""
 
     distribution: Literal["uniform"]
@@ -91,7 +91,7 @@ class UniformNumber(_Drawn):
         return rng.uniform(self.min, self.max)
 
 
-class ExponentialNumber(_Drawn):
+class ExponentialNumber(_Distribution):
     """Without memory."""
 
     distribution: Literal["exponential"]
@@ -102,7 +102,7 @@ class ExponentialNumber(_Drawn):
         return rng.expovariate(1.0 / self.mean)
 
 
-class LogNormalNumber(_Drawn):
+class LogNormalNumber(_Distribution):
     """With a long tail, as lengths of texts and pauses have."""
 
     distribution: Literal["lognormal"]
@@ -126,7 +126,7 @@ class LogNormalNumber(_Drawn):
         return drawn if self.max is None else min(drawn, self.max)
 
 
-class EmpiricalNumber(_Drawn):
+class EmpiricalNumber(_Distribution):
     """One of several, each as likely."""
 
     distribution: Literal["empirical"]

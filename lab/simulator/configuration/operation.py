@@ -5,7 +5,7 @@ from pydantic import Field, model_validator
 from lab.simulator.configuration.keys import Count, Keys, Mistake, NonNegative, Number, Positive
 
 
-class Slo(Keys):
+class SloKeys(Keys):
     """What users are promised. A request attains it if it keeps all bounds; null: no bound."""
 
     ttft_ms: Positive | None = None
@@ -16,7 +16,7 @@ class Slo(Keys):
     """from a request to its last token, at most"""
 
 
-class Failure(Keys):
+class FailureKeys(Keys):
     """Verifiers of a kind fail, each by itself, and lose their sessions."""
 
     devices: str
@@ -27,7 +27,7 @@ class Failure(Keys):
     """how long until it runs again"""
 
 
-class Autoscaling(Keys):
+class AutoscalingKeys(Keys):
     """The number of verifiers of a kind follows the queue."""
 
     devices: str
@@ -44,7 +44,7 @@ class Autoscaling(Keys):
     """until one that was added takes texts"""
 
     @model_validator(mode="after")
-    def _ascend(self) -> "Autoscaling":
+    def _ascend(self) -> "AutoscalingKeys":
         if self.least > self.most:
             raise Mistake(f"least, {self.least}, is above most, {self.most}", "least")
         return self

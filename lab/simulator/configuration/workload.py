@@ -27,7 +27,7 @@ from lab.simulator.configuration.keys import (
     constant,
     repeated,
 )
-from lab.simulator.configuration.operation import Slo
+from lab.simulator.configuration.operation import SloKeys
 from lab.simulator.fleet.conversation import Conversation, Turn
 
 _LENGTHS = ("prompt_tokens", "output_tokens", "lengths_path")
@@ -57,7 +57,7 @@ class Tenant(Texts):
     """tells it from the others"""
     share: Positive = 1.0
     """of conversations, in relation to other tenants"""
-    slo: Slo | None = None
+    slo: SloKeys | None = None
     """what its users are promised, in place of the `slo` of the file"""
 
     def conversations(self, rng: random.Random) -> Iterator[tuple[Turn, ...]]:
@@ -76,12 +76,12 @@ class Tenant(Texts):
             yield tuple(turns)
 
 
-class _Drawn(Texts):
+class _DrawnWorkload(Texts):
     tenants: list[Tenant] = Field(default_factory=list)
     """groups of users with their own shares and lengths; none: all users are alike"""
 
     @model_validator(mode="after")
-    def _is_complete(self) -> "_Drawn":
+    def _is_complete(self) -> "_DrawnWorkload":
         names = [each.name for each in self.tenants]
         if (again := repeated(names)) is not None:
             raise Mistake(f"two tenants are called {names[again]!r}", "tenants", again)
@@ -130,7 +130,7 @@ def _left_out(tenant: Tenant, mine: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in mine.items() if name not in own | replaced}
 
 
-class PoissonArrivals(_Drawn):
+class PoissonArrivals(_DrawnWorkload):
     """Conversations begin independently of each other."""
 
     arrival: Literal["poisson"]
@@ -141,7 +141,7 @@ class PoissonArrivals(_Drawn):
         return ((at, 0.0) for at in accumulate(rng.expovariate(self.rate_rps) for _ in repeat(None)))
 
 
-class GammaArrivals(_Drawn):
+class GammaArrivals(_DrawnWorkload):
     """Conversations begin in bursts, or more evenly than at random."""
 
     arrival: Literal["gamma"]
@@ -156,7 +156,7 @@ class GammaArrivals(_Drawn):
         return ((at, 0.0) for at in accumulate(gaps))
 
 
-class ClosedArrivals(_Drawn):
+class ClosedArrivals(_DrawnWorkload):
     """A number of users, each with one conversation after the other."""
 
     arrival: Literal["closed"]

@@ -34,7 +34,7 @@ class MeasuredPass(NamedTuple):
     context: int | None = None  # tokens that each sequence held before; None: it was not written down
 
 
-class Table:
+class PassTable:
     """What passes take on an engine whose passes were measured."""
 
     def __init__(self, cells: Iterable[MeasuredPass]) -> None:
@@ -82,7 +82,7 @@ class _Cell(BaseModel):
     ms: PositiveFloat
 
 
-class _File(BaseModel):
+class _CurveFile(BaseModel):
     """What is needed of a file of `lab.benchmarks.verify_curve`; older ones have no context."""
 
     model_config = ConfigDict(extra="ignore")
@@ -91,7 +91,7 @@ class _File(BaseModel):
     cells: list[_Cell] = Field(min_length=1)
 
 
-def read_table(*paths: Path) -> Table:
+def read_table(*paths: Path) -> PassTable:
     """The table of one file of `lab.benchmarks.verify_curve`, or of several at different contexts.
 
     Raises BadCost for a file that is none, with its name.
@@ -99,12 +99,12 @@ def read_table(*paths: Path) -> Table:
     cells: list[MeasuredPass] = []
     for path in paths:
         try:
-            given = _File.model_validate(json.loads(path.read_text(encoding="utf-8")))
+            given = _CurveFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
             what = _first_mistake(error) if isinstance(error, ValidationError) else str(error)
             raise BadCost(f"{path} is no file of lab.benchmarks.verify_curve: {what}") from None
         cells += (MeasuredPass(each.rows, each.drafts + 1, each.ms / 1e3, given.context) for each in given.cells)
-    return Table(cells)
+    return PassTable(cells)
 
 
 def _first_mistake(error: ValidationError) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lab.simulator.drafting.engine import DraftEngine
 from lab.simulator.virtual.drafter import VirtualDrafter
-from lab.simulator.virtual.world import Place
+from lab.simulator.virtual.world import ReachableVerifier
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Committed, RunEvent
 from specpair.drafters.run.executors import READ_CHUNK
@@ -25,7 +25,7 @@ class EngineDrafter(VirtualDrafter):
 
     def __init__(
         self,
-        place: Place,
+        place: ReachableVerifier,
         prompt: Sequence[int],
         drafter: Drafter,
         engine: DraftEngine,
@@ -49,7 +49,7 @@ class EngineDrafter(VirtualDrafter):
     def start(self) -> None:
         super().start()
         if self._mechanisms.overlap:
-            self._read_on(self._known or len(self.session.tokens))
+            self._read_on(len(self.session.tokens))
 
     def _read_on(self, length: int) -> None:
         """Read the next chunk of the first `length` tokens."""

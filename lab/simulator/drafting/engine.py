@@ -7,23 +7,15 @@ call waits for others to come.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from lab.simulator.costs.cost import PassCost, SequencePass
+from lab.simulator.virtual.world import EventLoop
 from specpair.drafters.pass_times import READ_WIDTH
 from specpair.drafters.run.executors import READ_CHUNK
 
 
-class Clock(Protocol):
-    """The part of an event loop that an engine needs. Times in seconds."""
-
-    @property
-    def now(self) -> float: ...
-
-    def at(self, when: float, do: Callable[[], object]) -> None: ...
-
-
-class _Call(NamedTuple):
+class _DraftCall(NamedTuple):
     batch: Sequence[SequencePass]
     then: Callable[[], object]
 
@@ -37,7 +29,7 @@ class DraftEngine:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: EventLoop,
         cost: PassCost,
         slots: int = 1,
         batch_tokens: int = READ_CHUNK,
@@ -52,7 +44,7 @@ class DraftEngine:
         self.step_time = cost.seconds([(1, 2)])  # seconds of a draft step behind hardly any text, as timed at load
         self.read_time = cost.seconds([(READ_WIDTH, 0)]) / READ_WIDTH  # of a token of a text
         self._cost, self._slots, self._batch_tokens = cost, slots, batch_tokens
-        self._waiting: deque[_Call] = deque()
+        self._waiting: deque[_DraftCall] = deque()
         self._run = run or (lambda seconds, over: clock.at(clock.now + seconds, over))
         self._runs = False
         self._lent = 0
@@ -62,7 +54,7 @@ class DraftEngine:
     def run(self, batch: Sequence[SequencePass], then: Callable[[], object]) -> None:
         """Run `batch` in a pass, perhaps with other calls, and call `then` when that is over."""
         self.calls += 1
-        self._waiting.append(_Call(batch, then))
+        self._waiting.append(_DraftCall(batch, then))
         if not self._runs:
             self._lead()
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from lab.simulator.drafting.engine import Clock, DraftEngine
-from lab.simulator.virtual.world import Verifier, World
+from lab.simulator.drafting.engine import DraftEngine
+from lab.simulator.virtual.world import EventLoop, Verifier, World
 from specpair.drafters.base import Drafter
 from specpair.protocol.errors import Overloaded, SpecPairError
 from specpair.speculation.acceptance.strategies import common_prefix
@@ -54,7 +54,7 @@ class VirtualRounds:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: EventLoop,
         verifier: Verifier | World,
         engine: DraftEngine,
         pass_times: Sequence[float],

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from drafter_client.modes.selection import ModeSelection
 from lab.simulator.drafting.engine import DraftEngine
 from lab.simulator.fleet.settings import DeviceKind
 from lab.simulator.virtual.world import EventLoop
@@ -19,13 +18,12 @@ class Learnt:
 
     engine: DraftEngine | None = None
     experience: Experience = field(default_factory=Experience)
-    selection: ModeSelection | None = None  # of modes, once a text was written in mode auto
 
 
-class User(Protocol):
+class DeviceUser(Protocol):
     """Who has a device."""
 
-    def begin(self, device: "Device") -> None:
+    def begin(self, device: "FleetDevice") -> None:
         """The device is the user's from now on, until it is released. It is there."""
 
     def left(self) -> None:
@@ -35,16 +33,16 @@ class User(Protocol):
         """The device is there again."""
 
 
-class Device:
+class FleetDevice:
     """A device."""
 
     __slots__ = ("free", "kind", "learnt", "place", "there", "user")
 
-    def __init__(self, loop: EventLoop, kind: DeviceKind, free: list["Device"], *, there: bool) -> None:
+    def __init__(self, loop: EventLoop, kind: DeviceKind, free: list["FleetDevice"], *, there: bool) -> None:
         """`free`: those of its kind that are there and have no user."""
         self.kind, self.there, self.free = kind, there, free
         self.learnt = Learnt(None if kind.cost is None else DraftEngine(loop, kind.cost))
-        self.user: User | None = None
+        self.user: DeviceUser | None = None
         self.place = 0  # among the free ones, if it is one
 
 
@@ -54,14 +52,14 @@ class DevicePool:
     def __init__(self, loop: EventLoop, kinds: Sequence[DeviceKind], stream: Callable[[str], random.Random]) -> None:
         """`stream`: the stream of chance of a name."""
         self._loop, self._kinds, self._stream = loop, kinds, stream
-        self._free: list[list[Device]] = [[] for _ in kinds]  # by kind, those that are there
-        self._waiting: deque[User] = deque()
+        self._free: list[list[FleetDevice]] = [[] for _ in kinds]  # by kind, those that are there
+        self._waiting: deque[DeviceUser] = deque()
         for number, kind in enumerate(kinds):
             for each in range(kind.count or 0):
                 periods = iter(kind.availability(stream(f"availability of device {number}/{each}")))
-                self._wait(Device(loop, kind, self._free[number], there=False), periods)
+                self._wait(FleetDevice(loop, kind, self._free[number], there=False), periods)
 
-    def take(self, user: User, rng: random.Random) -> None:
+    def take(self, user: DeviceUser, rng: random.Random) -> None:
         """Have the user begin at a device, once one is free. `rng`: decides which one."""
         kinds = self._kinds
         weights = [
@@ -72,23 +70,23 @@ class DevicePool:
             return
         number = rng.choices(range(len(kinds)), weights)[0]
         if kinds[number].count is None:
-            device = Device(self._loop, kinds[number], [], there=True)
+            device = FleetDevice(self._loop, kinds[number], [], there=True)
         else:
             device = rng.choice(self._free[number])
             self._remove(device)
         self._give(device, user)
 
-    def release(self, device: Device) -> None:
+    def release(self, device: FleetDevice) -> None:
         """Take a device back from its user."""
         device.user = None
         if device.there and device.kind.count is not None:
             self._offer(device)
 
-    def _give(self, device: Device, user: User) -> None:
+    def _give(self, device: FleetDevice, user: DeviceUser) -> None:
         device.user = user
         user.begin(device)
 
-    def _offer(self, device: Device) -> None:
+    def _offer(self, device: FleetDevice) -> None:
         """Give a device that is there to who waits, or leave it free."""
         if self._waiting:
             self._give(device, self._waiting.popleft())
@@ -96,7 +94,7 @@ class DevicePool:
             device.place = len(device.free)
             device.free.append(device)
 
-    def _remove(self, device: Device) -> None:
+    def _remove(self, device: FleetDevice) -> None:
         last = device.free.pop()
         if last is not device:
             device.free[device.place] = last
@@ -104,7 +102,7 @@ class DevicePool:
 
     # Coming and going.
 
-    def _wait(self, device: Device, periods: Iterator[tuple[float, float]]) -> None:
+    def _wait(self, device: FleetDevice, periods: Iterator[tuple[float, float]]) -> None:
         """Wait for its next period; without one, it stays away."""
         period = next(periods, None)
         if period is None:
@@ -125,7 +123,7 @@ class DevicePool:
         else:
             self._loop.at(begin, come)
 
-    def _leave(self, device: Device, periods: Iterator[tuple[float, float]]) -> None:
+    def _leave(self, device: FleetDevice, periods: Iterator[tuple[float, float]]) -> None:
         device.there = False
         if device.user is None:
             self._remove(device)

@@ -7,8 +7,8 @@ from drafter_client.http.retries import PATIENCE
 from gateway.balancing.candidate import ordered
 from lab.simulator.fleet.conversation import Conversation
 from lab.simulator.fleet.nodes import Nodes
-from lab.simulator.fleet.record import Observer
-from lab.simulator.fleet.run import TextRun
+from lab.simulator.fleet.record import FleetObserver
+from lab.simulator.fleet.run import RequestRun
 from lab.simulator.fleet.settings import FleetSetting
 from lab.simulator.fleet.users import Users
 from lab.simulator.virtual.world import EventLoop
@@ -17,7 +17,7 @@ from lab.simulator.virtual.world import EventLoop
 class Fleet:
     """A fleet at work."""
 
-    def __init__(self, setting: FleetSetting, conversations: Iterator[Conversation], observer: Observer) -> None:
+    def __init__(self, setting: FleetSetting, conversations: Iterator[Conversation], observer: FleetObserver) -> None:
         """`conversations`: in the order of their starts. In a closed loop, each begins as another ends.
 
         Raises ValueError for a device whose mode lacks a draft model.
@@ -25,7 +25,7 @@ class Fleet:
         _check(setting)
         self.loop = EventLoop()
         self._setting = setting
-        self._homeless: dict[TextRun, float] = {}  # texts for which no node is there, and since when
+        self._homeless: dict[RequestRun, float] = {}  # texts for which no node is there, and since when
         self.verifiers = Nodes(self.loop, setting, self.stream, observer, self._settle)
         self._policy = setting.policy()
         self.users = Users(self, setting, conversations, observer)
@@ -45,7 +45,7 @@ class Fleet:
         """The stream of chance of this name."""
         return random.Random(f"{self._setting.seed}/{name}")
 
-    def route(self, run: TextRun) -> None:
+    def route(self, run: RequestRun) -> None:
         """Begin a text, or go on with it, at the node that the policy chooses; without nodes, when there is one.
 
         Its device waits for that as long as the client that ships, and then gives up.
@@ -66,7 +66,7 @@ class Fleet:
                 each.look()
         run.begin(self._policy.choose(ordered(run.new_text.key, taking), run.new_text))
 
-    def abandon(self, run: TextRun) -> None:
+    def abandon(self, run: RequestRun) -> None:
         """Note that a text will not be written, which may wait for a node."""
         self._homeless.pop(run, None)
 

@@ -31,7 +31,7 @@ class TextHere(Protocol):
 _CONTEXT = 512  # tokens of the text for which the times of passes are told
 
 
-class Node:
+class FleetNode:
     """A verifier of a fleet: a `Candidate` of the policies."""
 
     def __init__(self, loop: EventLoop, name: str, kind: VerifierKind) -> None:

@@ -4,8 +4,8 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from lab.simulator.fleet.node import Node
-from lab.simulator.fleet.record import Observer
+from lab.simulator.fleet.node import FleetNode
+from lab.simulator.fleet.record import FleetObserver
 from lab.simulator.fleet.settings import Autoscaling, Breakdowns, Failure, FleetSetting, VerifierKind
 from lab.simulator.virtual.world import EventLoop
 
@@ -18,14 +18,14 @@ class Nodes:
         loop: EventLoop,
         setting: FleetSetting,
         stream: Callable[[str], random.Random],
-        observer: Observer,
+        observer: FleetObserver,
         settle: Callable[[], object],
     ) -> None:
         """`stream`: the stream of chance of a name.
         `settle`: called when a verifier takes texts that took none before.
         """
-        self.all: dict[str, Node] = {}
-        self.stopped: list[Node] = []  # those that autoscaling has stopped
+        self.all: dict[str, FleetNode] = {}
+        self.stopped: list[FleetNode] = []  # those that autoscaling has stopped
         self._loop, self._setting, self._stream = loop, setting, stream
         self._observer, self._settle = observer, settle
         self._starting: Counter[str] = Counter()  # those that autoscaling starts, by kind
@@ -41,7 +41,7 @@ class Nodes:
         if setting.sample_every:
             self._every(setting.sample_every, self._sample)
 
-    def taking(self) -> list[Node]:
+    def taking(self) -> list[FleetNode]:
         """Those that take new texts."""
         return [each for each in self.all.values() if each.up and not each.draining]
 
@@ -53,7 +53,7 @@ class Nodes:
         self._loop.at(self._loop.now + seconds, again)
 
     def _add(self, name: str, kind: VerifierKind) -> None:
-        self.all[name] = node = Node(self._loop, name, kind)
+        self.all[name] = node = FleetNode(self._loop, name, kind)
         for number, breakdowns in enumerate(kind.breakdowns):
             self._wear(node, breakdowns, self._stream(f"{name}/breakdowns/{number}"))
 
@@ -67,7 +67,7 @@ class Nodes:
 
     # Failures.
 
-    def _wear(self, node: Node, breakdowns: Breakdowns, chance: random.Random) -> None:
+    def _wear(self, node: FleetNode, breakdowns: Breakdowns, chance: random.Random) -> None:
         """Have a node break down again and again."""
 
         def breaks() -> None:
@@ -85,13 +85,13 @@ class Nodes:
         if node is not None and node.up:  # else autoscaling has stopped it before, or it is lost already
             self._lose(node, failure.back)
 
-    def _lose(self, node: Node, back: float) -> None:
+    def _lose(self, node: FleetNode, back: float) -> None:
         if back < float("inf"):
             self._loop.at(back, lambda: self._back(node))
         for run in node.fail():
             run.lose()
 
-    def _back(self, node: Node) -> None:
+    def _back(self, node: FleetNode) -> None:
         node.recover()
         self._settle()
 

@@ -83,7 +83,7 @@ class Sample:
     tokens: int  # tokens of all passes
 
 
-class Observer(Protocol):
+class FleetObserver(Protocol):
     """Who learns of what happens in a fleet."""
 
     def record(self, record: Record) -> None:

@@ -6,26 +6,24 @@ from typing import Protocol
 
 from gateway.balancing.candidate import NewText
 from lab.simulator.fleet.device_pool import Learnt
-from lab.simulator.fleet.node import Node
+from lab.simulator.fleet.node import FleetNode
 from lab.simulator.fleet.record import Record
-from lab.simulator.fleet.settings import DeviceKind, Mode
+from lab.simulator.fleet.settings import DeviceKind, FleetMode
 from lab.simulator.fleet.text import Text
 from lab.simulator.fleet.writing.by_drafter import RemoteWriter
-from lab.simulator.fleet.writing.by_measure import AutoWriter, Course
-from lab.simulator.fleet.writing.by_server import FusedWriter
-from lab.simulator.fleet.writing.by_target import TargetWriter
-from lab.simulator.fleet.writing.connection import Connection
-from lab.simulator.fleet.writing.job import Job, Writer
+from lab.simulator.fleet.writing.by_server import FusedWriter, TargetWriter
+from lab.simulator.fleet.writing.connection import VerifierAccess
+from lab.simulator.fleet.writing.job import TextWriter, WritingTask
 from lab.simulator.virtual.message_sizes import SIZES
 from lab.simulator.virtual.network import Direction
 from lab.simulator.virtual.world import EventLoop
 from specpair.drafters.run.events import Committed
 
-_WRITERS: dict[Mode, Callable[[Job], Writer]] = {
-    Mode.TARGET: TargetWriter,
-    Mode.FUSED: FusedWriter,
-    Mode.LOCKSTEP: RemoteWriter,
-    Mode.REMOTE: RemoteWriter,
+_WRITERS: dict[FleetMode, Callable[[WritingTask], TextWriter]] = {
+    FleetMode.TARGET: TargetWriter,
+    FleetMode.FUSED: FusedWriter,
+    FleetMode.LOCKSTEP: RemoteWriter,
+    FleetMode.REMOTE: RemoteWriter,
 }
 
 
@@ -37,14 +35,14 @@ class Dispatcher(Protocol):
     def stream(self, name: str) -> random.Random:
         """The stream of chance of this name."""
 
-    def route(self, run: "TextRun") -> None:
+    def route(self, run: "RequestRun") -> None:
         """Begin a text, or go on with it, at a node."""
 
-    def abandon(self, run: "TextRun") -> None:
+    def abandon(self, run: "RequestRun") -> None:
         """Drop a text that waits for a node."""
 
 
-class TextRun:
+class RequestRun:
     """A request of a conversation, whose text goes on at another node when its node is lost."""
 
     def __init__(
@@ -56,7 +54,7 @@ class TextRun:
         device: DeviceKind,
         learnt: Learnt,
         rng: random.Random,
-        over: Callable[["TextRun"], None],
+        over: Callable[["RequestRun"], None],
         failed: Callable[[], None],
     ) -> None:
         """`learnt`: what the device has from its texts before.
@@ -69,9 +67,8 @@ class TextRun:
         self._over, self._failed = over, failed
         self.released = 0.0  # when the device has heard that the verifier released the session of the whole text
         self._received: list[int] = []  # tokens of the output
-        self._connection: Connection | None = None
-        self._writer: Writer | None = None
-        self._course = Course()  # in mode auto
+        self._connection: VerifierAccess | None = None
+        self._writer: TextWriter | None = None
         self._aborted = False
 
     @property
@@ -81,13 +78,13 @@ class TextRun:
         committed = len(self._received) if session is None else len(session.tokens) - self.text.prompt_len
         return self.record.output_tokens - committed
 
-    def begin(self, node: Node) -> None:
+    def begin(self, node: FleetNode) -> None:
         """Write the text at a node, or what is left of it."""
         node.runs[self] = None
         node.began()
         self.record.nodes.append(node.name)
-        self._connection = Connection(self._fleet.loop, node, self._after, self.give_up)
-        job = Job(
+        self._connection = VerifierAccess(self._fleet.loop, node, self._after, self.give_up)
+        job = WritingTask(
             self._connection,
             self.device,
             self.device.network_to(node.kind),
@@ -100,8 +97,7 @@ class TextRun:
             self._arrived,
             self._rng,
         )
-        mode = self.device.mode
-        self._writer = AutoWriter(job, self._course) if mode is Mode.AUTO else _WRITERS[mode](job)
+        self._writer = _WRITERS[self.device.mode](job)
         self._writer.begin()
 
     def lose(self) -> None:

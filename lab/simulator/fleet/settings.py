@@ -24,14 +24,13 @@ def _always(rng: random.Random) -> Iterator[tuple[float, float]]:
     yield 0.0, math.inf
 
 
-class Mode(StrEnum):
+class FleetMode(StrEnum):
     """How texts are written."""
 
     TARGET = "target"  # the target alone
     FUSED = "fused"  # the server drafts
     LOCKSTEP = "lockstep"  # the device drafts, sends and waits
     REMOTE = "remote"  # the device drafts with all mechanisms on, as it ships
-    AUTO = "auto"  # the fastest of target, fused and remote, as measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class DeviceKind:
     """Devices that are alike, each with one user at a time."""
 
     network: Network = _NO_DELAY  # to verifiers of kinds that `links` does not name
-    mode: Mode = Mode.REMOTE
+    mode: FleetMode = FleetMode.REMOTE
     cost: PassCost | None = None  # of its draft model, where that drafts
     length: int | None = None  # draft tokens of a round; None: as the controller decides
     trees: bool = False  # whether its drafts are trees where that pays; a server drafts chains

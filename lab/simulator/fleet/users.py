@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from gateway.balancing.candidate import NewText
 from lab.simulator.fleet.conversation import Conversation
-from lab.simulator.fleet.device_pool import Device, DevicePool
-from lab.simulator.fleet.record import Observer, Record, Status
-from lab.simulator.fleet.run import Dispatcher, TextRun
+from lab.simulator.fleet.device_pool import DevicePool, FleetDevice
+from lab.simulator.fleet.record import FleetObserver, Record, Status
+from lab.simulator.fleet.run import Dispatcher, RequestRun
 from lab.simulator.fleet.settings import FleetSetting
 from lab.simulator.fleet.text import text_of
 
@@ -15,12 +15,12 @@ class Users:
     """All conversations of a workload: an open one, or the closed loop of a number of users."""
 
     def __init__(
-        self, fleet: Dispatcher, setting: FleetSetting, conversations: Iterator[Conversation], observer: Observer
+        self, fleet: Dispatcher, setting: FleetSetting, conversations: Iterator[Conversation], observer: FleetObserver
     ) -> None:
         """`conversations`: in the order of their starts. In a closed loop, one begins as another ends."""
         self.fleet, self.setting, self.observer = fleet, setting, observer
         self.pool = DevicePool(fleet.loop, setting.devices, fleet.stream)
-        self.under_way: dict[Dialogue, None] = {}  # in the order of their beginning
+        self.under_way: dict[RunningConversation, None] = {}  # in the order of their beginning
         self.longest = max(each.context for each in setting.kinds)  # text that a verifier takes, in tokens
         self._conversations, self._all_come = conversations, False
         for _ in range(setting.users or 1):
@@ -31,7 +31,7 @@ class Users:
         """Whether all conversations are over."""
         return self._all_come and not self.under_way
 
-    def over(self, dialogue: "Dialogue") -> None:
+    def over(self, dialogue: "RunningConversation") -> None:
         """Note that a conversation is over."""
         del self.under_way[dialogue]
         if self.setting.users is not None:
@@ -50,7 +50,7 @@ class Users:
             return
 
         def come() -> None:
-            dialogue = Dialogue(self, conversation)
+            dialogue = RunningConversation(self, conversation)
             self.under_way[dialogue] = None
             dialogue.think()
             if self.setting.users is None:
@@ -59,7 +59,7 @@ class Users:
         self.fleet.loop.at(conversation.start, come)
 
 
-class Dialogue:
+class RunningConversation:
     """A conversation under way. It keeps its device from its first turn to its end.
 
     If the device leaves while a text is written, the text is aborted, and the conversation is over. If it leaves
@@ -69,18 +69,18 @@ class Dialogue:
 
     def __init__(self, users: Users, conversation: Conversation) -> None:
         self._users, self._fleet, self._conversation = users, users.fleet, conversation
-        self._device: Device | None = None
+        self._device: FleetDevice | None = None
         self._number = 0  # of the turn
         self._before: list[int] = []  # the text so far
         self._record: Record | None = None  # of the turn that was asked; None: the user thinks
-        self._run: TextRun | None = None
+        self._run: RequestRun | None = None
         self._due = False  # whether the turn will be asked as soon as the device is back
 
     def think(self) -> None:
         """Ask the turn after the time to think."""
         self._fleet.loop.at(self._fleet.loop.now + self._conversation.turns[self._number].think, self._ask)
 
-    def begin(self, device: Device) -> None:
+    def begin(self, device: FleetDevice) -> None:
         assert self._record is not None, "it has asked"
         self._device = device
         self._record.device, self._record.waited = device.kind.name, self._fleet.loop.now - self._record.sent
@@ -129,13 +129,13 @@ class Dialogue:
             self._record.device = device.kind.name
             self._write(self._record, device)
 
-    def _write(self, record: Record, device: Device) -> None:
+    def _write(self, record: Record, device: FleetDevice) -> None:
         """Have the answer written."""
         conversation, setting, stream = self._conversation, self._users.setting, self._fleet.stream
         name = f"{conversation.name}/{self._number}"
         prefixes: tuple[str, ...] = (conversation.name,) if self._number else ()
         prefixes += (conversation.tenant,) if conversation.prefix else ()
-        self._run = TextRun(
+        self._run = RequestRun(
             self._fleet,
             record,
             text_of(conversation, self._number, self._before, stream),
@@ -148,7 +148,7 @@ class Dialogue:
         )
         self._fleet.route(self._run)
 
-    def _over(self, run: TextRun) -> None:
+    def _over(self, run: RequestRun) -> None:
         self._before = run.text.tokens(0, run.record.prompt_tokens + run.record.output_tokens)
         self._tell(Status.WHOLE)
         self._number += 1

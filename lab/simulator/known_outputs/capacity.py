@@ -13,11 +13,9 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from backends.scripted import END
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.known_outputs.capacity_clients import (
     CONTEXT,
-    GREEDY,
     Client,
     Ours,
     Replayed,
@@ -26,20 +24,16 @@ from lab.simulator.known_outputs.capacity_clients import (
     TargetAlone,
     known_pass_times,
 )
-from lab.simulator.known_outputs.capacity_model import KnownOutput, Metrics, Target, TextRange, percentile
+from lab.simulator.known_outputs.capacity_model import KnownOutput, KnownTarget, Metrics, TextRange
 from lab.simulator.virtual.world import World
-from specpair.speculation.draft import Draft
-from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.arrivals import LONGEST
 from verifier_server.engine.composer import BatchPlan, Composer
-from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SequenceState
-from verifier_server.sessions import Session
 
 _WITHIN = 0.2  # seconds in which the clients start
 
 
-class Meter:
+class PassMeter:
     """The time of each verifier pass by `cost`, for a `World`; keeps a list of the passes."""
 
     def __init__(self, cost: LinearCost) -> None:
@@ -60,7 +54,7 @@ class OneByOne(Composer):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ClientForm:
     """One of the forms of the module: a kind of client, and whether the verifier judges requests one by one."""
 
     client: Callable[[World, KnownOutput, Setting, str], Client]
@@ -68,16 +62,16 @@ class Form:
 
 
 FORMS = {
-    "ours": Form(Ours),
-    "k=4": Form(Replayed),
-    "target": Form(TargetAlone),
-    "ours, one by one": Form(Ours, one_by_one=True),
-    "k=4, one by one": Form(Replayed, one_by_one=True),
+    "ours": ClientForm(Ours),
+    "k=4": ClientForm(Replayed),
+    "target": ClientForm(TargetAlone),
+    "ours, one by one": ClientForm(Ours, one_by_one=True),
+    "k=4, one by one": ClientForm(Replayed, one_by_one=True),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CapacityOutcome:
     """What was measured of the clients, and of the verifier in the same seconds."""
 
     metrics: Metrics
@@ -86,7 +80,7 @@ class Outcome:
     busy: float  # share of the time, 0 to 1, that verifier passes took
 
 
-def measure(form: Form, clients: int, setting: Setting) -> Outcome:
+def measure(form: ClientForm, clients: int, setting: Setting) -> CapacityOutcome:
     """Simulate `clients` clients of `form`. Raises RuntimeError where one writes another text than the target's."""
     world, meter = virtual_world(setting, clients, one_by_one=form.one_by_one)
     crowd = [form.client(world, KnownOutput(number), setting, f"session-{number}") for number in range(clients)]
@@ -98,7 +92,7 @@ def measure(form: Form, clients: int, setting: Setting) -> Outcome:
     for client in crowd:
         if client.session.tokens != client.text.tokens(0, len(client.session.tokens)):
             raise RuntimeError(f"the text of {client.session.id} is not the target's")
-    return Outcome(
+    return CapacityOutcome(
         Metrics.of([each.times for each in crowd], setting.warm_up, setting.warm_up + setting.seconds),
         [
             (each.text, len(each.text.prompt) + 1 + start, len(each.text.prompt) + 1 + len(each.times))
@@ -109,7 +103,7 @@ def measure(form: Form, clients: int, setting: Setting) -> Outcome:
     )
 
 
-def carried(form: Form, rate: float, setting: Setting, most: int) -> int:
+def carried(form: ClientForm, rate: float, setting: Setting, most: int) -> int:
     """The greatest number of clients, `most` at most, that get `rate` tokens per second each on average.
 
     Found by bisection.
@@ -124,76 +118,15 @@ def carried(form: Form, rate: float, setting: Setting, most: int) -> int:
     return least
 
 
-@dataclass(frozen=True, slots=True)
-class Intrusion:
-    """Seconds that a long prompt adds to other clients' rounds, each compared with the same round without it."""
-
-    rounds: int  # rounds under way between the arrival of the prompt and its first token
-    median: float  # of what is added, as the next two
-    p95: float
-    most: float
-    usual: float  # median seconds of a round without the prompt
-    prefill: float  # seconds from the arrival of the prompt to its first token
-
-
-def intrude(clients: int, tokens: int, setting: Setting, chunk: int) -> Intrusion:
-    """Simulate `clients` clients in lockstep twice: undisturbed, and with another client's prompt of `tokens` tokens.
-
-    Their drafts, and what is accepted of them, are the same in both.
-    `chunk`: most prompt tokens in a verifier pass.
-    """
-    without, _ = _intruded(clients, 0, setting, chunk)
-    rounds, (began, ended) = _intruded(clients, tokens, setting, chunk)
-    extra, usual = [], []
-    for mine, others in zip(rounds, without, strict=True):
-        for (sent, answered), (sent_then, answered_then) in zip(mine, others, strict=False):
-            usual.append(answered_then - sent_then)
-            if answered > began and sent < ended:
-                extra.append(answered - sent - usual[-1])
-    return Intrusion(
-        len(extra),
-        percentile(extra, 0.5),
-        percentile(extra, 0.95),
-        max(extra),
-        percentile(usual, 0.5),
-        ended - began,
-    )
-
-
-Rounds = list[list[tuple[float, float]]]  # for each client, `Replayed.rounds`
-
-
-def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[Rounds, tuple[float, float]]:
-    """The rounds of all clients, and when a prompt of `tokens` tokens (0: none) came and was read, in seconds."""
-    world, _ = virtual_world(setting, clients + 1, chunk=chunk)
-    crowd = [Replayed(world, KnownOutput(number), setting, f"session-{number}") for number in range(clients)]
-    start_all(world, crowd)
-    read: list[float] = []
-
-    def enter() -> None:
-        rng = random.Random(tokens)
-        session = Session(
-            "long", [rng.randrange(256) for _ in range(tokens)], tokens, TextSpec.of(GREEDY), CONTEXT, {END}
-        )
-        world.scheduler.submit(Request(session, Draft(tokens), lambda _: read.append(world.now)), world.now)
-
-    if tokens:
-        world.at(setting.warm_up, enter)
-    world.run(until=setting.warm_up + setting.seconds)
-    if tokens and not read:
-        raise RuntimeError("the prompt was not read while it was watched: watch for longer")
-    return [each.rounds for each in crowd], (setting.warm_up, read[0] if read else setting.warm_up)
-
-
 def virtual_world(
     setting: Setting, clients: int, *, one_by_one: bool = False, chunk: int = 128, max_queue: int = 256
-) -> tuple[World, Meter]:
+) -> tuple[World, PassMeter]:
     """A verifier with slots for `clients` sessions, and its meter.
 
     `chunk`: most prompt tokens in a verifier pass.
     `max_queue`: requests that may wait.
     """
-    meter, backend = Meter(setting.target), Target(slots=clients, context_length=CONTEXT)
+    meter, backend = PassMeter(setting.target), KnownTarget(slots=clients, context_length=CONTEXT)
     batching_window = 0.0 if one_by_one else LONGEST
     world = World(
         backend,

@@ -50,7 +50,7 @@ def _next_token(context: tuple[int, ...]) -> int:
     return int(_TOY.logits_after(context).argmax())
 
 
-class Target(ScriptedBackend):
+class KnownTarget(ScriptedBackend):
     """The toy model, greedy only: one-hot logits of its choice, which is computed once for each context."""
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
@@ -135,7 +135,7 @@ def tokens_per_round(parts: Iterable[TextRange], k: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class RateBound:
     """Tokens per second that cannot be beaten, and the draft length at which they are reached."""
 
     rate: float
@@ -150,9 +150,9 @@ def pass_time(cost: LinearCost, sequences: float, tokens: int) -> float:
 
 def saturated(
     cost: LinearCost, clients: int, gain: Callable[[int], float], ks: Iterable[int] = range(MAX_AUTO + 1)
-) -> Bound:
+) -> RateBound:
     """The bound for any scheduling, over the draft lengths `ks`. `gain(k)`: E(k)."""
-    return max((Bound(clients * gain(k) / pass_time(cost, clients, k + 1), k) for k in ks), key=lambda b: b.rate)
+    return max((RateBound(clients * gain(k) / pass_time(cost, clients, k + 1), k) for k in ks), key=lambda b: b.rate)
 
 
 def lockstep(cost: LinearCost, clients: int, tokens: float, k: int, thinking: float) -> float:

@@ -70,7 +70,7 @@ def pass_times(seconds: Sequence[float]) -> Callable[[int], float]:
     return lambda drafts: seconds[min(drafts, last)] + slope * max(0, drafts - last)
 
 
-class Drafts(Protocol):
+class DraftShapes(Protocol):
     """What the drafts of a text hold: all have one shape, and are cut where the text ends."""
 
     def left(self, start: int, depth: int) -> Sequence[int]:
@@ -116,7 +116,7 @@ def policies(k: int) -> Iterator[Policy]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class PolicyRate:
     """Tokens per second of a policy at its best draft length."""
 
     policy: str
@@ -125,18 +125,18 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Best(Rate):
+class Best(PolicyRate):
     """The fastest policy, with the table of all."""
 
-    table: tuple[Rate, ...]  # one for each policy
+    table: tuple[PolicyRate, ...]  # one for each policy
 
 
 def best(trace: Trace, times: MeasuredLatencies) -> Best:
     """Replay all policies with draft lengths from 0 to MAX_AUTO."""
-    found: dict[str, Rate] = {}
+    found: dict[str, PolicyRate] = {}
     for policy in (policy for k in range(MAX_AUTO + 1) for policy in policies(k)):
         seconds, tokens = replay(trace, times, policy)[-1]
-        rate = Rate(policy.name, policy.k, (tokens - 1) / seconds)
+        rate = PolicyRate(policy.name, policy.k, (tokens - 1) / seconds)
         if policy.name not in found or rate.tokens_per_second > found[policy.name].tokens_per_second:
             found[policy.name] = rate
     first = max(found.values(), key=lambda rate: rate.tokens_per_second)
@@ -164,7 +164,7 @@ def upper_bound(trace: Trace, times: MeasuredLatencies) -> float:
 
 
 def replay(
-    trace: Trace, times: MeasuredLatencies, policy: Policy, drafts: Drafts | None = None
+    trace: Trace, times: MeasuredLatencies, policy: Policy, drafts: DraftShapes | None = None
 ) -> list[tuple[float, int]]:
     """(seconds, tokens): each time at which the drafter learnt tokens, and how many it knew then.
 
@@ -190,7 +190,7 @@ class _Chains:
 class _Replay:
     """The events of one text under one policy. Positions count tokens; an end is the position behind the last one."""
 
-    def __init__(self, trace: Trace, times: MeasuredLatencies, policy: Policy, drafts: Drafts) -> None:
+    def __init__(self, trace: Trace, times: MeasuredLatencies, policy: Policy, drafts: DraftShapes) -> None:
         self._policy, self._length, self._next_miss = policy, len(trace.agrees), trace.next_miss
         self._streams = policy.in_flight == inf
         self._drafts, self._delay = drafts, (times.rtt + times.overhead) / 2

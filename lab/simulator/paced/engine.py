@@ -22,7 +22,7 @@ from fastapi import FastAPI
 
 from backends.registry import load
 from lab.simulator.costs.linear import LinearCost
-from lab.simulator.paced.pace import Pace
+from lab.simulator.paced.pace import PassPacer
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.load_options import LoadOptions
 from verifier_server.app import create_app
@@ -84,7 +84,7 @@ class Paced(Backend):
         super().__init__()
         self._lengths = [backend.length(slot) for slot in range(backend.slots)]
         self._backend = backend
-        self.pace = Pace(cost, clock, sleep)
+        self.pace = PassPacer(cost, clock, sleep)
 
     def close(self) -> None:
         self._backend.close()
@@ -111,7 +111,7 @@ def load_paced(engine: str, options: LoadOptions, cost: LinearCost) -> Backend:
     if engine == "llama_cpp":
         from lab.simulator.paced.llama import load_paced_llama  # only here, so that other engines need no llama.cpp
 
-        return load_paced_llama(options, Pace(cost))
+        return load_paced_llama(options, PassPacer(cost))
     return Paced(load(engine, options), cost)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from backends.llama_cpp.backend import LlamaBackend
 from backends.llama_cpp.load import load
-from lab.simulator.paced.pace import Pace
+from lab.simulator.paced.pace import PassPacer
 from specpair.engines.backend import Entry, Logits, Progress
 from specpair.engines.load_options import LoadOptions
 
@@ -18,7 +18,7 @@ class PacedLlama(LlamaBackend):
     """A GGUF model of which each pass takes what `pace` says."""
 
     def __init__(
-        self, pace: Pace, options: LoadOptions, progress: Progress | None = None, *, extra_buffers: bool = True
+        self, pace: PassPacer, options: LoadOptions, progress: Progress | None = None, *, extra_buffers: bool = True
     ) -> None:
         self.pace = pace
         super().__init__(options, progress, extra_buffers=extra_buffers)
@@ -31,6 +31,6 @@ class PacedLlama(LlamaBackend):
         return self.pace.of(batch, partial(super()._pass, batch))
 
 
-def load_paced_llama(options: LoadOptions, pace: Pace) -> LlamaBackend:
+def load_paced_llama(options: LoadOptions, pace: PassPacer) -> LlamaBackend:
     """Load a GGUF file. Raises as `backends.llama_cpp.load.load` does."""
     return load(options, made_by=partial(PacedLlama, pace))

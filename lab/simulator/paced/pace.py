@@ -10,7 +10,7 @@ from specpair.engines.backend import Entry, Logits
 _log = logging.getLogger("specpair.paced")
 
 
-class Pace:
+class PassPacer:
     """Lets passes take what they cost, and counts them."""
 
     def __init__(

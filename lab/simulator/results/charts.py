@@ -8,7 +8,7 @@ from itertools import groupby
 from lab.reports.document import charted
 from lab.reports.markup import Markup, joined, tag
 from lab.reports.svg import RIGHT, chart, colour, legend, mark, round_steps, tick, words
-from lab.simulator.results.measures import Estimate, Measure
+from lab.simulator.results.measures import Estimate, RunMeasure
 
 _PLOT_LEFT, _TOP, _BOTTOM = 44, 8, 150  # of charts with lines
 _FOOT = 30  # below a plot: ticks, and what they are
@@ -17,7 +17,7 @@ Point = tuple[float, float]  # a value that is not a number is none
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """A line of `lines`. `side`: whose colour it has. `low`, `high`: the ends of the values, point by point."""
 
     side: int
@@ -27,7 +27,7 @@ class Line:
 
 
 def lines(
-    several: Sequence[Line], across: str, told: str, *, shaded: float = 0.0, most: float = 0.0, marks: bool = False
+    several: Sequence[ChartLine], across: str, told: str, *, shaded: float = 0.0, most: float = 0.0, marks: bool = False
 ) -> Markup:
     """Lines over one axis, each with the band between its ends.
 
@@ -59,7 +59,7 @@ def lines(
     return chart(parts, _BOTTOM + _FOOT, told)
 
 
-def over_key(measure: Measure, key: str, several: Mapping[str, Mapping[float, Estimate]]) -> Markup:
+def over_key(measure: RunMeasure, key: str, several: Mapping[str, Mapping[float, Estimate]]) -> Markup:
     """A measure over the values of a key, such as the number of drafters, with its intervals.
 
     `several`: lines by their names, which a legend shows if there is more than one.
@@ -72,7 +72,9 @@ def over_key(measure: Measure, key: str, several: Mapping[str, Mapping[float, Es
     for side, values in enumerate(several.values()):
         found = sorted(values.items())
         points = [(value, measure.scale * each.mean) for value, each in found]
-        drawn.append(Line(side, points, [end(each.low) for _, each in found], [end(each.high) for _, each in found]))
+        drawn.append(
+            ChartLine(side, points, [end(each.low) for _, each in found], [end(each.high) for _, each in found])
+        )
     curves = lines(drawn, key, f"{measure.caption} over {key}", marks=True)
     figure = charted(measure.caption, measure.meaning, curves)
     return joined(legend([*several]), figure) if len(several) > 1 else figure
@@ -83,7 +85,7 @@ def _level(y: float, label: str) -> Markup:
     return Markup(line + words(label, _PLOT_LEFT - 5, y + 4, "right soft"))
 
 
-def _drawn(line: Line, x: Callable[[float], float], y: Callable[[float], float]) -> list[Markup]:
+def _drawn(line: ChartLine, x: Callable[[float], float], y: Callable[[float], float]) -> list[Markup]:
     """Where a value is missing, the line has a gap."""
     parts = []
     rows = [*zip(line.points, line.low or [math.nan] * len(line.points), line.high or line.low, strict=False)]
@@ -103,8 +105,8 @@ def _drawn(line: Line, x: Callable[[float], float], y: Callable[[float], float])
     return parts
 
 
-def _marked(line: Line, x: Callable[[float], float], y: Callable[[float], float]) -> list[Markup]:
-    parts = _drawn(Line(line.side, line.points), x, y)
+def _marked(line: ChartLine, x: Callable[[float], float], y: Callable[[float], float]) -> list[Markup]:
+    parts = _drawn(ChartLine(line.side, line.points), x, y)
     for (at, value), low, high in zip(line.points, line.low, line.high, strict=True):
         if math.isfinite(low) and math.isfinite(high):
             parts.append(tag("line", x1=x(at), y1=y(low), x2=x(at), y2=y(high), class_=f"{colour(line.side)} range"))

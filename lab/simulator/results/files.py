@@ -9,7 +9,7 @@ from typing import Any
 
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import MS
-from lab.simulator.fleet.record import Observer, Record, Sample
+from lab.simulator.fleet.record import FleetObserver, Record, Sample
 from lab.simulator.results.requests import decided, distinct
 from specpair.command_line.table import harmless
 
@@ -38,7 +38,9 @@ SAMPLES = ("replication", *(each.name for each in fields(Sample)))
 
 
 @contextmanager
-def written(observer: Observer, configuration: Configuration, folder: Path | None, number: int) -> Iterator[Observer]:
+def written(
+    observer: FleetObserver, configuration: Configuration, folder: Path | None, number: int
+) -> Iterator[FleetObserver]:
     """An observer that passes all on, and writes it to the files of a replication. Raises OSError.
 
     `number`: of the replication, from 0; files are numbered from 1.
@@ -57,7 +59,7 @@ Write = Callable[[Mapping[str, Any]], object]  # takes a row
 
 class _Writing:
     def __init__(
-        self, observer: Observer, configuration: Configuration, replication: int, requests: Write, samples: Write
+        self, observer: FleetObserver, configuration: Configuration, replication: int, requests: Write, samples: Write
     ) -> None:
         self._observer, self._slo_of, self._replication = observer, configuration.slo_of, replication
         self._requests, self._samples = requests, samples

@@ -1,19 +1,66 @@
-"""What came of one replication, gathered while it runs."""
+"""What came of one replication: the requests and samples that it has told of, and their figures."""
 
 import math
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import MS
 from lab.simulator.fleet.record import Record, Sample, Status
 from lab.simulator.results.measures import MEASURES
-from lab.simulator.results.requests import Requests, decided, share
-from lab.simulator.results.series import Series, VerifierLoad
+from lab.simulator.results.requests import SloDecision, decided, measures_of, percentile, share
 
 _JOULES_A_KWH = 3.6e6
 _GROUPED = ("whole", "slo_attainment", "ttft_p50_ms", "ttft_p95_ms", "tpot_p95_ms", "latency_p95_ms")
+_MOST = 60  # intervals of a series
+_LEAST_SECONDS = 2.0  # of an interval: shorter ones have so few tokens and requests that their figures are noise
+_FEWEST = 12  # intervals, however short the run is
+
+
+@dataclass(slots=True)
+class VerifierLoad:
+    """What a verifier did, or several. Sums over samples are means times their number."""
+
+    up: float = 0.0  # seconds that it was there
+    busy: float = 0.0  # seconds of passes
+    passes: int = 0
+    rows: int = 0
+    tokens: int = 0
+    samples: int = 0  # in which it was there
+    waiting: int = 0  # requests, over samples
+    held: int = 0  # slots, over samples
+    slots: int = 0  # over samples
+
+    @classmethod
+    def between(cls, last: Sample, now: Sample) -> "VerifierLoad":
+        """Of a verifier between two samples."""
+        return cls(
+            up=now.at - last.at if now.up else 0.0,
+            busy=now.busy - last.busy,
+            passes=now.passes - last.passes,
+            rows=now.rows - last.rows,
+            tokens=now.tokens - last.tokens,
+            samples=int(now.up),
+            waiting=now.waiting,
+            held=now.held,
+            slots=now.slots if now.up else 0,
+        )
+
+    def __add__(self, other: "VerifierLoad") -> "VerifierLoad":
+        return VerifierLoad(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+    def measures(self) -> dict[str, float]:
+        """Those of MEASURES that verifiers have."""
+        return {
+            # A pass is counted as a whole when it begins.
+            "utilisation": min(share(self.busy, self.up), 1.0) if self.up else math.nan,
+            "occupancy": share(self.rows, self.passes),
+            "tokens_per_pass": share(self.tokens, self.passes),
+            "queue_depth": share(self.waiting, self.samples),
+            "slots_held": share(self.held, self.slots),
+        }
 
 
 class Gathered:
@@ -26,47 +73,20 @@ class Gathered:
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._begin, self._end = configuration.burn_in_ms * MS, configuration.sim_time_ms * MS
-        self._tokens = 0  # that came behind the burn-in, as the next two
-        self._ended = 0  # requests that became whole
-        self._good = 0  # of these, those that kept their bounds
-        self._requests = Requests()
-        self._tenants: dict[str, Requests] = defaultdict(Requests)
-        self._devices: dict[str, Requests] = defaultdict(Requests)
-        self._loads: dict[str, VerifierLoad] = defaultdict(VerifierLoad)  # by verifier
-        self._samples: dict[str, Sample] = {}  # the last ones, by verifier
-        self._series = Series(self._end)
-        self._conversations: dict[str, tuple[int, float]] = {}  # tokens of each, and seconds that its requests ran
+        self._records: list[tuple[Record, SloDecision | None]] = []
+        self._loads: list[tuple[Sample, Sample, VerifierLoad]] = []  # what a verifier did between two samples
+        self._last: dict[str, Sample] = {}  # by verifier
 
     # The observer.
 
     def record(self, record: Record) -> None:
-        decision = decided(record, self._configuration.slo_of(record.tenant))
-        self._series.record(record, decision)
-        self._tokens += len(record.times) - bisect_left(record.times, self._begin)
-        if record.status is Status.WHOLE and record.end >= self._begin:
-            self._ended += 1
-            self._good += decision is not None and decision.kept
-        groups = self._requests, self._tenants[record.tenant], self._devices[record.device]
-        if decision is not None and decision.at >= self._begin:
-            for each in groups:
-                each.decide(decision)
-        if record.sent < self._begin:
-            return
-        for each in groups:
-            each.add(record)
-        tokens, seconds = self._conversations.get(record.conversation, (0, 0.0))
-        until = self._end if record.status is Status.UNFINISHED or not record.times else record.end
-        self._conversations[record.conversation] = tokens + len(record.times), seconds + until - record.sent
+        self._records.append((record, decided(record, self._configuration.slo_of(record.tenant))))
 
     def sample(self, samples: Sequence[Sample]) -> None:
         for each in samples:
-            if (before := self._samples.get(each.node)) is None:
-                continue
-            load = VerifierLoad.between(before, each)
-            self._series.add(each.at, load)
-            if before.at >= self._begin:
-                self._loads[each.node] += load
-        self._samples |= {each.node: each for each in samples}
+            if (before := self._last.get(each.node)) is not None:
+                self._loads.append((before, each, VerifierLoad.between(before, each)))
+            self._last[each.node] = each
 
     def ended(self, at: float) -> None:
         """The replication has ended at `at`, perhaps before its time."""
@@ -77,42 +97,98 @@ class Gathered:
     def measures(self) -> dict[str, float]:
         """All of MEASURES by name; not a number, where there is no value."""
         seconds = max(self._end - self._begin, 0.0)
+        tokens = sum(len(each.times) - bisect_left(each.times, self._begin) for each, _ in self._records)
+        ended = [
+            decision is not None and decision.kept
+            for each, decision in self._records
+            if each.status is Status.WHOLE and each.end >= self._begin
+        ]
         energy, cost = self._joules(), self._price()
         found = {
-            "throughput_tps": share(self._tokens, seconds),
-            "requests_rps": share(self._ended, seconds),
-            "goodput_rps": share(self._good, seconds) if self._configuration.promises else math.nan,
+            "throughput_tps": share(tokens, seconds),
+            "requests_rps": share(len(ended), seconds),
+            "goodput_rps": share(sum(ended), seconds) if self._configuration.promises else math.nan,
             "fairness": self._fairness(),
-            "energy_j_per_token": share(energy, self._tokens) if energy else math.nan,
-            "cost_per_million": share(1e6 * cost, self._tokens) if cost else math.nan,
-            **self._requests.measures(),
-            **sum(self._loads.values(), VerifierLoad()).measures(),
+            "energy_j_per_token": share(energy, tokens) if energy else math.nan,
+            "cost_per_million": share(1e6 * cost, tokens) if cost else math.nan,
+            **self._measures_of(lambda record: True),
+            **sum(self._by_verifier().values(), VerifierLoad()).measures(),
         }
         return {name: found[name] for name in MEASURES}
 
     def tenants(self) -> dict[str, dict[str, float]]:
         """Some measures of each tenant."""
-        return _grouped(self._tenants)
+        return self._grouped(lambda record: record.tenant)
 
     def devices(self) -> dict[str, dict[str, float]]:
         """Some measures of the requests from each kind of drafters."""
-        return _grouped(self._devices)
+        return self._grouped(lambda record: record.device)
 
     def nodes(self) -> dict[str, dict[str, float]]:
         """Some measures of each verifier."""
-        return {name: load.measures() for name, load in self._loads.items()}
+        return {name: load.measures() for name, load in self._by_verifier().items()}
 
     def series(self) -> dict[str, list[float]]:
-        """Some measures over time: see `Series`."""
-        return self._series.values(self._end)
+        """Some measures in equal intervals of the simulated time; not a number, where there is none. Each figure counts
+        where it became known: at the end, many requests are under way."""
+        seconds = self._configuration.sim_time_ms * MS
+        count = intervals_of(seconds)
+        width = seconds / count
+
+        def interval(at: float) -> int:
+            return min(int(at / width), count - 1)
+
+        tokens = Counter(interval(at) for each, _ in self._records for at in each.times)
+        ttft, tpot = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
+        kept, loads = defaultdict[int, list[bool]](list), defaultdict[int, VerifierLoad](VerifierLoad)
+        for record, decision in self._records:
+            if record.times:
+                ttft[interval(record.first)].append(record.ttft)
+            if record.status is Status.WHOLE and len(record.times) > 1:
+                tpot[interval(record.end)].append(record.tpot)
+            if decision is not None:
+                kept[interval(decision.at)].append(decision.kept)
+        for _, sample, load in self._loads:
+            loads[interval(sample.at)] += load
+        values = [
+            {
+                "throughput_tps": share(tokens[at], min(max(self._end - at * width, 0.0), width)),
+                "ttft_p95_ms": percentile(ttft[at], 0.95) / MS,
+                "tpot_p95_ms": percentile(tpot[at], 0.95) / MS,
+                "slo_attainment": share(sum(kept[at]), len(kept[at])),
+                **loads[at].measures(),
+            }
+            for at in range(count)
+        ]
+        return {name: [each[name] for each in values] for name in values[0]}
+
+    def _measures_of(self, belongs: Callable[[Record], bool]) -> dict[str, float]:
+        """Of the requests of a group."""
+        group = [(record, decision) for record, decision in self._records if belongs(record)]
+        decisions = [each for _, each in group if each is not None and each.at >= self._begin]
+        return measures_of([record for record, _ in group if record.sent >= self._begin], decisions)
+
+    def _grouped(self, of: Callable[[Record], str]) -> dict[str, dict[str, float]]:
+        found = {}
+        for name in sorted({of(record) for record, _ in self._records}):
+            values = self._measures_of(lambda record, name=name: of(record) == name)  # type: ignore[misc]
+            found[name] = {each: values[each] for each in _GROUPED}
+        return found
+
+    def _by_verifier(self) -> dict[str, VerifierLoad]:
+        """What each did behind the burn-in."""
+        found: dict[str, VerifierLoad] = {}
+        for before, sample, load in self._loads:
+            if before.at >= self._begin:
+                found[sample.node] = found.get(sample.node, VerifierLoad()) + load
+        return found
 
     def _device_seconds(self) -> dict[str, float]:
         """How long devices of each kind were there, all together."""
-        found = {
-            kind.name: kind.count * max(self._end - self._begin, 0.0) for kind in self._configuration.devices.drafters
-        }
-        for name, load in self._loads.items():
-            kind = self._samples[name].kind
+        drafters = self._configuration.devices.drafters
+        found = {kind.name: kind.count * max(self._end - self._begin, 0.0) for kind in drafters}
+        for name, load in self._by_verifier().items():
+            kind = self._last[name].kind
             found[kind] = found.get(kind, 0.0) + load.up
         return found
 
@@ -127,11 +203,17 @@ class Gathered:
         return hourly + prices.per_kwh * self._joules() / _JOULES_A_KWH
 
     def _fairness(self) -> float:
-        """Jain's index over the speeds of conversations."""
-        speeds = [tokens / seconds for tokens, seconds in self._conversations.values() if seconds > 0]
+        """Jain's index over the speeds of conversations, in tokens a second while their requests ran."""
+        tokens, seconds = Counter[str](), defaultdict[str, float](float)
+        for each, _ in self._records:
+            if each.sent >= self._begin:
+                until = self._end if each.status is Status.UNFINISHED or not each.times else each.end
+                tokens[each.conversation] += len(each.times)
+                seconds[each.conversation] += until - each.sent
+        speeds = [tokens[name] / taken for name, taken in seconds.items() if taken > 0]
         return share(math.fsum(speeds) ** 2, len(speeds) * math.fsum(speed * speed for speed in speeds))
 
 
-def _grouped(groups: Mapping[str, Requests]) -> dict[str, dict[str, float]]:
-    found = {name: groups[name].measures() for name in sorted(groups)}
-    return {name: {each: values[each] for each in _GROUPED} for name, values in found.items()}
+def intervals_of(seconds: float) -> int:
+    """In how many intervals a run of so many simulated seconds is shown."""
+    return min(max(math.floor(seconds / _LEAST_SECONDS), _FEWEST), _MOST)

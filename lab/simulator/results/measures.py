@@ -76,7 +76,7 @@ def _within(t: float, degrees: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class RunMeasure:
     """A figure of a run, 0 or more. `statistic`: which one of a distribution it is, such as "p95"; "": it is a figure
     of its own. `most`: what no value is above; a share is 1 at most anyway.
 
@@ -142,9 +142,9 @@ DISTRIBUTED = {
     "round": ("time per round", "from the arrival of tokens at the user to the next arrival, all of all requests"),
 }
 _OWN = (
-    Measure("throughput_tps", "throughput", "tokens/s", "more", "tokens that came to users, a second"),
-    Measure("requests_rps", "requests", "requests/s", "more", "requests that became whole, a second"),
-    Measure(
+    RunMeasure("throughput_tps", "throughput", "tokens/s", "more", "tokens that came to users, a second"),
+    RunMeasure("requests_rps", "requests", "requests/s", "more", "requests that became whole, a second"),
+    RunMeasure(
         "slo_attainment",
         "SLO attainment",
         SHARE,
@@ -152,8 +152,10 @@ _OWN = (
         "of the requests, those that became whole and kept all bounds of `slo`; a request counts from when it ends or "
         "breaks a bound, so one under way that may keep them does not",
     ),
-    Measure("goodput_rps", "goodput", "requests/s", "more", "requests that became whole and kept all bounds, a second"),
-    Measure(
+    RunMeasure(
+        "goodput_rps", "goodput", "requests/s", "more", "requests that became whole and kept all bounds, a second"
+    ),
+    RunMeasure(
         "fairness",
         "fairness",
         "",
@@ -162,47 +164,47 @@ _OWN = (
         "1/n, one of n had all",
         most=1.0,
     ),
-    Measure("acceptance", "acceptance", SHARE, "more", "accepted draft tokens / draft tokens that were judged"),
-    Measure(
+    RunMeasure("acceptance", "acceptance", SHARE, "more", "accepted draft tokens / draft tokens that were judged"),
+    RunMeasure(
         "tokens_per_round", "tokens per round", "tokens", "more", "tokens of an arrival at the user behind the first"
     ),
-    Measure("utilisation", "utilisation", SHARE, "", "time of passes / time that verifiers were there"),
-    Measure("occupancy", "batch occupancy", "rows/pass", "", "sequences of a verifier's pass, mean"),
-    Measure("tokens_per_pass", "tokens per pass", "tokens", "", "tokens of a verifier's pass, mean"),
-    Measure("queue_depth", "queue depth", "requests", "less", "requests that wait for a pass at a verifier, mean"),
-    Measure("slots_held", "slots in use", SHARE, "", "slots that hold a text / all slots of verifiers, mean"),
-    Measure(
+    RunMeasure("utilisation", "utilisation", SHARE, "", "time of passes / time that verifiers were there"),
+    RunMeasure("occupancy", "batch occupancy", "rows/pass", "", "sequences of a verifier's pass, mean"),
+    RunMeasure("tokens_per_pass", "tokens per pass", "tokens", "", "tokens of a verifier's pass, mean"),
+    RunMeasure("queue_depth", "queue depth", "requests", "less", "requests that wait for a pass at a verifier, mean"),
+    RunMeasure("slots_held", "slots in use", SHARE, "", "slots that hold a text / all slots of verifiers, mean"),
+    RunMeasure(
         "energy_j_per_token",
         "energy",
         "J/token",
         "less",
         "`prices.watts` of all devices that are there / throughput",
     ),
-    Measure(
+    RunMeasure(
         "cost_per_million",
         "cost",
         "/1M tokens",
         "less",
         "`prices.per_hour` of all devices that are there, and their energy at `prices.per_kwh`, for a million tokens",
     ),
-    Measure("whole", "whole requests", "", "", "requests of which all tokens came"),
-    Measure("aborted", "aborted requests", "", "less", "requests whose device left before they were whole"),
-    Measure(
+    RunMeasure("whole", "whole requests", "", "", "requests of which all tokens came"),
+    RunMeasure("aborted", "aborted requests", "", "less", "requests whose device left before they were whole"),
+    RunMeasure(
         "failed", "failed requests", "", "less", "requests whose device gave up, as verifiers were away or overloaded"
     ),
-    Measure("unfinished", "unfinished requests", "", "", "requests under way when the simulated time was over"),
+    RunMeasure("unfinished", "unfinished requests", "", "", "requests under way when the simulated time was over"),
 )
 
 
-def _percentiles(name: str, title: str, meaning: str) -> list[Measure]:
+def _percentiles(name: str, title: str, meaning: str) -> list[RunMeasure]:
     return [
-        Measure(f"{name}_{each}_ms", title, "ms", "less", f"{100 * share:g} % are at most this: {meaning}", each)
+        RunMeasure(f"{name}_{each}_ms", title, "ms", "less", f"{100 * share:g} % are at most this: {meaning}", each)
         for each, share in PERCENTILES.items()
     ]
 
 
 # By name.
-MEASURES: dict[str, Measure] = {
+MEASURES: dict[str, RunMeasure] = {
     each.name: each
     for each in (
         *_OWN[:2],

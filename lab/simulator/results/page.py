@@ -1,19 +1,23 @@
-"""The pages of the simulator, each one HTML file that needs no other: of a run, of a search, of a capacity."""
+"""Pages of the simulator, each one HTML file that needs no other: of a run, a search, a capacity. A run has a PNG."""
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import yaml
 
+from drafter_client.display.comparison import new_figure, save
+from drafter_client.errors import NoPicture
 from lab.reports.document import charted, contents, document, folded, table, terms
 from lab.reports.markup import Markup, tag
 from lab.simulator.configuration.keys import MS
 from lab.simulator.results import tables
-from lab.simulator.results.charts import Line, lines
-from lab.simulator.results.measures import CONFIDENCE, MEASURES, Measure
-from lab.simulator.results.summary import Summary
+from lab.simulator.results.charts import ChartLine, lines
+from lab.simulator.results.measures import CONFIDENCE, MEASURES, RunMeasure
+from lab.simulator.results.summary import RunSummary
 from specpair.command_line.table import Table
 from specpair.counted import counted
+from specpair.protocol.terminal_text import one_line
 
 # Measures that charts show over time, in their order.
 OVER_TIME = (
@@ -22,7 +26,7 @@ OVER_TIME = (
 )
 
 
-def page(run: Summary) -> str:
+def page(run: RunSummary) -> str:
     """The page of a run."""
     parts = [
         *((title, [_as_table(cells, title)]) for title, cells in tables.all_tables(run)),
@@ -45,7 +49,7 @@ def tried_page(title: str, said: Sequence[str], charts: Sequence[Markup], cells:
     return document(title, [tag("p", each) for each in said], main, "specpair simulator. Simulated, not measured.")
 
 
-def _facts(run: Summary) -> Iterator[Markup]:
+def _facts(run: RunSummary) -> Iterator[Markup]:
     """What was run, in sentences."""
     given = run.configuration
     kinds = given["devices"]["verifiers"], given["devices"]["drafters"]
@@ -65,21 +69,21 @@ def _facts(run: Summary) -> Iterator[Markup]:
         yield tag("p", tag("strong", "The run was interrupted: these are figures of the time before."))
 
 
-def _over_time(run: Summary) -> Iterator[Markup]:
+def _over_time(run: RunSummary) -> Iterator[Markup]:
     if len(run.replications) > 1:
         yield tag("p", "Line: mean of the replications; band: from the smallest to the greatest.", class_="soft")
     charts = (_line(run, MEASURES[name]) for name in OVER_TIME)
     yield tag("div", *(each for each in charts if each is not None), class_="charts")
 
 
-def _line(run: Summary, measure: Measure) -> Markup | None:
+def _line(run: RunSummary, measure: RunMeasure) -> Markup | None:
     """A measure over time; None: it has no values."""
     several = [[measure.scale * value for value in each] for each in run.series(measure.name)]
     intervals = [[value for value in at if math.isfinite(value)] for at in zip(*several, strict=True)]
     if not any(intervals):
         return None
     width = run.configuration["sim_time_ms"] * MS / len(intervals)
-    line = Line(
+    line = ChartLine(
         0,
         [((at + 0.5) * width, sum(each) / len(each) if each else math.nan) for at, each in enumerate(intervals)],
         [min(values, default=math.nan) for values in intervals] if len(several) > 1 else (),
@@ -90,7 +94,7 @@ def _line(run: Summary, measure: Measure) -> Markup | None:
     return charted(measure.caption, measure.meaning + ("; shaded: burn-in" if shaded else ""), drawn)
 
 
-def _configuration(run: Summary) -> Markup:
+def _configuration(run: RunSummary) -> Markup:
     """The configuration with all defaults, as YAML."""
     text = yaml.safe_dump(run.configuration, sort_keys=False, allow_unicode=True)
     return folded(f"{run.name}, with all defaults", tag("pre", text, tabindex="0"))
@@ -106,3 +110,24 @@ def _definitions() -> Markup:
 
 def _as_table(cells: Table, label: str) -> Markup:
     return table(cells.headings, cells.rows, label)
+
+
+def draw(run: RunSummary, path: Path) -> None:
+    """Write the PNG: measures over time, of each replication. Raises NoPicture."""
+    figure = new_figure(one_line(f"simulation: {run.name}"), 15, 6, NoPicture)
+    seconds, burn_in = (run.configuration[key] * MS for key in ("sim_time_ms", "burn_in_ms"))
+    for axes, measure in zip(
+        figure.subplots(2, 4, sharex=True).flat, (MEASURES[name] for name in OVER_TIME), strict=True
+    ):
+        several = run.series(measure.name)
+        for values in several:
+            at = [(number + 0.5) * seconds / len(values) for number in range(len(values))]
+            shown = [measure.scale * value if math.isfinite(value) else math.nan for value in values]
+            axes.plot(at, shown, color="#0072b2", alpha=max(0.25, 1 / len(several)), linewidth=1.4)
+        axes.axvspan(0, burn_in, color="#56606b", alpha=0.13, linewidth=0)
+        axes.set_xlim(0, seconds)
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+        axes.set_title(measure.caption, fontsize=10)
+        axes.set_xlabel("simulated seconds", fontsize=9)
+    save(figure, path, NoPicture)

@@ -36,7 +36,7 @@ class Replication:
     tenants: dict[str, Values]
     devices: dict[str, Values]  # requests, by the kind of their drafter
     nodes: dict[str, Values]
-    series: dict[str, list[float]]  # measures over time: see `Series`
+    series: dict[str, list[float]]  # measures over time, by name
 
 
 def evaluate(configuration: Configuration, number: int) -> Values:

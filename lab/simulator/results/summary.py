@@ -21,7 +21,7 @@ _FORMAT = "specpair-simulation-2"
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class RunSummary:
     """A run. `configuration`: as JSON, with all defaults."""
 
     name: str
@@ -30,7 +30,7 @@ class Summary:
     replications: tuple[Replication, ...]
 
     @classmethod
-    def of(cls, name: str, configuration: Configuration, replications: list[Replication]) -> "Summary":
+    def of(cls, name: str, configuration: Configuration, replications: list[Replication]) -> "RunSummary":
         """`name`: what the run is called."""
         return cls(name, installed_version(), configuration.model_dump(mode="json"), tuple(replications))
 

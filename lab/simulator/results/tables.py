@@ -6,12 +6,12 @@ from rich.console import Console
 from rich.text import Text
 
 from lab.simulator.results.measures import DISTRIBUTED, MEASURES, PERCENTILES, SHARE
-from lab.simulator.results.summary import Summary
+from lab.simulator.results.summary import RunSummary
 from specpair.command_line.table import NOTHING, Table, print_table
 from specpair.protocol.terminal_text import one_line
 
 
-def times(run: Summary) -> Table:
+def times(run: RunSummary) -> Table:
     """A row for each distribution of times, a column for each percentile, in ms."""
     found = run.estimates()
     rows = []
@@ -22,7 +22,7 @@ def times(run: Summary) -> Table:
     return Table(("ms", *PERCENTILES), tuple(rows))
 
 
-def figures(run: Summary) -> Table:
+def figures(run: RunSummary) -> Table:
     """A row for each other measure that has a value."""
     found = run.estimates()
     rows = (
@@ -33,7 +33,7 @@ def figures(run: Summary) -> Table:
     return Table(("measure", "mean", "unit"), tuple(rows))
 
 
-def grouped(run: Summary, kind: str, heading: str) -> Table:
+def grouped(run: RunSummary, kind: str, heading: str) -> Table:
     """A row for each tenant, kind of devices, or verifier; columns in which none has anything are left out."""
     groups = run.grouped(kind)
     measures = [
@@ -45,7 +45,7 @@ def grouped(run: Summary, kind: str, heading: str) -> Table:
     return Table((heading, *(each.heading for each in measures)), tuple(rows))
 
 
-def all_tables(run: Summary) -> Sequence[tuple[str, Table]]:
+def all_tables(run: RunSummary) -> Sequence[tuple[str, Table]]:
     """Those of a run, with their titles; empty ones, and those with one row of groups alone, are left out."""
     tables = [
         ("Times", times(run), 1),
@@ -57,7 +57,7 @@ def all_tables(run: Summary) -> Sequence[tuple[str, Table]]:
     return [(title, table) for title, table, fewest in tables if len(table.rows) >= fewest]
 
 
-def show(run: Summary, console: Console) -> None:
+def show(run: RunSummary, console: Console) -> None:
     """Print the tables of a run."""
     console.print(Text(one_line(f"simulation: {run.name}"), "bold"))
     for title, table in all_tables(run):

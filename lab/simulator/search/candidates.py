@@ -61,7 +61,7 @@ class SearchKeys(Keys):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SearchCandidate:
     """A configuration that is compared. `choice`: what tells it from the others, by column."""
 
     number: int  # the first is 1
@@ -69,7 +69,7 @@ class Candidate:
     configuration: Configuration
 
 
-def candidates(keys: SearchKeys, file: Path, overrides: Sequence[str] = ()) -> tuple[list[Candidate], list[str]]:
+def candidates(keys: SearchKeys, file: Path, overrides: Sequence[str] = ()) -> tuple[list[SearchCandidate], list[str]]:
     """The combinations that can run, and a complaint for each of the others.
 
     `file`: the configuration that is varied. `overrides`: of its keys, as KEY=VALUE.
@@ -77,14 +77,14 @@ def candidates(keys: SearchKeys, file: Path, overrides: Sequence[str] = ()) -> t
     Raises BadSearch, and what `read` raises for the file itself.
     """
     read(file, overrides)
-    found, complaints = list[Candidate](), list[str]()
+    found, complaints = list[SearchCandidate](), list[str]()
     for choice in keys.choices():
         try:
             configuration = varied(file, overrides, keys.changes(choice))
         except (BadConfiguration, BadCost) as error:
             complaints.append(f"{label(choice)}: {error}")
         else:
-            found.append(Candidate(len(found) + 1, choice, configuration))
+            found.append(SearchCandidate(len(found) + 1, choice, configuration))
     return found, complaints
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from lab.reports.markup import Markup
 from lab.simulator.results.charts import over_key
-from lab.simulator.results.measures import CONFIDENCE, MEASURES, SHARE, Estimate, Measure
+from lab.simulator.results.measures import CONFIDENCE, MEASURES, SHARE, Estimate, RunMeasure
 from lab.simulator.results.replications import EvaluateAll
-from lab.simulator.search.candidates import BadSearch, Candidate, label, shown
-from lab.simulator.search.outcomes import ATTAINMENT, Outcome, cells_of, run
+from lab.simulator.search.candidates import BadSearch, SearchCandidate, label, shown
+from lab.simulator.search.outcomes import ATTAINMENT, CandidateOutcome, cells_of, run
 from lab.simulator.search.size import Size
 from specpair.command_line.suggestion import advice
 from specpair.command_line.table import Table, harmless
@@ -24,7 +24,7 @@ _SHOWN = ("throughput_tps", "ttft_p95_ms", "tpot_p95_ms", "utilisation")
 class Bound:
     """A promise: a measure is `limit` at most, or at least."""
 
-    measure: Measure
+    measure: RunMeasure
     limit: float
     at_most: bool
 
@@ -62,14 +62,14 @@ class Bound:
 class Trial:
     """What came of a count."""
 
-    outcome: Outcome
+    outcome: CandidateOutcome
     bounds: tuple[Bound, ...]
 
     @property
     def count(self) -> int:
         return self.outcome.candidate.number
 
-    def estimate(self, measure: Measure) -> Estimate:
+    def estimate(self, measure: RunMeasure) -> Estimate:
         """The mean of replications. Where all requests attain the promise, or none does, replications have no spread:
         the interval is that of a share of so many requests then (Clopper and Pearson, Biometrika 26, 1934)."""
         found = self.outcome.estimate(measure.name)
@@ -119,7 +119,7 @@ class Capacity:
 
     size: Size
     bounds: tuple[Bound, ...]
-    made: Callable[[int], Candidate]
+    made: Callable[[int], SearchCandidate]
     evaluate: EvaluateAll
     up_to: int
     replications: int
@@ -152,7 +152,7 @@ class Capacity:
 
     def holds(self, count: int) -> bool:
         """Try a count. Returns whether it keeps the promise in the mean."""
-        outcome = Outcome(self.made(count))
+        outcome = CandidateOutcome(self.made(count))
         run([outcome], self.replications, self.evaluate)
         trial = self.trials[count] = Trial(outcome, self.bounds)
         self.told(f"{self.size.shown(count)}: {trial.state}: {trial.figures}")
@@ -196,7 +196,7 @@ class Capacity:
         return {self.size.name: trial.count, **trial.outcome.candidate.choice}
 
     @property
-    def measures(self) -> list[Measure]:
+    def measures(self) -> list[RunMeasure]:
         """Those of the promise and some others, as far as they have values."""
         names = dict.fromkeys([*(each.measure.name for each in self.bounds), *_SHOWN])
         return [
@@ -231,7 +231,7 @@ class Capacity:
         """Measures over the counts that were tried, with what is asked of them."""
         across = [float(self._choice(each)[self.size.name]) for each in self.in_order]
 
-        def chart(measure: Measure) -> Markup:
+        def chart(measure: RunMeasure) -> Markup:
             found = {"found": dict(zip(across, (each.estimate(measure) for each in self.in_order), strict=True))}
             asked = next((each.limit for each in self.bounds if each.measure is measure), None)
             if asked is not None:
@@ -241,5 +241,5 @@ class Capacity:
         return [chart(each) for each in self.measures]
 
 
-def _with_unit(measure: Measure, text: str) -> str:
+def _with_unit(measure: RunMeasure, text: str) -> str:
     return text if measure.unit in ("", SHARE) else f"{text} {measure.unit}"

@@ -12,9 +12,9 @@ from typing import Any
 
 from lab.reports.markup import Markup
 from lab.simulator.results.charts import over_key
-from lab.simulator.results.measures import MEASURES, Estimate, Measure, estimate
+from lab.simulator.results.measures import MEASURES, Estimate, RunMeasure, estimate
 from lab.simulator.results.replications import EvaluateAll, Values
-from lab.simulator.search.candidates import BadSearch, Candidate, shown
+from lab.simulator.search.candidates import BadSearch, SearchCandidate, shown
 from specpair.command_line.suggestion import advice
 from specpair.command_line.table import Table, harmless
 
@@ -25,7 +25,7 @@ ATTAINMENT = "slo_attainment"
 class Goals:
     """What a search looks for. `attainment`: the least share of requests within `slo`, 0 to 1; None: any."""
 
-    objectives: Sequence[Measure]
+    objectives: Sequence[RunMeasure]
     attainment: float | None = None
 
     @classmethod
@@ -44,17 +44,17 @@ class Goals:
         return cls([MEASURES[name] for name in names], attainment)
 
     @property
-    def measures(self) -> list[Measure]:
+    def measures(self) -> list[RunMeasure]:
         """The objectives, and the attainment where a share of it is wanted."""
         own = [*self.objectives]
         return own if self.attainment is None or MEASURES[ATTAINMENT] in own else [*own, MEASURES[ATTAINMENT]]
 
 
 @dataclass
-class Outcome:
+class CandidateOutcome:
     """The replications of a candidate so far."""
 
-    candidate: Candidate
+    candidate: SearchCandidate
     replications: list[Values] = field(default_factory=list)
 
     def values(self, name: str) -> list[float]:
@@ -65,7 +65,7 @@ class Outcome:
         return MEASURES[name].estimate(self.values(name))
 
 
-def run(outcomes: Sequence[Outcome], replications: int, evaluate: EvaluateAll) -> None:
+def run(outcomes: Sequence[CandidateOutcome], replications: int, evaluate: EvaluateAll) -> None:
     """Let candidates have so many replications.
 
     All have one before any has the next, so if it ends early, what came of them by then can be compared.
@@ -76,13 +76,13 @@ def run(outcomes: Sequence[Outcome], replications: int, evaluate: EvaluateAll) -
         outcome.replications.append(each)
 
 
-def is_within(outcome: Outcome, goals: Goals) -> bool:
+def is_within(outcome: CandidateOutcome, goals: Goals) -> bool:
     """Whether a candidate has values in all replications, and keeps the service levels in the mean."""
     has_values = not any(math.isnan(value) for each in goals.measures for value in outcome.values(each.name))
     return has_values and (goals.attainment is None or outcome.estimate(ATTAINMENT).mean >= goals.attainment)
 
 
-def dominates(first: Outcome, second: Outcome, goals: Goals) -> bool:
+def dominates(first: CandidateOutcome, second: CandidateOutcome, goals: Goals) -> bool:
     """Whether the first is better than the second in the mean."""
     within = [is_within(each, goals) for each in (first, second)]
     if within != [True, True]:
@@ -91,26 +91,26 @@ def dominates(first: Outcome, second: Outcome, goals: Goals) -> bool:
     return min(gains) >= 0 and max(gains) > 0
 
 
-def surely_dominates(first: Outcome, second: Outcome, goals: Goals) -> bool:
+def surely_dominates(first: CandidateOutcome, second: CandidateOutcome, goals: Goals) -> bool:
     """Whether the first is better than the second by more than chance: in each objective the interval of the paired
     difference (95 %, Student's t) has nothing in which the second is better."""
     lows = [_gain(first, second, each).low for each in goals.objectives]
     return dominates(first, second, goals) and all(low is not None and low >= 0 for low in lows)
 
 
-def gap(first: Outcome, second: Outcome, objective: Measure) -> Estimate:
+def gap(first: CandidateOutcome, second: CandidateOutcome, objective: RunMeasure) -> Estimate:
     """How much more the second has of an objective, over the replications that both have: what the two have in common
     by the same load drops out."""
     pairs = zip(first.values(objective.name), second.values(objective.name), strict=False)
     return estimate([other - one for one, other in pairs])
 
 
-def _gain(first: Outcome, second: Outcome, objective: Measure) -> Estimate:
+def _gain(first: CandidateOutcome, second: CandidateOutcome, objective: RunMeasure) -> Estimate:
     """How much better the first is in an objective."""
     return gap(second, first, objective) if objective.better == "more" else gap(first, second, objective)
 
 
-def state(outcome: Outcome, outcomes: Sequence[Outcome], goals: Goals) -> str:
+def state(outcome: CandidateOutcome, outcomes: Sequence[CandidateOutcome], goals: Goals) -> str:
     """What a candidate is worth, in words. Another one `is` better by more than chance, or `may be`, by the means."""
     if not is_within(outcome, goals):
         return "misses the SLO" if goals.attainment is not None else "no values"
@@ -121,26 +121,26 @@ def state(outcome: Outcome, outcomes: Sequence[Outcome], goals: Goals) -> str:
     return f"{(sure or better[0]).candidate.number} {'is' if sure else 'may be'} better"
 
 
-def ordered(outcomes: Sequence[Outcome], goals: Goals) -> list[Outcome]:
+def ordered(outcomes: Sequence[CandidateOutcome], goals: Goals) -> list[CandidateOutcome]:
     """By how many others dominate each, then by the first objective; those beyond the service levels last."""
     first = goals.objectives[0]
     sign = -1 if first.better == "more" else 1
 
-    def place(outcome: Outcome) -> tuple[bool, int, float]:
+    def place(outcome: CandidateOutcome) -> tuple[bool, int, float]:
         better = sum(dominates(other, outcome, goals) for other in outcomes)
         return not is_within(outcome, goals), better, sign * outcome.estimate(first.name).mean
 
     return sorted(outcomes, key=place)
 
 
-def table(outcomes: Sequence[Outcome], goals: Goals) -> Table:
+def table(outcomes: Sequence[CandidateOutcome], goals: Goals) -> Table:
     """A line for each candidate: its number, what it is, means with their 95 % intervals, replications, its state.
 
     Behind each objective is what a candidate has more of it than the best, paired.
     """
     firsts = _firsts(outcomes, goals)
 
-    def cells(outcome: Outcome) -> Iterator[str]:
+    def cells(outcome: CandidateOutcome) -> Iterator[str]:
         for measure in goals.measures:
             yield measure.told(outcome.estimate(measure.name))
             if measure in firsts:
@@ -161,7 +161,7 @@ def table(outcomes: Sequence[Outcome], goals: Goals) -> Table:
     return Table(headings, tuple(rows))
 
 
-def rows(outcomes: Sequence[Outcome], goals: Goals) -> Iterator[list[Any]]:
+def rows(outcomes: Sequence[CandidateOutcome], goals: Goals) -> Iterator[list[Any]]:
     """For a CSV file: the headings, then a row for each candidate, in their own order."""
     measures = [*outcomes[0].replications[0]]
     firsts = _firsts(outcomes, goals)
@@ -182,7 +182,7 @@ def cells_of(found: Sequence[Estimate]) -> list[str]:
     return ["" if value is None or math.isnan(value) else repr(value) for value in values]
 
 
-def charts(outcomes: Sequence[Outcome], goals: Goals) -> list[Markup]:
+def charts(outcomes: Sequence[CandidateOutcome], goals: Goals) -> list[Markup]:
     """A chart for each measure of the goals, where one key varies alone and has numbers; else none."""
     names = {name for each in outcomes for name in each.candidate.choice}
     values = [value for each in outcomes for value in each.candidate.choice.values()]
@@ -195,17 +195,17 @@ def charts(outcomes: Sequence[Outcome], goals: Goals) -> list[Markup]:
     ]
 
 
-def _firsts(outcomes: Sequence[Outcome], goals: Goals) -> dict[Measure, Outcome | None]:
+def _firsts(outcomes: Sequence[CandidateOutcome], goals: Goals) -> dict[RunMeasure, CandidateOutcome | None]:
     """The best in each objective in the mean, of those that keep the service levels; None: none does."""
     left = [each for each in outcomes if is_within(each, goals)]
 
-    def best(objective: Measure) -> Outcome | None:
+    def best(objective: RunMeasure) -> CandidateOutcome | None:
         sign = 1 if objective.better == "more" else -1
         return max(left, key=lambda each: sign * each.estimate(objective.name).mean, default=None)
 
     return {objective: best(objective) for objective in goals.objectives}
 
 
-def _from_best(outcome: Outcome, objective: Measure, first: Outcome | None) -> Estimate:
+def _from_best(outcome: CandidateOutcome, objective: RunMeasure, first: CandidateOutcome | None) -> Estimate:
     """Not a number for the best itself, and where there is none."""
     return Estimate(math.nan) if first is None or first is outcome else gap(first, outcome, objective)

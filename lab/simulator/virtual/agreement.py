@@ -153,10 +153,7 @@ class Profile:
         )
 
     def chance(self, position: int, kind: str = ANY) -> float:
-        """Raises ValueError for a kind that the run had no texts of."""
-        if kind not in self.kinds:
-            known = [each for each in self.kinds if each != ANY]
-            raise ValueError(f"the profile has no texts of kind {kind!r}{advice(kind, known)}")
+        """That of draft token `position` in texts of a kind that the run had."""
         return self.kinds[kind].chance(position)
 
     def of_text(self, kind: str, rng: random.Random) -> OfText:

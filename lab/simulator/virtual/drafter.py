@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lab.simulator.virtual.message_sizes import SIZES
-from lab.simulator.virtual.network import Network
-from lab.simulator.virtual.wire import Wire, submit
-from lab.simulator.virtual.world import Place, or_raise
+from lab.simulator.virtual.network import Network, TextWire, submit
+from lab.simulator.virtual.world import ReachableVerifier, or_raise
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
 from specpair.drafters.run.executors import React
@@ -55,7 +54,7 @@ class VirtualDrafter:
 
     def __init__(
         self,
-        world: Place,
+        world: ReachableVerifier,
         prompt: Sequence[int],
         sampling: Sampling,
         drafter: Drafter,
@@ -90,7 +89,7 @@ class VirtualDrafter:
         self.controller: SpeculationController | None = None
         self._reactor: Reactor | None = None
         self._world, self._drafter, self._draft_time = world, drafter, draft_time
-        self._wire = Wire(world, network, random.Random(seed), overhead)
+        self._wire = TextWire(world, network, random.Random(seed), overhead)
         self._length, self._mechanisms = length, mechanisms
         limit = min(len(prompt) + max_tokens, world.backend.context_length)
         ends = world.backend.vocabulary.ends
@@ -100,21 +99,15 @@ class VirtualDrafter:
         self._latencies = self._estimates.latencies
         self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction, corpus=corpus)
         self._latencies.exchanged(network.rtt + overhead, 0.0, 0.0)
-        self._known = 0  # tokens of a session that was taken over; 0: all of them
         self._held_up, self._read_at = held_up, 0.0  # and when the drafter read its clock, in seconds
         self._before = 0  # tokens that the draft model has read for the step under way, beside one of each branch
         self._heard = 0  # position up to which tokens were put on the stream
         self._wake: float | None = None
 
-    def go_on(self, session: Session, known: int) -> None:
-        """Take over a session of the same text, of which this end knows the first `known` tokens."""
-        self.session, self._known = session, known
-        session.self_continue, session.watchers = self._mechanisms.self_continue, ()
-
     def start(self) -> None:
         """Send the prefill request."""
         policy = RejectionPolicy(next_in=self._latencies.link) if self._mechanisms.self_continue else UNSAID
-        known = self._known or len(self.session.tokens)
+        known = len(self.session.tokens)
         listens = SIZES.listen if self._mechanisms.self_continue else 0.0
         self._request(Draft(known), policy, SIZES.prefill.of(known) + listens, self._reply)
 

@@ -1,10 +1,16 @@
-"""A link in virtual time: when a message that is sent now arrives. Pure. Times in seconds."""
+"""A link in virtual time: when a message that is sent now arrives, and what carries a text's messages. In seconds."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 
-from drafter_client.http.retries import FIRST_PAUSE, LONGEST_PAUSE
+from drafter_client.http import retries
+from lab.simulator.virtual.message_sizes import SIZES
+from lab.simulator.virtual.world import ReachableVerifier
+from specpair.protocol.errors import Overloaded
+from verifier_server.engine.requests import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +57,81 @@ class Direction:
         self._free = sent = (self._free if self._free > now else now) + takes_bytes
         if self._even:
             return sent + network.rtt / 2
-        pause = FIRST_PAUSE
+        pause = retries.FIRST_PAUSE
         while (takes := network.takes(now, self._rng)) is None:
-            now, pause = now + pause, min(2 * pause, LONGEST_PAUSE)
+            now, pause = now + pause, min(2 * pause, retries.LONGEST_PAUSE)
             sent = now + takes_bytes
         return sent + takes
+
+
+class TextWire:
+    """The link of a device while it has a text written."""
+
+    def __init__(
+        self,
+        place: ReachableVerifier,
+        network: Network,
+        rng: random.Random,
+        overhead: float = 0.0,
+    ) -> None:
+        """`overhead`: seconds that an exchange takes beside the network."""
+        self.upwards, self.downwards = Direction(network, rng), Direction(network, rng)
+        self.streamed = 0.0  # when the last event on the stream arrives, in seconds
+        self._place, self._half = place, overhead / 2
+
+    def up(self, size: float, do: Callable[[], object]) -> None:
+        """Call `do` when a message of `size` bytes that the device sends now has arrived at the verifier."""
+        self._place.at(self.upwards.arrival(self._place.now, size) + self._half, do)
+
+    def down(self, size: float, do: Callable[[], object]) -> None:
+        """Call `do` when a message that the verifier sends now has arrived at the device."""
+        self._place.at(self.downwards.arrival(self._place.now, size) + self._half, do)
+
+    def stream(self, size: float, do: Callable[[], object]) -> None:
+        """Call `do` when an event that the verifier puts on the stream now has arrived. Events keep their order."""
+        arrival = self.downwards.arrival(self._place.now, size) + self._half
+        if arrival > self.streamed:
+            self.streamed = arrival
+        self._place.at(self.streamed, do)
+
+
+def submit(
+    place: ReachableVerifier, request: Request, wire: TextWire, size: float, refused: float | None = None
+) -> None:
+    """Submit a request of `size` bytes that has arrived. While the verifier is overloaded, it comes again: see
+    `refuse`, also for `refused`.
+    """
+    try:
+        place.scheduler.submit(request, place.now)
+    except Overloaded as error:
+        begun = request.draft.position > request.session.prompt_len
+        refuse(place, wire, size, error, begun, refused, partial(submit, place, request, wire, size))
+
+
+def refuse(
+    place: ReachableVerifier,
+    wire: TextWire,
+    size: float,
+    error: Overloaded,
+    begun: bool,
+    refused: float | None,
+    again: Callable[[float], object],
+) -> None:
+    """Send a refusal back. The request, of `size` bytes, comes again after as long as `error` asks for, until the
+    device gives up, as `drafter_client` does.
+
+    `begun`: whether the device has a part of the text.
+    `refused`: when the device learnt of the first refusal, in seconds; None: there is none yet.
+    `again`: called when the request has come again, with the next `refused`.
+    """
+
+    def heard() -> None:
+        first = place.now if refused is None else refused
+        patience = retries.outage_patience(retries.PATIENCE, error, begun)
+        pause = retries.before_health_check(error, 0, place.now - first, patience)
+        if pause is None:
+            place.give_up(error)
+        else:
+            place.at(place.now + pause, lambda: wire.up(size, partial(again, first)))
+
+    wire.down(SIZES.refusal, heard)

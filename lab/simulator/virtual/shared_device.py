@@ -1,16 +1,8 @@
 """A device that a target model and a draft model share, as they do on one GPU. Times in seconds."""
 
 from collections.abc import Callable
-from typing import Protocol
 
-
-class Clock(Protocol):
-    """The part of an event loop that a device needs."""
-
-    @property
-    def now(self) -> float: ...
-
-    def at(self, when: float, do: Callable[[], object]) -> None: ...
+from lab.simulator.virtual.world import EventLoop
 
 
 class _Pass:
@@ -26,7 +18,7 @@ class SharedDevice:
     That is what happens to passes that all wait for the same memory or the same arithmetic units.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: EventLoop) -> None:
         self._clock = clock
         self._passes: list[_Pass] = []
         self._updated = 0.0

@@ -143,7 +143,7 @@ class Submits(Protocol):
     def submit(self, request: Request, now: float) -> None: ...
 
 
-class Place(Protocol):
+class ReachableVerifier(Protocol):
     """Where a drafter is: at a clock, and at a verifier that it reaches. A `World` is one."""
 
     @property

@@ -11,7 +11,7 @@ from lab.simulator.command_line import example
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse, read
 from lab.simulator.fleet.record import Status
-from lab.simulator.fleet.settings import Mode
+from lab.simulator.fleet.settings import FleetMode
 from lab.simulator.results.gathered import Gathered
 from lab.simulator.search.candidates import candidates, read_search
 from lab.simulator.simulation import seed_of, setting_of, simulate
@@ -108,7 +108,6 @@ def test_all_candidates_of_a_worked_question_can_run(file: Path) -> None:
         ("decode_ms: 25", "decode_ms: 25, per_sequence_ms: 5"),
         ("decode_ms: 4", "decode_ms: 6"),
         ("0.6]", "0.6], slots: 1"),
-        ("", "gamma: 3\n"),
         ("slots: 2", "slots: 1"),
         ("slots: 2", "slots: 2\n      prefill_chunk: 2"),
         ("slots: 2", "slots: 2\n      max_queue: 1"),
@@ -129,7 +128,10 @@ def test_a_key_makes_a_difference(before: str, after: str) -> None:
 
 def test_the_batching_window_makes_a_difference_in_lockstep() -> None:
     """Where drafts come while others are judged, no pass needs to wait for them."""
-    differ(f"gamma: 3\n{FUSED}", f"gamma: 3\nbatching_window: 1\n{FUSED}")
+    drafters = "  drafters: [{name: laptop, count: 20, cost: {law: linear, decode_ms: 8}, agreement: 0.8}]\n"
+    text = FUSED.replace("mode: fused", "mode: lockstep\ngamma: 3").replace("workload:", f"{drafters}workload:")
+    differ(text, f"batching_window: 1\n{text}")
+    differ(text, text.replace("gamma: 3", "gamma: 2"))
 
 
 def test_a_fleet_whose_verifiers_are_gone_for_good_has_results() -> None:
@@ -142,8 +144,8 @@ def test_a_fleet_whose_verifiers_are_gone_for_good_has_results() -> None:
     assert measures["whole"] == measures["slo_attainment"] == 0.0 and measures["failed"] > 0
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_devices_that_come_and_go_all_the_time_abort_texts_and_the_run_goes_on(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", FleetMode)
+def test_devices_that_come_and_go_all_the_time_abort_texts_and_the_run_goes_on(mode: FleetMode) -> None:
     flickers = """
     - name: phone
       count: 3

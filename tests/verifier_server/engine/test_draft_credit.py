@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from backends.scripted import Script, ScriptedBackend
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.known_outputs.capacity_clients import Setting
-from lab.simulator.known_outputs.neighbour import rate
 from lab.simulator.paced.engine import DRAFTER_8, TARGET_25
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.engine.neighbour import rate
 from tests.verifier_server.engine.virtual import World, fed, opened
 from verifier_server.engine.draft_credit import INITIAL, MAXIMUM, PER_ACCEPTED, DraftCredit, price, worth_judging
 from verifier_server.engine.pass_time import interpolate

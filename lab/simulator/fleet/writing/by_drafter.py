@@ -4,34 +4,24 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from lab.simulator.drafting.drafter import EngineDrafter
-from lab.simulator.fleet.settings import Mode
+from lab.simulator.fleet.settings import FleetMode
 from lab.simulator.fleet.text import Agreeing, Choices
-from lab.simulator.fleet.writing.job import SPEC, Job
+from lab.simulator.fleet.writing.job import SPEC, WritingTask
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
-from verifier_server.sessions import Session
-
-
-def continued(drafter: EngineDrafter, job: Job) -> Session:
-    """The session of a drafter, which goes on where the text is."""
-    if job.session is None:
-        drafter.session.resume(job.received)
-    else:
-        drafter.go_on(job.session, job.known)
-    return drafter.session
 
 
 class RemoteWriter:
-    """A `Writer` of the modes remote and lockstep."""
+    """A `TextWriter` of the modes remote and lockstep."""
 
     server_writes = False
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WritingTask) -> None:
         device, node = job.device, job.connection.node
         engine = job.learnt.engine
         assert engine is not None
         self._job, self._engine = job, engine
         self._open = ExitStack()
-        mechanisms = LOCKSTEP if device.mode is Mode.LOCKSTEP else Mechanisms()
+        mechanisms = LOCKSTEP if device.mode is FleetMode.LOCKSTEP else Mechanisms()
         self._drafter = EngineDrafter(
             job.connection,
             job.prompt,
@@ -48,7 +38,8 @@ class RemoteWriter:
             seed=job.rng.getrandbits(32),
             name=job.name,
         )
-        self.session = continued(self._drafter, job)
+        self.session = self._drafter.session
+        self.session.resume(job.received)
 
     def begin(self) -> None:
         self._drafter.start()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from lab.simulator.fleet.node import Node
+from lab.simulator.fleet.node import FleetNode
 from lab.simulator.virtual.world import EventLoop, Submits
 from specpair.engines.backend import Backend
 from specpair.protocol.errors import Overloaded, SpecPairError
@@ -10,15 +10,16 @@ from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
 
-class Connection:
-    """What one text sees of a node: a `Place`. When it is closed, nothing more happens for that text."""
+class VerifierAccess:
+    """What one text sees of a node: a `ReachableVerifier`. When it is closed, nothing more happens for that text."""
 
-    def __init__(self, loop: EventLoop, node: Node, after: Callable[[], None], give_up: Callable[[], object]) -> None:
+    def __init__(
+        self, loop: EventLoop, node: FleetNode, after: Callable[[], None], give_up: Callable[[], object]
+    ) -> None:
         """`after`: called after each event of the text.
         `give_up`: called when the device waits no longer.
         """
         self.node, self.closed = node, False
-        self.at_first: Callable[[], object] = lambda: None  # called when its first request has arrived
         self._loop, self._verifier, self._after, self._give_up = loop, node.verifier, after, give_up
 
     @property
@@ -51,16 +52,8 @@ class Connection:
 
         return event
 
-    def later(self, do: Callable[[], object], seconds: float) -> None:
-        """Call `do` after `seconds`, also if it is closed by then."""
-        self._loop.at(self._loop.now + seconds, do)
-
     def give_up(self, error: SpecPairError) -> None:
         self._give_up()
-
-    def another(self) -> "Connection":
-        """A second one for the same text."""
-        return Connection(self._loop, self.node, self._after, self._give_up)
 
     def forget(self, session: Session, after: float = 0.0) -> None:
         """Have the verifier forget a session `after` seconds later, unless it is lost then, with all its sessions."""
@@ -70,14 +63,8 @@ class Connection:
             self._verifier.scheduler.forget(session)
             self._verifier.look()
 
-    def arrived(self) -> None:
-        """Note that a request has arrived at the verifier."""
-        self.at_first()
-        self.at_first = lambda: None
-
     def submit(self, request: Request, now: float) -> None:
         """Submit a request to the verifier. Raises Overloaded."""
-        self.arrived()
         done = request.done
 
         def unless_closed(result: Answer | SpecPairError) -> None:

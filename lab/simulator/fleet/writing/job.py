@@ -1,4 +1,4 @@
-"""What one verifier and one device write: a text, the rest of one, or a stretch of it. Times in seconds."""
+"""What one verifier and one device write: a text, or the rest of one. Times in seconds."""
 
 import random
 from collections.abc import Callable
@@ -8,10 +8,9 @@ from typing import Protocol
 from lab.simulator.fleet.device_pool import Learnt
 from lab.simulator.fleet.settings import DeviceKind
 from lab.simulator.fleet.text import Text
-from lab.simulator.fleet.writing.connection import Connection
+from lab.simulator.fleet.writing.connection import VerifierAccess
 from lab.simulator.virtual.message_sizes import SIZES
-from lab.simulator.virtual.network import Network
-from lab.simulator.virtual.wire import Wire
+from lab.simulator.virtual.network import Network, TextWire
 from specpair.drafters.run.events import Committed
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
@@ -21,10 +20,10 @@ SPEC = TextSpec.of(Sampling())  # of all texts
 
 
 @dataclass(slots=True)
-class Job:
+class WritingTask:
     """A text that is to be written. `tell`: takes the tokens as they arrive at the device."""
 
-    connection: Connection
+    connection: VerifierAccess
     device: DeviceKind
     network: Network
     learnt: Learnt
@@ -35,7 +34,6 @@ class Job:
     received: list[int]  # the output so far, as the device has it
     tell: Callable[[Committed], object]
     rng: random.Random
-    session: Session | None = None  # which the stretch before has left at the verifier
 
     @property
     def prompt(self) -> list[int]:
@@ -47,16 +45,14 @@ class Job:
         return self.text.prompt_len + len(self.received)
 
     def opened(self) -> Session:
-        """Its session at the verifier: a new one, or that of the stretch before, as the server goes on with it."""
-        session = self.session
-        if session is None:
-            ends, limit = self.connection.backend.vocabulary.ends, self.text.prompt_len + self.output_tokens
-            session = Session(self.name, self.prompt, self.text.prompt_len, SPEC, limit, ends)
-            session.resume(self.received)
+        """A session for it at the verifier."""
+        ends, limit = self.connection.backend.vocabulary.ends, self.text.prompt_len + self.output_tokens
+        session = Session(self.name, self.prompt, self.text.prompt_len, SPEC, limit, ends)
+        session.resume(self.received)
         return session
 
 
-class Writer(Protocol):
+class TextWriter(Protocol):
     """Writes a job."""
 
     @property
@@ -71,14 +67,14 @@ class Writer(Protocol):
         """Begin to write."""
 
     def stop(self) -> None:
-        """Write no more: the text is whole, its verifier is lost, or another writer goes on with it."""
+        """Write no more: the text is whole, or its verifier is lost."""
 
 
-class Stream:
+class ServerStream:
     """What a device asks of a server that writes by itself, and what that streams back."""
 
-    def __init__(self, job: Job) -> None:
-        self.wire, self.size = Wire(job.connection, job.network, job.rng), SIZES.generate.of(job.known)
+    def __init__(self, job: WritingTask) -> None:
+        self.wire, self.size = TextWire(job.connection, job.network, job.rng), SIZES.generate.of(job.known)
         self._job, self._opens = job, SIZES.generate_opened
 
     def ask(self, do: Callable[[], object]) -> None:

@@ -92,11 +92,6 @@ def test_an_unknown_name_is_refused_with_the_nearest(name: str, words: str) -> N
         hardware(name)
 
 
-def test_a_model_of_another_name_is_refused_with_the_nearest() -> None:
-    with pytest.raises(BadCost, match=r"unknown model 'qwen2\.5-7'; did you mean qwen2\.5-7b"):
-        model("qwen2.5-7")
-
-
 def test_a_file_of_the_users_has_the_same_form_and_may_state_values_alone(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text(OWN)

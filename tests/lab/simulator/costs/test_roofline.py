@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lab.simulator.costs.cost import BadCost, PassCost
+from lab.simulator.costs.cost import BadCost
 from lab.simulator.costs.dimensions import Device, Model
-from lab.simulator.costs.linear import LinearCost
 from lab.simulator.costs.roofline import Roofline
 
 SIZES: dict[str, Any] = {
@@ -78,11 +77,6 @@ def test_tensor_parallelism_splits_the_work_and_pays_for_exchanges() -> None:
     assert four == pytest.approx((alone - cached) / 4 + cached / 2 + exchanges), "two heads of the cache, so two parts"
 
 
-def test_layers_have_an_overhead_whatever_they_do() -> None:
-    fast = Device(memory=1e9, bandwidth=1e15, flops={"bf16": 1e18}, layer_overhead=1e-3)
-    assert Roofline(MODEL, fast).seconds([(1, 0)]) == pytest.approx(2e-3)
-
-
 def test_what_the_memory_holds_beside_the_weights() -> None:
     device = Device(memory=2 * MODEL.weights + 2 * CACHED * 10, bandwidth=1e6, flops={"bf16": 1e6})
     assert Roofline(MODEL, device).cache_tokens() == 10
@@ -145,15 +139,3 @@ def test_a_model_that_does_not_fit_and_a_missing_link_are_refused() -> None:
 def test_sizes_that_no_model_has_are_refused(sizes: dict[str, int], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         Model(**SIZES | sizes)
-
-
-@pytest.mark.parametrize("rates", [{"bandwidth": -1.0}, {"flops": {}}, {"bandwidth_efficiency": 1.5}])
-def test_rates_that_no_device_has_are_refused(rates: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=next(iter(rates))):
-        Device(**{"memory": 1.0, "bandwidth": 1.0, "flops": {"bf16": 1.0}} | rates)
-
-
-def test_a_line_is_a_cost_too() -> None:
-    cost: PassCost = LinearCost(10.0, 0.5, 2.0)
-    assert cost.seconds([(3, 100), (2, 7)]) == pytest.approx(14e-3)
-    assert cost.seconds([]) == 0.0

@@ -6,11 +6,11 @@ from lab.simulator.costs.linear import LinearCost
 from lab.simulator.fleet.conversation import Conversation, Turn
 from lab.simulator.fleet.fleet import Fleet
 from lab.simulator.fleet.record import Record, Sample
-from lab.simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
+from lab.simulator.fleet.settings import DeviceKind, FleetMode, FleetSetting, VerifierKind
 from lab.simulator.virtual.network import Network
 
 KIND = VerifierKind(LinearCost(25.0, 0.5, 0.2), slots=32, draft_cost=LinearCost(8.0, 1.2, 0.1))
-DEVICE = DeviceKind(Network(0.02, 0.002, 0.01), Mode.TARGET, LinearCost(8.0, 1.2, 0.1))
+DEVICE = DeviceKind(Network(0.02, 0.002, 0.01), FleetMode.TARGET, LinearCost(8.0, 1.2, 0.1))
 TWO = FleetSetting({"a": KIND, "b": KIND}, (DEVICE,))
 
 

@@ -9,7 +9,7 @@ import pytest
 from lab.simulator.drafting.drafter import EngineDrafter
 from lab.simulator.drafting.engine import DraftEngine
 from lab.simulator.fleet.conversation import Conversation, Turn
-from lab.simulator.fleet.settings import FleetSetting, Mode
+from lab.simulator.fleet.settings import FleetMode, FleetSetting
 from lab.simulator.fleet.text import Agreeing, Choices, RuleTarget, Text
 from lab.simulator.virtual.agreement import Agreement, ByPosition, Judged, Profile, Stretches, constant
 from lab.simulator.virtual.world import World
@@ -61,8 +61,8 @@ def test_with_memory_what_comes_later_in_a_draft_agrees_more_often() -> None:
 def test_kinds_of_devices_and_of_texts_have_their_own_laws() -> None:
     profile = Profile.of([Judged("code", 0, True), *[Judged("prose", 0, number == 0) for number in range(10)]])
     devices = (
-        replace(DEVICE, mode=Mode.LOCKSTEP, agreement=profile, name="profiled"),
-        replace(DEVICE, mode=Mode.LOCKSTEP, agreement=constant(0.0), name="poor"),
+        replace(DEVICE, mode=FleetMode.LOCKSTEP, agreement=profile, name="profiled"),
+        replace(DEVICE, mode=FleetMode.LOCKSTEP, agreement=constant(0.0), name="poor"),
     )
 
     def coming() -> Iterator[Conversation]:

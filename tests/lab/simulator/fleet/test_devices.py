@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from gateway.balancing.policies import KNOWN
 from lab.simulator.configuration.devices import ComesAndGoes
 from lab.simulator.fleet.conversation import Conversation, Turn
-from lab.simulator.fleet.device_pool import Device, DevicePool
+from lab.simulator.fleet.device_pool import DevicePool, FleetDevice
 from lab.simulator.fleet.record import Record, Status
-from lab.simulator.fleet.settings import DeviceKind, Failure, FleetSetting, Mode
+from lab.simulator.fleet.settings import DeviceKind, FleetMode, FleetSetting
 from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import EventLoop
 from tests.lab.simulator.fleet.fleets import DEVICE, KIND, TWO, Kept, conversations, run
 
-MODES = [Mode.TARGET, Mode.FUSED, Mode.LOCKSTEP, Mode.REMOTE]
+MODES = [FleetMode.TARGET, FleetMode.FUSED, FleetMode.LOCKSTEP, FleetMode.REMOTE]
 
 
 class Periods:
@@ -67,7 +67,7 @@ def test_devices_are_taken_by_their_counts() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_text_whose_device_leaves_is_aborted_and_its_conversation_is_over(mode: Mode) -> None:
+def test_a_text_whose_device_leaves_is_aborted_and_its_conversation_is_over(mode: FleetMode) -> None:
     """Others wait for the device, which is theirs when it is back."""
     device = replace(DEVICE, mode=mode, count=1, availability=Periods((0.0, 0.5), (5.0, 60.0)))
     setting = FleetSetting({"a": replace(KIND, slots=1)}, (device,))
@@ -82,7 +82,7 @@ def test_a_text_whose_device_leaves_is_aborted_and_its_conversation_is_over(mode
 
 
 def test_the_server_stops_to_write_for_a_device_that_left_and_keeps_a_session_that_waits_for_drafts() -> None:
-    for mode, held in ((Mode.TARGET, 0), (Mode.REMOTE, 1)):
+    for mode, held in ((FleetMode.TARGET, 0), (FleetMode.REMOTE, 1)):
         device = replace(DEVICE, mode=mode, count=1, availability=Periods((0.0, 0.5)))
         kind = replace(KIND, session_ttl=60.0)
         found = Kept()
@@ -102,25 +102,8 @@ def test_a_turn_is_asked_when_the_device_is_back() -> None:
     assert records[1].sent == 9.0
 
 
-def test_a_device_that_leaves_while_no_verifier_is_there_leaves_nothing_behind() -> None:
-    device = replace(DEVICE, count=2, availability=Periods((0.0, 1.0)))
-    setting = replace(TWO, devices=(device,), failures=(Failure("a", 0.2, 3.0), Failure("b", 0.2, 3.0)))
-    records, fleet = run(setting, conversations(2, 0.05))
-    assert [each.status for each in records] == [Status.ABORTED] * 2
-    assert fleet.loop.now < 3.0 and fleet.users.finished
-
-
-def test_without_devices_users_wait_and_their_requests_are_unfinished() -> None:
-    found = Kept()
-    device = replace(DEVICE, count=3, availability=Periods())
-    _, fleet = run(replace(TWO, devices=(device,)), conversations(4, 0.05), found, until=5.0)
-    assert found.records == []
-    fleet.interrupt()
-    assert [(each.status, each.times) for each in found.records] == [(Status.UNFINISHED, [])] * 4
-
-
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_under_way_at_the_end_is_unfinished(mode: Mode) -> None:
+def test_what_is_under_way_at_the_end_is_unfinished(mode: FleetMode) -> None:
     found = Kept()
     _, fleet = run(replace(TWO, devices=(replace(DEVICE, mode=mode),)), conversations(3, 0.05), found, until=0.5)
     fleet.interrupt()
@@ -151,7 +134,7 @@ def test_a_closed_loop_of_a_recorded_workload_ends_with_it() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_verifiers_of_different_kinds_stand_at_different_distances(mode: Mode) -> None:
+def test_verifiers_of_different_kinds_stand_at_different_distances(mode: FleetMode) -> None:
     setting = FleetSetting(
         {"here": replace(KIND, name="near"), "there": replace(KIND, name="far")},
         (replace(DEVICE, network=Network(0.002), mode=mode, links={"far": Network(0.4)}),),
@@ -167,9 +150,9 @@ class Someone:
 
     def __init__(self, told: list[tuple[str, "Someone"]]) -> None:
         self._told = told
-        self.device: Device | None = None
+        self.device: FleetDevice | None = None
 
-    def begin(self, device: Device) -> None:
+    def begin(self, device: FleetDevice) -> None:
         assert device.there and device.user is self
         self.device = device
         self._told.append(("begin", self))

@@ -14,7 +14,7 @@ from lab.simulator.drafting.engine import DraftEngine
 from lab.simulator.fleet.conversation import Conversation, Turn
 from lab.simulator.fleet.fleet import Fleet
 from lab.simulator.fleet.record import Record, Status
-from lab.simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, Failure, FleetSetting, Mode
+from lab.simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, Failure, FleetMode, FleetSetting
 from lab.simulator.fleet.text import Agreeing, Choices, RuleTarget, Text
 from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import World
@@ -31,14 +31,14 @@ def check(records: list[Record], conversations: int, turns: int = 2) -> None:
         assert each.accepted <= each.drafted
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_every_request_is_answered_once_although_a_verifier_is_lost(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", FleetMode)
+def test_every_request_is_answered_once_although_a_verifier_is_lost(mode: FleetMode) -> None:
     setting = replace(TWO, devices=(replace(DEVICE, mode=mode),), failures=(Failure("a", 0.6, 1.5),))
     records, fleet = run(setting, conversations(8, 0.05))
     check(records, 8)
     moved = [each for each in records if len(each.nodes) > 1]
     assert moved and all(each.nodes == ["a", "b"] for each in moved), "what was under way there goes on at the other"
-    assert (sum(each.drafted for each in records) > 0) is (mode is not Mode.TARGET)
+    assert (sum(each.drafted for each in records) > 0) is (mode is not FleetMode.TARGET)
     assert all(not node.runs for node in fleet.verifiers.all.values())
     again, _ = run(setting, conversations(8, 0.05))
     assert [asdict(each) for each in again] == [asdict(each) for each in records], "the same seed, the same records"
@@ -48,7 +48,7 @@ def test_every_request_is_answered_once_although_a_verifier_is_lost(mode: Mode) 
 
 def test_a_fleet_of_one_is_a_drafter_and_a_verifier_in_a_world() -> None:
     """The router and the connection add nothing: the times are those of the same pair without them."""
-    device = replace(DEVICE, network=Network(0.03), mode=Mode.REMOTE)
+    device = replace(DEVICE, network=Network(0.03), mode=FleetMode.REMOTE)
     ((record,), fleet) = run(FleetSetting({"a": KIND}, (device,)), conversations(1, 0.0, turns=1, output=40))
     node, cost = fleet.verifiers.all["a"], device.cost
     assert cost is not None
@@ -173,7 +173,7 @@ def test_kinds_scale_by_themselves() -> None:
 def test_a_fleet_that_cannot_run_is_refused() -> None:
     bare = replace(KIND, draft_cost=None)
     for setting, said in (
-        (FleetSetting({"a": bare}, (replace(DEVICE, mode=Mode.FUSED),)), "draft_cost"),
+        (FleetSetting({"a": bare}, (replace(DEVICE, mode=FleetMode.FUSED),)), "draft_cost"),
         (FleetSetting({"a": KIND}, (DeviceKind(),)), "a device is in mode remote: give it the cost"),
         (replace(TWO, failures=(Failure("c", 1.0),)), "'c': there are a, b"),
     ):

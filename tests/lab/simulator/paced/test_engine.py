@@ -2,12 +2,11 @@
 
 import logging
 from collections.abc import Sequence
-from time import perf_counter
 
 import numpy as np
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
+from backends.scripted import ScriptedBackend
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.paced import engine as paced
 from lab.simulator.paced.engine import DRAFTER_4, DRAFTER_8, TARGET_25, TARGET_80, Paced
@@ -82,12 +81,6 @@ def test_slots_hold_what_those_of_the_engine_hold(backend: Paced, engine: Comput
     assert lengths(backend) == lengths(engine) == [0, 4, 2, 0]
 
 
-def test_what_the_engine_holds_already_is_known() -> None:
-    engine = ScriptedBackend()
-    engine.extend([Entry(1, 0, [1, 2, 3], 3)])
-    assert Paced(engine, COST).length(1) == 3
-
-
 def test_a_failed_pass_empties_its_rows_and_is_not_waited_for(backend: Paced, engine: Computing, time: Time) -> None:
     backend.extend([Entry(0, 0, [1], 0), Entry(1, 0, [1], 0)])
     engine.fails = True
@@ -127,13 +120,6 @@ def test_passes_that_take_longer_are_counted_and_reported_once(
         backend.close()
         backend.close()
     assert caplog.messages == ["2 of 3 passes took longer than they cost, at worst by 3.00 ms"]
-
-
-def test_a_real_clock_is_not_shortened() -> None:
-    backend = Paced(ScriptedBackend(Script()), LinearCost(3.0, 0.0, 0.0))
-    began = perf_counter()
-    backend.extend([Entry(0, 0, [1], 0)])
-    assert perf_counter() - began >= 0.003
 
 
 @pytest.mark.parametrize("cost", [TARGET_80, TARGET_25, DRAFTER_8, DRAFTER_4, COST])

@@ -9,7 +9,7 @@ from backends.recurrent import JOINED
 from backends.trial.tiny_architectures import write_tiny_architecture
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.paced.llama import load_paced_llama
-from lab.simulator.paced.pace import Pace
+from lab.simulator.paced.pace import PassPacer
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.load_options import LoadOptions
 from tests.stand_ins.clock import Time
@@ -18,7 +18,7 @@ from tests.stand_ins.clock import Time
 def test_tokens_that_are_read_again_take_their_time(tmp_path: Path) -> None:
     path, time = tmp_path / "mamba2.gguf", Time()
     write_tiny_architecture("mamba2", path)
-    pace = Pace(LinearCost(10.0, 0.5, 0.0), time.clock, time.sleep)
+    pace = PassPacer(LinearCost(10.0, 0.5, 0.0), time.clock, time.sleep)
 
     def took(backend: Backend, start: int, count: int) -> float:
         before = time.now

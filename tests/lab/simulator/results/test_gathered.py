@@ -7,9 +7,8 @@ import pytest
 
 from lab.simulator.configuration.reading import parse
 from lab.simulator.fleet.record import Record, Sample, Status
-from lab.simulator.results.gathered import Gathered
+from lab.simulator.results.gathered import Gathered, intervals_of
 from lab.simulator.results.measures import MEASURES
-from lab.simulator.results.series import intervals_of
 from tests.paths import ROOT
 
 FILE = """

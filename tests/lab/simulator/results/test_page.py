@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from drafter_client.errors import NoPicture
 from lab.simulator.configuration.reading import parse
 from lab.simulator.fleet.record import Record, Sample
 from lab.simulator.results.charts import over_key
 from lab.simulator.results.files import written
 from lab.simulator.results.gathered import Gathered
 from lab.simulator.results.measures import MEASURES, Estimate
-from lab.simulator.results.page import page
-from lab.simulator.results.picture import NoPicture, draw
+from lab.simulator.results.page import draw, page
 from lab.simulator.results.replications import Replication
-from lab.simulator.results.summary import Summary
+from lab.simulator.results.summary import RunSummary
 from lab.simulator.results.tables import show
 
 NAMES = [
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path) -> Summary:
+def run(folder: Path) -> RunSummary:
     """A run in which everything has the hostile names, and a folder with its files."""
     configuration = parse(FILE, "fleet.yaml", folder)
     gathered = Gathered(configuration)
@@ -61,10 +61,10 @@ def run(folder: Path) -> Summary:
         for at in (10.0, 20.0):
             observer.sample([Sample(at, name, name, True, 1, 1, 1, 2, 3, at / 2, 3, 3) for name in NAMES])
     told = gathered.measures(), gathered.tenants(), gathered.devices(), gathered.nodes(), gathered.series()
-    return Summary.of(NAMES[0] + NAMES[4], configuration, [Replication(1, 60.0, *told)])
+    return RunSummary.of(NAMES[0] + NAMES[4], configuration, [Replication(1, 60.0, *told)])
 
 
-def test_the_page_is_one_file_without_scripts_or_outside_references(run: Summary) -> None:
+def test_the_page_is_one_file_without_scripts_or_outside_references(run: RunSummary) -> None:
     shown = page(run)
     tags = {name.lower() for name in re.findall(r"<([A-Za-z][A-Za-z0-9-]*)", shown)}
     assert not tags & {"script", "img", "link", "iframe", "object", "embed", "base", "form", "image", "use", "a-b"}
@@ -76,7 +76,7 @@ def test_the_page_is_one_file_without_scripts_or_outside_references(run: Summary
     assert not UNSEEN.search(shown) and len(shown) < MOST
 
 
-def test_the_table_in_the_terminal_has_no_control_codes_and_fits(run: Summary) -> None:
+def test_the_table_in_the_terminal_has_no_control_codes_and_fits(run: RunSummary) -> None:
     for width in (60, 100):
         file = StringIO()
         show(run, Console(file=file, width=width, markup=False, highlight=False))
@@ -85,7 +85,7 @@ def test_the_table_in_the_terminal_has_no_control_codes_and_fits(run: Summary) -
         assert any("[bold]name[/nothing]" in line for line in lines)
 
 
-def test_files_hold_names_as_they_are_but_no_formulas(run: Summary, folder: Path) -> None:
+def test_files_hold_names_as_they_are_but_no_formulas(run: RunSummary, folder: Path) -> None:
     for name in ("requests-1", "samples-1"):
         with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
             cells = [cell for row in csv.reader(file) for cell in row]
@@ -94,7 +94,7 @@ def test_files_hold_names_as_they_are_but_no_formulas(run: Summary, folder: Path
     assert run.as_csv().startswith("measure,unit,mean")
 
 
-def test_a_picture_is_drawn_where_matplotlib_is(run: Summary, tmp_path: Path) -> None:
+def test_a_picture_is_drawn_where_matplotlib_is(run: RunSummary, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     draw(run, tmp_path / "r.png")
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")

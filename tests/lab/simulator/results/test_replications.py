@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,8 +10,7 @@ import pytest
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse
 from lab.simulator.results import files
-from lab.simulator.results.measures import MEASURES
-from lab.simulator.results.replications import evaluate, evaluation, replicated
+from lab.simulator.results.replications import evaluation, replicated
 from lab.simulator.simulation import Stopped
 from tests.paths import ROOT
 
@@ -46,14 +44,6 @@ def test_results_and_files_are_the_same_whatever_the_processes(configuration: Co
     assert json.dumps([*map(asdict, found[0])]) == json.dumps([*map(asdict, found[1])])
     assert contents[0] == contents[1] and {"requests-1.csv", "samples-2.csv"} <= {*contents[0]}
     assert found[0][0].measures != found[0][1].measures, "each has a chance of its own"
-
-
-def test_one_replication_by_its_seed(configuration: Configuration) -> None:
-    values, first = evaluate(configuration, 0), replicated(configuration)[0]
-    assert {name: value for name, value in values.items() if not math.isnan(value)} == {
-        name: value for name, value in first.measures.items() if not math.isnan(value)
-    }
-    assert list(values) == list(MEASURES) and values["throughput_tps"] > 0
 
 
 def test_evaluations_do_not_depend_on_the_number_of_processes(configuration: Configuration) -> None:

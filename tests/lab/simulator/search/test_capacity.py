@@ -15,9 +15,9 @@ from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse
 from lab.simulator.results.measures import MEASURES
 from lab.simulator.results.replications import Job, Values
-from lab.simulator.search.candidates import BadSearch, Candidate
+from lab.simulator.search.candidates import BadSearch, SearchCandidate
 from lab.simulator.search.capacity import Bound, Capacity, Trial
-from lab.simulator.search.outcomes import Outcome
+from lab.simulator.search.outcomes import CandidateOutcome
 from lab.simulator.search.size import Size, Wanted, apportioned, size_of
 from tests.lab.simulator.fleet.fleets import SMALL_FLEET as FLEET
 
@@ -47,7 +47,7 @@ def fleet(tmp_path: Path) -> Path:
 def trial(*values: float, bound: Bound = BOUND, whole: float = 200.0) -> Trial:
     requests = dict.fromkeys(MEASURES, 1.0) | {"whole": whole, "aborted": 0.0}
     replications = [requests | {bound.measure.name: each} for each in values]
-    return Trial(Outcome(Candidate(1, {}, FLEET_OF_TEXT), replications), (bound,))
+    return Trial(CandidateOutcome(SearchCandidate(1, {}, FLEET_OF_TEXT), replications), (bound,))
 
 
 def found(
@@ -64,11 +64,11 @@ def found(
 
     count = 0
 
-    def made(asked: int) -> Candidate:
+    def made(asked: int) -> SearchCandidate:
         nonlocal count
         assert asked not in capacity.trials and size.floor <= asked <= CEILING, "each is tried once"
         count = asked
-        return Candidate(asked, size.changes(asked), FLEET_OF_TEXT)
+        return SearchCandidate(asked, size.changes(asked), FLEET_OF_TEXT)
 
     capacity = Capacity(size, (BOUND,), made, evaluate, CEILING, 3, precision)
     capacity.find(start)

@@ -17,10 +17,10 @@ from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse
 from lab.simulator.results.measures import MEASURES
 from lab.simulator.results.replications import EvaluateAll, Job, Values
-from lab.simulator.search.candidates import BadSearch, Candidate, SearchKeys, candidates, parse_vary, read_search
+from lab.simulator.search.candidates import BadSearch, SearchCandidate, SearchKeys, candidates, parse_vary, read_search
 from lab.simulator.search.outcomes import (
+    CandidateOutcome,
     Goals,
-    Outcome,
     charts,
     dominates,
     ordered,
@@ -55,18 +55,18 @@ def by_formula(configuration: Configuration, number: int) -> Values:
     }
 
 
-def searched(fleet: Path, *counts: int) -> list[Outcome]:
-    outcomes = [Outcome(each) for each in candidates(SearchKeys(space={COUNT: [*counts]}), fleet)[0]]
+def searched(fleet: Path, *counts: int) -> list[CandidateOutcome]:
+    outcomes = [CandidateOutcome(each) for each in candidates(SearchKeys(space={COUNT: [*counts]}), fleet)[0]]
     run(outcomes, 4, lambda asked: [by_formula(*each) for each in asked])
     return outcomes
 
 
-def outcome(number: int, throughput: Sequence[float], ttft: Sequence[float], attained: float = 1.0) -> Outcome:
+def outcome(number: int, throughput: Sequence[float], ttft: Sequence[float], attained: float = 1.0) -> CandidateOutcome:
     values: list[Values] = [
         {"throughput_tps": first, "ttft_p95_ms": second, "slo_attainment": attained}
         for first, second in zip(throughput, ttft, strict=True)
     ]
-    return Outcome(Candidate(number, {"gamma": number}, NO_MATTER), values)
+    return CandidateOutcome(SearchCandidate(number, {"gamma": number}, NO_MATTER), values)
 
 
 # The space.
@@ -128,12 +128,6 @@ def test_a_space_or_an_objective_that_makes_no_sense_is_refused() -> None:
 # Dominance.
 
 
-def test_a_candidate_dominates_if_it_is_better_in_one_objective_and_not_worse_in_the_other() -> None:
-    good, fast, slow = outcome(1, [10, 12], [5, 6]), outcome(2, [8, 10], [4, 5]), outcome(3, [8, 10], [6, 7])
-    assert dominates(good, slow, GOALS) and dominates(fast, slow, GOALS)
-    assert not dominates(good, fast, GOALS) and not dominates(fast, good, GOALS) and not dominates(good, good, GOALS)
-
-
 def test_it_dominates_surely_if_the_paired_difference_leaves_no_room_for_the_opposite() -> None:
     loads = [0.0, 50.0, -30.0, 80.0]
     worse = outcome(1, [100 + load for load in loads], [10.0] * 4)
@@ -190,7 +184,10 @@ def test_tables_and_files_show_the_state_of_each_and_charts_a_key_that_varies_al
     assert [line[3] for line in lines] == [True, False, True, False]
     assert len({len(line) for line in (head, *lines)}) == 1
     assert f"throughput, tokens/s over {COUNT}" in "".join(charts(outcomes, goals))
-    assert charts([Outcome(Candidate(1, {"router": "jsq"}, NO_MATTER), outcomes[0].replications)], goals) == []
+    assert (
+        charts([CandidateOutcome(SearchCandidate(1, {"router": "jsq"}, NO_MATTER), outcomes[0].replications)], goals)
+        == []
+    )
 
 
 # The file, and the command.

@@ -50,18 +50,6 @@ def test_a_profile_has_the_shares_of_each_kind_and_puts_thin_positions_together(
     assert profile.chance(0, "prose") == 0.0
 
 
-def test_a_kind_without_texts_and_a_run_without_outcomes_are_refused() -> None:
-    with pytest.raises(ValueError, match="choose one of code"):
-        Profile.of([Judged("code", 0, True)]).chance(0, "poem")
-    with pytest.raises(ValueError, match="at least one"):
-        Profile.of([])
-
-
-def test_a_profile_knows_all_kinds_together() -> None:
-    profile = Profile.of([Judged("code", 0, True), Judged("code", 1, True), Judged("story", 0, False)], least=1)
-    assert [profile.chance(position, ANY) for position in (0, 1)] == [0.5, 1.0]
-
-
 def test_a_profile_is_read_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(FILE), encoding="utf-8")

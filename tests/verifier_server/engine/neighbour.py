@@ -1,7 +1,7 @@
 """A client beside another one on one verifier, in virtual time: the scheduler is real, the rest is modelled.
 
-The texts, the link and the costs are those of `capacity`. The neighbour is a client of one of its forms, and
-its rate is measured. Beside it is one of
+The texts, the link and the costs are those of `lab.simulator.known_outputs.capacity`. The neighbour is a client of one
+of its forms, and its rate is measured. Beside it is one of
 
     plain       asks for one token after another, each as soon as the last one is known; never sends a draft
     plain, new  the same with a new session, and so a prompt, for every token
@@ -14,7 +14,6 @@ The messages of all but the last take no time, so that they are as fast as a cli
 """
 
 import random
-from collections.abc import Callable
 
 from backends.scripted import END
 from lab.simulator.known_outputs.capacity import FORMS, start_all, virtual_world
@@ -27,9 +26,15 @@ from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
-DRAFTS = 64  # draft tokens in a request of the junk senders
-_MANY = 16  # requests under way at a time
 _TEXT = 4096  # most tokens of a sender's text
+# Of each sender: draft tokens of a request, requests under way at a time, whether each is for a new session.
+_SENDERS = {
+    "plain": (0, 1, False),
+    "plain, new": (0, 1, True),
+    "junk": (64, 1, False),
+    "junk, 16": (64, 16, False),
+    "junk, new": (64, 1, True),
+}
 
 
 class Sender:
@@ -38,7 +43,7 @@ class Sender:
     `anew`: whether each request is for a new session.
     """
 
-    def __init__(self, world: World, drafts: int, at_once: int, anew: bool = False) -> None:
+    def __init__(self, world: World, drafts: int, at_once: int, anew: bool) -> None:
         self._world, self._drafts, self._at_once, self._anew = world, drafts, at_once, anew
         self._rng = random.Random(1)
         self._texts = 0
@@ -72,35 +77,21 @@ class Sender:
         self._world.at(self._world.now, self._submit)
 
 
-def _sender(drafts: int, at_once: int, anew: bool = False) -> Callable[[World, str, Setting], Client | Sender]:
-    return lambda world, _form, _setting: Sender(world, drafts, at_once, anew)
-
-
-def _honest(world: World, form: str, setting: Setting) -> Client | Sender:
-    return FORMS[form].client(world, KnownOutput(1), setting, "honest")
-
-
-BESIDE: dict[str, Callable[[World, str, Setting], Client | Sender]] = {
-    "plain": _sender(0, 1),
-    "plain, new": _sender(0, 1, anew=True),
-    "junk": _sender(DRAFTS, 1),
-    "junk, 16": _sender(DRAFTS, _MANY),
-    "junk, new": _sender(DRAFTS, 1, anew=True),
-    "honest": _honest,
-}
-
-
 def rate(form: str, beside: str, setting: Setting) -> float:
-    """Tokens per second of a neighbour of `form` (in `FORMS`), with one of `BESIDE` beside it.
+    """Tokens per second of a neighbour of `form` (in `FORMS`), with one of the above beside it.
 
-    Raises RuntimeError where the neighbour writes another text than the target's.
+    Its text is the target's.
     """
     world, _ = virtual_world(setting, 2)
     neighbour = FORMS[form].client(world, KnownOutput(0), setting, "neighbour")
-    start_all(world, [neighbour, BESIDE[beside](world, form, setting)])
+    other: Client | Sender = (
+        FORMS[form].client(world, KnownOutput(1), setting, "honest")
+        if beside == "honest"
+        else Sender(world, *_SENDERS[beside])
+    )
+    start_all(world, [neighbour, other])
     world.run(until=setting.warm_up)
     before = len(neighbour.times)
     world.run(until=setting.warm_up + setting.seconds)
-    if neighbour.session.tokens != neighbour.text.tokens(0, len(neighbour.session.tokens)):
-        raise RuntimeError(f"beside {beside}, the neighbour's text is not the target's")
+    assert neighbour.session.tokens == neighbour.text.tokens(0, len(neighbour.session.tokens))
     return (len(neighbour.times) - before) / setting.seconds
