@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from backends.registry import SHOWN
 from gateway.openai_api.answers.options import AnswerOptions
-from models.hub.options import HubOptions
+from models.hub.names import HubOptions
 from specpair.command_line.parser import KEY
 from specpair.corpus.options import CorpusOptions
 from specpair.engines.load_options import FASTEST, LoadOptions

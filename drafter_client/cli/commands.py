@@ -7,7 +7,7 @@ from drafter_client.cli import flags
 from drafter_client.cli.settings import parsed, print_if_asked
 from drafter_client.options import Mode, Options
 from drafter_client.program_options import ENGINE, NGRAM, ProgramOptions, engines, is_plugged_drafter
-from models.hub.options import HubOptions
+from models.hub.names import HubOptions
 from specpair.command_line.options.flags import add_options
 from specpair.command_line.options.reading import flag_reader
 from specpair.command_line.parser import OneOf, Parser, Switch, flag

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from models.hub.choice import parts_of
-from models.hub.errors import BadHead
+from models.errors import BadHead
 from models.hub.gguf_head import STRING, GgufHead, read_head
+from models.hub.names import parts_of
 
 _MOST = 2**31 - 1
 # What llama.cpp takes, at least and at most, under the architecture's name. Of some there may be one for each layer.

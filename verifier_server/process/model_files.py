@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.hub.choice import parts_of
+from models.hub.names import parts_of
 
 CHECK_EVERY = 1.0  # seconds between two checks
 

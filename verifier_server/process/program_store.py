@@ -6,8 +6,7 @@ It may be a bucket of S3, mounted by Mountpoint. Compilers need more of a folder
 
 import logging
 
-from backends.compilation import folder_of
-from backends.published import Published
+from backends.compilation import Published, folder_of
 from specpair.engines.errors import ModelLoadError
 from verifier_server.settings import Settings
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from backends.llama_cpp.vocabulary import check_gguf, read_gguf_vocabulary
 from backends.trial.tiny_gguf import write_tiny_gguf
 from backends.trial.tiny_llama import TinyModel
+from models.errors import BadHead
 from models.gguf_file import Field, Gguf, Tensor, read_gguf, write_gguf
-from models.hub.errors import BadHead
 from models.hub.gguf_check import check_model, read_parts
 from models.hub.gguf_head import read_head
 from specpair.engines.errors import ModelLoadError
