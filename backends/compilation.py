@@ -1,6 +1,12 @@
-"""Says before a model is compiled how many programs there are and about how long that takes, and measures it.
+"""Compiled programs: how long they take to compile, and the folders where they are kept.
 
-What a compilation took is kept in the folder of compiled programs, for the estimate of the next one.
+Before a model is compiled, a line says how many programs there are and about how long that takes. What it took is kept
+in the folder of compiled programs, for the estimate of the next one.
+
+Published files are seen by others as a whole or not at all, also on a file system that cannot rename: Mountpoint for
+Amazon S3 refuses to rename, to change and to lock a file; it writes new files from their beginning to
+their end. So files are copied into a folder with a name of its own, and a marker beside it is written last: a small
+file with the name of that folder.
 """
 
 import errno
@@ -8,6 +14,8 @@ import json
 import logging
 import math
 import os
+import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -114,3 +122,98 @@ class Compilation:
 def _long(seconds: float) -> str:
     """A duration in words: seconds below two minutes, else minutes."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+
+
+class Published:
+    """The files that are published in `folder` under a name."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self.marker = folder / f"{name}.complete"
+
+    @property
+    def path(self) -> Path | None:
+        """The folder with the files; None if nothing is published. Raises OSError for another reason than that."""
+        try:
+            found = self._folder / self.marker.read_text(encoding="utf-8").strip()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found if found.name.startswith(f"{self._name}.") and found.is_dir() else None  # else it was cut short
+
+    def publish(self, source: Path) -> None:
+        """Publish copies of all files below `source`, in place of those that were published before. Raises OSError."""
+        before = self.path
+        own = self._folder / f"{self._name}.{secrets.token_hex(4)}"
+        own.mkdir(parents=True)
+        try:
+            for file in _files(source):
+                _copy(file, own / file.relative_to(source))
+            self.marker.unlink(missing_ok=True)
+            _write_new(self.marker, own.name)
+        except BaseException:
+            _leave(own)
+            raise
+        if before is not None:
+            _leave(before)
+
+    def fetch(self, target: Path) -> int:
+        """Copy what is published into `target`, but for the files that it has. Returns the number of copied files, 0 if
+        nothing is published. Raises OSError."""
+        source, copied = self.path, 0
+        if source is None:
+            return 0
+        for file in _files(source):
+            wanted = target / file.relative_to(source)
+            if not wanted.exists():
+                _copy(file, beside := wanted.with_name(f"{wanted.name}.{secrets.token_hex(4)}"))
+                os.replace(beside, wanted)  # `target` is on a disk of this machine
+                copied += 1
+        return copied
+
+    def discard(self) -> None:
+        """Delete what is published. Raises OSError."""
+        found = self.path
+        self.marker.unlink(missing_ok=True)
+        if found is not None:
+            _delete(found)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy the content alone: S3 has no permissions that could be set."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with source.open("rb") as read, target.open("xb") as written:
+        shutil.copyfileobj(read, written, 1 << 20)
+        written.flush()
+        os.fsync(written.fileno())  # else a machine that ends soon may leave an empty file behind
+
+
+def _write_new(file: Path, text: str) -> None:
+    with file.open("x", encoding="utf-8") as written:
+        written.write(text)
+        written.flush()
+        os.fsync(written.fileno())
+
+
+def _delete(folder: Path) -> None:
+    """Delete a folder and all below. Raises OSError.
+
+    Not by `shutil.rmtree`: on S3 a folder is gone with its last file.
+    """
+    folders = sorted((each for each in folder.rglob("*") if each.is_dir()), reverse=True)  # the innermost first
+    for file in _files(folder):
+        file.unlink(missing_ok=True)
+    for each in (*folders, folder):
+        with suppress(FileNotFoundError):
+            each.rmdir()
+
+
+def _leave(folder: Path) -> None:
+    """Delete a folder that no marker names. A failure costs space only, and is logged."""
+    try:
+        _delete(folder)
+    except OSError as error:
+        _log.warning("%s is left over, and can be deleted: %s", folder, error.strerror)

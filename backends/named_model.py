@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from backends.registry import room
-from models.commands.memory import Load, shortage
+from models.commands.finding import shortage
+from models.errors import BadCatalogue, HubError, MemoryShort
 from models.hub.cache import HubFile, Listing
 from models.hub.catalogue import drafters_for
 from models.hub.download import fetch_model, find_model
-from models.hub.errors import BadCatalogue, HubError, MemoryShort
 from models.hub.names import parse_name
 from models.hub.repository import Hub
 from specpair.engines.errors import ModelLoadError
@@ -45,7 +45,7 @@ def file_of(name: str, engine: str, progress: Callable[[int, int], None], option
     """The file or folder of the model `name`, fetched unless it is in the cache.
 
     Raises ModelLoadError, also where the model is to be fetched and this machine has too little memory for it
-    (`models.commands.memory` says why).
+    (`shortage` says why).
 
     `engine`: what loads it: any but llama.cpp reads a folder of safetensors, where the repository has them.
     `progress`: is told the bytes that are here and those of the whole model, while it is fetched.
@@ -55,8 +55,10 @@ def file_of(name: str, engine: str, progress: Callable[[int, int], None], option
 
     def check(listing: Listing, files: list[HubFile]) -> None:
         here = room(engine, options)
-        load = None if here is None else Load(here, options.context_length, options.slots or 1)
-        short = None if load is None else shortage(parsed, hub, load, listing, files)
+        if here is None:
+            return
+        slots = options.slots or 1
+        short = shortage(parsed, hub, here, listing, files, context=options.context_length, slots=slots)
         if short is not None:
             raise MemoryShort(f"{short}fetch it all the same with `{pull}`, and start again")
 

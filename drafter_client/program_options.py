@@ -11,7 +11,7 @@ from drafter_client.options import Options
 from drafter_client.pair_options import BRANCHES, VERIFIER
 from gateway.openai_api.answers.options import AnswerOptions
 from models import DEFAULT_DRAFT
-from models.hub.options import HubOptions
+from models.hub.names import HubOptions
 from specpair import plugins
 from specpair.command_line.parser import KEY, OneOf
 from specpair.corpus.draft_corpus import CorpusOptions

@@ -14,8 +14,7 @@ from pathlib import Path
 from models.errors import ExportError
 from models.gguf_file import Gguf, read_gguf, write_gguf
 from models.huggingface import read_huggingface
-from models.padding import MAX_LAYERS, padded, widened
-from models.quantise import TYPES, quantised
+from models.transform import MAX_LAYERS, TYPES, padded, quantised, widened
 
 __all__ = ["ExportError", "convert_gguf", "export_hf", "main", "pad_layers"]
 

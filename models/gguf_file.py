@@ -1,8 +1,7 @@
 """Reads a GGUF file into a ``Gguf``, and writes one to a file.
 
-The head is read by ``models.hub.gguf_head``, and written by the ``gguf`` package. This module adds plain errors, and
-writes under a temporary name, so that a reader never sees an incomplete file. Tensor data of a file that was read stays
-on disk, memory-mapped.
+The head is read by ``models.hub.gguf_head``, and written by the ``gguf`` package, under a temporary name, so that a
+reader never sees an incomplete file. Tensor data of a file that was read stays on disk, memory-mapped.
 """
 
 import os
@@ -17,9 +16,9 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, GGUFWriter
 from numpy.typing import NDArray
 
-from models.errors import ExportError
-from models.hub.errors import BadHead
-from models.hub.gguf_head import Entry, TensorInfo, read_head
+from models.errors import BadHead, ExportError
+from models.hub.gguf_head import Field as Field
+from models.hub.gguf_head import TensorInfo, read_head
 
 _MAGIC: Final = b"GGUF"
 _ARCHITECTURE: Final = "general.architecture"
@@ -32,15 +31,6 @@ _NUMBERS: Final = {  # other kinds are blocks
     GGMLQuantizationType.I32: np.int32,
     GGMLQuantizationType.I64: np.int64,
 }
-
-
-@dataclass(frozen=True)
-class Field:
-    """One metadata entry. ``item`` is the element type where ``kind`` is ARRAY."""
-
-    value: Any
-    kind: GGUFValueType
-    item: GGUFValueType | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +80,7 @@ def read_gguf(path: Path) -> Gguf:
         raise ExportError(f"{path} is not a GGUF file: give a .gguf file, or a folder with config.json and weights")
     try:
         head = read_head(path)
-        fields = {name: _field(entry) for name, entry in head.entries.items()}
+        fields = dict(head.entries)
         mapped = np.memmap(path, mode="r")
         tensors = [_tensor(mapped, tensor) for tensor in head.tensors]
     except (ValueError, KeyError, OSError, BadHead) as error:
@@ -101,10 +91,6 @@ def read_gguf(path: Path) -> Gguf:
         raise ExportError(f"{path} is one part of a split model: join the parts with llama-gguf-split --merge first")
     architecture = str(fields.pop(_ARCHITECTURE).value)
     return Gguf(architecture, fields, tensors)
-
-
-def _field(entry: Entry) -> Field:
-    return Field(entry.value, GGUFValueType(entry.kind), None if entry.item is None else GGUFValueType(entry.item))
 
 
 def _tensor(mapped: NDArray[np.uint8], info: TensorInfo) -> Tensor:
@@ -128,7 +114,8 @@ def write_gguf(model: Gguf, destination: Path) -> None:
     try:
         for name, field in model.fields.items():
             if field.kind != GGUFValueType.ARRAY or field.value:  # the format has no type for an empty array
-                writer.add_key_value(name, field.value, field.kind, field.item)
+                item = None if field.item is None else GGUFValueType(field.item)
+                writer.add_key_value(name, field.value, GGUFValueType(field.kind), item)
         if alignment := model.fields.get("general.alignment"):
             writer.data_alignment = int(alignment.value)
         for tensor in model.tensors:

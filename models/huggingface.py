@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from models.errors import ExportError
 from models.gguf_file import Field, Gguf, Tensor
-from models.split_pattern import SPLIT_PATTERN as SPLIT_PATTERN
-from models.tensor_file import read_tensors
+from models.safetensors_file import read_tensors
+from models.training.corpus import SPLIT_PATTERN
 
 _ELSEWHERE: Final = "convert it with convert_hf_to_gguf.py of llama.cpp"
 

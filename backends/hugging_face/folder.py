@@ -5,8 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from backends.generators import NoGenerator
-from specpair.engines.errors import ModelLoadError
+from specpair.engines.errors import ModelLoadError, NoGenerator
 from specpair.engines.model_files import read_json
 
 FOLDER = "a folder in Hugging Face layout"

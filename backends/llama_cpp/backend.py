@@ -10,24 +10,25 @@ gives each slot a cache and a pass of its own, of widths that take one code path
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from backends.llama_cpp.branches import Branches, leaves_of
+from backends.llama_cpp.batch import PassBatch, TreeSequences, leaves_of
 from backends.llama_cpp.library import interrupts_held, lib, take_warnings
-from backends.llama_cpp.metadata import chat_templates, check_generates
-from backends.llama_cpp.model import KV_TYPES, kv_bytes_per_token, load_model
+from backends.llama_cpp.model import KV_TYPES, chat_templates, check_generates, kv_bytes_per_token, load_model
 from backends.llama_cpp.recurrent import LlamaStates, state_sizes
 from backends.llama_cpp.vocabulary import LlamaVocabulary, check_gguf
-from backends.llama_cpp.widths import ONE_PATH, equal_up_to
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
 from backends.recurrent import JOINED, RecurrentStates
 from specpair.engines.backend import Backend, Entry, Logits, Progress
 from specpair.engines.errors import EngineFailure, ModelLoadError, OutOfRoom
 from specpair.engines.load_options import MOST_SLOTS, LoadOptions
-from specpair.speculation.draft import depths
+
+ONE_PATH = 63  # tokens; wider passes have another kernel for attention
+_TRIED = (4, 8, 16, 32, ONE_PATH)  # widths of passes
+_COMPARED = 8  # tokens; a few are not enough: often a last bit is lost where the inputs of a product are rounded
 
 # Types of weights with one kernel for all widths below ONE_PATH on CPUs; docs/strategies.md has the others.
 _ONE_KERNEL = lib.LLAMA_FTYPE_MOSTLY_Q8_0, lib.LLAMA_FTYPE_MOSTLY_Q4_0
@@ -107,8 +108,8 @@ class LlamaBackend(Backend):
                 self.keeps_any_path = False  # it adds up in the order of the cells
             self._context = self._open_context(options, threads, cells, kept_states)
             self._memory = lib.llama_get_memory(self._context)
-            self._branches = Branches(self._memory, self.slots)
-            self._prepare_batch()
+            self._sequences = TreeSequences(self._memory, self.slots)
+            self._batch = PassBatch(self._room, self.max_leaves or 1)
             super().__init__()
             if sizes:
                 states = LlamaStates(self._context)
@@ -160,27 +161,6 @@ class LlamaBackend(Backend):
             )
         return context
 
-    def _prepare_batch(self) -> None:
-        """Make the llama_batch of all passes over NumPy arrays, which fill 20 times as fast as C structs."""
-        room, leaves = self._room, self.max_leaves or 1
-        self._tokens = np.zeros(room, dtype=np.int32)
-        self._positions = np.zeros(room, dtype=np.int32)
-        self._sequence_counts = np.ones(room, dtype=np.int32)
-        self._sequences = np.zeros((room, leaves), dtype=np.int32)
-        self._wanted = np.zeros(room, dtype=np.int8)
-        step = self._sequences.strides[0]
-        self._sequence_pointers = (self._sequences.ctypes.data + step * np.arange(room)).astype(np.uint64)
-        int32s = ctypes.POINTER(ctypes.c_int32)
-        self._batch = lib.llama_batch(
-            n_tokens=0,
-            token=self._tokens.ctypes.data_as(int32s),
-            embd=None,
-            pos=self._positions.ctypes.data_as(int32s),
-            n_seq_id=self._sequence_counts.ctypes.data_as(int32s),
-            seq_id=self._sequence_pointers.ctypes.data_as(ctypes.POINTER(int32s)),
-            logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
-        )
-
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         if self._deterministic:
             return [self._in_pieces(entry) for entry in batch]
@@ -205,33 +185,23 @@ class LlamaBackend(Backend):
 
     def _pass(self, batch: Sequence[Entry]) -> list[Logits]:
         """Run one forward pass. Returns, per entry, logits in the library's memory, which the next pass overwrites."""
-        at = 0
+        self._batch.tokens = 0
         for entry in batch:
-            slot, start, tokens, logits_from, parents = entry
+            slot, start = entry.slot, entry.start
             unkept = self._trees[slot] is not None
             if self._states is None and (start < self._lengths[slot] or unkept):
                 lib.llama_memory_seq_rm(self._memory, slot, start, -1)
             if unkept:
-                self._branches.forget(slot)
-            end = at + len(tokens)
-            self._tokens[at:end] = tokens
-            self._positions[at:end] = range(start, start + len(tokens))
-            self._sequences[at:end, 0], self._sequence_counts[at:end] = slot, 1
-            if parents:
-                self._place_tree(entry, at)
-            self._wanted[at : at + logits_from] = 0
-            self._wanted[at + logits_from : end] = 1
-            at = end
-        padded = self._deterministic and at == 1
+                self._sequences.forget(slot)
+            self._batch.add(entry, self._sequences)
+        padded = self._deterministic and self._batch.tokens == 1
         if padded:  # a width of 1 would take another kernel; no token attends to the padding token behind it
-            slot, beyond = batch[-1].slot, int(self._positions[at - 1]) + 1
-            self._tokens[at], self._positions[at], self._sequences[at, 0], self._wanted[at] = 0, beyond, slot, 0
-            at += 1
-        above = self._agreeing_rows(at)
-        self._batch.n_tokens = at
-        code = lib.llama_decode(self._context, self._batch)
+            padding = Entry(batch[-1].slot, batch[-1].start + 1, [0], 1)
+            self._batch.add(padding, self._sequences)
+        at, above = self._batch.tokens, self._agreeing_rows()
+        code = self._batch.decode(self._context)
         if padded:
-            lib.llama_memory_seq_rm(self._memory, slot, beyond, -1)
+            lib.llama_memory_seq_rm(self._memory, padding.slot, padding.start, -1)
         if code == 1:
             raise OutOfRoom(f"the KV cache has no room for {at} more tokens")
         if code != 0:
@@ -246,21 +216,12 @@ class LlamaBackend(Backend):
             block = np.frombuffer(memoryview(floats), dtype=np.float32).reshape(shape)[above:]
         return np.split(block, ends[:-1])
 
-    def _place_tree(self, entry: Entry, at: int) -> None:
-        """Put the positions and sequences of a tree into the batch, whose token number `at` is the entry's first."""
-        before = entry.start + entry.trunk - 1
-        self._positions[at + entry.trunk : at + len(entry.tokens)] = [before + each for each in depths(entry.parents)]
-        for row, sequences in enumerate(self._branches.grow(entry), at):
-            self._sequences[row, : len(sequences)], self._sequence_counts[row] = sequences, len(sequences)
-
-    def _agreeing_rows(self, tokens: int) -> int:
+    def _agreeing_rows(self) -> int:
         """Where `deterministic`, ask for two rows at least: the last layer computes no more tokens than rows wanted.
-
-        `tokens`: of the pass.
 
         Returns how many rows come before the first one that the caller wants.
         """
-        wanted = self._wanted[:tokens]
+        wanted = self._batch.wanted[: self._batch.tokens]
         if not self._deterministic or np.count_nonzero(wanted) != 1:
             return 0
         row = int(wanted.argmax())
@@ -278,17 +239,17 @@ class LlamaBackend(Backend):
             lib.llama_memory_seq_cp(self._memory, source, destination, 0, length)
 
     def _keep(self, entry: Entry, path: Sequence[int]) -> None:
-        self._branches.keep(entry, path)
+        self._sequences.keep(entry, path)
 
     def _release(self, slot: int) -> None:
-        self._branches.forget(slot)
+        self._sequences.forget(slot)
         lib.llama_memory_seq_rm(self._memory, slot, -1, -1)
         if self._states is not None:
             self._states.forget(slot)
 
     def _clear(self, slot: int) -> None:
         """Fill all cells with zeros, and restore those of other slots: llama.cpp cannot clear single cells."""
-        self._branches.forget(slot)
+        self._sequences.forget(slot)
         others = [other for other, length in enumerate(self._lengths) if length and other != slot]
         states = {other: [(each, self._state(each)) for each in self._sequences_of(other)] for other in others}
         lib.llama_memory_clear(self._memory, True)
@@ -303,7 +264,7 @@ class LlamaBackend(Backend):
 
     def _sequences_of(self, slot: int) -> list[int]:
         """The sequences of a slot, those of its tree without what they share with the slot's own before it."""
-        tree, others = self._trees[slot], self._branches.sequences(slot)
+        tree, others = self._trees[slot], self._sequences.sequences(slot)
         if tree is not None:
             for other in others:
                 lib.llama_memory_seq_rm(self._memory, other, -1, tree.start + tree.trunk)
@@ -339,3 +300,25 @@ class LlamaBackend(Backend):
                 "choose another one"
             )
         self.release(0)
+
+
+def equal_up_to(run: Callable[[int, int], Logits], widest: int) -> int:
+    """How many tokens a pass may have to compute the bits that passes of 2 do: ONE_PATH where no trial differs.
+
+    On CPUs llama.cpp has several kernels for the product of weights and tokens, and chooses by type of weights and
+    width of the pass. They add up in different orders. Seen with AVX2: weights in bfloat16 take another kernel from 2
+    tokens on, K-quants that were repacked from 4 on, the same as they are in the file from 8 on (unless
+    GGML_CPU_TILED_MM is 0), Q8_0 and Q4_0 have one for all.
+
+    `run(start, end)`: runs one pass over the tokens `start` to `end` of a text, on top of those before them, and
+        returns a copy of their logits.
+    `widest`: most tokens of a trial, 2 or more.
+    """
+    compared = min(_COMPARED, widest) // 2 * 2
+    narrow = np.concatenate([run(at, at + 2) for at in range(0, compared, 2)])
+    for width in _TRIED:
+        if width <= widest:
+            rows = run(0, width)[:compared]
+            if not np.array_equal(rows, narrow[: len(rows)]):
+                return width - 1
+    return ONE_PATH

@@ -1,17 +1,26 @@
-"""Loads a GGUF file, after a check that llama.cpp can run on this machine."""
+"""Loads a GGUF file, after a check that llama.cpp can run on this machine; tells what GPUs and memory there are."""
 
+import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from backends.llama_cpp import selfcheck
 from backends.llama_cpp.backend import LlamaBackend
-from backends.llama_cpp.devices import on_gpus
-from backends.llama_cpp.devices import room as room
+from backends.llama_cpp.library import lib
+from backends.llama_cpp.model import KV_BYTES
 from backends.llama_cpp.requantised import requantised
 from backends.llama_cpp.vocabulary import find_gguf
+from backends.machine import available_bytes
 from specpair.engines.backend import Progress
-from specpair.engines.load_options import COMPILATION, STORED, LoadOptions
+from specpair.engines.load_options import COMPILATION, STORED, FreeMemory, LoadOptions
+
+from llama_cpp import _ggml  # isort: skip - after the library
+
+_GPU = 1  # of ggml's types of devices: a GPU with memory of its own; one that shares the machine's is another type
+_ggml.libggml.ggml_backend_dev_count.restype = ctypes.c_size_t
+_ggml.libggml.ggml_backend_dev_get.restype = ctypes.c_void_p
+_ggml.libggml.ggml_backend_dev_description.restype = ctypes.c_char_p
 
 
 def load(
@@ -23,7 +32,7 @@ def load(
     """
     options.refuse("llama_cpp", "device", "dtype", "compile", "tensor_parallel", *COMPILATION)
     if options.deterministic:
-        # Weights in K-quants then have one kernel for all widths on CPUs, so passes can be wider (`widths.py`). The
+        # Weights in K-quants then have one kernel for all widths on CPUs, so passes can be wider (`equal_up_to`). The
         # library reads this when its first pass runs, so it is for the whole process.
         os.environ.setdefault("GGML_CPU_TILED_MM", "0")
     path = find_gguf(options.model)  # before the self-check, which can take seconds
@@ -31,3 +40,37 @@ def load(
     if options.weights != STORED and repacked and not on_gpus(options):
         options = replace(options, model=requantised(path, progress))
     return made_by(options, progress, extra_buffers=repacked)
+
+
+def room(options: LoadOptions) -> FreeMemory:
+    """What memory there is. With `gpu_layers` -1 all of a model goes to GPUs, with another number a part of it."""
+    gpus = gpu_bytes() if on_gpus(options) else []
+    host = 0 if gpus and options.gpu_layers == -1 else available_bytes()
+    return FreeMemory(host + sum(gpus), cached=KV_BYTES[options.kv_type])
+
+
+def on_gpus(options: LoadOptions) -> bool:
+    """Whether GPUs compute at least a part of a model, if there are any."""
+    return options.gpu_layers != 0 and bool(lib.llama_supports_gpu_offload())
+
+
+def gpu_bytes() -> list[int]:
+    """Bytes of memory that are free on each GPU that has its own."""
+    found = []
+    for device in _gpus():
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        _ggml.libggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+        found.append(free.value)
+    return found
+
+
+def gpu_names() -> list[str]:
+    """What each GPU that has memory of its own is called."""
+    return [_ggml.libggml.ggml_backend_dev_description(device).decode() for device in _gpus()]
+
+
+def _gpus() -> Iterator[ctypes.c_void_p]:
+    for at in range(_ggml.libggml.ggml_backend_dev_count()):
+        device = ctypes.c_void_p(_ggml.libggml.ggml_backend_dev_get(ctypes.c_size_t(at)))
+        if _ggml.libggml.ggml_backend_dev_type(device) == _GPU:
+            yield device

@@ -23,7 +23,7 @@ from typing import Any
 
 from backends.llama_cpp.selfcheck import module_command, no_core_file, run_child
 from backends.machine import cache_folder
-from models.hub.errors import BadHead
+from models.errors import BadHead
 from models.hub.gguf_check import check_model
 from models.hub.gguf_head import GgufHead, TensorInfo, read_head
 from specpair.engines.backend import Progress

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from backends.llama_cpp.library import interrupts_held, lib, take_warnings
-from backends.llama_cpp.metadata import chat_templates, check_generates
-from models.hub.errors import BadHead
+from backends.llama_cpp.model import chat_templates, check_generates
+from models.errors import BadHead
 from models.hub.gguf_check import check_model, read_parts
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.vocabulary import Kind, Vocabulary

@@ -14,15 +14,18 @@ import numpy as np
 
 from backends.compilation import Compilation, folder_of
 from backends.hugging_face.folder import model_name
-from backends.neuron.chips import this_chip
-from backends.neuron.cores import claim
-from backends.neuron.install import LEGACY_REQUIREMENTS, import_neuron
-from backends.neuron_legacy.artefacts import Artefacts, forget_failures, keep_in
-from backends.neuron_legacy.memory import CoreMemory
+from backends.neuron import LEGACY_REQUIREMENTS, claim, import_neuron
+from backends.neuron_legacy.compiling import (
+    Artefacts,
+    ending_with_this_process,
+    forget_failures,
+    keep_in,
+    lacked_memory,
+    workers_for,
+)
+from backends.neuron_legacy.memory import CoreMemory, this_chip
 from backends.neuron_legacy.model import TYPES, Checkpoint, cut_no_inputs, made, read_checkpoint
-from backends.neuron_legacy.passes import ONE_AT_A_TIME, Passes, Work
-from backends.neuron_legacy.shapes import Piece, Programs, programs_for
-from backends.neuron_legacy.workers import ending_with_this_process, lacked_memory, workers_for
+from backends.neuron_legacy.passes import ONE_AT_A_TIME, Passes, PassTokens, Programs, Work, programs_for
 from specpair.engines.backend import Backend, Entry, Logits, Progress, overflowed
 from specpair.engines.errors import EngineFailure, EngineLost, ModelLoadError
 from specpair.engines.load_options import LoadOptions
@@ -227,7 +230,7 @@ class _EntryRun:
     def __init__(self, entry: Entry, programs: Programs) -> None:
         self.slot = entry.slot
         self.held = entry.start  # tokens in the slot so far
-        self.pieces: list[Piece] = []  # what is left to verify, in order
+        self.pieces: list[PassTokens] = []  # what is left to verify, in order
         self.parts: list[Logits] = []  # the wanted logits of the passes so far
         self._entry, self._programs, self._done = entry, programs, 0
 

@@ -1,4 +1,4 @@
-"""What a Llama takes of each NeuronCore's memory, and the tensor-parallel degree at which it fits.
+"""The memory of NeuronCores of trn1 and inf2: what a Llama takes of each, and the degree at which it fits.
 
 The sizes follow from how transformers-neuronx splits and pads a model: heads and rows of matrices are rounded up to a
 multiple of the degree, each core holds at least one key-value head, and the embeddings stay in the host's memory.
@@ -7,19 +7,59 @@ multiple of the degree, each core holds at least one key-value head, and the emb
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from backends.neuron.chips import Chip
+from backends.neuron import PRODUCT, instance_type
 from specpair.engines.errors import ModelLoadError
 
 # The share of a core's memory for weights and caches. The rest is for the programs, their buffers and the runtime. A
 # guess: it has not been measured on a device.
 _SHARE: Final = 0.9
+_BYTES_A_CORE: Final = 16 * 2**30  # two cores share the 32 GiB of a chip, on trn1 and inf2
+# Degrees whose collectives the library supports, by family. The others either hang or are refused by the runtime.
+_DEGREES: Final = {"trn1": (1, 2, 8, 32), "inf2": (1, 2, 4, 8, 24)}
+_CORES: Final = {
+    **{"trn1.2xlarge": 2, "trn1.32xlarge": 32, "trn1n.32xlarge": 32},
+    **{"inf2.xlarge": 2, "inf2.8xlarge": 2, "inf2.24xlarge": 12, "inf2.48xlarge": 24},
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class Chip:
+    """What this machine has. `name`: its instance type, or a description of it."""
+
+    name: str
+    degrees: tuple[int, ...]  # numbers of cores that may share a model, ascending
+    core_bytes: int = _BYTES_A_CORE  # device memory of a core
+
+    def check(self, degree: int) -> None:
+        """Raises ModelLoadError for a degree that is not in `degrees`."""
+        if degree not in self.degrees:
+            degrees = ", ".join(map(str, self.degrees))
+            raise ModelLoadError(
+                f"tensor_parallel {degree}: {self.name} supports {degrees} cores for a model", "tensor_parallel"
+            )
+
+
+def this_chip(product: Path = PRODUCT) -> Chip:
+    """The chips of this machine. Raises ModelLoadError if the library does not run on them."""
+    name = instance_type(product)
+    family = name.partition(".")[0].removesuffix("n")
+    if family in _DEGREES:
+        cores = _CORES.get(name, max(_DEGREES[family]))
+        return Chip(name, tuple(degree for degree in _DEGREES[family] if degree <= cores))
+    if family.startswith("trn"):
+        raise ModelLoadError(
+            f"neuron_legacy runs on trn1 and inf2, this machine is {name}: use the torch backend with device neuron"
+        )
+    every = sorted({degree for degrees in _DEGREES.values() for degree in degrees})
+    return Chip("transformers-neuronx", tuple(every))
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaSizes:
     """What a model takes.
 
     `config`: its config.json.
@@ -69,14 +109,14 @@ class CoreMemory:
 
     def __init__(self) -> None:
         # By model: its degree, and what it takes.
-        self._held: WeakKeyDictionary[object, tuple[int, Sizes]] = WeakKeyDictionary()
+        self._held: WeakKeyDictionary[object, tuple[int, LlamaSizes]] = WeakKeyDictionary()
 
     @property
     def degree(self) -> int | None:
         """The number of cores that each model is split over; None: no model is loaded."""
         return next((degree for degree, _ in self._held.values()), None)
 
-    def reserve(self, model: object, sizes: Sizes, chip: Chip, asked: int | None) -> int:
+    def reserve(self, model: object, sizes: LlamaSizes, chip: Chip, asked: int | None) -> int:
         """Reserve memory for `model` on the cores of `chip`. Returns its degree: `asked`; None: the least that fits.
 
         Raises ModelLoadError if the model does not fit, or not at this degree.
@@ -112,7 +152,7 @@ class CoreMemory:
         return int(_SHARE * chip.core_bytes) - sum(sizes.core_bytes(degree) for _, sizes in self._held.values())
 
 
-def _needs(sizes: Sizes, degree: int, room: int) -> str:
+def _needs(sizes: LlamaSizes, degree: int, room: int) -> str:
     """What a model needs of each of `degree` cores, which have `room` bytes free."""
     weights, caches = sizes.weight_bytes(degree), sizes.kv_bytes(degree) // degree
     return (

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from backends.hugging_face.folder import check_folder
-from backends.neuron_legacy.memory import Sizes
-from backends.neuron_legacy.shapes import Programs
+from backends.neuron_legacy.memory import LlamaSizes
+from backends.neuron_legacy.passes import Programs
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.model_files import read_json
 
@@ -51,9 +51,9 @@ class Checkpoint:
         """The base of the rotary positions, from either of the two entries where versions of transformers store it."""
         return float(_rope(self.config).get("rope_theta", self.config.get("rope_theta", 10_000.0)))
 
-    def sizes(self, programs: Programs, dtype: str) -> Sizes:
+    def sizes(self, programs: Programs, dtype: str) -> LlamaSizes:
         """What the model takes with the number type `dtype`, a key of TYPES."""
-        return Sizes(self.config, TYPES[dtype][1], programs.slots, programs.cells)
+        return LlamaSizes(self.config, TYPES[dtype][1], programs.slots, programs.cells)
 
 
 def read_checkpoint(path: Path | None) -> Checkpoint:
@@ -108,7 +108,7 @@ def made(neuron: Any, checkpoint: Checkpoint, programs: Programs, dtype: str, de
         model.enable_speculative_decoder([width], batch_sizes=programs.batches)
     for width in programs.continuations:
         model.decoder_lm_head_for_window_context[width] = _continuation(model, width)
-    # The program for single tokens is never run: see `backends.neuron_legacy.shapes`. So it is not even compiled.
+    # The program for single tokens is never run: see `backends.neuron_legacy.passes`. So it is not even compiled.
     model.nbs_objs = [each for each in model.nbs_objs if each is not model.decoder_lm_head]
     _check_taken(model, checkpoint, programs, dtype, degree)
     return model

@@ -18,27 +18,26 @@ from backends.buckets import NARROW, Launch
 from backends.hugging_face.folder import model_name
 from backends.machine import check_room, slots_that_fit
 from backends.recurrent import POINTS, RecurrentStates
-from backends.torch.cache import SlotCache, kept_shapes
+from backends.torch.cache import SlotCache, check_continues, check_settings, kept_shapes
 from backends.torch.compiling import NEURON, buckets, check_compilation, compilation, spans
-from backends.torch.launch import LaunchModule, Masks, cache_name, group_queries, logits_of
-from backends.torch.memory import check_fits, free_bytes
+from backends.torch.launch import LaunchInputs, LaunchModule, Masks, Numbers, cache_name, group_queries, logits_of
 from backends.torch.read_model import (
     Reader,
+    check_fits,
     check_options,
     context_of,
     find_device,
     find_dtype,
+    free_bytes,
     load_model,
     load_vocabulary,
 )
-from backends.torch.states import check_continues, check_settings
 from backends.torch.top_logits import NEURON_CHUNK, Region, select_top_logits, warm
 from specpair.engines.backend import Backend, Entry, Logits, Progress, Rows, TopLogitsSpec
 from specpair.engines.errors import EngineFailure, ModelLoadError, first_line
 from specpair.engines.load_options import LoadOptions
 
 T = TypeVar("T")
-Numbers = NDArray[np.int64]
 _log = logging.getLogger("specpair.torch")
 _SLOTS = 4  # where the options leave it to the engine, and the free memory is unknown
 _LOADED = 0.3  # share of the loading that is done before compilation
@@ -256,7 +255,9 @@ class TorchBackend(Backend):
             first = launch.pieces[0].logits_from
             kept = np.arange(first, first + NARROW).clip(max=width - 1)
         seen = launch.seen([by_slot.get(slot) for slot in slots])
-        logits = self._pass(tokens, np.array(slots, np.int64), starts, kept, span, count == self.slots, seen)
+        whole = count == self.slots
+        inputs = LaunchInputs(tokens, np.array(slots, np.int64), starts, kept, span=span, whole=whole, seen=seen)
+        logits = self._pass(inputs)
         return logits.clone() if self._replayed else logits  # the next launch of this shape writes to the same memory
 
     def _span(self, positions: int) -> int:
@@ -268,22 +269,12 @@ class TorchBackend(Backend):
         tree = self._trees[slot]
         return self._lengths[slot] if tree is None else tree.start + len(tree.tokens)
 
-    def _pass(
-        self,
-        tokens: Numbers,
-        slots: Numbers,
-        starts: Numbers,
-        kept: Numbers | int,
-        span: int,
-        whole: bool,
-        seen: NDArray[np.bool_] | None,
-    ) -> Tensor:
-        """Move the inputs to the device and run the model. They are made in NumPy: all operations of PyTorch are those
-        of the device, whose shapes matter."""
-        inputs = (tokens, slots, starts, kept)
-        moved = (each if isinstance(each, int) else torch.from_numpy(each).to(self._device) for each in inputs)
+    def _pass(self, inputs: LaunchInputs) -> Tensor:
+        """Move the inputs to the device and run the model."""
+        *numbers, span, whole, seen = inputs
+        moved = (each if isinstance(each, int) else torch.from_numpy(each).to(self._device) for each in numbers)
         with torch.no_grad():
-            logits: Tensor = self._run(*moved, span, whole, self._seen(tokens.shape, seen))
+            logits: Tensor = self._run(*moved, span, whole, self._seen(inputs.tokens.shape, seen))
         return logits
 
     def _seen(self, shape: tuple[int, ...], seen: NDArray[np.bool_] | None) -> Tensor | None:

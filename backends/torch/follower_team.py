@@ -22,7 +22,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from backends.neuron.cores import NUMBER, show
+from backends.neuron import NUMBER, show
 from specpair.engines.errors import EngineLost, ModelLoadError
 
 LOOPBACK = "127.0.0.1"

@@ -6,17 +6,20 @@ every pass. Here the queries of a group are concatenated instead, as further que
 """
 
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from backends.torch.cache import SlotCache, View
+from backends.torch.cache import LaunchCache, SlotCache
 from specpair.engines.errors import ModelLoadError
 
+Numbers = NDArray[np.int64]
 _NAME = "specpair_grouped"  # a name in transformers' registry, which all models of the process share
 _ATTENTION = {"full_attention", "sliding_attention"}  # types of layers that take a mask
 _OTHERS = {"linear_attention", "conv", "hybrid", "mlp", "moe"}  # with a state, with state and attention, with neither
@@ -78,6 +81,26 @@ class Masks:
         return torch.where(mask, 0.0, torch.finfo(self._added).min).to(self._added)
 
 
+class LaunchInputs(NamedTuple):
+    """What a launch reads, in NumPy: every operation of PyTorch is one of the device, whose shapes matter.
+
+    `tokens`: int64 (slots, tokens).
+    `slots`, `starts`: int64 (slots,), the slot and first position of each line.
+    `kept`: indices of the tokens of each slot that get logits; 0: all tokens.
+    `span`: how many positions of each slot's cache attention covers.
+    `whole`: `slots` are all slots, in order.
+    `seen`: which of these tokens each attends to, as in `Masks.of_trees`; None: those before it.
+    """
+
+    tokens: Numbers
+    slots: Numbers
+    starts: Numbers
+    kept: Numbers | int
+    span: int
+    whole: bool
+    seen: NDArray[np.bool_] | None
+
+
 class LaunchModule(torch.nn.Module):  # type: ignore[misc]
     """Runs one launch: takes ids (slots, tokens), returns logits (slots, kept, vocabulary), and writes to the cache."""
 
@@ -96,13 +119,7 @@ class LaunchModule(torch.nn.Module):  # type: ignore[misc]
         whole: bool,
         seen: Tensor | None = None,
     ) -> Tensor:
-        """`tokens`: int64 (slots, tokens).
-        `slots`, `starts`: int64 (slots,), the slot and first position of each line.
-        `kept`: indices of the tokens of each slot that get logits; 0: all tokens.
-        `span`: how many positions of each slot's cache attention covers.
-        `whole`: `slots` are all slots, in order.
-        `seen`: which of these tokens each attends to, as in `Masks.of_trees`; None: those before it.
-        """
+        """The arguments are those of `LaunchInputs`, on the device."""
         places = starts[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
         if seen is None:
             positions, mask = places, self._masks.of(places, span)
@@ -110,7 +127,7 @@ class LaunchModule(torch.nn.Module):  # type: ignore[misc]
             positions = starts[:, None] + seen.sum(2) - 1
             mask = self._masks.of_trees(starts, seen, positions, span)
         known = positions.clamp(max=self._last)  # padding may lie beyond the positions that the model knows
-        view = View(self.cache, slots, places, span, whole)
+        view = LaunchCache(self.cache, slots, places, span, whole)
         logits = logits_of(self.model, tokens, known, mask, {self._name: view}, kept)
         view.store()
         return logits

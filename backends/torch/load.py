@@ -5,13 +5,11 @@ from collections.abc import MutableMapping
 
 import torch
 
-from backends.neuron.cores import VISIBLE, claim
-from backends.neuron.install import REQUIREMENTS, import_neuron
+from backends.neuron import REQUIREMENTS, VISIBLE, claim, import_neuron
 from backends.torch import compiling
 from backends.torch.backend import TorchBackend
 from backends.torch.compiling import NEURON, keep_programs
-from backends.torch.memory import free_bytes
-from backends.torch.read_model import Reader, find_device, find_dtype, load_model
+from backends.torch.read_model import Reader, find_device, find_dtype, free_bytes, load_model
 from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import FreeMemory, LoadOptions

@@ -23,10 +23,11 @@ from transformers.distributed.utils import get_distributed_backend
 
 from backends.hugging_face.folder import model_name
 from backends.machine import cores
-from backends.neuron.cores import show
+from backends.neuron import show
 from backends.torch.backend import TorchBackend
 from backends.torch.compiling import NEURON
 from backends.torch.follower_team import LOOPBACK, Team, ranks
+from backends.torch.launch import LaunchInputs
 from backends.torch.read_model import find_device, read_config
 from backends.torch.top_logits import Region
 from specpair.engines.backend import Entry, Progress
@@ -37,7 +38,7 @@ T = TypeVar("T")
 _SKEW = timedelta(minutes=30)  # how much longer than the others a process may take to load or compile
 
 
-class Part(TorchBackend):
+class ModelPart(TorchBackend):
     """The part of the model in process `number`. `store`: where the processes meet. The leader has a `LeadingPart`."""
 
     def __init__(
@@ -88,7 +89,7 @@ class Part(TorchBackend):
         return min((int(found) for key in keys if (found := self._store.get(key))), default=None)
 
 
-class LeadingPart(Part):
+class LeadingPart(ModelPart):
     """The leader's part: it serves requests and makes the followers run the same passes."""
 
     def __init__(
@@ -144,10 +145,10 @@ class LeadingPart(Part):
         with self._team.in_pass():
             return super()._launched(batch, take)
 
-    def _pass(self, *inputs: Any) -> Tensor:
+    def _pass(self, inputs: LaunchInputs) -> Tensor:
         if self._leads:
-            self._team.tell("pass", *inputs)
-        return super()._pass(*inputs)
+            self._team.tell("pass", inputs)
+        return super()._pass(inputs)
 
     def _write(self, verb: str, *arguments: Any) -> None:
         if self._leads:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from backends.trial.reference import Floats
-from models.split_pattern import SPLIT_PATTERN
+from models.training.corpus import SPLIT_PATTERN
 from specpair.engines.model_files import BYTE_LEVEL
 
 

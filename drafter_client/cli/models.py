@@ -36,7 +36,7 @@ def run_models(arguments: Sequence[str]) -> int:
     print_if_asked(parser, options)
     with ExitStack() as stack:
 
-        def running() -> command.Running | None:
+        def running() -> command.ServedModel | None:
             client = VerifierClient(*addresses_of(options.verifier, direct=True)[0], api_key=api_key(options))
             stack.callback(client.close)
             try:
@@ -53,6 +53,6 @@ def run_models(arguments: Sequence[str]) -> int:
                     return str(error)
                 return None
 
-            return command.Running(info.name, info.vocabulary.ordinary, differs)
+            return command.ServedModel(info.name, info.vocabulary.ordinary, differs)
 
         return command.run(parser, options, reply_style, running, lambda: room("llama_cpp", LoadOptions()))

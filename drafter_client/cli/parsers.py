@@ -3,7 +3,7 @@
 from drafter_client.cli import flags
 from drafter_client.options import Options
 from drafter_client.program_options import ProgramOptions, engines
-from models.hub.options import HubOptions
+from models.hub.names import HubOptions
 from specpair.command_line.options import add_options, flag_reader
 from specpair.command_line.parser import OneOf, Parser, Switch, flag
 from specpair.http_service.options import ACCESS, ROUTER, SERVICE

@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from models.commands import showing
-from models.commands.bar import Bar
-from models.commands.described import Described
-from models.commands.finding import Begun, Cached, begun, described, in_cache
-from models.commands.listing import Running as Running
-from models.commands.listing import ids_told, kind_told, known_of, listed, of_begun
-from models.commands.memory import Load, shortage
-from models.commands.pairing import judge
-from models.commands.printing import print_facts, print_json, print_table
+from models.commands.description import ModelDescription, judge
+from models.commands.finding import CachedModel, PartialModel, begun, described, in_cache, shortage
+from models.commands.showing import ServedModel as ServedModel
+from models.commands.showing import ids_told, kind_told, known_of, listed, of_begun
+from models.commands.terminal import Bar, print_facts, print_json, print_table
+from models.errors import HubError
 from models.hub.cache import HubFile, Listing
 from models.hub.catalogue import drafters_for
 from models.hub.download import fetch_model
-from models.hub.errors import HubError
 from models.hub.names import parse_name
 from models.hub.repository import Hub
 from specpair.command_line import interruptible
@@ -67,7 +64,7 @@ def run(
     made: Parser,
     options: argparse.Namespace,
     styles: showing.Styles,
-    running: Callable[[], Running | None],
+    running: Callable[[], ServedModel | None],
     room: Callable[[], FreeMemory | None] = lambda: None,
     open_hub: Callable[[], Hub] = Hub,
 ) -> int:
@@ -108,7 +105,7 @@ class _Command:
     hub: Hub
     program: str
     styles: showing.Styles
-    running: Callable[[], Running | None]
+    running: Callable[[], ServedModel | None]
     room: Callable[[], FreeMemory | None]
     as_json: bool
     safetensors: bool
@@ -140,7 +137,7 @@ class _Command:
 
         def check(listing: Listing, files: list[HubFile]) -> None:
             room = self.room()
-            short = None if room is None else shortage(name, self.hub, Load(room), listing, files)
+            short = None if room is None else shortage(name, self.hub, room, listing, files)
             if short is not None:
                 said = f"{short}it is fetched all the same, for a machine or a time with more"
                 print(f"{self.program}: {one_line(said)}", file=sys.stderr)
@@ -156,7 +153,7 @@ class _Command:
 
     def do_remove(self, text: str) -> int:
         name = parse_name(text)
-        models: list[Cached | Begun] = [*in_cache(self.hub), *begun(self.hub)]
+        models: list[CachedModel | PartialModel] = [*in_cache(self.hub), *begun(self.hub)]
         here = [each for each in models if each.name.repository == name.repository]
         found = [each for each in here if (each.name.tag or "").lower() == (name.tag or "").lower()]
         cached = self.hub.cached(name.repository)
@@ -229,7 +226,7 @@ class _Command:
             print(said, file=sys.stderr)
         return 0 if found else 1
 
-    def _drafters(self, name: str, target: Described | None, served: Running | None) -> list[dict[str, Any]]:
+    def _drafters(self, name: str, target: ModelDescription | None, served: ServedModel | None) -> list[dict[str, Any]]:
         found = []
         for cached in in_cache(self.hub):
             known = known_of(cached, target, served)

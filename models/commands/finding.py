@@ -7,24 +7,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, NamedTuple
 
-from models.commands.described import Described
-from models.commands.folder_model import FolderModel
-from models.commands.gguf_model import GgufModel
+from models.commands.description import ModelDescription
+from models.commands.reading import describe_folder, describe_gguf
+from models.errors import BadHead, BadName, ModelNotFound, NoMatch
 from models.hub.cache import HubFile, Listing, RepositoryCache
-from models.hub.choice import choose_folder, models_among, parts_of, tag_of, with_its_parts
-from models.hub.download import chosen, find_model
-from models.hub.errors import BadHead, BadName, NoMatch, NotFound
+from models.hub.download import chosen, find_model, instead
 from models.hub.gguf_check import check_model, read_parts
 from models.hub.gguf_head import fetch_head
-from models.hub.names import ModelName, parse_name
+from models.hub.names import ModelName, choose_folder, models_among, parse_name, parts_of, tag_of, with_its_parts
 from models.hub.repository import Hub
-from models.hub.safetensors_head import read_tensors
+from models.safetensors_file import read_tensor_list
+from specpair.counted import sized
+from specpair.engines.load_options import FreeMemory
 
 _WEIGHTS = ".safetensors"
 _LARGEST = 256 << 20  # bytes of a file beside the weights
+USUAL_CONTEXT = 4096  # tokens, at most, that engines take without being told
+_PLENTY = 4  # a model with a text of the usual context takes at most as many times the bytes of its files
 
 
-class Cached(NamedTuple):
+class CachedModel(NamedTuple):
     """A model in the cache. `paths`: its files, the first part first, or config.json. `size`: bytes of all."""
 
     name: ModelName
@@ -41,12 +43,12 @@ class Cached(NamedTuple):
         """Whether it is a folder of safetensors."""
         return self.paths[0].name == "config.json"
 
-    def described(self) -> Described:
+    def described(self) -> ModelDescription:
         """Raises BadHead."""
         return _of_folder(str(self.name), self.path) if self.is_folder else _of_file(str(self.name), self.path)
 
 
-class Begun(NamedTuple):
+class PartialModel(NamedTuple):
     """A model of which a part is in the cache. `here`, `size`: bytes that are there, and of the whole model."""
 
     name: ModelName
@@ -55,7 +57,7 @@ class Begun(NamedTuple):
     size: int
 
 
-def begun(hub: Hub) -> Iterator[Begun]:
+def begun(hub: Hub) -> Iterator[PartialModel]:
     """The models that were begun to be fetched, and are not whole."""
     for repository in hub.repositories():
         cached = hub.cached(repository)
@@ -67,10 +69,10 @@ def begun(hub: Hub) -> Iterator[Begun]:
                     paths = (*parts, *(cached.path(listing, file) for file in whole))
                     sizes = [path.stat().st_size for path in paths]
                     name = ModelName(repository, tag)
-                    yield Begun(name, paths, sum(sizes), sum(file.size for file in files))
+                    yield PartialModel(name, paths, sum(sizes), sum(file.size for file in files))
 
 
-def in_cache(hub: Hub) -> Iterator[Cached]:
+def in_cache(hub: Hub) -> Iterator[CachedModel]:
     """The models that are in the cache whole, by repository."""
     for repository in hub.repositories():
         cached = hub.cached(repository)
@@ -79,7 +81,7 @@ def in_cache(hub: Hub) -> Iterator[Cached]:
             yield from _whole(cached, known)
 
 
-def _whole(cached: RepositoryCache, known: Listing) -> Iterator[Cached]:
+def _whole(cached: RepositoryCache, known: Listing) -> Iterator[CachedModel]:
     """The models of a repository that are in the cache whole."""
     here = Listing(
         known.repository, known.commit, tuple(file for file in known.files if cached.has(known, file)), complete=False
@@ -89,7 +91,7 @@ def _whole(cached: RepositoryCache, known: Listing) -> Iterator[Cached]:
         # Of a folder that another tool has fetched in part, it is not known what is missing: not the tokenizer.
         if tag or known.complete or "tokenizer.json" in here.paths:
             paths = tuple(cached.path(here, file) for file in files)
-            yield Cached(ModelName(known.repository, tag), paths, sum(file.size for file in files))
+            yield CachedModel(ModelName(known.repository, tag), paths, sum(file.size for file in files))
 
 
 def _models(listing: Listing) -> Iterator[tuple[str | None, list[HubFile]]]:
@@ -103,7 +105,7 @@ def _models(listing: Listing) -> Iterator[tuple[str | None, list[HubFile]]]:
             yield None, listing.chosen(folder)
 
 
-def described(text: str, hub: Hub) -> Described:
+def described(text: str, hub: Hub) -> ModelDescription:
     """The model that a user names: a GGUF file, a folder of safetensors, or a model on the hub. Of weights, only the
     heads are read.
 
@@ -115,7 +117,7 @@ def described(text: str, hub: Hub) -> Described:
     try:
         name = parse_name(text)
     except BadName as error:
-        raise NotFound(f"{text}: no such file or folder; {error}") from None
+        raise ModelNotFound(f"{text}: no such file or folder; {error}") from None
     found = find_model(name, hub) or find_model(name, hub, folder=True)
     if found is not None:
         return _at(found, str(name if found.is_dir() else ModelName(name.repository, tag_of(found.name))))
@@ -123,40 +125,85 @@ def described(text: str, hub: Hub) -> Described:
     return on_hub(name, hub, listing, chosen(name, listing, None))
 
 
-def on_hub(name: ModelName, hub: Hub, listing: Listing, files: Sequence[HubFile]) -> Described:
+def on_hub(name: ModelName, hub: Hub, listing: Listing, files: Sequence[HubFile]) -> ModelDescription:
     """A model whose files are on the hub, by the heads of its weights. Raises HubError."""
     if files[0].path != "config.json":
         heads = [fetch_head(hub, listing, file) for file in files]
         check_model(files[0].path, heads)
-        return GgufModel(str(name), heads)
+        return describe_gguf(str(name), heads)
     tensors = []
     with TemporaryDirectory(prefix="specpair-") as folder:
         for file in files:
             if file.path.endswith(_WEIGHTS):
-                tensors += read_tensors(partial(hub.read, listing, file), file.path)
+                tensors += read_tensor_list(partial(hub.read, listing, file), file.path)
                 continue
             if file.size > _LARGEST:
                 raise BadHead(f"{file.path} of {name} has {file.size} bytes, which is too much for what it is to hold")
             path = Path(folder, file.path)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(hub.read(listing, file, 0, file.size))
-        return FolderModel(str(name), Path(folder), tensors)
+        return describe_folder(str(name), Path(folder), tensors)
 
 
-def _at(path: Path, name: str) -> Described:
+def shortage(
+    name: ModelName,
+    hub: Hub,
+    room: FreeMemory,
+    listing: Listing,
+    files: Sequence[HubFile],
+    *,
+    context: int | None = None,
+    slots: int = 1,
+) -> str | None:
+    """Why a model of the hub does not fit into the memory of the machine that is to run it, with the tags that would.
+
+    The words go on with further advice. None: the model fits, or its head cannot be read, so that it is for the engine
+    to tell. Heads are asked for only where it is close.
+
+    `context`: tokens of each text; None: the engine's usual ones.
+
+    A full disk ends a pull: nothing can be fetched onto it. Too little memory does not: more may be free later, the
+    folder may be another machine's, and llama.cpp reads what does not fit from the disk, slowly. So `models pull`
+    warns. Where a model is fetched to be loaded at once, too little memory is an error. A model that was pulled by name
+    is loaded whatever the memory.
+
+    Raises HubError if the hub cannot be asked.
+    """
+    usual = (context or USUAL_CONTEXT) * slots <= USUAL_CONTEXT
+    if usual and _PLENTY * sum(file.size for file in files) <= room.free:
+        return None
+    try:
+        model = on_hub(name, hub, listing, files)
+    except BadHead:
+        return None
+    context = context or min(model.context or USUAL_CONTEXT, USUAL_CONTEXT)
+    weights = model.weight_bytes if room.weight is None else model.parameters * room.weight
+    cache = slots * context * model.kv_numbers * room.cached
+    if weights + cache <= room.free:
+        return None
+    others = instead(listing, room.free - cache) if room.weight is None else ""
+    if weights < room.free:
+        others += "lower the context; "
+    return (
+        f"{name}: {sized(weights)} of weights and {sized(cache)} of KV cache for {context:,} tokens are more than the "
+        f"{sized(room.free)} of memory that are free: {others}"
+    )
+
+
+def _at(path: Path, name: str) -> ModelDescription:
     """The model in a folder, or in a file with the other parts of a split one."""
     if path.is_dir():
         return _of_folder(name, path)
     return _of_file(name, path.with_name(parts_of(path.name)[0]))
 
 
-def _of_file(name: str, path: Path) -> Described:
+def _of_file(name: str, path: Path) -> ModelDescription:
     heads = read_parts(path)
     check_model(str(path), heads)
-    return GgufModel(name, heads)
+    return describe_gguf(name, heads)
 
 
-def _of_folder(name: str, folder: Path) -> Described:
+def _of_folder(name: str, folder: Path) -> ModelDescription:
     tensors = []
     there = [*folder.glob("config.json"), *sorted(folder.glob(f"*{_WEIGHTS}"))]
     files = choose_folder(ModelName("of/folder"), [each.name for each in there])
@@ -164,8 +211,8 @@ def _of_folder(name: str, folder: Path) -> Described:
         raise BadHead(f"{folder} is no model folder: it has no config.json, or no weights in safetensors")
     for file in files[1:]:
         with (folder / file).open("rb") as weight:
-            tensors += read_tensors(partial(_read, weight), str(folder / file))
-    return FolderModel(name, folder, tensors)
+            tensors += read_tensor_list(partial(_read, weight), str(folder / file))
+    return describe_folder(name, folder, tensors)
 
 
 def _read(file: BinaryIO, begin: int, count: int) -> bytes:

@@ -1,9 +1,12 @@
-"""What `models show` tells: what the files say of a model, and what both ends make of it."""
+"""What the commands tell of models: what their files say, and what both ends make of it."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from models.commands.described import Described, Layers, ListedTokens
+from models.commands.description import Layers, ListedTokens, ModelDescription, judge
+from models.commands.finding import CachedModel, PartialModel
+from models.errors import BadHead
 from specpair.counted import sized
 from specpair.engines.backend import DEFAULT_TEMPLATE
 
@@ -27,7 +30,7 @@ class ReplyStyle(NamedTuple):
 Styles = Callable[[str], ReplyStyle]  # of the text of a chat template
 
 
-def facts(model: Described, styles: Styles) -> dict[str, Any]:
+def facts(model: ModelDescription, styles: Styles) -> dict[str, Any]:
     """The facts of a model, for programs. Sizes are bytes, ids are tokens."""
     template, vocabulary = model.chat_templates.get(DEFAULT_TEMPLATE), model.vocabulary
     style, layers = None if template is None else styles(template), model.layers
@@ -51,13 +54,13 @@ def facts(model: Described, styles: Styles) -> dict[str, Any]:
     }
 
 
-def rows(model: Described, styles: Styles) -> list[tuple[str, str]]:
+def rows(model: ModelDescription, styles: Styles) -> list[tuple[str, str]]:
     """The same for people."""
     known = f"{model.context:,} tokens, as trained" if model.context else "not stated"
     text = min(model.context or TEXT, TEXT)
     return [
         ("model", model.name),
-        ("architecture", f"{model.architecture}: {model.kind}"),
+        ("architecture", f"{model.architecture}: {model.layers.words}"),
         ("speculation", speculation(model.layers)),
         ("weights", weights(model)),
         ("context", f"{known}; a text of {text:,} takes {sized(text * model.kv_numbers * F16)} of KV cache in f16"),
@@ -66,14 +69,14 @@ def rows(model: Described, styles: Styles) -> list[tuple[str, str]]:
     ]
 
 
-def weights(model: Described) -> str:
+def weights(model: ModelDescription) -> str:
     """Parameters, type and size of the weights."""
     count = model.parameters
     told = f"{count / 1e9:.2f}B" if count >= 1e9 else f"{count / 1e6:.{0 if count >= 1e7 else 1}f}M"
     return f"{told} parameters in {model.quantization}, {sized(model.weight_bytes)}"
 
 
-def needs(model: Described) -> str:
+def needs(model: ModelDescription) -> str:
     """The memory of a model with a text."""
     return sized(model.weight_bytes + TEXT * model.kv_numbers * F16)
 
@@ -127,7 +130,7 @@ def _vocabulary_rows(tokens: ListedTokens | None) -> list[tuple[str, str]]:
     ]
 
 
-def _template_rows(model: Described, styles: Styles) -> list[tuple[str, str]]:
+def _template_rows(model: ModelDescription, styles: Styles) -> list[tuple[str, str]]:
     template = model.chat_templates.get(DEFAULT_TEMPLATE)
     others = [name for name in model.chat_templates if name != DEFAULT_TEMPLATE]
     used = "none: give one with --chat-template FILE" if template is None else f"{DEFAULT_TEMPLATE}, which is used"
@@ -139,3 +142,66 @@ def _template_rows(model: Described, styles: Styles) -> list[tuple[str, str]]:
         told.append(("tool calls", f"{style.calls}: {shown}"))
         told.append(("thoughts", "between {} and {}".format(*style.thoughts) if style.thoughts else "no markers"))
     return told
+
+
+class ServedModel(NamedTuple):
+    """What a running verifier serves. `vocabulary`: the hash of its text tokens.
+    `differs`: why the model in a file does not pair with it; None: it does."""
+
+    name: str
+    vocabulary: str
+    differs: Callable[[Path], str | None]
+
+
+def listed(cached: CachedModel, served: ServedModel | None) -> dict[str, Any]:
+    """A model of the cache, for programs."""
+    known: dict[str, Any] = {"name": str(cached.name), "bytes": cached.size, "path": str(cached.path)}
+    try:
+        model = cached.described()
+        told = {"architecture": model.architecture, "layers": model.layers.words, "ids": model.ids}
+        drafts = None if served is None else _pairs(cached, model, served)
+        return known | {"quantization": model.quantization, **told, "drafts": drafts}
+    except (BadHead, OSError):
+        return known | dict.fromkeys(("quantization", "architecture", "layers", "ids", "drafts"))
+
+
+def of_begun(found: PartialModel) -> dict[str, Any]:
+    """A model that is not in the cache whole, for programs."""
+    known: dict[str, Any] = {"name": str(found.name), "bytes": found.here, "whole_bytes": found.size}
+    return known | dict.fromkeys(("path", "quantization", "architecture", "layers", "ids", "drafts"))
+
+
+def kind_told(listed: dict[str, Any]) -> str:
+    """What kind of model it is, or what is wrong with it."""
+    if "whole_bytes" in listed:
+        return f"begun, of {sized(listed['whole_bytes'])}: pull goes on with it"
+    return (
+        "damaged, or another user's"
+        if listed["architecture"] is None
+        else f"{listed['architecture']}, {listed['layers']}"
+    )
+
+
+def ids_told(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
+
+
+def _pairs(cached: CachedModel, model: ModelDescription, served: ServedModel) -> bool:
+    """Whether a model drafts for what a verifier serves: of a folder, by its tokens alone. Raises BadHead."""
+    if cached.path.stem == served.name:  # a target does not draft for itself
+        return False
+    if cached.is_folder:
+        return model.vocabulary is not None and model.vocabulary.ordinary == served.vocabulary
+    return served.differs(cached.path) is None
+
+
+def known_of(cached: CachedModel, target: ModelDescription | None, served: ServedModel | None) -> str | None:
+    """What is known of a model in the cache as a drafter; None: it does not pair, or is no smaller."""
+    try:
+        model = cached.described()
+        if target is None:
+            return "the same vocabulary" if served and _pairs(cached, model, served) else None
+        verdict = judge(model, target)
+    except (BadHead, OSError):
+        return None
+    return f"reads {verdict.share:.2f} of the target's bytes" if verdict.pairs and verdict.share < 1 else None

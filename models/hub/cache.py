@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from models.hub.errors import BadName, HubError
+from models.errors import BadName, HubError
 from models.hub.names import parse_name
 from specpair.shared_files import lock, replacing
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from os import environ
 from pathlib import Path
 
-from models.hub.errors import BadCatalogue
+from models.errors import BadCatalogue
 from models.hub.names import parse_name
 
 FILE = Path(__file__).with_name("catalogue.toml")

@@ -3,22 +3,23 @@
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from models.errors import Damaged, DiskFull, HubError, HubRateLimited, HubUnreachable, NoMatch
 from models.hub.cache import HubFile, Listing, RepositoryCache
-from models.hub.choice import USUAL, choose, choose_folder, models_among
-from models.hub.errors import Damaged, HubError, NoMatch, RateLimited, Unreachable
-from models.hub.fitting import check_disk
-from models.hub.names import ModelName
+from models.hub.names import USUAL, ModelName, choose, choose_folder, models_among, tag_of, with_its_parts
 from models.hub.repository import Hub
+from specpair.counted import sized
 
 _log = logging.getLogger("models.hub")
 _PIECE = 1 << 20  # bytes read at a time
+_TOLD = 3  # models that an error names, at most
 _UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}  # errors where a cache is another user's, or read-only
 Progress = Callable[[int, int], None]  # is told the bytes that are here and those of the whole model
 Check = Callable[[Listing, list[HubFile]], None]  # is told the files of a model before the first is fetched, may raise
@@ -71,7 +72,7 @@ def fetch_model(
             return found
         try:
             listing = hub.listing(name.repository)
-        except (Unreachable, RateLimited) as error:
+        except (HubUnreachable, HubRateLimited) as error:
             return _without(f"the hub cannot be asked for {name}", error, name, cached, folder)
         files = chosen(name, listing, folder)
         missing = [file for file in files if not cached.has(listing, file)]
@@ -204,8 +205,8 @@ class _File:
                             grown.truncate()
                         self._append(grown, hashed, pieces)
                         if grown.tell() <= begin:
-                            raise Unreachable(f"{self._what}: the hub ends before the file does")
-                except (Unreachable, RateLimited) as error:
+                            raise HubUnreachable(f"{self._what}: the hub ends before the file does")
+                except (HubUnreachable, HubRateLimited) as error:
                     if grown.tell() > begin:
                         patience = self.hub.patience()
                     patience.after(error)
@@ -225,3 +226,37 @@ class _File:
     @property
     def _what(self) -> str:
         return f"{self.listing.repository}/{self.file.path}"
+
+
+def check_disk(missing: Sequence[HubFile], listing: Listing, cached: RepositoryCache) -> None:
+    """Raises DiskFull if the rest of the files does not fit on the disk."""
+    begun = sum(min(part.stat().st_size, file.size) for file in missing if (part := cached.part(file)).exists())
+    needed = sum(file.size for file in missing) - begun
+    there = next(folder for folder in (cached.folder, *cached.folder.parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise DiskFull(
+            f"{listing.repository}: {sized(needed)} are to be fetched, and {there} has {sized(free)} of room: "
+            f"{instead(listing, free)}free {sized(needed - free)}, or set HF_HOME to a folder on another disk",
+            needed,
+            free,
+        )
+
+
+def instead(listing: Listing, most: float) -> str:
+    """Which of a repository's models have at most `most` bytes, the largest first, in words that other advice follows.
+
+    Empty: none has, or they have no tags to choose by.
+    """
+    sizes: dict[str, int] = {}
+    for first in models_among(listing.paths):
+        try:
+            parts = listing.chosen(with_its_parts(first, listing.paths))
+        except NoMatch:  # a part is missing
+            continue
+        sizes.setdefault(tag_of(first), sum(file.size for file in parts))  # a tag means the first that has it
+    fitting = sorted((tag for tag in sizes if sizes[tag] <= most), key=lambda tag: -sizes[tag])[:_TOLD]
+    if not fitting:
+        return ""
+    told = " and ".join(f"{tag} ({sized(sizes[tag])})" for tag in fitting)
+    return f"{told} would fit: write {listing.repository}:{fitting[0]}; "

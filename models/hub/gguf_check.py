@@ -9,42 +9,37 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from models.hub.choice import parts_of
-from models.hub.errors import BadHead
+from models.errors import BadHead
 from models.hub.gguf_head import STRING, GgufHead, read_head
+from models.hub.names import parts_of
 
 _MOST = 2**31 - 1
 # What llama.cpp takes, at least and at most, under the architecture's name. Of some there may be one for each layer.
 _RANGES = {
     "block_count": (1, 512),
-    "context_length": (1, _MOST),
-    "embedding_length": (1, _MOST),
-    "expert_count": (0, 512),
-    "expert_group_count": (0, 512),
-    "expert_group_used_count": (0, 512),
-    "nextn_predict_layers": (0, 512),
-    "full_attention_interval": (0, _MOST),
-    "attention.key_length": (0, _MOST),
-    "attention.value_length": (0, _MOST),
-    "rope.dimension_count": (0, _MOST),
-    "ssm.conv_kernel": (0, _MOST),
-    "ssm.inner_size": (0, _MOST),
-    "ssm.state_size": (0, _MOST),
-    "ssm.time_step_rank": (0, _MOST),
-    "ssm.group_count": (0, _MOST),
+    **dict.fromkeys(("context_length", "embedding_length"), (1, _MOST)),
+    **dict.fromkeys(
+        ("expert_count", "expert_group_count", "expert_group_used_count", "nextn_predict_layers"), (0, 512)
+    ),
+    **dict.fromkeys(("full_attention_interval", "rope.dimension_count"), (0, _MOST)),
+    **{f"attention.{part}_length": (0, _MOST) for part in ("key", "value")},
+    **{
+        f"ssm.{part}": (0, _MOST)
+        for part in ("conv_kernel", "inner_size", "state_size", "time_step_rank", "group_count")
+    },
 }
 _BY_LAYER = {
     "expert_used_count": (0, 512),
-    "attention.head_count": (0, _MOST),
-    "attention.head_count_kv": (0, _MOST),
     "attention.sliding_window": (0, 2**24),
-    "feed_forward_length": (0, _MOST),
+    **dict.fromkeys(("attention.head_count", "attention.head_count_kv", "feed_forward_length"), (0, _MOST)),
 }
 _KINDS = {"general.file_type": int, "tokenizer.ggml.model": str, "tokenizer.ggml.pre": str}
 _SCALINGS = ("none", "linear", "yarn", "longrope")  # of positions
 _ALIGNMENT = 32  # bytes, of a multiple of which llama.cpp needs the places of tensors
 _EMBEDDING, _STATES_OUT = "token_embd.weight", ".ssm_out.weight"
 _HEADED = re.compile(r"blk\.(\d{1,5})\.attn_([qk])\.weight")  # the rows of which are those of heads
+_TURNED_WHOLE = ("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe")  # architectures whose positions turn whole heads
+_UNGUARDED = ("lfm2", "lfm2moe")  # architectures of which llama.cpp does not compare heads with tensors
 _INTEGERS = range(24, 29)  # ggml's types that hold no weights
 _WHOLE_NUMBERS, _FLOATS = (4, 5), (6,)  # types of arrays in GGUF
 
@@ -103,6 +98,11 @@ class _Check:
         value = self._stated(key)
         return max(value, default=0) if isinstance(value, list) else value or 0
 
+    def _head_width(self) -> int:
+        heads = self._most_of("attention.head_count")
+        width: int = self._stated("attention.key_length") or self._most_of("embedding_length") // max(1, heads)
+        return width
+
     def _told(self, key: str, must: str) -> str:
         return f"its {self._architecture}.{key} is {self._stated(key)!r:.99}, and {must}"
 
@@ -134,10 +134,13 @@ class _Check:
         scaling = self._stated("rope.scaling.type")
         if scaling is not None and scaling not in _SCALINGS:
             yield self._told("rope.scaling.type", f"must be one of {', '.join(_SCALINGS)}")
-        turned, heads = self._most_of("rope.dimension_count"), self._most_of("attention.head_count")
-        width = self._stated("attention.key_length") or self._most_of("embedding_length") // max(1, heads)
-        if turned % 2 or (heads and turned > width):
-            yield self._told("rope.dimension_count", f"must be even, and no more than a head's {width}")
+        turned, width = self._stated("rope.dimension_count"), self._head_width()
+        if turned is not None:
+            heads = self._most_of("attention.head_count")
+            if turned % 2 or (heads and not 0 < turned <= width):
+                yield self._told("rope.dimension_count", f"must be even, above 0, and no more than a head's {width}")
+            if heads and turned != width and self._architecture in _TURNED_WHOLE:
+                yield self._told("rope.dimension_count", f"must be a head's {width}")
 
     def _experts(self) -> Iterator[str]:
         experts, used = self._most_of("expert_count"), self._most_of("expert_used_count")
@@ -160,7 +163,8 @@ class _Check:
                 key = "attention.head_count" if found[2] == "q" else "attention.head_count_kv"
                 heads = self._stated(key)
                 heads = heads[int(found[1]) % len(heads)] if isinstance(heads, list) and heads else heads
-                if heads and tensor.shape and tensor.shape[-1] % heads:
+                exact = self._architecture in _UNGUARDED and tensor.shape[-1:] != ((heads or 0) * self._head_width(),)
+                if heads and tensor.shape and (tensor.shape[-1] % heads or exact):
                     yield self._told(key, f"its tensor {tensor.name!r} is {tensor.shape}")
             inner = self._stated("ssm.inner_size")
             if inner is not None and tensor.name.endswith(_STATES_OUT) and tensor.shape[:1] != (inner,):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from models.errors import BadHead
 from models.hub.cache import HubFile, Listing
-from models.hub.errors import BadHead
 from models.hub.repository import Hub
 
 FIRST = 1 << 20  # bytes that are read at first
@@ -36,7 +36,7 @@ TYPES |= {39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18)}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Field:
     """An entry of the metadata. `kind`: GGUF's number of its type. `item`: that of its items, if it is an array."""
 
     value: Any
@@ -70,7 +70,7 @@ class TensorInfo:
 class GgufHead:
     """The head of a file. `size`: its bytes, up to the first tensor. `file_size`: bytes of the file."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, Field]
     tensors: tuple[TensorInfo, ...]
     size: int
     file_size: int
@@ -88,7 +88,7 @@ class GgufHead:
         """The bytes of each tensor by its name, padding included."""
         placed = sorted(self.tensors, key=lambda each: each.offset)
         ends = [*(each.offset for each in placed[1:]), self.file_size]
-        return {each.name: end - each.offset for each, end in zip(placed, ends, strict=True)}
+        return {each.name: end - each.offset for each, end in zip(placed, ends, strict=False)}  # none: no tensors
 
 
 def read_head(path: Path) -> GgufHead:
@@ -148,7 +148,7 @@ class _Parser:
         tensors, entries = self._scalar(_U64), self._scalar(_U64)
         self._fit(tensors, 24, _MOST_TENSORS)
         self._fit(entries, 13, _MOST_ENTRIES)
-        metadata: dict[str, Entry] = {}
+        metadata: dict[str, Field] = {}
         for _ in range(entries):
             key = self._string()
             if key in metadata:
@@ -177,18 +177,18 @@ class _Parser:
             raise _Wrong(f"its tensor {name!r:.99} has rows of {shape[0]} numbers, in {TYPES[kind][0]}")
         return name, shape, kind, offset
 
-    def _entry(self) -> Entry:
+    def _entry(self) -> Field:
         kind = self._scalar(_U32)
         if kind == STRING:
-            return Entry(self._string(), kind)
+            return Field(self._string(), kind)
         if kind != ARRAY:
-            return Entry(self._scalar(self._known(kind)), kind)
+            return Field(self._scalar(self._known(kind)), kind)
         item, count = self._scalar(_U32), self._scalar(_U64)
         if item == STRING:
-            return Entry(self._strings(count), kind, item)
+            return Field(self._strings(count), kind, item)
         width = self._known(item).size
         self._fit(count, width, _MOST_ITEMS)
-        return Entry(list(struct.unpack(f"<{count}{_SCALARS[item]}", self._bytes(count * width))), kind, item)
+        return Field(list(struct.unpack(f"<{count}{_SCALARS[item]}", self._bytes(count * width))), kind, item)
 
     def _known(self, kind: int) -> struct.Struct:
         if kind not in _STRUCTS:

@@ -1,12 +1,23 @@
-"""The name of a model: `user/repo`, or `user/repo:tag`, where the tag names one of the repository's quantizations."""
+"""The name of a model, `user/repo` or `user/repo:tag`, and which files of a repository it means.
+
+The files are chosen as llama.cpp's `-hf` does: one name means the same to both.
+"""
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from models.hub.errors import BadName
+from models.errors import BadName, NoMatch
+from specpair.options.option import option
 
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_]|[.-](?![.-])){0,95}(?<![.-])")  # as the hub allows user and repository
 _TAG = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+USUAL = ("Q4_K_M", "Q8_0")  # the tags of a name without one, in this order
+# In the names of files that are no model of their own: projectors of images, statistics, heads that draft.
+_PARTS_OF_OTHERS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
+_SPLIT = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.(?:gguf|safetensors)", re.IGNORECASE)
+_BESIDE_WEIGHTS = (".json", ".jinja", "tokenizer.model", "merges.txt", "vocab.txt")  # endings of their names
+_QUANTIZATION = re.compile(r"(?<![A-Za-z0-9])(?:UD-)?(?:I?Q|TQ|BF|F|MXFP|NVFP)\d+(?:_[A-Za-z0-9]+)*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +48,109 @@ def parse_name(text: str) -> ModelName:
     if colon and not _TAG.fullmatch(tag):
         raise BadName(f"{text!r} is not the name of a model: its tag is {tag!r}, write one such as Q4_K_M, or no colon")
     return ModelName(repository, tag or None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubOptions:
+    """The option that names a model on the hub. Both ends make their settings from it, with `like`."""
+
+    hf: str | None = option(
+        None,
+        "model on Hugging Face, which is fetched unless it is in the cache, as user/repo or user/repo:Q8_0",
+        check=parse_name,
+        group="model",
+        placeholder="NAME",
+        short="-hf",
+    )
+
+
+def choose(name: ModelName, paths: Sequence[str]) -> list[str]:
+    """The files of the model of that name, the one to load first.
+
+    `paths`: all files of the repository, in the hub's order.
+
+    Raises NoMatch, which lists the tags that there are.
+    """
+    firsts = models_among(paths)
+    found = _found(name.tag, firsts) if name.tag else next(filter(None, (_found(tag, firsts) for tag in USUAL)), None)
+    if found is None and name.tag is None and firsts:
+        found = firsts[0]
+    if found is None:
+        raise _no_match(name, firsts, paths)
+    return with_its_parts(found, paths)
+
+
+def choose_folder(name: ModelName, paths: Sequence[str]) -> list[str]:
+    """The files of the model of that name in safetensors, for an engine that reads folders: config.json, then others.
+
+    Empty: the repository has none, or the name has a tag, which means a GGUF file. Raises NoMatch if a part is missing.
+    """
+    root = [path for path in paths if "/" not in path]
+    weights = [path for path in root if path.endswith(".safetensors")]
+    weights = [path for path in weights if path.startswith("model")] or weights  # not what is there in two layouts
+    if name.tag is not None or not weights or "config.json" not in root:
+        return []
+    with_its_parts(weights[0], paths)
+    others = (path for path in root if path.endswith(_BESIDE_WEIGHTS) and path != "config.json")
+    templates = (path for path in paths if path.startswith("additional_chat_templates/"))
+    return ["config.json", *others, *templates, *weights]
+
+
+def models_among(paths: Iterable[str]) -> list[str]:
+    """The files among `paths` that are a model, or the first part of one."""
+    return [path for path in paths if _is_first(path)]
+
+
+def tags(paths: Iterable[str]) -> list[str]:
+    """The tags that name the models among `paths`, each once."""
+    return list(dict.fromkeys(map(tag_of, models_among(paths))))
+
+
+def _is_first(path: str) -> bool:
+    """Whether a path is a whole model, or the first part of one."""
+    file = path.rpartition("/")[2].lower()
+    if not file.endswith(".gguf") or any(word in file for word in _PARTS_OF_OTHERS):
+        return False
+    split = _SPLIT.fullmatch(path)
+    return split is None or int(split["number"]) == 1
+
+
+def _found(tag: str, firsts: Sequence[str]) -> str | None:
+    pattern = re.compile(re.escape(tag) + "[.-]", re.IGNORECASE)
+    return next(filter(pattern.search, firsts), None)
+
+
+def with_its_parts(path: str, paths: Sequence[str]) -> list[str]:
+    """The file `path`, with the other parts of a split one. Raises NoMatch if one is missing."""
+    parts, there = parts_of(path), set(paths)
+    missing = [part for part in parts if part not in there] if len(parts) > 1 else []
+    if missing:
+        raise NoMatch(f"{path} is split, and the repository lacks {', '.join(missing)}: choose another tag", ())
+    return parts
+
+
+def parts_of(path: str) -> list[str]:
+    """The names of all files of the model of which `path` names one: of a split one the parts, the first one first."""
+    split = _SPLIT.fullmatch(path)
+    if split is None:
+        return [path]
+    ending = path[len(split["stem"]) + len("-00001") :]
+    return [f"{split['stem']}-{number:05}{ending}" for number in range(1, int(split["count"]) + 1)]
+
+
+def tag_of(path: str) -> str:
+    """The tag that names a model by its first file."""
+    split = _SPLIT.fullmatch(path)
+    stem = (split["stem"] if split else path[: -len(".gguf")]).rpartition("/")[2]
+    named = _QUANTIZATION.findall(stem)
+    return named[-1] if named else re.split("[.-]", stem)[-1]
+
+
+def _no_match(name: ModelName, firsts: Sequence[str], paths: Sequence[str]) -> NoMatch:
+    there = tags(firsts)
+    if there:
+        return NoMatch(f"{name.repository} has no model {name.tag}, but these: {', '.join(there)}", tuple(there))
+    if choose_folder(ModelName(name.repository), paths):
+        taken = f"leave :{name.tag} out" if name.tag else "torch and mlx read them (--backend torch)"
+        return NoMatch(f"{name.repository} has a folder of safetensors, and no GGUF file: {taken}", ())
+    return NoMatch(f"{name.repository} has no GGUF file of a model: name a repository that does, often …-GGUF", ())

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
+from models.errors import AccessDenied, HubError, HubRateLimited, HubUnreachable, ModelNotFound, Offline
 from models.hub.cache import HubFile, Listing, RepositoryCache, repositories_in
-from models.hub.errors import AccessDenied, HubError, NotFound, Offline, RateLimited, Unreachable
 from specpair.extras import extras_named
 
 TIMEOUT = 30.0  # seconds in which the hub must answer, and go on answering
@@ -45,7 +45,7 @@ class Patience:
         pause = next(self._pauses, None)
         if pause is None or isinstance(error, Offline):
             raise error
-        if isinstance(error, RateLimited):
+        if isinstance(error, HubRateLimited):
             if error.seconds is None or error.seconds > self._left:
                 raise error
             pause = max(pause, error.seconds)
@@ -166,7 +166,7 @@ class Hub:
             if len(held) > MOST_BYTES:
                 raise HubError(f"{what}: {self.endpoint} answers with more than {MOST_BYTES >> 20} MiB: no hub does")
             if time.monotonic() > end:
-                raise Unreachable(f"{what}: {self.endpoint} takes longer than {LONGEST:g} s for an answer")
+                raise HubUnreachable(f"{what}: {self.endpoint} takes longer than {LONGEST:g} s for an answer")
         return bytes(held)
 
     def _tried(self, ask: Callable[[], _Result]) -> _Result:
@@ -174,7 +174,7 @@ class Hub:
         while True:
             try:
                 return ask()
-            except (Unreachable, RateLimited) as error:
+            except (HubUnreachable, HubRateLimited) as error:
                 patience.after(error)
 
     @contextmanager
@@ -204,7 +204,7 @@ class Hub:
             raise Offline(f"{what}: {error}") from None
         except self._failed as error:
             reason = str(error) or type(error).__name__
-            raise Unreachable(f"{what}: {self.endpoint} does not answer, or was cut off ({reason})") from error
+            raise HubUnreachable(f"{what}: {self.endpoint} does not answer, or was cut off ({reason})") from error
 
     def _check_redirect(self, url: Any, what: str) -> None:
         """Raises HubError if a redirect gives encryption up, or leads nearer to this machine than the hub is."""
@@ -221,24 +221,24 @@ class Hub:
             page = f"{self.endpoint}/{'/'.join(what.split('/')[:2])}"
             return AccessDenied(f"{what} is gated: accept its terms at {page}, then {login}")
         if code == "RepoNotFound":
-            return NotFound(
+            return ModelNotFound(
                 f"{self.endpoint} has no model {what}, or it is private: check how it is spelled; for a private one, "
                 f"{login}"
             )
         if status in (401, 403):
             return AccessDenied(f"{what}: the hub refuses it ({status}): {login} of an account that may read it")
         if status == 404:
-            return NotFound(f"{self.endpoint} has no {what} (404): check how it is spelled")
+            return ModelNotFound(f"{self.endpoint} has no {what} (404): check how it is spelled")
         if status == 429:
             seconds = self._pause(response)
             when = "some minutes" if seconds is None else f"{seconds} seconds"
-            return RateLimited(
+            return HubRateLimited(
                 f"{what}: the hub has had too many requests from here: wait {when}, and try again; after a login, it "
                 "allows more",
                 seconds,
             )
         if status >= 500:
-            return Unreachable(f"{what}: {self.endpoint} answers {status}: try again later")
+            return HubUnreachable(f"{what}: {self.endpoint} answers {status}: try again later")
         return HubError(f"{what}: {self.endpoint} answers {status}")
 
     def _pause(self, response: Any) -> int | None:

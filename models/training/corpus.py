@@ -1,4 +1,4 @@
-"""The training corpus: which files the pair is trained on, and the windows of tokens for training.
+"""The training corpus: which files the pair is trained on, their vocabulary, and the windows of tokens for training.
 
 The corpus is the source of a Python standard library. Every machine that can run the recipe has one, and its licence
 (PSF-2.0) allows this use. Random choices are made by a hash of the file's path, so that they are equal on all machines
@@ -6,10 +6,10 @@ and do not shift when another Python version adds or drops files.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,15 @@ HELD_OUT: Final = frozenset(
         "test/test_unicode.py",
         "turtledemo/colormixer.py",
     }
+)
+
+BEGIN, END = "<|begin_of_text|>", "<|end_of_text|>"
+BEGIN_ID: Final = 0
+END_ID: Final = 1
+# Llama 3's split pattern. llama.cpp has it built in under the name "llama-bpe"; a GGUF file stores only the name.
+SPLIT_PATTERN: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 
@@ -105,6 +114,35 @@ def windows(tokens: NDArray[np.uint16], length: int, batch: int, seed: int) -> I
         for first in range(0, len(starts) - batch + 1, batch):
             rows = [tokens[start : start + length + 1] for start in starts[first : first + batch]]
             yield np.stack(rows).astype(np.int64)
+
+
+def train_tokenizer(texts: Sequence[str], size: int) -> Any:
+    """Train a byte-level BPE (Sennrich et al., 2016) that splits text as Llama 3 does. Needs ``tokenizers``.
+
+    It has at most ``size`` ids: begin, end, the 256 bytes, then merges by frequency.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers  # not needed for the rest
+
+    # ignore_merges: a word with an id of its own is encoded as that id, as in llama.cpp with this pattern.
+    tokenizer = Tokenizer(models.BPE(ignore_merges=True))
+    split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), "isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=[BEGIN, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def encode_all(tokenizer: Any, texts: Iterable[str]) -> NDArray[np.uint16]:
+    """The concatenated ids of all texts, each wrapped in begin and end."""
+    parts = [[BEGIN_ID, *tokenizer.encode(text, add_special_tokens=False).ids, END_ID] for text in texts]
+    return np.concatenate([np.asarray(part, dtype=np.uint16) for part in parts])
 
 
 def _share(name: str) -> float:

@@ -19,9 +19,9 @@ from torch.nn import functional
 from torch.optim.lr_scheduler import LambdaLR
 
 from models.errors import ExportError
-from models.tensor_file import read_tensors
+from models.safetensors_file import read_tensors
+from models.training.corpus import BEGIN_ID, END_ID
 from models.training.llama import Shape, logits, matrix_shapes
-from models.training.vocabulary import BEGIN_ID, END_ID
 
 MATRIX_RATE: Final = 0.02  # peak learning rate of Muon
 VECTOR_RATE: Final = 3e-3  # peak learning rate of AdamW

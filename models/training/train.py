@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from models.errors import ExportError
-from models.training.corpus import Corpus, CorpusError, read_corpus, windows
+from models.training.corpus import Corpus, CorpusError, encode_all, read_corpus, train_tokenizer, windows
 
 try:
     import torch
@@ -26,7 +26,6 @@ try:
 
     from models.training.fit import Loss, Weights, cross_entropy, fit, held_out_loss, imitation, load, save
     from models.training.llama import Shape, initial_weights
-    from models.training.vocabulary import encode_all, train_tokenizer
 except ModuleNotFoundError as missing:
     if missing.name not in ("torch", "tokenizers", "safetensors"):
         raise
@@ -85,7 +84,7 @@ def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say, clock: Callab
         size = sum(weight.numel() for weight in weights.values())
         say(f"{name}: {size:,} parameters, {steps} steps")
         batches = windows(training, recipe.length, recipe.batch, recipe.seed)
-        fit(weights, shape, batches, steps, loss, _Progress(name, steps, say, clock), peak)
+        fit(weights, shape, batches, steps, loss, report=_Progress(name, steps, say, clock), peak=peak)
         save(folder, weights, shape)
         say(f"{name}: held-out loss {held_out_loss(weights, shape, held_out, recipe.length):.3f} nats a token")
         return weights
@@ -103,7 +102,7 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path, say: Say) -> Tokenize
     if path.exists():
         say(f"{path.name}: already there, kept")
         return Tokenizer.from_file(str(path))
-    tokenizer = train_tokenizer(corpus.training, recipe.target.vocabulary)
+    tokenizer: Tokenizer = train_tokenizer(corpus.training, recipe.target.vocabulary)
     tokenizer.save(str(path))
     return tokenizer
 

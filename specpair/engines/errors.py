@@ -24,6 +24,17 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), repr(error))
 
 
+class NoGenerator(ModelLoadError):
+    """The model is for embeddings or ranking, or an encoder with a decoder: it does not write a text token by token."""
+
+    def __init__(self, name: str, sign: str) -> None:
+        """`sign`: what in its files says so."""
+        super().__init__(
+            f"{name} does not generate text token by token ({sign}): it is a model for embeddings, ranking or "
+            "translation. Choose a causal language model"
+        )
+
+
 class EngineCrash(ModelLoadError):
     """The engine crashes its process on this machine, as a trial in a child process showed. Nothing was loaded."""
 

@@ -8,7 +8,7 @@ import pytest
 from huggingface_hub import constants
 
 from backends import registry
-from backends.llama_cpp import devices, load
+from backends.llama_cpp import load
 from backends.llama_cpp.library import lib
 from backends.named_model import file_of
 from models import DEFAULT_DRAFT
@@ -80,7 +80,7 @@ def test_the_memory_of_this_machine_is_known() -> None:
 
 def test_what_goes_to_gpus_needs_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lib, "llama_supports_gpu_offload", lambda: True)
-    monkeypatch.setattr(devices, "gpu_bytes", lambda: [3_000, 4_000])
-    monkeypatch.setattr(devices, "available_bytes", lambda: 50_000)
-    free = {layers: devices.room(LoadOptions(gpu_layers=layers)).free for layers in (-1, 0, 20)}
+    monkeypatch.setattr(load, "gpu_bytes", lambda: [3_000, 4_000])
+    monkeypatch.setattr(load, "available_bytes", lambda: 50_000)
+    free = {layers: load.room(LoadOptions(gpu_layers=layers)).free for layers in (-1, 0, 20)}
     assert free == {-1: 7_000, 0: 50_000, 20: 57_000}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.published import Published
+from backends.compilation import Published
 from tests.stand_ins.mountpoint import mounted
 
 FILES = {"a.neff": b"1" * 3000, "neuronxcc/MODULE_1/model.neff": b"22", "neuronxcc/MODULE_1/model.log": b""}

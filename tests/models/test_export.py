@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from models.export import ExportError, convert_gguf, export_hf, main
 from models.gguf_file import read_gguf
-from models.tensor_file import read_tensors
+from models.safetensors_file import read_tensors
 
 IDS = [0, 45, 200, 17, 100, 258, 3, 3, 77, 260, 12, 5]
 

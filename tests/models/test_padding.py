@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType, GGUFValueType
 from models import DEFAULT_TARGET, DEFAULT_TWIN
 from models.export import ExportError, export_hf, pad_layers
 from models.gguf_file import Field, Gguf, Tensor, read_gguf, write_gguf
-from models.padding import padded, widened
+from models.transform import padded, widened
 
 
 def bare(architecture: str = "llama", fields: Mapping[str, Field] = MappingProxyType({})) -> Gguf:

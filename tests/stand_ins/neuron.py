@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from backends.neuron.cores import NUMBER, VISIBLE
-from backends.neuron_legacy.artefacts import COMPILER_CACHE, FLAGS
+from backends.neuron import NUMBER, VISIBLE
+from backends.neuron_legacy.compiling import COMPILER_CACHE, FLAGS
 from backends.neuron_legacy.model import made
 from backends.neuron_legacy.passes import Passes
 from backends.registry import load

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from backends.neuron.chips import this_chip
-from backends.neuron.cores import NUMBER, VISIBLE
+from backends.neuron import NUMBER, VISIBLE
+from backends.neuron_legacy.memory import this_chip
 from tests.models.conftest import TinyModel
 from tests.stand_ins.neuron import own_environment
 from tests.transformers_neuronx.loaded import Loaded, load_model

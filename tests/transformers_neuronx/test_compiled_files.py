@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backends.neuron_legacy.shapes import programs_for
+from backends.neuron_legacy.passes import programs_for
 from specpair.engines.load_options import LoadOptions
 from tests.transformers_neuronx.conftest import Load, Make
 from tests.transformers_neuronx.loaded import IDS

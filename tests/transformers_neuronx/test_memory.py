@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backends.neuron_legacy.memory import Sizes, kv_heads_held
+from backends.neuron_legacy.memory import LlamaSizes, kv_heads_held
 from tests.transformers_neuronx.conftest import Load
 from tests.transformers_neuronx.loaded import bytes_per_core, caches, weights
 
@@ -42,7 +42,7 @@ def test_weights_and_caches_have_the_bytes_that_the_backend_says(
     loaded = load(sizes, tensor_parallel=cores, dtype=dtype, slots=2, context_length=127, batch_tokens=128)
     held = bytes_per_core(caches(loaded.model))
     assert loaded.backend.kv_bytes == held * cores
-    expected = Sizes(loaded.made.config, {"float32": 4, "bfloat16": 2}[dtype], slots=2, cells=128)
+    expected = LlamaSizes(loaded.made.config, {"float32": 4, "bfloat16": 2}[dtype], slots=2, cells=128)
     assert bytes_per_core(weights(loaded.model)) == expected.weight_bytes(cores)
     assert expected.core_bytes(cores) == held + expected.weight_bytes(cores)
 

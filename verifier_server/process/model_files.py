@@ -19,10 +19,9 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
-from backends.compilation import folder_of
+from backends.compilation import Published, folder_of
 from backends.named_model import file_of
-from backends.published import Published
-from models.hub.choice import parts_of
+from models.hub.names import parts_of
 from specpair.counted import sized
 from specpair.engines.errors import ModelLoadError
 from verifier_server.settings import Settings

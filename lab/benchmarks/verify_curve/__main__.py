@@ -122,7 +122,7 @@ def _told(found: dict[Cell, Timing], *, chains: bool) -> list[dict[str, float]]:
 
 def _of_llama_cpp() -> dict[str, str]:
     """Where llama.cpp ran: it puts all layers on the GPUs that it was compiled for."""
-    from backends.llama_cpp.devices import gpu_names
+    from backends.llama_cpp.load import gpu_names
 
     return {
         "device": ", ".join(gpu_names()) or processor(),

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from models.gguf_file import read_gguf
-from models.huggingface import SPLIT_PATTERN
+from models.training.corpus import SPLIT_PATTERN
 
 
 def tokenizer_of(path: Path) -> dict[str, Any]:

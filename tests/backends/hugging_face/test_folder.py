@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.generators import NoGenerator
 from backends.hugging_face.folder import check_folder, model_name
-from specpair.engines.errors import ModelLoadError
+from specpair.engines.errors import ModelLoadError, NoGenerator
 
 
 def test_model_name_is_that_of_the_file_or_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

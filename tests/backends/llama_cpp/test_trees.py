@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backends.llama_cpp.branches import leaves_of
+from backends.llama_cpp.batch import leaves_of
 from backends.registry import load
 from backends.trial.tiny_architectures import write_tiny_architecture
 from models import DEFAULT_DRAFT

@@ -10,7 +10,7 @@ from gguf import GGUFWriter, TokenType
 from backends.llama_cpp.vocabulary import LlamaVocabulary, read_gguf_vocabulary
 from backends.scripted import ByteVocabulary
 from backends.trial.tiny_llama import tiny_tokenizer
-from models.commands.gguf_model import GgufModel
+from models.commands.reading import describe_gguf
 from models.hub.gguf_head import read_head
 from specpair.engines.vocabulary import Kind, PromptSpan, cannot_draft
 
@@ -41,7 +41,7 @@ def _read(folder: Path, *added: Token, name: str = "model", **stated: Any) -> Ll
     writer.write_tensors_to_file()
     writer.close()
     read = read_gguf_vocabulary(path)[0]
-    listed = GgufModel(name, [read_head(path)]).vocabulary
+    listed = describe_gguf(name, [read_head(path)]).vocabulary
     assert listed is not None and (listed.pieces, listed.kinds) == (read.pieces, read.kinds)
     assert (listed.begin, listed.end, listed.ends) == (read.begin, read.end, read.ends)
     assert listed.ordinary == read.fingerprint.ordinary

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.llama_cpp.widths import ONE_PATH, equal_up_to
+from backends.llama_cpp.backend import ONE_PATH, equal_up_to
 from backends.registry import load
 from models import DEFAULT_DRAFT
 from specpair.engines.backend import Backend, Entry, Logits

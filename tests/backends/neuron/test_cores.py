@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.neuron.cores import NUMBER, VISIBLE, claim, read_cores
+from backends.neuron import NUMBER, VISIBLE, claim, read_cores
 from specpair.engines.errors import ModelLoadError
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from backends.neuron.install import (
+from backends.neuron import (
     LEGACY_REQUIREMENTS,
     REQUIREMENTS,
     find_compiler,

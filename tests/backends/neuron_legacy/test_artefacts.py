@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backends.neuron_legacy.artefacts import COMPILER_CACHE, FLAGS, Artefacts, forget_failures, keep_in
+from backends.neuron_legacy.compiling import COMPILER_CACHE, FLAGS, Artefacts, forget_failures, keep_in
 from specpair.engines.errors import ModelLoadError
 from tests.backends.neuron_legacy.conftest import Load
 
@@ -132,7 +132,7 @@ def test_failures_that_cannot_be_forgotten_are_logged(
     made = tmp_path / "neuronx-cc" / "neuronxcc-2.21" / "MODULE_failed"
     made.mkdir(parents=True)
     (made / "model.log").touch()
-    monkeypatch.setattr("backends.neuron_legacy.artefacts.shutil.rmtree", fails)
+    monkeypatch.setattr("backends.neuron_legacy.compiling.shutil.rmtree", fails)
     forget_failures(tmp_path)
     assert f"{made} stays as it is: Permission denied" in caplog.text
 

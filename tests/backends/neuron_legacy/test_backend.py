@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from backends import registry
-from backends.neuron.cores import VISIBLE
+from backends.neuron import VISIBLE
 from backends.neuron_legacy.backend import CORES
-from backends.neuron_legacy.passes import Passes
-from backends.neuron_legacy.shapes import programs_for
+from backends.neuron_legacy.passes import Passes, programs_for
 from backends.trial.checks import random_batches
 from specpair.engines.backend import Entry
 from specpair.engines.errors import EngineFailure, EngineLost, ModelLoadError

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from backends.neuron.chips import Chip, this_chip, trn2_core_bytes
-from backends.neuron_legacy.memory import CoreMemory, Sizes, kv_heads_held
+from backends.neuron import trn2_core_bytes
+from backends.neuron_legacy.memory import Chip, CoreMemory, LlamaSizes, kv_heads_held, this_chip
 from specpair.engines.errors import ModelLoadError
 
 GIB = 2**30
@@ -34,8 +34,8 @@ class Model:
     """Stands for a model; memory is reserved as long as it lives."""
 
 
-def sizes(config: dict[str, Any], slots: int = 4, number_bytes: int = 2) -> Sizes:
-    return Sizes(config, number_bytes, slots, 4096)
+def sizes(config: dict[str, Any], slots: int = 4, number_bytes: int = 2) -> LlamaSizes:
+    return LlamaSizes(config, number_bytes, slots, 4096)
 
 
 def test_bytes_of_a_model_of_8b() -> None:

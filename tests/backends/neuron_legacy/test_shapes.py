@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.neuron_legacy.shapes import Programs, cells_for, cells_of, padded, parked, programs_for
+from backends.neuron_legacy.passes import Programs, cells_for, cells_of, padded, parked, programs_for
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from backends.neuron_legacy import workers
+from backends.neuron_legacy import compiling
 from tests.paths import ROOT
 
 # As the library compiles: forked workers, each of which runs a compiler. All have the write end of the test's pipe, and
@@ -20,7 +20,7 @@ PROGRAM = """
 import os, signal, subprocess, sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from backends.neuron_legacy.workers import ending_with_this_process
+from backends.neuron_legacy.compiling import ending_with_this_process
 
 written, how = int(sys.argv[1]), sys.argv[2]
 first, started = os.pipe()
@@ -40,7 +40,7 @@ with ending_with_this_process(), ProcessPoolExecutor(2, get_context("fork")) as 
 
 
 @contextmanager
-def compiling(how: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+def compiling_program(how: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
     """The program above, and the read end of the pipe."""
     read, written = os.pipe()
     try:
@@ -70,7 +70,7 @@ def receive(read: int) -> bytes:
     ("how", "number"), [("killed", signal.SIGKILL), ("handled", signal.SIGTERM), ("interrupted", signal.SIGINT)]
 )
 def test_compilers_end_with_the_process(how: str, number: signal.Signals) -> None:
-    with compiling(how) as (process, read):
+    with compiling_program(how) as (process, read):
         assert receive(read) + receive(read) == b"cc"
         os.killpg(process.pid, number)
         if number == signal.SIGINT:  # Python's executor waits for its workers before the exception leaves the block
@@ -80,7 +80,7 @@ def test_compilers_end_with_the_process(how: str, number: signal.Signals) -> Non
 
 def test_workers_can_be_ended_when_one_was_killed() -> None:
     """Python ends the others by SIGTERM, for which the process may have a handler of its own."""
-    with compiling("broken") as (process, read):
+    with compiling_program("broken") as (process, read):
         assert receive(read) == b"c"
         assert process.wait(60) == 1
         assert process.stderr is not None
@@ -90,7 +90,7 @@ def test_workers_can_be_ended_when_one_was_killed() -> None:
 
 def test_other_processes_are_left_alone() -> None:
     before = os.listdir("/dev/fd")
-    with workers.ending_with_this_process():
+    with compiling.ending_with_this_process():
         pass
     assert os.listdir("/dev/fd") == before
     read, written = os.pipe()
@@ -105,11 +105,11 @@ def test_other_processes_are_left_alone() -> None:
 
 
 def test_as_many_workers_as_memory_and_cores_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "cores", lambda: 8)
+    monkeypatch.setattr(compiling, "cores", lambda: 8)
     for available, count in ((2**30, 1), (20 * 2**30, 2), (500 * 2**30, 8)):
-        monkeypatch.setattr(workers, "available_bytes", lambda available=available: available)
-        assert workers.workers_for(32, 13) == count
-    assert workers.workers_for(32, 5) == 5
+        monkeypatch.setattr(compiling, "available_bytes", lambda available=available: available)
+        assert compiling.workers_for(32, 13) == count
+    assert compiling.workers_for(32, 5) == 5
 
 
 @pytest.mark.parametrize(
@@ -121,4 +121,4 @@ def test_as_many_workers_as_memory_and_cores_allow(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_killed_compilers_are_recognised(error: Exception, lacked: bool) -> None:
-    assert workers.lacked_memory(error) == lacked
+    assert compiling.lacked_memory(error) == lacked

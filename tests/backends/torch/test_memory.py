@@ -16,10 +16,10 @@ torch = pytest.importorskip("torch", reason="needs the extra in requirements/tor
 pytest.importorskip("transformers", reason="needs the extra in requirements/torch.txt")
 
 from backends.torch import backend as torch_backend  # noqa: E402 - they need the extra
-from backends.torch import memory  # noqa: E402
+from backends.torch import read_model  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402
 from backends.torch.compiling import NEURON  # noqa: E402
-from backends.torch.memory import check_fits, free_bytes, heads_of  # noqa: E402
+from backends.torch.read_model import check_fits, free_bytes, heads_of  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -63,7 +63,7 @@ def test_core_of_trn2_that_does_not_tell_has_what_its_instance_has(monkeypatch: 
     monkeypatch.setattr(torch, "get_device_module", lambda device: Module(0))
     core = SimpleNamespace(type=NEURON, index=1)  # such a device is registered by TorchNeuron only
     for known, free in ((24 * 2**30, 24 * 2**30 - 300), (None, None)):
-        monkeypatch.setattr(memory, "trn2_core_bytes", lambda known=known: known)
+        monkeypatch.setattr(read_model, "trn2_core_bytes", lambda known=known: known)
         assert free_bytes(core) == free
 
 

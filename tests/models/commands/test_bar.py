@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from models.commands.bar import Bar
+from models.commands.terminal import Bar
 
 
 class Terminal(io.StringIO):

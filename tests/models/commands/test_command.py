@@ -10,6 +10,7 @@ from backends.trial.tiny_gguf import write_tiny_gguf
 from backends.trial.tiny_llama import TinyModel
 from gateway.openai_api.answers.reply_style import reply_style
 from models.commands import command
+from models.commands.command import ServedModel
 from models.hub.catalogue import read_catalogue
 from models.hub.repository import PAUSES, Hub
 from specpair.engines.load_options import FreeMemory
@@ -50,9 +51,7 @@ def folder(files: dict[str, Path]) -> dict[str, bytes]:
 def run(stand_in: HubStandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     made = command.parser("verifier")
 
-    def ran(
-        *arguments: str, serves: command.Running | None = None, room: FreeMemory | None = None
-    ) -> tuple[int, str, str]:
+    def ran(*arguments: str, serves: ServedModel | None = None, room: FreeMemory | None = None) -> tuple[int, str, str]:
         hub = Hub(stand_in.address, tmp_path / "cache", False, wait=lambda _seconds: None)
         status = command.run(made, made.parse(arguments), reply_style, lambda: serves, lambda: room, lambda: hub)
         said = capsys.readouterr()
@@ -66,14 +65,14 @@ def test_a_model_is_pulled_listed_and_removed(run: Run, files: dict[str, Path]) 
     status, out, _ = run("pull", "u/small")
     assert status == 0 and Path(out.strip()).read_bytes() == files["small"].read_bytes()
     run("pull", "u/large:q8_0")
-    drafts = command.Running("large", "hash", lambda path: None if path.name == "small-Q8_0.gguf" else "it differs")
+    drafts = ServedModel("large", "hash", lambda path: None if path.name == "small-Q8_0.gguf" else "it differs")
     lines = run("list", serves=drafts)[1].splitlines()
     assert lines[0].split()[-3:] == ["drafts", "for", "large"]
     assert [(line.split()[0], line.split()[-1]) for line in lines[1:]] == [
         ("u/large:Q8_0", "no"),
         ("u/small:Q8_0", "yes"),
     ]
-    itself = command.Running("small-Q8_0", "hash", lambda _path: None)
+    itself = ServedModel("small-Q8_0", "hash", lambda _path: None)
     assert [line.split()[-1] for line in run("list", serves=itself)[1].splitlines()[1:]] == ["yes", "no"]
     assert "llama, dense" in lines[1] and " 264 " in lines[1]
     assert run("remove", "u/small:Q8_0")[0] == 0 and run("remove", "u/large")[0] == 0
@@ -120,12 +119,12 @@ def test_the_catalogue_suggests_for_what_is_served(run: Run) -> None:
     gemma = next(each for each in read_catalogue() if "gemma" in each.name)
     run("pull", "u/small")
     assert "no verifier answers" in run("suggest")[2]
-    served = command.Running("tuned", gemma.vocabulary, lambda _path: None)
+    served = ServedModel("tuned", gemma.vocabulary, lambda _path: None)
     lines = run("suggest", serves=served)[1].splitlines()
     assert [line.split()[0] for line in lines] == ["name", "u/small:Q8_0", gemma.name]
     assert "on the hub" in lines[2] and gemma.licence in lines[2]
     assert "`verifier models pull NAME`" in run("suggest", serves=served)[2]
-    itself = command.Running("small-Q8_0", "f" * 64, lambda _path: None)
+    itself = ServedModel("small-Q8_0", "f" * 64, lambda _path: None)
     assert run("suggest", serves=itself)[0] == 1
 
 
@@ -177,7 +176,7 @@ def test_a_folder_of_safetensors_is_a_model_as_any_other(
     assert run("show", "u/folder")[1].splitlines()[1:] == run("show", str(path))[1].splitlines()[1:]
     [line] = run("list")[1].splitlines()[1:]
     assert line.split()[0] == "u/folder" and " F16 " in line and line.endswith(" 264")
-    served = command.Running("large", json.loads(run("show", "u/folder", "--json")[1])["vocabulary"]["ordinary"], str)
+    served = ServedModel("large", json.loads(run("show", "u/folder", "--json")[1])["vocabulary"]["ordinary"], str)
     assert run("list", serves=served)[1].splitlines()[1].endswith(" yes")
     assert "u/folder  " in run("suggest", str(files["large"]))[1]
     assert run("remove", "u/folder")[0] == 0 and run("list")[1] == ""

@@ -7,7 +7,7 @@ import pytest
 from backends.llama_cpp.backend import LlamaBackend
 from backends.trial.tiny_architectures import ARCHITECTURES, RECURRENT, write_tiny_architecture
 from gateway.openai_api.answers.reply_style import reply_style
-from models.commands.gguf_model import GgufModel
+from models.commands.reading import describe_gguf
 from models.commands.showing import rows
 from models.hub.gguf_head import read_head
 from specpair.engines.load_options import LoadOptions
@@ -42,8 +42,8 @@ def _cache(path: Path, context: int) -> int:
 def test_kind_and_cache_of_each_architecture(name: str, tmp_path: Path) -> None:
     path = tmp_path / f"{name}.gguf"
     write_tiny_architecture(name, path)
-    model = GgufModel(name, [read_head(path)])
-    assert model.kind == KINDS[name] and model.quantization == "F32"
+    model = describe_gguf(name, [read_head(path)])
+    assert model.layers.words == KINDS[name] and model.quantization == "F32"
     token_bytes = (_cache(path, 96) - _cache(path, 32)) / 64  # without the states, whose size no text changes
     assert 2 * model.kv_numbers <= token_bytes <= 2 * model.kv_numbers + 24  # states have each token's position, too
     told = dict(rows(model, reply_style))["speculation"]

@@ -13,9 +13,9 @@ import pytest
 from huggingface_hub import constants
 
 from models.commands.finding import in_cache
+from models.errors import HubError, HubRateLimited
 from models.hub.cache import repositories_in
 from models.hub.download import fetch_model, find_model
-from models.hub.errors import HubError, RateLimited
 from models.hub.names import ModelName, parse_name
 from models.hub.repository import Hub
 from tests.stand_ins.hub import COMMIT, HubStandIn, serving
@@ -145,7 +145,7 @@ def test_a_hub_with_too_many_requests_leaves_what_is_in_the_cache(stand_in: HubS
     stand_in.refusals = [(429, {"Retry-After": "3600"})]
     assert fetch_model(TOY, _hub(stand_in, tmp_path)) == path
     stand_in.refusals = [(429, {"Retry-After": "3600"})]
-    with pytest.raises(RateLimited, match="wait 3600 seconds"):
+    with pytest.raises(HubRateLimited, match="wait 3600 seconds"):
         fetch_model(ModelName("u/other"), _hub(stand_in, tmp_path))
 
 

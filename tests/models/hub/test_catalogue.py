@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from models.errors import BadCatalogue
 from models.hub.catalogue import drafters_for, read_catalogue
-from models.hub.errors import BadCatalogue
 from models.hub.names import parse_name
 
 QWEN_3 = "12be0ee629d69a43e3d7422e5cd8e3572f47c4a642055703cffafa91d845c8d7"

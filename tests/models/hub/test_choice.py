@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.hub.choice import choose, choose_folder, tags
-from models.hub.errors import NoMatch
-from models.hub.names import ModelName
+from models.errors import NoMatch
+from models.hub.names import ModelName, choose, choose_folder, tags
 
 SPLIT = [f"BF16/Toy-BF16-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
 REPOSITORY = [

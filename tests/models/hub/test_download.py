@@ -14,8 +14,8 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
+from models.errors import Damaged, DiskFull, HubError, HubUnreachable, NoMatch, Offline
 from models.hub.download import fetch_model, find_model
-from models.hub.errors import Damaged, DiskFull, HubError, NoMatch, Offline, Unreachable
 from models.hub.names import ModelName, parse_name
 from models.hub.repository import PAUSES, Hub
 from tests.paths import ROOT
@@ -108,7 +108,7 @@ def test_a_cut_connection_goes_on_where_it_was_cut(stand_in: HubStandIn, hub: Hu
 
 def test_a_hub_that_cuts_without_end_is_given_up_and_the_part_is_kept(stand_in: HubStandIn, hub: Hub) -> None:
     stand_in.cuts = [100_000] + [0] * (len(PAUSES) + 1)
-    with pytest.raises(Unreachable):
+    with pytest.raises(HubUnreachable):
         fetch_model(TOY, hub)
     assert fetch_model(TOY, hub).read_bytes() == MODEL and stand_in.sent["Toy-Q4_K_M.gguf"] == SIZE
 
@@ -181,7 +181,7 @@ def test_a_damaged_file_is_fetched_again_once_and_then_given_up(stand_in: HubSta
 @pytest.mark.parametrize("spoiled", [b"x" * 100_000, b"x" * (SIZE + 1)])
 def test_a_part_of_something_else_is_not_kept(stand_in: HubStandIn, hub: Hub, tmp_path: Path, spoiled: bytes) -> None:
     stand_in.cuts = [100_000] + [0] * (len(PAUSES) + 1)
-    with pytest.raises(Unreachable):
+    with pytest.raises(HubUnreachable):
         fetch_model(TOY, hub)
     [part] = _left(tmp_path, "blobs/*.part")
     part.write_bytes(spoiled)
@@ -221,7 +221,7 @@ def test_a_folder_goes_on_where_it_was_cut_and_each_of_its_files_is_checked(
         fetch_model(TOY, hub, folder=True)
     stand_in.wrong.clear()
     stand_in.cuts = [1000, 500] + [0] * (len(PAUSES) + 1)
-    with pytest.raises(Unreachable):
+    with pytest.raises(HubUnreachable):
         fetch_model(TOY, hub, folder=True)
     assert find_model(TOY, hub, folder=True) is None and len(_left(tmp_path, "blobs/*.part")) == 1
     folder = fetch_model(TOY, hub, folder=True)

@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backends.llama_cpp.vocabulary import check_gguf, read_gguf_vocabulary
+from backends.trial.tiny_architectures import write_tiny_architecture
 from backends.trial.tiny_gguf import write_tiny_gguf
 from backends.trial.tiny_llama import TinyModel
+from models.errors import BadHead
 from models.gguf_file import Field, Gguf, Tensor, read_gguf, write_gguf
-from models.hub.errors import BadHead
 from models.hub.gguf_check import check_model, read_parts
 from models.hub.gguf_head import read_head
 from specpair.engines.errors import ModelLoadError
@@ -64,7 +65,11 @@ STATED = [
     ("llama.attention.head_count_kv", (I32,), [1], "there are 2 blocks"),
     ("llama.attention.head_count", (I32,), [2, -1], "must be a whole number from 0"),
     ("llama.attention.key_length", U32, 2**31, "must be a whole number from 0"),
-    *(("llama.rope.dimension_count", U32, value, "must be even, and no more than a head's 32") for value in (3, 34)),
+    *(
+        ("llama.rope.dimension_count", U32, value, "must be even, above 0, and no more than a head's 32")
+        for value in (0, 3, 34)
+    ),
+    ("llama.rope.dimension_count", U32, 2, "must be a head's 32"),
     *(
         ("llama.attention.layer_norm_rms_epsilon", F32, value, "must be a number from 0")
         for value in (-1.0, math.nan, math.inf)
@@ -98,6 +103,26 @@ def test_what_a_file_states_is_checked(
     assert words in _refusal(path)
     with pytest.raises(ModelLoadError):
         read_gguf_vocabulary(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "words"),
+    [
+        ("qwen3moe", "rope.dimension_count", 2, "must be a head's 32"),
+        ("granitehybrid", "rope.dimension_count", 0, "must be even, above 0"),
+        ("lfm2", "attention.head_count", 1, "its tensor 'blk.1.attn_q.weight' is (64, 64)"),
+        ("lfm2", "attention.head_count", 4, "its tensor 'blk.1.attn_q.weight' is (64, 64)"),
+    ],
+)
+def test_heads_that_llama_cpp_does_not_compare_itself_are_checked(
+    tmp_path: Path, name: str, key: str, value: int, words: str
+) -> None:
+    """With each of these, llama.cpp ended the process, or never ended a pass."""
+    write_tiny_architecture(name, tmp_path / "whole.gguf")
+    check_gguf(tmp_path / "whole.gguf")
+    field = {f"{name}.{key}": Field(value, U32)}
+    path = _changed(tmp_path / "whole.gguf", tmp_path, lambda model: replace(model, fields={**model.fields, **field}))
+    assert words in _refusal(path)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from models.hub.errors import BadHead
+from models.errors import BadHead
 from models.hub.gguf_head import FIRST, STEP, GgufHead, fetch_head, read_head
 from models.hub.repository import Hub
 from tests.stand_ins.hub import serving

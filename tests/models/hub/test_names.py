@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.hub.errors import BadName
+from models.errors import BadName
 from models.hub.names import ModelName, parse_name
 
 

@@ -9,9 +9,9 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
+from models.errors import AccessDenied, HubError, HubRateLimited, HubUnreachable, ModelNotFound, Offline
 from models.hub import repository
 from models.hub.cache import HubFile
-from models.hub.errors import AccessDenied, HubError, NotFound, Offline, RateLimited, Unreachable
 from models.hub.repository import MOST_BYTES, MOST_PAGES, MOST_REDIRECTS, PATIENCE, PAUSES, Hub
 from tests.stand_ins.hub import COMMIT, TOKEN, HubStandIn, serving
 
@@ -69,17 +69,22 @@ def test_a_gated_repository_opens_with_a_token(stand_in: HubStandIn, tmp_path: P
         (
             401,
             {"X-Error-Code": "RepoNotFound"},
-            NotFound,
+            ModelNotFound,
             "has no model u/toy, or it is private: check how it is spelled",
         ),
         (401, {}, AccessDenied, "the hub refuses it (401): log in"),
         (403, {}, AccessDenied, "the hub refuses it (403): log in"),
-        (404, {"X-Error-Code": "RevisionNotFound"}, NotFound, "has no u/toy (404)"),
-        (429, {"Retry-After": "3600"}, RateLimited, "wait 3600 seconds, and try again"),
-        (429, {"Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"}, RateLimited, "seconds, and try again"),
-        (429, {"Retry-After": "\xb2", "RateLimit": '"api";r=0;t=299'}, RateLimited, "wait 299 seconds, and try again"),
-        (429, {"Retry-After": "9" * 5000}, RateLimited, "wait some minutes, and try again"),
-        (429, {}, RateLimited, "wait some minutes, and try again"),
+        (404, {"X-Error-Code": "RevisionNotFound"}, ModelNotFound, "has no u/toy (404)"),
+        (429, {"Retry-After": "3600"}, HubRateLimited, "wait 3600 seconds, and try again"),
+        (429, {"Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"}, HubRateLimited, "seconds, and try again"),
+        (
+            429,
+            {"Retry-After": "\xb2", "RateLimit": '"api";r=0;t=299'},
+            HubRateLimited,
+            "wait 299 seconds, and try again",
+        ),
+        (429, {"Retry-After": "9" * 5000}, HubRateLimited, "wait some minutes, and try again"),
+        (429, {}, HubRateLimited, "wait some minutes, and try again"),
         (418, {}, HubError, "answers 418"),
     ],
 )
@@ -98,7 +103,7 @@ def test_a_hub_that_fails_for_a_while_is_asked_again(stand_in: HubStandIn, tmp_p
     hub, waits = _hub(stand_in, tmp_path)
     assert len(hub.listing("u/toy").files) == len(FILES) and waits == list(PAUSES[:2])
     stand_in.refusals = [(503, {})] * 9
-    with pytest.raises(Unreachable, match="answers 503: try again later"):
+    with pytest.raises(HubUnreachable, match="answers 503: try again later"):
         hub.listing("u/toy")
     assert len(stand_in.refusals) == 9 - len(PAUSES) - 1
 
@@ -119,7 +124,7 @@ def test_a_short_wait_for_a_hub_with_too_many_requests_is_waited(
     hub, waits = _hub(stand_in, tmp_path)
     assert len(hub.listing("u/toy").files) == len(FILES) and waits == [waited]
     stand_in.refusals = [(429, headers)] * 9
-    with pytest.raises(RateLimited):
+    with pytest.raises(HubRateLimited):
         hub.listing("u/toy")
     assert sum(waits[1:]) <= PATIENCE and len(waits) <= 1 + len(PAUSES)
 
@@ -158,7 +163,7 @@ def test_a_hub_that_never_ends_an_answer_is_given_up(
     stand_in: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repository, "LONGEST", -1.0)
-    with pytest.raises(Unreachable, match="takes longer than"):
+    with pytest.raises(HubUnreachable, match="takes longer than"):
         _hub(stand_in, tmp_path)[0].listing("u/toy")
 
 
@@ -181,7 +186,7 @@ def test_a_hub_out_of_reach_and_one_that_is_none_are_told(tmp_path: Path, stand_
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
     waits: list[float] = []
-    with pytest.raises(Unreachable, match=f"u/toy: {address} does not answer, or was cut off"):
+    with pytest.raises(HubUnreachable, match=f"u/toy: {address} does not answer, or was cut off"):
         Hub(address, tmp_path, False, wait=waits.append).listing("u/toy")
     assert waits == list(PAUSES)
     stand_in.commit = "../../etc"

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from models.tensor_file import read_tensors
+from models.safetensors_file import read_tensors
 from tests.stand_ins.transformers_neuronx.config import LlamaConfig
 
 _HIDDEN = -30000.0  # score of a masked cell

@@ -1,11 +1,15 @@
-"""The progress of a pull: a line on a terminal that is written again and again; elsewhere a line now and then."""
+"""What the commands print: tables and facts, as wide as the terminal where there is one, and the progress of a pull."""
 
+import json
 import logging
 import os
 import shutil
 import sys
+import textwrap
 import time
+from collections.abc import Sequence
 from types import TracebackType
+from typing import Any
 
 from specpair.counted import sized
 from specpair.protocol.terminal_text import one_line
@@ -13,12 +17,15 @@ from specpair.protocol.terminal_text import one_line
 _log = logging.getLogger("models.hub")
 _OFTEN, _SELDOM = 0.2, 10.0  # seconds between two lines on a terminal, and elsewhere
 _SPEED_OVER = 1.0  # seconds, at least, over which the speed is told
+_GAP, _INDENT = "  ", "    "
+_NARROWEST = 20  # letters in a line, at least
 
 
 class Bar(logging.Handler):
-    """A context in which it is called with the bytes that are here, and those of the whole model.
+    """The progress of a pull: a context in which it is called with the bytes that are here, and those of the model.
 
-    In it, what is logged of the hub gets lines of its own.
+    A terminal has one line, which is written again and again; elsewhere a line is added now and then. What is logged of
+    the hub gets lines of its own.
     """
 
     def __init__(self, name: str, program: str) -> None:
@@ -80,3 +87,45 @@ class Bar(logging.Handler):
     ) -> None:
         _log.removeHandler(self)
         self._end_line()
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of cells. Where they are wider than the terminal, the first cell of each has a line of its own.
+
+    Nothing in the cells can move the cursor.
+    """
+    rows = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    most = _columns()
+    if most is None or sum(widths) + len(_GAP) * (len(widths) - 1) <= most:
+        for line in lines:
+            print(_GAP.join(line).rstrip())
+        return
+    for first, *others in lines:
+        print(first.rstrip())
+        print(textwrap.fill(_GAP.join(others).rstrip(), most, initial_indent=_INDENT, subsequent_indent=_INDENT))
+
+
+def _columns() -> int | None:
+    """The columns that a line may take; None: as many as it needs."""
+    return max(shutil.get_terminal_size().columns - 1, _NARROWEST) if sys.stdout.isatty() else None
+
+
+def print_facts(rows: Sequence[tuple[str, str]]) -> None:
+    """Print labels, each with what there is to say. Nothing in it can move the cursor."""
+    label_width = max(len(label) for label, _ in rows)
+    indent = " " * (label_width + len(_GAP))
+    columns = _columns()
+    for label, text in rows:
+        line = f"{label.ljust(label_width)}{_GAP}{one_line(text)}"
+        if columns is None:
+            print(line)
+            continue
+        most = max(columns, len(indent) + _NARROWEST)
+        print(textwrap.fill(line, most, subsequent_indent=indent, break_on_hyphens=False))
+
+
+def print_json(value: Any) -> None:
+    """Print one object or array in a line."""
+    print(json.dumps(value))

@@ -1,0 +1,115 @@
+"""What a pass of llama.cpp is given: the tokens with their positions and sequences, those of trees included.
+
+In a tree each leaf has a sequence, and a token belongs to those of the leaves below it. So a token attends to its own
+path, and all paths share the cells of what they have in common. The first leaf's sequence is the slot's own, so that a
+chain needs no other; the others' share the slot's cells before the pass. After it they stay until a path is kept or the
+slot is used again.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from backends.llama_cpp.library import lib
+from specpair.engines.backend import Entry
+from specpair.speculation.draft import depths, leaves, paths
+
+_LEAVES = 8  # of a tree, at most
+_SEQUENCES = 128  # of all slots, at most: llama.cpp keeps room for a row of logits of each
+
+
+def leaves_of(slots: int, tokens: int) -> int:
+    """How many leaves a slot's tree may have. `tokens`: most of a pass; with fewer than sequences, llama.cpp aborts."""
+    return max(1, min(_LEAVES, _SEQUENCES // slots, tokens // slots))
+
+
+class TreeSequences:
+    """The sequences of all slots' trees. Slot s of n has the sequences s, n + s, 2n + s, …"""
+
+    def __init__(self, memory: Any, slots: int) -> None:
+        """`memory`: llama.cpp's handle of the unified cache."""
+        self._memory, self._slots = memory, slots
+        self._paths: list[list[frozenset[int]]] = [[] for _ in range(slots)]  # indices in the entry, of each sequence's
+
+    def sequences(self, slot: int) -> list[int]:
+        """The sequences that a slot's tree has, besides the slot's own."""
+        return [slot + self._slots * number for number in range(1, len(self._paths[slot]))]
+
+    def grow(self, entry: Entry) -> list[list[int]]:
+        """Make the sequences of an entry with a tree, in a slot that holds nothing from its start on. Returns those
+        that each of its tokens belongs to."""
+        on_path, ends = paths(entry.parents), leaves(entry.parents)
+        self._paths[entry.slot] = [frozenset((np.flatnonzero(on_path[end]) + entry.trunk).tolist()) for end in ends]
+        found = self.sequences(entry.slot)
+        for other in found if entry.start else ():
+            lib.llama_memory_seq_cp(self._memory, entry.slot, other, 0, entry.start)
+        every = [entry.slot, *found]
+        below = [np.flatnonzero(on_path[ends, node]) for node in range(len(entry.parents))]
+        return [every] * entry.trunk + [[every[at] for at in each] for each in below]
+
+    def keep(self, entry: Entry, path: Sequence[int]) -> None:
+        """Leave the slot's sequence with the tokens of the trunk and of `path`, as in `Backend.keep`."""
+        slot, first = entry.slot, entry.start + entry.trunk
+        number = next(at for at, nodes in enumerate(self._paths[slot]) if nodes.issuperset(path))
+        shared = sum(node in self._paths[slot][0] for node in path)
+        lib.llama_memory_seq_rm(self._memory, slot, first + shared, -1)
+        if number:
+            other = self.sequences(slot)[number - 1]
+            lib.llama_memory_seq_cp(self._memory, other, slot, first + shared, first + len(path))
+        self.forget(slot)
+
+    def forget(self, slot: int) -> None:
+        """Remove all sequences of a slot's tree but the slot's own."""
+        for other in self.sequences(slot):
+            lib.llama_memory_seq_rm(self._memory, other, -1, -1)
+        self._paths[slot] = []
+
+
+class PassBatch:
+    """The llama_batch of all passes over NumPy arrays, which fill 20 times as fast as C structs.
+
+    `tokens`: in it so far. `wanted`: by token, whether it gets logits.
+    """
+
+    def __init__(self, room: int, leaves: int) -> None:
+        """`room`: most tokens of a pass. `leaves`: most of a tree."""
+        self.tokens = 0
+        self.wanted = np.zeros(room, dtype=np.int8)
+        self._ids, self._positions = np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.int32)
+        self._sequence_counts = np.ones(room, dtype=np.int32)
+        self._sequences = np.zeros((room, leaves), dtype=np.int32)
+        step = self._sequences.strides[0]
+        self._sequence_pointers = (self._sequences.ctypes.data + step * np.arange(room)).astype(np.uint64)
+        int32s = ctypes.POINTER(ctypes.c_int32)
+        self._batch = lib.llama_batch(
+            n_tokens=0,
+            token=self._ids.ctypes.data_as(int32s),
+            embd=None,
+            pos=self._positions.ctypes.data_as(int32s),
+            n_seq_id=self._sequence_counts.ctypes.data_as(int32s),
+            seq_id=self._sequence_pointers.ctypes.data_as(ctypes.POINTER(int32s)),
+            logits=self.wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+        )
+
+    def add(self, entry: Entry, trees: TreeSequences) -> None:
+        """Put an entry behind the tokens that are there, its tree in sequences of `trees`."""
+        slot, start, tokens, logits_from, parents = entry
+        at, end = self.tokens, self.tokens + len(tokens)
+        self._ids[at:end] = tokens
+        self._positions[at:end] = range(start, start + len(tokens))
+        self._sequences[at:end, 0], self._sequence_counts[at:end] = slot, 1
+        if parents:
+            before = start + entry.trunk - 1
+            self._positions[at + entry.trunk : end] = [before + each for each in depths(parents)]
+            for row, sequences in enumerate(trees.grow(entry), at):
+                self._sequences[row, : len(sequences)], self._sequence_counts[row] = sequences, len(sequences)
+        self.wanted[at : at + logits_from] = 0
+        self.wanted[at + logits_from : end] = 1
+        self.tokens = end
+
+    def decode(self, context: Any) -> int:
+        """Run the pass. Returns the library's code: 0 if it worked, 1 for no room."""
+        self._batch.n_tokens = self.tokens
+        return int(lib.llama_decode(context, self._batch))

@@ -1,0 +1,79 @@
+"""Reads safetensors files: the head alone, which tells names, types and shapes, or the weights. Needs NumPy only.
+
+The format: https://huggingface.co/docs/safetensors.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.errors import BadHead, ExportError
+
+_MOST = 100 << 20  # bytes of the longest head, as the format limits it
+_DTYPES: Final = {"F16": "<f2", "F32": "<f4", "BF16": "<u2"}  # of weights that are read
+
+
+class StoredTensor(NamedTuple):
+    """A tensor in a file. `kind`: as the file names it, such as BF16. `begin`: the byte of the file. `size`: bytes."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    begin: int
+    size: int
+
+    @property
+    def numbers(self) -> int:
+        return math.prod(self.shape)
+
+
+def read_tensor_list(read: Callable[[int, int], bytes], name: str) -> list[StoredTensor]:
+    """What the head of a file lists. `read`: gives bytes from a place on, as many as are asked for. Raises BadHead."""
+    begin = read(0, 8)
+    length = struct.unpack("<Q", begin)[0] if len(begin) == 8 else 0
+    if not 0 < length <= _MOST:
+        raise BadHead(f"{name} is no file of safetensors that can be read: its head would have {length} bytes")
+    try:
+        listed = json.loads(read(8, length))
+        listed.pop("__metadata__", None)
+        found = []
+        for each, at in listed.items():
+            first, end = at["data_offsets"]
+            found.append(StoredTensor(each, at["dtype"], tuple(at["shape"]), 8 + length + first, end - first))
+            math.prod(found[-1].shape)
+        return found
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise BadHead(f"{name} is no file of safetensors that can be read: {error!r}") from None
+
+
+def read_tensors(path: Path) -> dict[str, NDArray[np.float32]]:
+    """Read every tensor of the file as float32, by name.
+
+    Raises ExportError if the file is missing, damaged, or holds other types than F16, BF16 and F32.
+    """
+    try:
+        mapped = np.memmap(path, mode="r")
+        listed = read_tensor_list(lambda begin, count: mapped[begin : begin + count].tobytes(), str(path))
+        return {tensor.name: _decode(mapped, tensor, path) for tensor in listed}
+    except FileNotFoundError:
+        raise ExportError(f"{path} does not exist: expected the weights there in safetensors format") from None
+    except (ValueError, TypeError, OSError, BadHead) as error:
+        raise ExportError(f"{path} is not a readable safetensors file ({error}): fetch or write it again") from error
+
+
+def _decode(mapped: NDArray[np.uint8], tensor: StoredTensor, path: Path) -> NDArray[np.float32]:
+    if tensor.kind not in _DTYPES:
+        raise ExportError(f"{path} holds weights of type {tensor.kind}: only F16, BF16 and F32 can be converted")
+    if tensor.begin + tensor.size > len(mapped):
+        raise ValueError("it ends before its data does")
+    data = mapped[tensor.begin : tensor.begin + tensor.size]
+    raw: NDArray[Any] = data.view(_DTYPES[tensor.kind]).reshape(tensor.shape)
+    if tensor.kind == "BF16":  # NumPy has no such type: it is the upper half of a float32
+        return (raw.astype(np.uint32) << 16).view(np.float32)
+    return raw.astype(np.float32)
