@@ -1,12 +1,15 @@
-"""What is said before a model is compiled, and what is remembered of it."""
+"""What is said before a model is compiled, what is remembered of it, and how programs are published."""
 
 import logging
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from backends.compilation import FILE, Compilation, folder_of
+from backends.compilation import FILE, Compilation, Published, folder_of
 from specpair.engines.errors import ModelLoadError
+from tests.stand_ins.mountpoint import mounted
 
 
 def test_announcement_guesses_until_something_was_measured(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -79,3 +82,106 @@ def test_folder_that_cannot_be_written_to(
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(ModelLoadError, match="cannot be written to: Permission denied"):
         folder_of(tmp_path / "x")
+
+
+FILES = {"a.neff": b"1" * 3000, "neuronxcc/MODULE_1/model.neff": b"22", "neuronxcc/MODULE_1/model.log": b""}
+
+
+@pytest.fixture(params=["disk", "mountpoint"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    if request.param == "disk":
+        yield folder
+    else:
+        with mounted(folder):
+            yield folder
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    return filled(tmp_path / "compiled", FILES)
+
+
+def filled(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_published_files_are_fetched(shared: Path, programs: Path, tmp_path: Path) -> None:
+    published = Published(shared, "qwen")
+    assert published.path is None and published.fetch(tmp_path / "elsewhere") == 0
+    published.publish(programs)
+    assert Published(shared, "qwen").fetch(tmp_path / "elsewhere") == len(FILES)
+    assert content(tmp_path / "elsewhere") == FILES
+    assert Published(shared, "other").path is None
+
+
+def test_what_is_there_is_not_fetched_again(shared: Path, programs: Path, tmp_path: Path) -> None:
+    published = Published(shared, "qwen")
+    published.publish(programs)
+    own = filled(tmp_path / "own", {"a.neff": b"mine"})
+    assert published.fetch(own) == len(FILES) - 1
+    assert content(own) == FILES | {"a.neff": b"mine"}
+
+
+def test_the_newest_replaces_the_others(shared: Path, programs: Path, tmp_path: Path) -> None:
+    published = Published(shared, "qwen")
+    published.publish(programs)
+    published.publish(filled(tmp_path / "newer", {"b.neff": b"3"}))
+    assert published.path is not None and content(published.path) == {"b.neff": b"3"}
+    assert len(list(shared.iterdir())) == 2, "the marker, and the folder that it names"
+
+
+@pytest.mark.parametrize("marker", ["", "qwen.00000000", "..", "../compiled"])
+def test_marker_that_was_cut_short_publishes_nothing(shared: Path, programs: Path, marker: str) -> None:
+    published = Published(shared, "qwen")
+    published.marker.write_text(marker)
+    assert published.path is None
+    published.publish(programs)
+    assert published.path is not None and content(published.path) == FILES
+
+
+def test_interrupted_publication_leaves_what_was_there(
+    shared: Path, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = Published(shared, "qwen")
+    published.publish(programs)
+
+    def fails(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        with pytest.raises(OSError, match="No space left"):
+            published.publish(filled(tmp_path / "newer", {"b.neff": b"3"}))
+    assert published.path is not None and content(published.path) == FILES
+    assert len(list(shared.iterdir())) == 2
+
+
+def test_mount_that_allows_no_deleting_keeps_what_was_there(
+    tmp_path: Path, programs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    with mounted(folder, allow_delete=False):
+        published = Published(folder, "qwen")
+        published.publish(programs)
+        with pytest.raises(PermissionError):
+            published.publish(filled(tmp_path / "newer", {"b.neff": b"3"}))
+        assert published.path is not None and content(published.path) == FILES
+    assert "is left over, and can be deleted: Operation not permitted" in caplog.text
+
+
+def test_discarded_files_are_gone(shared: Path, programs: Path) -> None:
+    published = Published(shared, "qwen")
+    published.publish(programs)
+    published.discard()
+    assert published.path is None and list(shared.iterdir()) == []
+    published.discard()

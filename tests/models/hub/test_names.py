@@ -1,9 +1,11 @@
-"""Names of models: what a user may write, and what an error says of the rest."""
+"""Names of models: what a user may write, what an error says of the rest, and which files a name means."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from models.errors import BadName
-from models.hub.names import ModelName, parse_name
+from models.errors import BadName, NoMatch
+from models.hub.names import ModelName, choose, choose_folder, parse_name, tags
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,87 @@ def test_what_is_wrong_with_a_name_is_said(text: str, wrong: str) -> None:
     with pytest.raises(BadName) as caught:
         parse_name(text)
     assert wrong in str(caught.value) and repr(text) in str(caught.value)
+
+
+SPLIT = [f"BF16/Toy-BF16-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+REPOSITORY = [
+    ".gitattributes",
+    *SPLIT,
+    "README.md",
+    "Toy-Q8_0.gguf",
+    "Toy-IQ4_XS.gguf",
+    "Toy-Q4_K_M.gguf",
+    "Toy-UD-Q4_K_XL.gguf",
+    "imatrix-Q4_K_M.gguf",
+    "mmproj-F16.gguf",
+    "mtp-Toy-Q4_K_M.gguf",
+]
+
+
+@pytest.mark.parametrize(
+    ("tag", "chosen"),
+    [
+        (None, ["Toy-Q4_K_M.gguf"]),
+        ("Q8_0", ["Toy-Q8_0.gguf"]),
+        ("q8_0", ["Toy-Q8_0.gguf"]),
+        ("BF16", SPLIT),
+        ("UD-Q4_K_XL", ["Toy-UD-Q4_K_XL.gguf"]),
+    ],
+)
+def test_a_tag_chooses_its_file_with_all_parts(tag: str | None, chosen: list[str]) -> None:
+    assert choose(ModelName("u/toy", tag), REPOSITORY) == chosen
+
+
+@pytest.mark.parametrize(
+    ("paths", "chosen"),
+    [
+        (["a-Q2_K.gguf", "a-Q8_0.gguf"], ["a-Q8_0.gguf"]),
+        (["a-Q2_K.gguf", "a-Q3_K_S.gguf"], ["a-Q2_K.gguf"]),
+        (["a.gguf"], ["a.gguf"]),
+        (["mmproj-a-Q4_K_M.gguf", "a-f16.GGUF"], ["a-f16.GGUF"]),
+    ],
+)
+def test_a_name_without_a_tag_has_a_usual_one_or_the_first(paths: list[str], chosen: list[str]) -> None:
+    assert choose(ModelName("u/toy"), paths) == chosen
+
+
+@pytest.mark.parametrize("tag", ["F16", "Q4_K", "Q5_K_M", "Q4.K.M"])
+def test_no_other_model_stands_in_for_a_tag_and_those_there_are_listed(tag: str) -> None:
+    paths = [path for path in REPOSITORY if "BF16" not in path]
+    with pytest.raises(NoMatch) as caught:
+        choose(ModelName("u/toy", tag), paths)
+    assert str(caught.value) == f"u/toy has no model {tag}, but these: Q8_0, IQ4_XS, Q4_K_M, UD-Q4_K_XL"
+    assert caught.value.tags == ("Q8_0", "IQ4_XS", "Q4_K_M", "UD-Q4_K_XL")
+
+
+def test_a_repository_without_models_and_a_split_one_without_a_part_are_told() -> None:
+    with pytest.raises(NoMatch, match="no GGUF file of a model"):
+        choose(ModelName("u/toy"), ["config.json", "mmproj-F16.gguf"])
+    folder = ["config.json", "model.safetensors", "mmproj-F16.gguf"]
+    with pytest.raises(NoMatch, match=r"has a folder of safetensors, and no GGUF file: .* \(--backend torch\)"):
+        choose(ModelName("u/toy"), folder)
+    with pytest.raises(NoMatch, match="no GGUF file: leave :Q8_0 out"):
+        choose(ModelName("u/toy", "Q8_0"), folder)
+    with pytest.raises(NoMatch, match=r"lacks BF16/Toy-BF16-00002-of-00003.gguf: "):
+        choose(ModelName("u/toy", "bf16"), [SPLIT[0], SPLIT[2]])
+
+
+def test_a_folder_that_lacks_a_part_is_no_model() -> None:
+    with pytest.raises(NoMatch, match=r"the repository lacks model-00002-of-00002.safetensors"):
+        choose_folder(ModelName("u/r"), ["config.json", "model-00001-of-00002.safetensors"])
+
+
+def test_a_folder_of_safetensors_is_chosen_where_there_is_one() -> None:
+    shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    others = ["generation_config.json", "merges.txt", "tokenizer.json", "model.safetensors.index.json"]
+    more = ["README.md", "consolidated.safetensors", "original/config.json", "original/model.safetensors", "a.gguf"]
+    template = "additional_chat_templates/tool_use.jinja"
+    paths = [*more, *others, "config.json", template, *shards]
+    assert choose_folder(ModelName("u/r"), paths) == ["config.json", *others, template, *shards]
+    assert choose_folder(ModelName("u/r", "Q8_0"), paths) == choose_folder(ModelName("u/r"), REPOSITORY) == []
+
+
+@given(st.permutations(REPOSITORY))
+def test_each_tag_that_is_listed_names_a_model(paths: list[str]) -> None:
+    for tag in tags(paths):
+        assert all(path in REPOSITORY for path in choose(ModelName("u/toy", tag), paths))
