@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # this module is imported before Ctrl-C is prepared for
     from specpair.command_line.parser import Parser
 
-PROGRAMS = {"router": "gateway.router.program", "doctor": "drafter_client.cli.doctor"}
+PROGRAMS = {"router": "gateway.router.app", "doctor": "drafter_client.cli.doctor"}
 
 
 def parser_of(command: str) -> "Parser":
