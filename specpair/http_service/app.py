@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specpair.http_service.connection import answered
+from specpair.http_service.keys.access import Access
 from specpair.http_service.keys.gate import Gate, GatedRequests
 from specpair.http_service.observability.metrics import RequestMetrics
 from specpair.http_service.observability.requests import ObservedRequests, Routes
@@ -17,8 +19,9 @@ from specpair.http_service.openapi import docs_page
 from specpair.http_service.openapi.operation import Json, Operation
 from specpair.http_service.replies.failures import Failures
 from specpair.http_service.replies.hang_up import HangUp, unless_hung_up
-from specpair.http_service.web_pages import Hosts, KnownHosts, Origins, add_cors
-from specpair.protocol.errors import SpecPairError
+from specpair.http_service.replies.json_replies import error_reply
+from specpair.http_service.web_pages import ANY, EXPOSED, Hosts, Origins, host_of
+from specpair.protocol.errors import RequestError, SpecPairError
 
 
 class App(FastAPI):
@@ -80,8 +83,8 @@ class App(FastAPI):
         """Add the layers that every service has, around those that were added before: whom it serves, and what it
         counts and logs. `paths`: those that are counted apart, as Starlette's routes write them."""
         self.add_middleware(GatedRequests, gate=gate, origins=origins)
-        add_cors(self, origins)
-        self.add_middleware(KnownHosts, access=gate.access, hosts=hosts)
+        _add_cors(self, origins)
+        self.add_middleware(_KnownHosts, access=gate.access, hosts=hosts)
         routes = Routes([*paths, "/docs", "/openapi.json"])
         self.add_middleware(ObservedRequests, metrics=metrics, routes=routes, access_log=access_log)
 
@@ -135,3 +138,49 @@ def without_slash(scope: Scope) -> Scope:
     if path.endswith("/") and path not in ("/", "/docs/"):  # the documentation page has relative addresses
         return {**scope, "path": scope["path"][:-1]}
     return scope
+
+
+class _KnownHosts:
+    """Middleware: refuses requests and upgrades that do not name one host, and without a key those to names that a
+    foreign page may have."""
+
+    def __init__(self, app: ASGIApp, access: Access, hosts: Hosts) -> None:
+        self._app, self._access, self._hosts = app, access, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            try:
+                host = host_of(scope)
+                if not self._access.keyed:
+                    await self._hosts.check(host)
+            except RequestError as error:
+                if scope["type"] == "websocket":
+                    await send({"type": "websocket.close"})  # before it was accepted: the server replies with 403
+                else:
+                    await error_reply(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class _Cors(CORSMiddleware):
+    """Starlette's, for the origins that `Origins` allows; also from public pages to private networks."""
+
+    def __init__(self, app: ASGIApp, origins: Origins) -> None:
+        super().__init__(
+            app,
+            allow_origins=(ANY,) if origins.any else (),
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("*",),
+            allow_private_network=True,
+            expose_headers=EXPOSED,
+        )
+        self._origins = origins
+
+    def is_allowed_origin(self, origin: str) -> bool:
+        return self._origins.allows(origin)
+
+
+def _add_cors(app: FastAPI, origins: Origins) -> None:
+    """Let pages of the allowed origins read replies. Without allowed origins, replies have no header of CORS."""
+    if origins.allowed:
+        app.add_middleware(_Cors, origins=origins)
