@@ -170,6 +170,8 @@ class SpeculativeRun:
                             yield text.unread.popleft()
                 if failure is not None and text.finish_reason is None:
                     raise failure
+                while text.unread:  # the text may have ended in another thread, before the first turn
+                    yield text.unread.popleft()
                 ended = clock()
                 reactor.end()
             finally:  # before the estimates are kept, which threads of the executor change
