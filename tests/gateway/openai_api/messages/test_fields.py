@@ -14,6 +14,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsBa
 from gateway.anthropic_api.requests import CountRequest, MessagesRequest
 from gateway.openai_api.messages.fields import TABLE
 from gateway.openai_api.messages.objects import Object, read_request
+from gateway.openai_api.messages.options import GenerationRequest
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.responses.requests import ResponseRequest
 from specpair.protocol.errors import InvalidRequest
@@ -30,7 +31,7 @@ def _kinds(base: type[Object]) -> Iterator[type[Object]]:
         yield from _kinds(each)
 
 
-KINDS = {each.__name__: each for each in _kinds(Object) if each.__name__[0] != "_"}
+KINDS = {each.__name__: each for each in _kinds(Object) if each.__name__[0] != "_" and each is not GenerationRequest}
 
 
 def _chat(**given: Any) -> ChatRequest:

@@ -217,6 +217,7 @@ def test_the_command_compares_variants_that_change_several_keys_at_once(
         "variants:\n"
         "  two_big: {devices.verifiers.big.count: 2, mode: remote}\n"
         "  one_fused:\n"
+        "    gamma: auto\n"
         "    mode: fused\n"
         "    devices.verifiers.big.draft: {cost: {law: linear, decode_ms: 1}, agreement: 0.8}\n"
         "  as_it_is: {}\n"
