@@ -119,8 +119,13 @@ class Forked:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
+    def _ended(self, timeout: float | None) -> bool:
+        poll = select.poll()  # `select` takes no descriptors from 1,024 on
+        poll.register(self._told, select.POLLIN)
+        return bool(poll.poll(None if timeout is None else max(0.0, 1e3 * timeout)))
+
     def _status(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._told], [], [], timeout)[0]:
+        if self.returncode is None and self._ended(timeout):
             self.returncode = int(self._told.recv(16))
             self._told.close()
         return self.returncode

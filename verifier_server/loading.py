@@ -18,7 +18,7 @@ from specpair.counted import counted
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.fairness import retry_after
-from specpair.grammar.of_text import prepare_grammars
+from specpair.grammar.of_text import forget_grammars, prepare_grammars
 from specpair.protocol.errors import InvalidRequest, ModelFailed, ModelLoading, NoChatTemplate
 from specpair.protocol.terminal_text import one_line, several_lines
 from specpair.speculation.policy.cost_by_width import CostByWidth
@@ -98,6 +98,7 @@ class LoadedModels:
         """Stop the engine and free the models."""
         self.engine.stop()
         self.predicting.stop()
+        forget_grammars(self.engine.info.vocabulary)
 
 
 class ModelLoader:

@@ -26,6 +26,13 @@ def prepare_grammars(vocabulary: Vocabulary, *, tries: bool = True) -> None:
     grammars_of(vocabulary, tries=tries).prepare()
 
 
+def forget_grammars(vocabulary: Vocabulary) -> None:
+    """Drop the grammars of a vocabulary, and end the child processes that try them. A later text makes them anew."""
+    grammars = vocabulary.derived.pop("grammars", None)
+    if grammars is not None:
+        grammars.kill()
+
+
 def grammars_for(options: GrammarOptions, vocabulary: Vocabulary) -> "Grammars | None":
     """The grammars of a vocabulary, if these options ask for one; else None."""
     if options.grammar_text is None:
