@@ -137,13 +137,15 @@ class _Grammar:
         return "object"
 
     def _parameters(self, form: Parameters, root: Schema) -> str:
+        end = form.end.removeprefix("\n")
+
         def pair(key: str, schema: Schema) -> str:
             head = self._literal(form.begin + key + form.middle)
             choices = _texts_of(schema)
             if choices is not None:
                 return f"{head} ({' | '.join(map(self._literal, choices))}) {self._literal(form.end)}"
-            if _is_text(schema):  # it stands as it is, up to what ends it
-                return f"{head} {self._up_to(form.end)}"
+            if _is_text(schema):  # it stands as it is, up to what ends it for a reader: also in the middle of a line
+                return f"{head} {self._up_to(end)}"
             return f"{head} {self._json(schema, root)} {self._literal(form.end)}"
 
         return self._members(root, pair, "")

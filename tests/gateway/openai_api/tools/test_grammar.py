@@ -112,7 +112,7 @@ EACH_STYLE = pytest.mark.parametrize("style", Style)
 @given(seed=st.integers(0, 10**6), control=st.booleans(), parallel=st.booleans())
 def test_a_text_is_calls_that_fit(style: Style, seed: int, control: bool, parallel: bool) -> None:
     text = written(style, seed, control, parallel=parallel)
-    if text is None or ">\n</parameter>" in text:  # a value that begins with its end marker may be read as ending there
+    if text is None:
         return
     said = read(style, TOOLS, text)
     assert said.calls and not said.content.strip(), text
