@@ -126,7 +126,7 @@ class _Grammar:
     def _any(self, form: Parameters | BareKeys | Keywords) -> str:
         """Any arguments."""
         if isinstance(form, Parameters):
-            return f"({self._literal(form.begin)} KEY {self._literal(form.middle)} {self._up_to(form.end)})*"
+            return f"({self._literal(form.begin)} KEY {self._literal(form.middle)} {self._text_of(form)})*"
         if isinstance(form, Keywords):
             pair = f"WORD {self._literal(form.middle)} {self._json({}, {})}"
             return f"({pair} ({self._literal(form.between)} {pair})*)?"
@@ -137,18 +137,20 @@ class _Grammar:
         return "object"
 
     def _parameters(self, form: Parameters, root: Schema) -> str:
-        end = form.end.removeprefix("\n")
-
         def pair(key: str, schema: Schema) -> str:
             head = self._literal(form.begin + key + form.middle)
             choices = _texts_of(schema)
             if choices is not None:
                 return f"{head} ({' | '.join(map(self._literal, choices))}) {self._literal(form.end)}"
-            if _is_text(schema):  # it stands as it is, up to what ends it for a reader: also in the middle of a line
-                return f"{head} {self._up_to(end)}"
+            if _is_text(schema):
+                return f"{head} {self._text_of(form)}"
             return f"{head} {self._json(schema, root)} {self._literal(form.end)}"
 
         return self._members(root, pair, "")
+
+    def _text_of(self, form: Parameters) -> str:
+        """Text as it stands, up to what ends it for a reader: also in the middle of a line."""
+        return self._up_to(form.end.removeprefix("\n"))
 
     def _keywords(self, form: Keywords, root: Schema) -> str:
         def pair(key: str, schema: Schema) -> str:
