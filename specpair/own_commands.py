@@ -40,12 +40,8 @@ def parsers() -> Parsers:
 
 def main() -> int:
     """Run `completion` or a command of the lab. Without one, show help or refuse. Returns the exit status."""
-    if f"specpair {' '.join(sys.argv[1:2])}" in lab_commands.NAMES:
-        try:
-            return lab_commands.lab_command(f"specpair {sys.argv[1]}").run(sys.argv[2:])
-        except lab_commands.MissingLab as missing:
-            print(f"specpair: {missing}", file=sys.stderr)
-            return 1
+    if (command := lab_commands.lab_command("specpair", sys.argv[1:])) is not None:
+        return command.run(sys.argv[2:])
     if sys.argv[1:2] == ["completion"]:
         return completion.run("specpair", sys.argv[2:], parsers)
     parser().parse(sys.argv[1:])

@@ -92,13 +92,9 @@ def create_app(
                     await registration.stop()
                 endpoints.close()
                 service.stopping = received.app_ending = True
-                if (
-                    received.heard
-                    and not received.numbers
-                    and not service.loader.wait(0.0)
-                    and after_failure is not None
-                ):
-                    after_failure()  # nobody told it to stop: the server cannot listen, which uvicorn has logged
+                cannot_listen = received.heard and not received.numbers  # uvicorn has logged why
+                if cannot_listen and after_failure is not None and not service.loader.wait(0.0):
+                    after_failure()
                 if received.heard and not service.loader.wait(GRACE if len(received.numbers) < 2 else 0.0):
                     _log.warning("told to stop while the model loads: the verifier stops without waiting for the load")
                     received.end_process()

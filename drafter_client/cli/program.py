@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
         with _ended_by_sigterm() as terminated:
             status = _interruptible(arguments)
         return TERMINATED if terminated and status == INTERRUPTED else status
-    except (SpecPairError, DrafterError, BackendError, lab_commands.MissingLab) as error:
+    except (SpecPairError, DrafterError, BackendError) as error:
         print(f"drafter: {several_lines(str(error))}", file=sys.stderr)
         return 1
 
@@ -99,8 +99,8 @@ def _run(arguments: list[str]) -> int:
         return _run_with_model(run_serve, serve_options(arguments[1:]))
     if arguments[:1] == ["solo"]:
         return _run_with_model(run_solo_command, solo_options(arguments[1:]))
-    if f"drafter {' '.join(arguments[:1])}" in lab_commands.NAMES:
-        return lab_commands.lab_command(f"drafter {arguments[0]}").run(arguments[1:])
+    if (command := lab_commands.lab_command("drafter", arguments)) is not None:
+        return command.run(arguments[1:])
     if arguments[:1] == ["models"]:
         from drafter_client.cli.models import run_models  # with llama.cpp, which the other commands may do without
 

@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, cast
 
 from specpair.command_line.parser import Parsers
-from specpair.extras import installing_lab
+from specpair.extras import MissingExtra, installing_lab
 
 GROUP = "specpair.commands"
 # Each has a module with `run` and `PARSERS`. All are named here, so that help lists them where the lab is missing.
@@ -21,15 +21,17 @@ class LabCommand(Protocol):
         """Run the command with what follows its name, and return the exit status. Raises DrafterError."""
 
 
-class MissingLab(Exception):
-    """The lab is not installed. The message says how to install it."""
+def lab_command(program: str, arguments: Sequence[str]) -> LabCommand | None:
+    """The module of the command that the arguments begin with, imported; None: it is none of the lab's.
 
-
-def lab_command(name: str) -> LabCommand:
-    """The module of a command of `NAMES`, imported. Raises MissingLab."""
+    Raises MissingExtra, which says how to install the lab.
+    """
+    name = " ".join([program, *arguments[:1]])
+    if name not in NAMES:
+        return None
     found = _installed(name)
     if found is None:
-        raise MissingLab(f"'{name}' is part of the lab, which is not installed: {installing_lab()}")
+        raise MissingExtra(f"'{name}' is part of the lab, which is not installed: {installing_lab()}")
     return cast(LabCommand, found.load())
 
 

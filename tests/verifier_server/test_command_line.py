@@ -290,7 +290,7 @@ def test_ctrl_c_while_the_model_loads_prints_no_traceback(command: list[str], ti
         with suppress(OSError):  # on Linux, the error says that the other end is closed
             while part := os.read(shown, 65536):
                 output += part
-        # SIGTERM: uvicorn has taken the signal, before the application started
+        # SIGTERM, 3: uvicorn has taken the signal before the application started, as if it could not listen
         assert process.wait(30) in (0, 3, -signal.SIGINT, 128 + signal.SIGINT, -signal.SIGTERM)
     finally:
         process.kill()
