@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
-from drafter_client.errors import BadRecords
+from lab.bench.errors import BadRecords
 from lab.bench.records import FORMAT, MeasuredRequest, Record, Results, Run, Stretch
 from specpair import shared_files
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from drafter_client.errors import BadCase
 from lab.bench.cases.case import Arrival, Bursts, Poisson
+from lab.bench.errors import BadCase
 from lab.request_traces.reading import requests
 from lab.request_traces.request import BadTrace
 

@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from drafter_client.errors import BadCase
 from lab.bench.cases.arrivals import Due, parse_trace
 from lab.bench.cases.case import Case, Prompt, Traced
+from lab.bench.errors import BadCase
 from lab.strict_yaml import Loader, complaint
 from specpair.command_line.suggestion import advice
 

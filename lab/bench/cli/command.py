@@ -11,10 +11,10 @@ from typing import Any
 from rich.console import Console
 
 from drafter_client.cli.text_steps import INTERRUPTED
-from drafter_client.errors import BadBench, BadSide
 from lab.bench.cases.reading import LoadedCase, chosen_cases
 from lab.bench.cli.output import standard_output
 from lab.bench.endpoint.side import side_of_record, sides_of
+from lab.bench.errors import BadBench, BadSide
 from lab.bench.load.jobs import PreparedCase
 from lab.bench.meters.energy import all_meters
 from lab.bench.options import BenchOptions

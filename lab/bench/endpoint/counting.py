@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from drafter_client.errors import BadSide
 from lab.bench.cases.case import Case, Prompt
 from lab.bench.endpoint.client import EndpointClient
 from lab.bench.endpoint.requests import Abilities, Api, body_of
 from lab.bench.endpoint.side import Side
+from lab.bench.errors import BadSide
 
 _SHORT = "one two three"
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import httpx
 
-from drafter_client.errors import BadSide
 from lab.bench.cases.case import Case
 from lab.bench.endpoint.client import EndpointClient, Exchange
 from lab.bench.endpoint.requests import Abilities, Api
 from lab.bench.endpoint.side import Side
+from lab.bench.errors import BadSide
 from lab.bench.records import RequestFailure
 
 Json = dict[str, Any]

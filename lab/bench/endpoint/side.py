@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
-from drafter_client.errors import BadSide
 from drafter_client.http.addresses import with_scheme
+from lab.bench.errors import BadSide
 from lab.bench.records import SideRecord
 from specpair.command_line.suggestion import advice
 

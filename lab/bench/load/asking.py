@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drafter_client.errors import BadSide
 from lab.bench.endpoint.client import EndpointClient, Exchange
 from lab.bench.endpoint.requests import Abilities, body_of
 from lab.bench.endpoint.side import Side
+from lab.bench.errors import BadSide
 from lab.bench.load.jobs import Job, PreparedCase
 from lab.bench.records import MeasuredRequest, RequestFailure, hash_of
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from drafter_client.errors import BadPush
+from lab.bench.errors import BadPush
 from lab.bench.records import MeasuredRequest, Results
 from lab.bench.statistics.distribution import distribution
 from specpair.extras import installing

@@ -3,7 +3,7 @@
 from urllib.error import URLError
 from urllib.parse import urlsplit
 
-from drafter_client.errors import BadPush
+from lab.bench.errors import BadPush
 from lab.bench.statistics import measures
 from lab.bench.statistics.analysis import Analysis
 from specpair.extras import installing

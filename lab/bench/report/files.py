@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from drafter_client.errors import BadRecords
+from lab.bench.errors import BadRecords
 from lab.bench.records import Results
 from lab.bench.report import data_files, llmperf
 from lab.bench.report.markdown import markdown

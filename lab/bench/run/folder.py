@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from drafter_client.errors import BadRecords
+from lab.bench.errors import BadRecords
 from lab.bench.load.jobs import PreparedCase
 from lab.bench.record_files import write_run
 from lab.bench.records import Run

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
-from drafter_client.errors import BadBench, BadSide
 from lab.bench.cases.case import Case, Prompt, Traced
 from lab.bench.cases.lengths import characters_for
 from lab.bench.cases.reading import LoadedCase
@@ -15,6 +14,7 @@ from lab.bench.endpoint.counting import TokenCounter
 from lab.bench.endpoint.probing import chosen_api, probe
 from lab.bench.endpoint.requests import Abilities
 from lab.bench.endpoint.side import Side
+from lab.bench.errors import BadBench, BadSide
 from lab.bench.load.jobs import Fitted, PreparedCase, jobs_of
 from lab.bench.meters.machine import machine
 from lab.bench.options import BenchOptions

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from drafter_client.errors import BadSide
+from lab.bench.errors import BadSide
 from lab.bench.records import CaseRecord, Results, Run, Stretch
 from lab.bench.statistics.comparison import Comparison, Sample, compare
 from lab.bench.statistics.scores import Score, ScoreComparison, compare_scores, score

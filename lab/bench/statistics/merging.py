@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from drafter_client.errors import BadRecords
+from lab.bench.errors import BadRecords
 from lab.bench.records import CaseRecord, Results
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drafter_client.errors import BadPush
+from lab.bench.errors import BadPush
 from lab.bench.push.cloudwatch import metric_data, put
 from lab.bench.push.pushgateway import push_to_gateway
 from lab.bench.records import Results

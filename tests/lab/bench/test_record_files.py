@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.errors import BadRecords
+from lab.bench.errors import BadRecords
 from lab.bench.record_files import (
     RECORDS,
     RecordsWriter,

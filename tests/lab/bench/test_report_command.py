@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from drafter_client.cli.program import main
-from drafter_client.errors import BadRecords
+from lab.bench.errors import BadRecords
 from lab.bench.record_files import RECORDS, RUN, encode_record, encode_run, read_results
 from lab.bench.records import Record, Results
 from lab.bench.statistics.analysis import analyse

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from drafter_client.errors import BadRecords
+from lab.bench.errors import BadRecords
 from lab.bench.records import RequestFailure, Results, Run
 from lab.bench.report import data_files, llmperf, sentences, tables
 from lab.bench.report.files import write_reports

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.errors import BadSide
+from lab.bench.errors import BadSide
 from lab.bench.records import MeasuredRequest, RequestFailure, Results, Slo, Speculation, Stretch
 from lab.bench.statistics.analysis import analyse
 from lab.bench.statistics.bootstrap import FEWEST, Quotients, paired_ratio

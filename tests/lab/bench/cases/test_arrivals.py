@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.errors import BadCase
 from lab.bench.cases.arrivals import Due, due_times, parse_trace
 from lab.bench.cases.case import Arrival, Burst, Bursts, Poisson, Traced, TraceFile
+from lab.bench.errors import BadCase
 
 RATES = st.floats(0.01, 1000)
 TRACES = st.lists(st.floats(0, 1e4), min_size=1, max_size=8).map(

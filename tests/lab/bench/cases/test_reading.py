@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from drafter_client.errors import BadCase
 from lab.bench.cases.reading import chosen_cases, read_cases, shipped_cases
+from lab.bench.errors import BadCase
 
 CASE = "group: code\ndescription: d\n"
 

@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from drafter_client.errors import BadSide
 from lab.bench.cases.case import Case, Prompt
 from lab.bench.endpoint.client import EndpointClient, Exchange
 from lab.bench.endpoint.requests import Abilities
 from lab.bench.endpoint.side import Side
+from lab.bench.errors import BadSide
 from lab.bench.load.asking import Asker
 from lab.bench.load.jobs import PreparedCase, jobs_of
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from drafter_client.errors import BadSide
 from lab.bench.endpoint.side import side_of_record, sides_of
+from lab.bench.errors import BadSide
 
 
 def test_values_are_of_all_sides_or_of_one() -> None:

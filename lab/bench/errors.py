@@ -1,0 +1,23 @@
+"""Errors of `drafter bench`, which the drafter's command line reports as its own."""
+
+from drafter_client.errors import DrafterError
+
+
+class BadBench(DrafterError):
+    """A benchmark cannot be run as it was asked for."""
+
+
+class BadCase(BadBench):
+    """A case of `drafter bench` does not exist, or its file is not valid; the message names the file and the key."""
+
+
+class BadSide(BadBench):
+    """An endpoint that `drafter bench` is to measure is described wrongly, does not answer, or lacks what is needed."""
+
+
+class BadRecords(BadBench):
+    """The results of `drafter bench` cannot be read or written; the message names the file and the line."""
+
+
+class BadPush(BadBench):
+    """The figures of a run cannot be sent to a Pushgateway or to CloudWatch."""
