@@ -45,7 +45,7 @@ def run_models(arguments: Sequence[str]) -> int:
                 return None
 
             def differs(path: Path) -> str | None:
-                from backends.llama_cpp.vocabulary import read_gguf_vocabulary  # with llama.cpp
+                from backends.llama_cpp.model import read_gguf_vocabulary  # with llama.cpp
 
                 try:
                     check_vocabulary(client, read_gguf_vocabulary(path)[0], path.stem, info)

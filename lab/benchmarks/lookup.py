@@ -30,7 +30,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from fastapi import FastAPI
 
-from backends.llama_cpp.vocabulary import read_gguf_vocabulary
+from backends.llama_cpp.model import read_gguf_vocabulary
 from backends.scripted import ScriptedBackend
 from lab.benchmarks.harness.models import BRANCHES, CONTEXT, HELD_OUT_FILES, load_drafter
 from lab.benchmarks.harness.relay import relay
@@ -40,8 +40,8 @@ from lab.simulator.costs.linear import LinearCost
 from lab.simulator.paced.engine import DRAFTER_8, TARGET_25, Paced
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.child_processes.serving import verifier
+from specpair.drafters.base import NgramDrafter
 from specpair.drafters.draft_model import ModelDrafter
-from specpair.drafters.lookup import NgramDrafter
 from specpair.engines.backend import Logits
 from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.sampling.sampling import Sampling
