@@ -12,7 +12,7 @@ from drafter_client.http.addresses import addresses_of
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.program_options import ProgramOptions
-from gateway.openai_api.answers.reply_style import reply_style
+from gateway.openai_api.answer import reply_style
 from models.commands import command
 from specpair.command_line.options import add_options
 from specpair.command_line.parser import Parser

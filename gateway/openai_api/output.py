@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway.openai_api.answers.answer import PLAIN, AnswerEvent, AnswerForm, AnswerReader, AnswerReason
+from gateway.openai_api.answer import PLAIN, AnswerEvent, AnswerForm, AnswerReader, AnswerReason
 from gateway.openai_api.detokenizer import Detokenizer
 from gateway.openai_api.texts import NewTokens
 from specpair.engines.vocabulary import Vocabulary

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.openai_api.answers.answer import THINK, AnswerForm
+from gateway.openai_api.answer import THINK, AnswerForm
 from gateway.openai_api.output import ChoiceText, joined
 from gateway.openai_api.texts import NewTokens
 from gateway.openai_api.tools.styles import Style

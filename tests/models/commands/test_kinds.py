@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from backends.llama_cpp.backend import LlamaBackend
-from gateway.openai_api.answers.reply_style import reply_style
+from gateway.openai_api.answer import reply_style
 from models.commands.reading import describe_gguf
 from models.commands.showing import rows
 from models.hub.gguf_head import read_head

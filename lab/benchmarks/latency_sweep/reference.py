@@ -1,13 +1,13 @@
 """How fast a pair could be: static policies replayed over a measured text, and a bound for any chain verification.
 
-Chain verification judges one draft (a chain of tokens, not a tree) in each pass. The replay knows a text only by where
+Chain verification judges one draft in each pass. The replay knows a text only by where
 the drafter agrees: whether its own choice at a position, given the true text before, is the target's token there. A
-draft token behind a wrong one is taken to be wrong, too. A draft is a chain, or has a static tree (`static_trees`)
-along the drafter's path. There are three parties, and each knows only what messages have brought:
+draft token behind a wrong one is taken to be wrong, too. There are three parties, and each knows only what messages
+have brought:
 
-* The drafter makes one token of its path in each draft step, with the other tokens of a tree's level, and cannot break
-  a step off. It drafts along its own path, no further than the end of the next draft. Committed tokens that contradict
-  the path make it start anew behind them; reading them is part of the step.
+* The drafter makes one token of its path in each draft step, and cannot break a step off. It drafts along its own
+  path, no further than the end of the next draft. Committed tokens that contradict the path make it start anew behind
+  them; reading them is part of the step.
 * The link takes half a round trip and half the overhead each way.
 * The verifier takes drafts in order of arrival. A draft costs nothing if the committed text contradicts it or goes
   beyond it. Of any other draft, the verifier judges the tokens that may still follow, commits the accepted ones and
@@ -25,7 +25,6 @@ from functools import cache, cached_property, partial
 from heapq import heappop, heappush
 from itertools import accumulate
 from math import inf
-from typing import Protocol
 
 from specpair.speculation.policy.draft_length import MAX_AUTO
 
@@ -70,22 +69,6 @@ def pass_times(seconds: Sequence[float]) -> Callable[[int], float]:
     return lambda drafts: seconds[min(drafts, last)] + slope * max(0, drafts - last)
 
 
-class DraftShapes(Protocol):
-    """What the drafts of a text hold: all have one shape, and are cut where the text ends."""
-
-    def left(self, start: int, depth: int) -> Sequence[int]:
-        """Item k: how many tokens of the draft behind the first `start` tokens of the text may follow k more of them.
-
-        Of a draft `depth` tokens deep. There is an item for each token of the text that the draft holds in a row, and
-        for none.
-        """
-        ...
-
-    def step(self, level: int) -> float:
-        """Seconds of the draft step that makes the tokens at depth `level` + 1."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What the two ends do, the same at every position of the text."""
@@ -124,23 +107,15 @@ class PolicyRate:
     tokens_per_second: float  # from the first token on, without that one
 
 
-@dataclass(frozen=True, slots=True)
-class Best(PolicyRate):
-    """The fastest policy, with the table of all."""
+def best(trace: Trace, times: MeasuredLatencies) -> PolicyRate:
+    """The fastest of all policies with draft lengths from 0 to MAX_AUTO."""
 
-    table: tuple[PolicyRate, ...]  # one for each policy
-
-
-def best(trace: Trace, times: MeasuredLatencies) -> Best:
-    """Replay all policies with draft lengths from 0 to MAX_AUTO."""
-    found: dict[str, PolicyRate] = {}
-    for policy in (policy for k in range(MAX_AUTO + 1) for policy in policies(k)):
+    def rate(policy: Policy) -> PolicyRate:
         seconds, tokens = replay(trace, times, policy)[-1]
-        rate = PolicyRate(policy.name, policy.k, (tokens - 1) / seconds)
-        if policy.name not in found or rate.tokens_per_second > found[policy.name].tokens_per_second:
-            found[policy.name] = rate
-    first = max(found.values(), key=lambda rate: rate.tokens_per_second)
-    return Best(first.policy, first.k, first.tokens_per_second, tuple(found.values()))
+        return PolicyRate(policy.name, policy.k, (tokens - 1) / seconds)
+
+    every = (rate(policy) for k in range(MAX_AUTO + 1) for policy in policies(k))
+    return max(every, key=lambda found: found.tokens_per_second)
 
 
 def upper_bound(trace: Trace, times: MeasuredLatencies) -> float:
@@ -163,37 +138,18 @@ def upper_bound(trace: Trace, times: MeasuredLatencies) -> float:
     return (len(trace.agrees) - 1) / sum(cheapest[r] for r in runs)
 
 
-def replay(
-    trace: Trace, times: MeasuredLatencies, policy: Policy, drafts: DraftShapes | None = None
-) -> list[tuple[float, int]]:
-    """(seconds, tokens): each time at which the drafter learnt tokens, and how many it knew then.
-
-    `drafts`: `policy.k` tokens deep; None: chains.
-    """
-    return _Replay(trace, times, policy, drafts or _Chains(trace, times.draft)).run()
-
-
-class _Chains:
-    """Drafts that are chains."""
-
-    def __init__(self, trace: Trace, draft: float) -> None:
-        self._next_miss, self._draft = trace.next_miss, draft
-
-    def left(self, start: int, depth: int) -> range:
-        right = min(depth, self._next_miss[start] - start)
-        return range(depth, depth - right - 1, -1)
-
-    def step(self, _level: int) -> float:
-        return self._draft
+def replay(trace: Trace, times: MeasuredLatencies, policy: Policy) -> list[tuple[float, int]]:
+    """(seconds, tokens): each time at which the drafter learnt tokens, and how many it knew then."""
+    return _Replay(trace, times, policy).run()
 
 
 class _Replay:
     """The events of one text under one policy. Positions count tokens; an end is the position behind the last one."""
 
-    def __init__(self, trace: Trace, times: MeasuredLatencies, policy: Policy, drafts: DraftShapes) -> None:
+    def __init__(self, trace: Trace, times: MeasuredLatencies, policy: Policy) -> None:
         self._policy, self._length, self._next_miss = policy, len(trace.agrees), trace.next_miss
         self._streams = policy.in_flight == inf
-        self._drafts, self._delay = drafts, (times.rtt + times.overhead) / 2
+        self._draft, self._delay = times.draft, (times.rtt + times.overhead) / 2
         self._verify, self._alone = cache(times.verify), times.verify(0)
         self._now = -self._delay
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -205,8 +161,7 @@ class _Replay:
         self._stepping = self._useful = False  # whether a draft step is under way; whether its token is still wanted
         # The verifier
         self._committed = 0
-        # Of each draft, what it begins behind, and what of it may follow there (`Drafts.left`).
-        self._waiting: deque[tuple[int, Sequence[int]]] = deque()
+        self._waiting: deque[tuple[int, int]] = deque()  # of each draft, the end of its right tokens, and its own end
         self._busy = False
 
     def run(self) -> list[tuple[float, int]]:
@@ -246,7 +201,7 @@ class _Replay:
             if self._path_end < min(since + self._policy.k, last):
                 if not self._stepping and (self._policy.drafts_on or not self._in_flight_ends):
                     self._stepping = self._useful = True
-                    self._after(self._drafts.step(max(0, self._path_end - since)), self._stepped)
+                    self._after(self._draft, self._stepped)
                 return
             if len(self._in_flight_ends) >= self._policy.in_flight:
                 return
@@ -261,20 +216,21 @@ class _Replay:
         """Send the draft that begins behind the first `start` tokens."""
         self._in_flight_ends.append(self._path_end)
         if start <= self._path_miss:  # else the verifier will find it contradicted
-            self._after(self._delay, partial(self._arrive, start, self._drafts.left(start, self._path_end - start)))
+            right = min(self._path_end, self._next_miss[start])
+            self._after(self._delay, partial(self._arrive, right, self._path_end))
 
-    def _arrive(self, start: int, left: Sequence[int]) -> None:
-        self._waiting.append((start, left))
+    def _arrive(self, right: int, end: int) -> None:
+        self._waiting.append((right, end))
         if not self._busy:
             self._judge()
 
     def _judge(self) -> None:
         while self._waiting and not self._busy:
-            start, left = self._waiting.popleft()
-            done = self._committed - start
-            if done < len(left) and left[done] >= self._streams:
+            right, end = self._waiting.popleft()
+            left = end - self._committed
+            if self._committed <= right and left >= self._streams:
                 self._busy = True
-                self._after(self._verify(left[done]), partial(self._commit, start + len(left)))
+                self._after(self._verify(left), partial(self._commit, right + 1))
 
     def _commit(self, committed: int) -> None:
         self._busy, self._committed = False, committed
