@@ -20,7 +20,6 @@ from specpair.engines.errors import EngineFailure, EngineLost, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from tests.backends.neuron_legacy.conftest import IDS, Load
 from tests.models.conftest import TinyModel, reference_logits
-from tests.stand_ins.neuron import paying_from, taking
 from verifier_server.loading import ModelLoader
 from verifier_server.settings import Settings
 
@@ -83,11 +82,9 @@ def test_release_clears_nan_from_every_cell_and_layer(load: Load, tmp_path: Path
         assert np.abs(got - expected[start:]).max() < 1e-4
 
 
-@pytest.mark.parametrize("pays_from", [1, 2, 99])
-def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.MonkeyPatch, pays_from: int) -> None:
+def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes are prompts of at least two ids from cell 0 on, or have a compiled width and start at a higher cell."""
-    with paying_from(pays_from):
-        backend = load(slots=3, context_length=255)
+    backend = load(slots=3, context_length=255)
     calls = Recorded(load.model(backend), monkeypatch)
     for batch in random_batches(backend, 150):
         for entry, logits in zip(batch, backend.extend(batch), strict=True):
@@ -97,7 +94,7 @@ def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.M
         assert 2 <= len(ids[0]) == len(cells[0]) <= 128
         assert cells[0] in ([0, 0], list(range(len(ids[0]))))
     for ids, cells, slots in calls.speculative:
-        assert slots == [0, 1, 2] if len(slots) > 1 else pays_from > 1
+        assert len(slots) == 1 or slots == [0, 1, 2]
         for each, taken in zip(ids, cells, strict=True):
             assert len(each) == len(taken) and len(each) in WIDTHS
             assert 0 < taken[0] == min(taken) and max(taken) <= 255
@@ -105,13 +102,12 @@ def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.M
         assert width == len(cells_taken) == 128 and 0 < cells_taken[0] and last < width
     widths = {len(ids[0]) for ids, _, _ in calls.speculative}
     assert widths == set(WIDTHS)
-    assert {len(slots) for _, _, slots in calls.speculative} == {1: {3}, 2: {1, 3}, 99: {1}}[pays_from]
+    assert {len(slots) for _, _, slots in calls.speculative} == {1, 3}
 
 
 def test_one_pass_verifies_all_slots(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots without work are parked behind their tokens; prompts have passes of their own."""
-    with paying_from(2):
-        backend = load(slots=4)
+    backend = load(slots=4)
     backend.extend([Entry(0, 0, IDS[:3], 3), Entry(1, 0, IDS[:9], 9), Entry(2, 0, IDS[:20], 20)])
     calls = Recorded(load.model(backend), monkeypatch)
     backend.extend([Entry(1, 7, IDS[7:12], 0), Entry(0, 3, IDS[3:4], 0), Entry(3, 0, IDS[:6], 5)])
@@ -126,8 +122,7 @@ def test_one_pass_verifies_all_slots(load: Load, monkeypatch: pytest.MonkeyPatch
 def test_pass_over_all_slots_may_be_narrower_than_there_are_slots(
     load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel
 ) -> None:
-    with paying_from(2):
-        backend = load(slots=6)
+    backend = load(slots=6)
     backend.extend([Entry(slot, 0, IDS[:3], 3) for slot in range(6)])
     calls = Recorded(load.model(backend), monkeypatch)
     found = backend.extend([Entry(slot, 3, IDS[3:5], 0) for slot in (1, 4)])
@@ -137,8 +132,7 @@ def test_pass_over_all_slots_may_be_narrower_than_there_are_slots(
 
 
 def test_long_entries_share_rounds(load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
-    with paying_from(2):
-        backend = load(slots=2)
+    backend = load(slots=2)
     backend.extend([Entry(0, 0, IDS[:3], 3), Entry(1, 0, IDS[:9], 9)])
     calls = Recorded(load.model(backend), monkeypatch)
     first, second = backend.extend([Entry(0, 3, IDS[3:70], 0), Entry(1, 9, IDS[9:14], 0)])
@@ -148,28 +142,14 @@ def test_long_entries_share_rounds(load: Load, monkeypatch: pytest.MonkeyPatch, 
     assert np.abs(second - expected[9:14]).max() < 1e-4
 
 
-def test_whether_one_pass_pays_is_measured(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1 s for one slot, 1.5 s for all, after the first run: it pays from two slots on."""
-    with taking([9.0, 2.0, 1.0, 1.2], [0.1, 1.6, 1.5, 4.0]):
-        backend = load(slots=3)
-    backend.extend([Entry(slot, 0, IDS[:1], 1) for slot in range(3)])
-    calls = Recorded(load.model(backend), monkeypatch)
-    for width in WIDTHS:
-        for slots in (1, 2, 3):
-            backend.extend([Entry(slot, 1, IDS[:width], 0) for slot in range(slots)])
-    assert [(len(ids[0]), len(slots)) for ids, _, slots in calls.speculative] == [
-        (width, slots) for width in WIDTHS for slots in (1, 3, 3)
-    ]
-
-
 def test_entries_are_cut_into_prompt_and_speculative_passes(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    with paying_from(99):
-        backend = load()
+    backend = load()
     calls = Recorded(load.model(backend), monkeypatch)
     backend.extend([Entry(0, 0, IDS[:1], 0), Entry(1, 0, IDS[:9], 9)])
     assert calls.prompts == [([[IDS[0], 0]], [[0, 0]], [0]), ([IDS[:9]], [list(range(9))], [1])]
     assert calls.speculative == []
-    backend.extend([Entry(0, 0, IDS[:7], 2), Entry(1, 7, IDS[7:9], 1)])
+    backend.extend([Entry(0, 0, IDS[:7], 2)])
+    backend.extend([Entry(1, 7, IDS[7:9], 1)])
     assert calls.prompts[2:] == [([IDS[:3]], [[0, 1, 2]], [0])]
     assert calls.speculative == [
         ([IDS[3:7]], [[3, 4, 5, 6]], [0]),
@@ -301,7 +281,7 @@ def test_load_runs_every_program(load: Load, library: Any, monkeypatch: pytest.M
     progress: list[float] = []
     options = LoadOptions(model=tiny.folder, slots=2, context_length=300, batch_tokens=200, dtype="float32")
     backend = registry.load("neuron_legacy", options, progress.append)
-    assert widths == [128, 256, 128, 256, *(width for width in WIDTHS for _ in range(2 * 4))]
+    assert widths == [128, 256, 128, 256, *(width for width in WIDTHS for _ in range(2))]
     assert progress == sorted(set(progress))
     assert progress[-1] == 1.0 and len(progress) == 3 + 4 + 2 * len(WIDTHS)
     assert backend.length(0) == 0
@@ -309,8 +289,7 @@ def test_load_runs_every_program(load: Load, library: Any, monkeypatch: pytest.M
 
 
 def test_failing_pass_empties_its_slots_and_the_next_works(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    with paying_from(99):
-        backend = load()
+    backend = load()
     backend.extend([Entry(0, 0, IDS[:5], 5), Entry(1, 0, IDS[:5], 5)])
 
     works = load.model(backend).speculative_forward
@@ -332,8 +311,7 @@ def test_failing_pass_empties_its_slots_and_the_next_works(load: Load, monkeypat
 
 def test_engine_whose_passes_keep_failing_is_lost(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after an error of the hardware: a supervisor has to restart the process."""
-    with paying_from(99):
-        backend = load()
+    backend = load()
     backend.extend([Entry(0, 0, IDS[:5], 5)])
     calls = []
 
@@ -352,8 +330,7 @@ def test_engine_whose_passes_keep_failing_is_lost(load: Load, monkeypatch: pytes
 def test_test_after_a_failed_pass_overwrites_no_token(
     load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel
 ) -> None:
-    with paying_from(99):
-        backend = load()
+    backend = load()
     backend.extend([Entry(0, 0, IDS[:7], 7)])
     forward = load.model(backend).forward
 

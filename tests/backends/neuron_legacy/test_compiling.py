@@ -131,29 +131,6 @@ def test_compiler_tries_again_what_failed(tmp_path: Path) -> None:
     forget_failures(tmp_path / "none")
 
 
-def test_failures_that_cannot_be_forgotten_are_logged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Another process deletes them at the same time, or they are another user's."""
-
-    def fails(folder: Path) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    made = tmp_path / "neuronx-cc" / "neuronxcc-2.21" / "MODULE_failed"
-    made.mkdir(parents=True)
-    (made / "model.log").touch()
-    monkeypatch.setattr("backends.neuron_legacy.compiling.shutil.rmtree", fails)
-    forget_failures(tmp_path)
-    assert f"{made} stays as it is: Permission denied" in caplog.text
-
-
-def test_other_users_may_read_the_programs(tmp_path: Path) -> None:
-    artefacts = Artefacts(tmp_path / "new", "tiny", 1)
-    artefacts.save(Model())
-    assert artefacts.path is not None
-    assert artefacts.path.stat().st_mode == artefacts.path.parent.stat().st_mode, "as any folder of this user"
-
-
 def test_failed_saving_leaves_nothing_and_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     artefacts = Artefacts(tmp_path, "tiny", 1)
     artefacts.save(Model(OSError("no space left")))
@@ -170,12 +147,6 @@ def test_programs_are_saved_once(tmp_path: Path) -> None:
     artefacts.save(model)
     assert artefacts.complete and model.saved == 1
     assert not Artefacts(tmp_path / "new", "tiny", 2).complete
-
-
-def test_nothing_is_kept_without_a_folder() -> None:
-    artefacts, model = Artefacts(None, "tiny", 1), Model()
-    artefacts.save(model)
-    assert not artefacts.complete and model.saved == 0
 
 
 def test_compiler_keeps_programs_in_the_folder_unless_the_user_chose_one(tmp_path: Path) -> None:
@@ -274,22 +245,6 @@ def test_workers_can_be_ended_when_one_was_killed() -> None:
         assert process.stderr is not None
         assert "BrokenProcessPool" in process.stderr.read()
         assert receive(read) == b""
-
-
-def test_other_processes_are_left_alone() -> None:
-    before = os.listdir("/dev/fd")
-    with compiling.ending_with_this_process():
-        pass
-    assert os.listdir("/dev/fd") == before
-    read, written = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(written, b"same" if os.getpgid(0) == os.getpgid(os.getppid()) else b"moved")
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(read, 10) == b"same"
-    os.close(read)
-    os.close(written)
 
 
 def test_as_many_workers_as_memory_and_cores_allow(monkeypatch: pytest.MonkeyPatch) -> None:

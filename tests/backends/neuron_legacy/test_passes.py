@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.neuron_legacy.passes import Programs, cells_for, cells_of, padded, parked, programs_for
+from backends.neuron_legacy.passes import Programs, cells_for, cells_of, parked, programs_for
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
 
@@ -65,7 +65,7 @@ def test_widths_are_the_user_s() -> None:
 
 
 def test_widths_that_the_library_would_not_find_are_refused() -> None:
-    """It bisects the list of a set, in Python's order of sets: see `tests/stand_ins/test_traps.py`."""
+    """It bisects the list of a set, in Python's order of sets."""
     assert list(set(VERIFY)) == list(VERIFY)
     assert programs(compile_widths=(4, 8, 16, 30, 63)).verify[-1] == 63
     with pytest.raises(
@@ -128,13 +128,3 @@ def test_parked_slot_keeps_its_tokens() -> None:
     assert parked(0, 4, 128) == [1, 2, 3, 4], "not from cell 0 on: that would be a prompt"
     assert parked(9, 4, 128) == [9, 10, 11, 12]
     assert parked(127, 4, 128) == [127] * 4
-
-
-@pytest.mark.parametrize(("context", "cells"), [(2, 128), (127, 128), (128, 256), (384, 512), (4095, 4096)])
-def test_slot_has_more_cells_than_tokens(context: int, cells: int) -> None:
-    assert cells_for(context) == cells
-
-
-def test_padded_appends_zeros() -> None:
-    assert padded([7, 8], 4) == [7, 8, 0, 0]
-    assert padded([7, 8], 2) == [7, 8]
