@@ -53,7 +53,7 @@ def largest_multiple(node: Any) -> int:
     inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     given = node.get("multipleOf") if isinstance(node, dict) else None
     own = 0
-    if type(given) in (int, float) and 0 < given < inf:
+    if given is not None and type(given) in (int, float) and 0 < given < inf:
         _, digits, exponent = Decimal(str(given)).as_tuple()
         own = int("".join(map(str, digits))) * 10 ** min(max(0, int(exponent)), _LARGE)
     return max([own, *map(largest_multiple, inner)])

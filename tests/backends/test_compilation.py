@@ -87,22 +87,6 @@ def test_published_files_are_fetched(shared: Path, programs: Path, tmp_path: Pat
     assert Published(shared, "other").path is None
 
 
-def test_what_is_there_is_not_fetched_again(shared: Path, programs: Path, tmp_path: Path) -> None:
-    published = Published(shared, "qwen")
-    published.publish(programs)
-    own = filled(tmp_path / "own", {"a.neff": b"mine"})
-    assert published.fetch(own) == len(FILES) - 1
-    assert content(own) == FILES | {"a.neff": b"mine"}
-
-
-def test_the_newest_replaces_the_others(shared: Path, programs: Path, tmp_path: Path) -> None:
-    published = Published(shared, "qwen")
-    published.publish(programs)
-    published.publish(filled(tmp_path / "newer", {"b.neff": b"3"}))
-    assert published.path is not None and content(published.path) == {"b.neff": b"3"}
-    assert len(list(shared.iterdir())) == 2, "the marker, and the folder that it names"
-
-
 @pytest.mark.parametrize("marker", ["", "qwen.00000000", "..", "../compiled"])
 def test_marker_that_was_cut_short_publishes_nothing(shared: Path, programs: Path, marker: str) -> None:
     published = Published(shared, "qwen")
@@ -141,11 +125,3 @@ def test_mount_that_allows_no_deleting_keeps_what_was_there(
             published.publish(filled(tmp_path / "newer", {"b.neff": b"3"}))
         assert published.path is not None and content(published.path) == FILES
     assert "is left over, and can be deleted: Operation not permitted" in caplog.text
-
-
-def test_discarded_files_are_gone(shared: Path, programs: Path) -> None:
-    published = Published(shared, "qwen")
-    published.publish(programs)
-    published.discard()
-    assert published.path is None and list(shared.iterdir()) == []
-    published.discard()

@@ -30,10 +30,6 @@ def test_slots_that_fit_a_quarter_of_the_memory(per_slot: int, available: int, s
     assert slots_that_fit(per_slot, available) == slots
 
 
-def test_available_memory_of_this_machine() -> None:
-    assert available_bytes() > 16 * MIB
-
-
 @pytest.mark.parametrize(
     ("cores", "model_bytes", "threads"),
     [

@@ -3,11 +3,9 @@
 import os
 import re
 import shutil
-import tomllib
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from backends.neuron import (
     LEGACY_REQUIREMENTS,
@@ -43,11 +41,6 @@ def test_list_of_cores_is_read(text: str, cores: list[int]) -> None:
 def test_bad_list_of_cores_is_refused_by_name(text: str) -> None:
     with pytest.raises(ModelLoadError, match=f"^{VISIBLE} is '.*': expected are numbers and ranges of cores, as 0-3"):
         read_cores(text)
-
-
-def test_core_named_twice_is_refused() -> None:
-    with pytest.raises(ModelLoadError, match=f"^{VISIBLE} is '0-2,2': it names a core twice$"):
-        read_cores("0-2,2")
 
 
 @pytest.mark.parametrize(
@@ -155,37 +148,6 @@ def test_compiler_placeholder_is_detected_without_an_import(site: Path) -> None:
     )
 
 
-def test_placeholder_without_metadata_is_detected_by_its_error(site: Path) -> None:
-    (site / "transformers_neuronx.py").write_text(f"raise ImportError({MARK!r})", encoding="utf-8")
-    assert refusal("transformers_neuronx").startswith("transformers_neuronx: an empty placeholder from the public")
-
-
-def test_missing_dependency_of_a_module_is_named(site: Path) -> None:
-    (site / "transformers_neuronx.py").write_text("import torch_neuronx", encoding="utf-8")
-    assert refusal("transformers_neuronx") == f"transformers_neuronx needs torch_neuronx, which is missing: {INSTALL}"
-
-
-def test_missing_runtime_names_its_package(site: Path) -> None:
-    code = "raise OSError('libnrt.so.1: cannot open shared object file')"
-    (site / "transformers_neuronx.py").write_text(code, encoding="utf-8")
-    assert refusal("transformers_neuronx") == (
-        "transformers_neuronx is installed but cannot be imported: libnrt.so.1: cannot open shared object file: "
-        "install the package aws-neuronx-runtime-lib"
-    )
-
-
-def test_broken_module_is_reported_with_its_error(site: Path) -> None:
-    (site / "transformers_neuronx.py").write_text("raise ImportError('cannot import name X')", encoding="utf-8")
-    assert refusal("transformers_neuronx") == (
-        "transformers_neuronx is installed but cannot be imported: cannot import name X"
-    )
-
-
-def test_real_package_is_imported(site: Path) -> None:
-    install(site, "nki", "0.7.0", "Neuron Kernel Interface", "nki_test_double", "answer = 42")
-    assert import_neuron("nki_test_double", REQUIREMENTS).answer == 42
-
-
 def lines(name: str) -> list[str]:
     text = (ROOT / name).read_text(encoding="utf-8")
     return [line.partition(" #")[0].strip() for line in text.splitlines() if line and not line.startswith("#")]
@@ -209,24 +171,6 @@ def test_placeholders_do_not_satisfy_the_requirements(name: str) -> None:
         assert numbers[: len(PLACEHOLDERS[which])] > PLACEHOLDERS[which], which
 
 
-def test_requirement_list_repeats_the_list_it_cannot_include() -> None:
-    torch = [line for line in lines("requirements/torch.txt") if package(line) != "torch"]
-    assert not [line for line in torch if line not in lines(REQUIREMENTS)]
-
-
-def test_numpy_of_the_legacy_compiler_is_in_our_range() -> None:
-    """So pip leaves it in place when it installs this project beside the compiler."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    [ours] = [each for line in project["dependencies"] if (each := Requirement(line)).name == "numpy"]
-    [theirs] = [Requirement(line) for line in lines(LEGACY_REQUIREMENTS) if package(line) == "numpy"]
-    assert [v for v in ("1.24.3", "1.26.4") if v not in theirs.specifier or v not in ours.specifier] == []
-
-
-def test_base_requirements_need_nothing_of_the_sdk() -> None:
-    needed = {package(line) for name in ("requirements.txt", "requirements/dev.txt") for line in lines(name)}
-    assert not needed & {*PLACEHOLDERS, "torch", "transformers"}
-
-
 def _program(folder: Path) -> Path:
     """An executable by the compiler's name."""
     folder.mkdir(parents=True)
@@ -246,9 +190,3 @@ def test_compiler_of_the_environment_is_found_without_activating_it(tmp_path: Pa
     unset: dict[str, str] = {}
     find_compiler(unset, str(own.parent / "python"))
     assert unset["PATH"].split(os.pathsep)[0] == str(own.parent)
-
-
-def test_path_stays_as_it_is_without_a_compiler_beside_python(tmp_path: Path) -> None:
-    environment = {"PATH": str(_program(tmp_path / "bin").parent)}
-    find_compiler(environment, str(tmp_path / "python"))
-    assert environment == {"PATH": str(tmp_path / "bin")}

@@ -1,6 +1,5 @@
 """The neuron_legacy backend on a stand-in for its library: its passes, defaults and attributes."""
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -11,9 +10,7 @@ import numpy as np
 import pytest
 
 from backends import registry
-from backends.neuron import VISIBLE
 from backends.neuron_legacy.backend import CORES
-from backends.neuron_legacy.passes import Passes, programs_for
 from backends.trial.checks import random_batches
 from specpair.engines.backend import Entry
 from specpair.engines.errors import EngineFailure, EngineLost, ModelLoadError
@@ -119,18 +116,6 @@ def test_one_pass_verifies_all_slots(load: Load, monkeypatch: pytest.MonkeyPatch
     assert [backend.length(slot) for slot in range(4)] == [4, 12, 20, 6]
 
 
-def test_pass_over_all_slots_may_be_narrower_than_there_are_slots(
-    load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel
-) -> None:
-    backend = load(slots=6)
-    backend.extend([Entry(slot, 0, IDS[:3], 3) for slot in range(6)])
-    calls = Recorded(load.model(backend), monkeypatch)
-    found = backend.extend([Entry(slot, 3, IDS[3:5], 0) for slot in (1, 4)])
-    assert [(len(ids), len(ids[0])) for ids, _, _ in calls.speculative] == [(6, 4)]
-    expected = reference_logits(tiny.config, tiny.weights, IDS[:5])[3:]
-    assert max(np.abs(each - expected).max() for each in found) < 1e-4
-
-
 def test_long_entries_share_rounds(load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
     backend = load(slots=2)
     backend.extend([Entry(0, 0, IDS[:3], 3), Entry(1, 0, IDS[:9], 9)])
@@ -179,33 +164,6 @@ def test_long_prompts_go_on_in_continuations(load: Load, monkeypatch: pytest.Mon
     assert np.abs(tail - expected[400:440]).max() < 1e-4
 
 
-def test_short_spans_are_used_as_long_as_they_suffice(load: Load, library: Any, tiny: TinyModel) -> None:
-    backend = load(context_length=511, compile_spans=(256,))
-    assert load.model(backend).token_buckets == [256, 512]
-    expected = reference_logits(tiny.config, tiny.weights, IDS[:300])
-    backend.extend([Entry(0, 0, IDS[:128], 128)])
-    backend.extend([Entry(0, 128, IDS[128:250], 122)])
-    assert np.abs(backend.extend([Entry(0, 250, IDS[250:300], 0)])[0] - expected[250:]).max() < 1e-4
-
-
-def test_load_runs_the_programs_of_every_span(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = load(context_length=511, compile_spans=(256,))
-    model, options = load.model(backend), LoadOptions(compile_spans=(256,))
-    calls = Recorded(model, monkeypatch)
-    programs = programs_for(options, backend.slots, backend.context_length, backend.max_batch_tokens)
-    Passes(model, programs, backend.vocabulary.size).warm_up(lambda: None)
-    ends = {max(map(max, cells)) for _, cells, _ in calls.speculative}
-    assert ends == {255, 511}
-    assert [(width, cells[-1]) for width, cells, *_ in calls.continuations] == [(128, 255), (128, 511)]
-
-
-def test_context_beyond_the_trained_one_is_refused(load: Load, tiny: TinyModel) -> None:
-    with pytest.raises(ModelLoadError) as caught:
-        load(context_length=513)
-    assert str(caught.value) == "context 513: this model was trained for 512 positions at most"
-    assert caught.value.setting == "context"
-
-
 def test_lack_of_memory_while_compiling_names_the_setting(
     load: Load, library: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,22 +174,6 @@ def test_lack_of_memory_while_compiling_names_the_setting(
     with pytest.raises(ModelLoadError, match=r"^compile_workers 3: the system ended a compiler") as caught:
         load(compile_workers=3)
     assert caught.value.setting == "compile_workers"
-
-
-def test_default_degree_is_shared_by_the_models_of_a_process(load: Load) -> None:
-    target = load(tensor_parallel=2)
-    draft = load()
-    assert (target.devices, draft.devices) == (2, 2)
-    with pytest.raises(ModelLoadError, match="tensor_parallel 1: a model of this process is split over 2 cores"):
-        load(tensor_parallel=1)
-    target.close()
-    draft.close()
-    assert load().devices == 1
-
-
-def test_cores_are_claimed(load: Load) -> None:
-    load(tensor_parallel=2)
-    assert os.environ[VISIBLE] == "0-1"
 
 
 def test_attributes_describe_the_backend(load: Load, tiny: TinyModel) -> None:
@@ -257,14 +199,6 @@ def test_defaults_are_chosen_from_the_model(load: Load) -> None:
     assert load.model(backend).context_buckets == [128]
     assert load.model(backend).token_buckets == [512]
     assert backend.extend([Entry(0, 0, IDS[:5], 3)])[0].dtype == np.float32
-
-
-def test_drafter_gets_one_slot_per_text(load: Load) -> None:
-    """A drafter asks for one slot per continuation, to copy the text to. This engine cannot copy."""
-    assert load(slots=6, shared_cells=640).slots == 1
-    assert load(slots=1, shared_cells=0).slots == 1
-    assert load(slots=6, shared_cells=512, contexts=2).slots == 2
-    assert load(slots=3).slots == 3, "a verifier's sessions have no text in common"
 
 
 def test_load_runs_every_program(load: Load, library: Any, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
@@ -325,24 +259,6 @@ def test_engine_whose_passes_keep_failing_is_lost(load: Load, monkeypatch: pytes
         with pytest.raises(EngineLost, match=lost):
             backend.extend([Entry(1, 0, IDS[:5], 0)])
     assert len(calls) == 2, "the pass, and one that tells whether the engine is lost"
-
-
-def test_test_after_a_failed_pass_overwrites_no_token(
-    load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel
-) -> None:
-    backend = load()
-    backend.extend([Entry(0, 0, IDS[:7], 7)])
-    forward = load.model(backend).forward
-
-    def fails_once(*_: Any, **__: Any) -> None:
-        monkeypatch.setattr(load.model(backend), "forward", forward)
-        raise RuntimeError("numerical error")
-
-    monkeypatch.setattr(load.model(backend), "forward", fails_once)
-    with pytest.raises(EngineFailure, match="numerical error"):
-        backend.extend([Entry(1, 0, IDS[:5], 0)])
-    [got] = backend.extend([Entry(0, 7, IDS[7:9], 0)])
-    assert np.abs(got - reference_logits(tiny.config, tiny.weights, IDS[:9])[7:]).max() < 1e-4
 
 
 def test_passes_of_two_models_never_overlap(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

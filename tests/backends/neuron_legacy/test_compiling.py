@@ -15,25 +15,12 @@ from typing import Any
 import pytest
 
 from backends.neuron_legacy import compiling
-from backends.neuron_legacy.compiling import COMPILER_CACHE, FLAGS, Artefacts, forget_failures, keep_in
+from backends.neuron_legacy.compiling import forget_failures
 from specpair.engines.errors import ModelLoadError
 from tests.backends.neuron_legacy.conftest import Load
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.engine("torch")  # the stand-in needs torch
-
-
-class Model:
-    """Saves one file, or fails."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error, self.saved = error, 0
-
-    def save(self, folder: str) -> None:
-        self.saved += 1
-        (Path(folder) / "a.neff").write_bytes(b"1")
-        if self.error is not None:
-            raise self.error
 
 
 def test_second_start_loads_the_programs(load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -62,14 +49,6 @@ def test_programs_that_do_not_fit_are_compiled_again(
     [folder] = [path for path in cache.iterdir() if path.is_dir() and path.name.startswith("tiny-")]
     assert sorted(path.name for path in folder.iterdir()) == files
     assert backend.context_length == 127
-
-
-def test_other_flags_of_the_compiler_mean_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Model()
-    for flags in ("", "-O1", "-O1 --enable-saturate-infinity", " -O1 ", "-O1 --retry_failed_compilation"):
-        monkeypatch.setenv(FLAGS, flags)
-        Artefacts(tmp_path, "tiny", 1).save(model)
-    assert model.saved == 3
 
 
 def test_damaged_programs_are_an_error_that_names_the_folder(
@@ -129,48 +108,6 @@ def test_compiler_tries_again_what_failed(tmp_path: Path) -> None:
     left = (tmp_path / "neuronx-cc" / "neuronxcc-2.21").iterdir()
     assert sorted(path.name for path in left) == ["MODULE_begun", "MODULE_made"]
     forget_failures(tmp_path / "none")
-
-
-def test_failed_saving_leaves_nothing_and_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    artefacts = Artefacts(tmp_path, "tiny", 1)
-    artefacts.save(Model(OSError("no space left")))
-    assert f"the compiled programs could not be kept in {tmp_path}: no space left" in caplog.text
-    assert list(tmp_path.iterdir()) == [] and not artefacts.complete
-    with pytest.raises(KeyError):
-        artefacts.save(Model(KeyError("a mistake of ours")))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_programs_are_saved_once(tmp_path: Path) -> None:
-    artefacts, model = Artefacts(tmp_path / "new", "tiny", 1), Model()
-    artefacts.save(model)
-    artefacts.save(model)
-    assert artefacts.complete and model.saved == 1
-    assert not Artefacts(tmp_path / "new", "tiny", 2).complete
-
-
-def test_compiler_keeps_programs_in_the_folder_unless_the_user_chose_one(tmp_path: Path) -> None:
-    environment: dict[str, str] = {}
-    keep_in(None, environment)
-    assert environment == {}
-    keep_in(tmp_path, environment)
-    assert environment == {COMPILER_CACHE: str(tmp_path / "neuronx-cc")}
-    keep_in(tmp_path / "other", environment)
-    assert environment == {COMPILER_CACHE: str(tmp_path / "neuronx-cc")}
-
-
-def test_workers_are_handed_to_the_library(load: Load, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[int] = []
-    config = library.NeuronConfig
-
-    def noted(**named: Any) -> Any:
-        given.append(named["compilation_worker_count"])
-        return config(**named)
-
-    monkeypatch.setattr(library, "NeuronConfig", noted)
-    load(compile_workers=3)
-    load()
-    assert given[0] == 3 and given[1] >= 1
 
 
 # As the library compiles: forked workers, each of which runs a compiler. All have the write end of the test's pipe, and
@@ -245,14 +182,6 @@ def test_workers_can_be_ended_when_one_was_killed() -> None:
         assert process.stderr is not None
         assert "BrokenProcessPool" in process.stderr.read()
         assert receive(read) == b""
-
-
-def test_as_many_workers_as_memory_and_cores_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "cores", lambda: 8)
-    for available, count in ((2**30, 1), (20 * 2**30, 2), (500 * 2**30, 8)):
-        monkeypatch.setattr(compiling, "available_bytes", lambda available=available: available)
-        assert compiling.workers_for(32, 13) == count
-    assert compiling.workers_for(32, 5) == 5
 
 
 @pytest.mark.parametrize(

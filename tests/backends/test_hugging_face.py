@@ -20,7 +20,7 @@ from tests.models.conftest import TinyModel
 pytest.importorskip("tokenizers", reason="needs the extra in requirements/torch.txt")
 
 from backends.hugging_face import HfVocabulary, read_vocabulary  # noqa: E402 - as above
-from tests.backends.hugging_face.support import tokenizer_of
+from tests.backends.tokenizer_file import tokenizer_of
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -83,14 +83,6 @@ def test_file_without_begin_token_has_none(tmp_path: Path) -> None:
         assert theirs.encode(text) == theirs.encode(text, add_begin=False) == ours.encode(text)
 
 
-def test_begin_token_is_read_from_generation_config_if_missing(tmp_path: Path) -> None:
-    model = TinyModel(tmp_path / "tiny")
-    model.write_config(bos_token_id=None)
-    assert read_vocabulary(model.folder, 264).begin is None
-    (model.folder / "generation_config.json").write_text('{"bos_token_id": 0}')
-    assert read_vocabulary(model.folder, 264).begin == 0
-
-
 def sentencepiece() -> dict[str, Any]:
     """A tokenizer like those of Llama 2 and Gemma: spaces are ▁, characters without a token are spelled in bytes."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "▁a", "é", "<turn>", "▁▁"]
@@ -150,20 +142,6 @@ def test_end_tokens_are_recognised_by_name() -> None:
         assert set(vocabulary.encode(f"a{name}", parse_control=True)) & {im_end, tool}
 
 
-def test_end_token_is_text_beside_tokens_of_tool_calls() -> None:
-    assert 4096 in with_tokens(**{"<|end|>": True}).ends
-    vocabulary = with_tokens(**{"<|end|>": True, "<|return|>": True, "<|call|>": True})
-    assert vocabulary.ends == {1, 4097, 4098}
-    assert vocabulary.kinds[4096] is Kind.ORDINARY
-
-
-def test_begin_token_is_added_as_the_folder_says(tmp_path: Path) -> None:
-    model = TinyModel(tmp_path / "tiny")
-    assert read_vocabulary(model.folder, 264).encode("if")[0] == 0
-    (model.folder / "tokenizer_config.json").write_text('{"add_bos_token": false}')
-    assert read_vocabulary(model.folder, 264).encode("if")[0] != 0
-
-
 def test_chat_templates_are_read_from_each_place(tmp_path: Path) -> None:
     assert read_chat_templates(tmp_path) == {}
     listed = '[{"name": "default", "template": "x"}, {"name": "tool_use", "template": "t"}]'
@@ -175,12 +153,6 @@ def test_chat_templates_are_read_from_each_place(tmp_path: Path) -> None:
     (tmp_path / "additional_chat_templates").mkdir()
     (tmp_path / "additional_chat_templates" / "rag.jinja").write_text("r")
     assert read_chat_templates(tmp_path) == {"default": "z", "rag": "r"}
-
-
-@pytest.mark.parametrize("content", ['[{"name": "default"}]', '["a"]', "[]", "5", '[{"name": 5, "template": "x"}]'])
-def test_invalid_chat_template_is_none(tmp_path: Path, content: str) -> None:
-    (tmp_path / "tokenizer_config.json").write_text(f'{{"chat_template": {content}}}')
-    assert read_chat_templates(tmp_path) == {}
 
 
 def test_unreadable_chat_template_is_named(tmp_path: Path) -> None:
@@ -224,11 +196,3 @@ def test_tokenizer_larger_than_its_model_is_refused(tmp_path: Path) -> None:
     model = TinyModel(tmp_path / "tiny")
     with pytest.raises(ModelLoadError, match="ids up to 260, the model only 100"):
         read_vocabulary(model.folder, 100)
-
-
-def test_tokenizer_without_exact_bytes_is_refused() -> None:
-    content = {**tokenizer_of(DEFAULT_TARGET), "pre_tokenizer": None}
-    content["model"] = {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 1}, "unk_token": "[UNK]"}
-    content["model"] |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
-    with pytest.raises(ModelLoadError, match="type WordPiece has no exact bytes"):
-        HfVocabulary(json.dumps({**content, "added_tokens": []}), size=10, begin=None, ends=frozenset())

@@ -1,31 +1,93 @@
-"""Counts of judged draft tokens: by round, by position in the draft, and by what the tokens come from."""
+"""Marks: where each token came from, and what follows from them about rounds."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts, draft_sources
-from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.acceptance.token_details import (
+    ELSEWHERE,
+    SELF_CONTINUED,
+    Round,
+    TokenSource,
+    forced_before,
+    joined,
+    last_round,
+    marks_of,
+    passes,
+    rounds,
+    split,
+)
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
+
+ACCEPTED, RECOVERED, BONUS, TARGET_DECODED, FORCED = TokenSource
+
+
+@pytest.mark.parametrize(
+    ("accepted", "judged", "marks"),
+    [
+        ([True, True, True, False], 3, "aaab"),
+        ([True, False], 3, "arx"),
+        ([False], 3, "rxx"),
+        ([False], 0, "b"),
+        ([True, True], 2, "aa"),  # the last draft token has ended the text
+        ([True, True], 5, "aaxxx"),
+    ],
+)
+def test_the_marks_of_a_pass(accepted: list[bool], judged: int, marks: str) -> None:
+    own = marks_of(accepted, judged)
+    assert joined(own) == marks and len(own) == len(accepted)
+    assert [*rounds(own)] == [Round(0, sum(accepted), judged)]
+
+
+@pytest.mark.parametrize("wrong", ["q", "x", "a ", "xa", "A", "a\n"])
+def test_what_is_no_mark_is_refused(wrong: str) -> None:
+    with pytest.raises(ValueError, match=r"^should be made of the letters arbtf-x$"):
+        split(wrong)
+
+
+def test_forced_tokens_follow_the_pass_that_led_to_them() -> None:
+    marks = split("arffaxbfttf")
+    assert [joined(each) for each in passes(marks)] == ["arff", "ax", "bf", "t", "tf"]
+    assert [*rounds(marks)] == [Round(0, 1, 2), Round(4, 1, 2), Round(5, 0, 0)]
+    assert last_round(marks[:4]) == Round(0, 1, 2)
+
+
+PASSES = st.lists(
+    st.integers(0, 4).flatmap(lambda judged: st.tuples(st.integers(0, judged), st.just(judged))) | st.none()
+)
+
+
+@given(PASSES)
+def test_rounds_are_found_again(passes: list[tuple[int, int] | None]) -> None:
+    """Whatever the passes of a text were, self-continuation (None) among them."""
+    marks = [ELSEWHERE]
+    expected = []
+    for each in passes:
+        if each is None:
+            marks.append(SELF_CONTINUED)
+        else:
+            accepted, judged = each
+            expected.append(Round(len(marks), accepted, judged))
+            marks += marks_of([True] * accepted + [False], judged)
+    assert split(joined(marks)) == marks
+    assert [*rounds(marks)] == expected
+    assert last_round(marks) == (expected[-1] if expected else None)
+    sources = [mark.source for mark in marks]
+    assert sources.count(ACCEPTED) == sum(each.accepted for each in expected)
+    assert sources.count(RECOVERED) + sources.count(BONUS) == len(expected)
+
+
+@pytest.mark.parametrize(("marks", "end", "found"), [("", 0, 0), ("tff", 3, 2), ("tffb", 4, 0), ("ff", 2, 2)])
+def test_forced_tokens_right_before_a_place(marks: str, end: int, found: int) -> None:
+    assert forced_before(split(marks), end) == found
+
 
 M, L, P = DraftSource.MODEL, DraftSource.LOOKUP, DraftSource.PREDICTION
 
 
 def _round(sources: list[DraftSource], accepted: int) -> JudgedRound:
     return JudgedRound(len(sources), accepted, tuple(DraftToken(5, source=source) for source in sources))
-
-
-def test_rounds_are_counted() -> None:
-    empty, counts = RoundCounts(), RoundCounts()
-    assert empty.acceptance_rate is None and empty.mean_acceptance_length is None
-    assert empty.acceptance_histogram == [0]
-    for each in (_round([M, L, P], 2), _round([P, P], 1), JudgedRound(0, 0), JudgedRound(2, 0)):
-        counts.count(each)
-    assert (counts.rounds, counts.drafted, counts.accepted, counts.drafts_judged) == (4, 7, 3, 3)
-    assert counts.accepted_per_position == [2, 1]
-    assert counts.longest_draft == 3 and counts.acceptance_histogram == [1, 1, 1, 0]
-    assert (counts.looked_up, counts.looked_up_accepted) == (4, 2)
-    assert (counts.prediction_accepted, counts.prediction_rejected) == (1, 2)
-    assert (counts.acceptance_rate, counts.mean_acceptance_length) == (3 / 7, 1.75)
 
 
 @given(
@@ -79,9 +141,3 @@ def test_a_round_of_a_tree_counts_its_nodes_and_knows_which_were_accepted() -> N
     accepted, recovered, bonus = TokenSource.ACCEPTED, TokenSource.RECOVERED, TokenSource.BONUS
     sources = [accepted, accepted, bonus, accepted, recovered]
     assert draft_sources(sources, [ended, replaced]) == [L, M, None, L, P]
-
-
-def test_a_round_of_a_chain_is_that_of_a_tree() -> None:
-    chain = Draft.chain(3, [5, 6, 7])
-    for accepted in range(4):
-        assert JudgedRound.of(chain, range(accepted)) == JudgedRound(3, accepted, chain.tokens)
