@@ -2,16 +2,14 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backends.llama_cpp.model import read_gguf_vocabulary
-from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from models import DEFAULT_TARGET
 from models.export import export_hf
-from models.gguf_file import read_gguf, write_gguf
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.model_files import read_chat_templates
 from specpair.engines.vocabulary import Kind, Vocabulary
@@ -67,20 +65,6 @@ def test_folder_and_gguf_file_made_of_it_have_equal_fingerprints(tmp_path: Path)
     assert ours.fingerprint == theirs.fingerprint
     assert ours.kinds[261:] == [Kind.UNUSED] * 3, "ids beyond the tokenizer's"
     assert ours.encode("  if <|end|>") == theirs.encode("  if <|end|>")
-
-
-def test_file_without_begin_token_has_none(tmp_path: Path) -> None:
-    """llama.cpp would use its default, id 11, which is an ordinary token here, and put it before every prompt."""
-    whole = read_gguf(DEFAULT_DRAFT)
-    fields = {name: field for name, field in whole.fields.items() if name != "tokenizer.ggml.bos_token_id"}
-    assert len(fields) == len(whole.fields) - 1 and fields["tokenizer.ggml.add_bos_token"].value
-    write_gguf(replace(whole, fields=fields), tmp_path / "beginless.gguf")
-    theirs, _ = read_gguf_vocabulary(tmp_path / "beginless.gguf")
-    ours = HfVocabulary(json.dumps(tokenizer_of(DEFAULT_DRAFT)), size=theirs.size, begin=None, ends=frozenset({1}))
-    assert theirs.begin is None and theirs.kinds[11] is Kind.ORDINARY
-    assert theirs.fingerprint == ours.fingerprint
-    for text in TEXTS:
-        assert theirs.encode(text) == theirs.encode(text, add_begin=False) == ours.encode(text)
 
 
 def sentencepiece() -> dict[str, Any]:
@@ -153,12 +137,6 @@ def test_chat_templates_are_read_from_each_place(tmp_path: Path) -> None:
     (tmp_path / "additional_chat_templates").mkdir()
     (tmp_path / "additional_chat_templates" / "rag.jinja").write_text("r")
     assert read_chat_templates(tmp_path) == {"default": "z", "rag": "r"}
-
-
-def test_unreadable_chat_template_is_named(tmp_path: Path) -> None:
-    (tmp_path / "chat_template.jinja").write_bytes(b"\xff\xfe")
-    with pytest.raises(ModelLoadError, match=r"chat_template\.jinja cannot be read"):
-        read_chat_templates(tmp_path)
 
 
 def _stating(**fields: object) -> Callable[[Path], object]:

@@ -1,19 +1,16 @@
 """The mlx backend: logits, model families, threads, memory, refusals. tests/conformance tests the contract."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
 
-from backends.llama_cpp.model import read_gguf_vocabulary
 from backends.registry import load
-from models.export import export_hf
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
@@ -23,13 +20,12 @@ pytest.importorskip("mlx_lm", reason="needs the extra in requirements/mlx.txt")
 
 import mlx.core as mx  # noqa: E402 - it needs the extra
 from mlx.utils import tree_map  # noqa: E402
-from mlx_lm.utils import _get_classes, load_model, quantize_model, save_model  # noqa: E402
+from mlx_lm.utils import _get_classes, load_model, save_model  # noqa: E402
 
 from backends.mlx import MlxBackend  # noqa: E402
 
 pytestmark = pytest.mark.engine("mlx")
 
-T = TypeVar("T")
 TEXT = [int(token) for token in np.random.default_rng(5).integers(2, 260, 120)]
 OPTIONS = LoadOptions(slots=3, context_length=128, batch_tokens=64, dtype="float32")
 SMALL = {
@@ -107,15 +103,6 @@ def fed(backend: Backend, tokens: Sequence[int], widths: Sequence[int] = (64,)) 
     return np.concatenate(parts)
 
 
-def on_a_thread(do: Callable[[], T]) -> T:
-    """The result of `do` on a new thread."""
-    results: list[T] = []
-    thread = Thread(target=lambda: results.append(do()))
-    thread.start()
-    thread.join()
-    return results[0]
-
-
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": False}, {"num_key_value_heads": 2}], ids=str)
 def test_logits_equal_the_reference(tmp_path: Path, changes: dict[str, Any]) -> None:
     model = TinyModel(tmp_path / "tiny", **changes)
@@ -169,80 +156,6 @@ def test_every_family_equals_its_uncached_logits(tmp_path: Path, family: str) ->
     places = (slice(30, 32), slice(0, 1), slice(6, 15), slice(0, 120), slice(29, 32), slice(32, 34))
     for logits, place in zip(results, places[: len(results)], strict=True):
         assert np.abs(logits - expected[place]).max() < 1e-4 * np.abs(expected).max()
-
-
-def test_rope_parameters_of_transformers_5_are_used(tmp_path: Path) -> None:
-    """mlx-lm does not read them for a Llama, and would silently use the default base."""
-    model = TinyModel(tmp_path / "tiny", rope_theta=500.0)
-    expected = reference_logits(model.config, model.weights, TEXT)
-    del model.config["rope_theta"]
-    rope: dict[str, Any] = {"rope_theta": 500.0, "rope_type": "default"}
-    model.write_config(rope_parameters=rope)
-    with opened(model.folder) as backend:
-        assert np.abs(fed(backend, TEXT) - expected).max() < 1e-4
-    rope |= {"rope_type": "linear", "factor": 1.0}
-    model.write_config(rope_parameters=rope)
-    with opened(model.folder) as backend:
-        assert np.abs(fed(backend, TEXT) - expected).max() < 1e-4
-    model.write_config(rope_parameters={**rope, "factor": 3.0})
-    with opened(model.folder) as backend:
-        assert np.abs(fed(backend, TEXT) - expected).max() > 0.5
-
-
-def test_quantised_folder_equals_its_dequantised_weights(tmp_path: Path) -> None:
-    """The reference uses the dequantised weights."""
-    model = TinyModel(tmp_path / "tiny")
-    module, config = load_model(model.folder)
-    module.set_dtype(mx.float32)
-    module, config = quantize_model(module, config, 32, 4)
-    for name in list(model.weights):
-        path = name.removesuffix(".weight")
-        layer = dict(module.named_modules())[path]
-        if hasattr(layer, "scales"):
-            plain = mx.dequantize(layer.weight, layer.scales, layer.biases, group_size=32, bits=4)
-            model.weights[name] = np.array(plain.astype(mx.float32))
-    expected = reference_logits(model.config, model.weights, TEXT)
-    (model.folder / "model.safetensors").unlink()
-    save_model(model.folder, module)
-    (model.folder / "config.json").write_text(json.dumps(config))
-    with opened(model.folder) as backend:
-        assert np.abs(fed(backend, TEXT, [1, 5, 30]) - expected).max() < 1e-3
-    with opened(model.folder, dtype="bfloat16") as backend:
-        assert np.abs(fed(backend, TEXT, [1, 5, 30]) - expected).max() < 0.2 * np.abs(expected).max()
-
-
-def test_vocabulary_equals_that_of_the_gguf_file_made_of_the_folder(tmp_path: Path) -> None:
-    model = TinyModel(tmp_path / "tiny")
-    (model.folder / "chat_template.jinja").write_text("{{ messages }}")
-    export_hf(model.folder, tmp_path / "tiny.gguf")
-    theirs, _ = read_gguf_vocabulary(tmp_path / "tiny.gguf")
-    with opened(model.folder, context_length=None) as backend:
-        assert backend.vocabulary.fingerprint == theirs.fingerprint
-        assert (backend.name, backend.model_name, backend.chat_template) == ("mlx", "tiny", "{{ messages }}")
-        assert backend.context_length == 512
-
-
-def test_different_threads_may_use_the_backend_in_turn(tmp_path: Path) -> None:
-    """As in the verifier, where one thread loads the model and another runs it. MLX arrays belong to their thread."""
-    model = TinyModel(tmp_path / "tiny")
-    expected = reference_logits(model.config, model.weights, TEXT)
-    backend = on_a_thread(lambda: MlxBackend(replace(OPTIONS, model=model.folder)))
-    on_a_thread(lambda: backend.extend([Entry(0, 0, TEXT[:40], 40)]))
-    on_a_thread(lambda: backend.copy(0, 2, 30))
-    batch = [Entry(0, 40, TEXT[40:44], 0), Entry(2, 30, TEXT[30:31], 0)]
-    got = on_a_thread(lambda: backend.extend(batch))
-    on_a_thread(backend.close)
-    for logits, place in zip(got, (slice(40, 44), slice(30, 31)), strict=True):
-        assert np.abs(logits - expected[place]).max() < 1e-4
-
-
-def test_prompt_computes_only_wanted_logits(tmp_path: Path) -> None:
-    model = TinyModel(tmp_path / "tiny", vocab_size=50_000)
-    with opened(model.folder) as backend:
-        mx.reset_peak_memory()
-        before = mx.get_active_memory()
-        backend.extend([Entry(0, 0, TEXT[:64], 63)])
-        assert mx.get_peak_memory() - before < 64 * 50_000 * 4 / 8
 
 
 @pytest.mark.parametrize(

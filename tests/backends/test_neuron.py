@@ -1,8 +1,6 @@
 """The Neuron SDK: which cores a process claims, and imports where it is missing, a placeholder, broken, or in order."""
 
-import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from backends.neuron import (
     REQUIREMENTS,
     VISIBLE,
     claim,
-    find_compiler,
     import_neuron,
     read_cores,
     refuse_placeholders,
@@ -77,17 +74,6 @@ def test_process_claims_no_more_than_it_uses(
 def test_fewer_cores_than_the_model_takes_are_refused(environment: dict[str, str], words: str) -> None:
     with pytest.raises(ModelLoadError, match=words):
         claim(4, environment)
-
-
-@pytest.mark.parametrize("listed", ["0,2", "3,2", "0-1,4-5"])
-def test_cores_of_a_model_in_one_process_must_be_consecutive(listed: str) -> None:
-    """As the runtime demands. A process for each core has no such limit."""
-    cores = read_cores(listed)
-    words = f"^{VISIBLE} is '{listed}': the {len(cores)} cores of a model must be consecutive, as {cores[0]}-"
-    with pytest.raises(ModelLoadError, match=words):
-        claim(len(cores), {VISIBLE: listed})
-    assert claim(len(cores), {VISIBLE: listed}, one_process=False) == cores
-    assert claim(1, {VISIBLE: listed}) == cores[:1]
 
 
 MARK = "WRONG PACKAGE. Please install the package from Neuron Repository - pip.repos.neuron.amazonaws.com"
@@ -169,24 +155,3 @@ def test_placeholders_do_not_satisfy_the_requirements(name: str) -> None:
         assert version is not None
         numbers = tuple(int(part) for part in version[1].rstrip(".").split("."))
         assert numbers[: len(PLACEHOLDERS[which])] > PLACEHOLDERS[which], which
-
-
-def _program(folder: Path) -> Path:
-    """An executable by the compiler's name."""
-    folder.mkdir(parents=True)
-    program = folder / "neuronx-cc"
-    program.write_text("#!/bin/sh\n", encoding="utf-8")
-    program.chmod(0o755)
-    return program
-
-
-def test_compiler_of_the_environment_is_found_without_activating_it(tmp_path: Path) -> None:
-    other, own = _program(tmp_path / "image" / "bin"), _program(tmp_path / ".venv" / "bin")
-    environment = {"PATH": str(other.parent)}
-    for _ in range(2):  # a second model adds nothing
-        find_compiler(environment, str(own.parent / "python"))
-        assert environment["PATH"] == f"{own.parent}{os.pathsep}{other.parent}"
-    assert shutil.which("neuronx-cc", path=environment["PATH"]) == str(own)
-    unset: dict[str, str] = {}
-    find_compiler(unset, str(own.parent / "python"))
-    assert unset["PATH"].split(os.pathsep)[0] == str(own.parent)

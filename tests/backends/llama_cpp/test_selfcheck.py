@@ -1,6 +1,5 @@
 """The self-check of llama.cpp in a child process, with stand-ins for children that crash, hang or fail cleanly."""
 
-import json
 import logging
 import os
 import signal
@@ -51,28 +50,6 @@ def test_success_is_checked_once(tmp_path: Path) -> None:
     machine = Machine(tmp_path, FINE)
     assert [machine.check(), machine.check()] == [True, True]
     assert machine.tries == [True]
-
-
-def test_check_runs_again_on_another_processor_but_not_at_another_clock_rate(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, FINE)
-    machine.check()
-    machine.cpuinfo.write_text(WITHOUT_AMX.replace("2000", "3100"), encoding="utf-8")
-    machine.check()
-    assert machine.tries == [True]
-    machine.cpuinfo.write_text(WITH_AMX, encoding="utf-8")
-    machine.check()
-    assert machine.tries == [True, True]
-
-
-def test_damaged_result_file_is_ignored(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, FINE)
-    machine.check()
-    [stored] = machine.cache.iterdir()
-    for damaged in ("", "{", "[]", '{"extra_buffers": "no"}'):
-        stored.write_text(damaged, encoding="utf-8")
-        machine.check()
-    assert machine.tries == [True] * 5
-    assert json.loads(stored.read_text(encoding="utf-8"))["extra_buffers"] is True
 
 
 @pytest.mark.parametrize("extra", [dies(signal.SIGSEGV), dies(signal.SIGILL), dies(signal.SIGABRT)])

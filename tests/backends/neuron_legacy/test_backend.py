@@ -1,7 +1,6 @@
 """The neuron_legacy backend on a stand-in for its library: its passes, defaults and attributes."""
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends import registry
 from backends.neuron_legacy.backend import CORES
 from backends.trial.checks import random_batches
 from specpair.engines.backend import Entry
 from specpair.engines.errors import EngineFailure, EngineLost, ModelLoadError
-from specpair.engines.load_options import LoadOptions
 from tests.backends.neuron_legacy.conftest import IDS, Load
 from tests.models.conftest import TinyModel, reference_logits
 from verifier_server.loading import ModelLoader
@@ -190,38 +187,6 @@ def test_attributes_describe_the_backend(load: Load, tiny: TinyModel) -> None:
     backend.close()
 
 
-def test_defaults_are_chosen_from_the_model(load: Load) -> None:
-    backend = load(slots=None, context_length=None, dtype=None, batch_tokens=8)
-    assert backend.slots == 4
-    assert backend.context_length == 511, "as trained, less a cell for padding"
-    assert load.model(backend).config.amp == "bf16"
-    assert load.model(backend).config.tp_degree == 1
-    assert load.model(backend).context_buckets == [128]
-    assert load.model(backend).token_buckets == [512]
-    assert backend.extend([Entry(0, 0, IDS[:5], 3)])[0].dtype == np.float32
-
-
-def test_load_runs_every_program(load: Load, library: Any, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
-    from tests.stand_ins.transformers_neuronx.device import Device
-
-    widths: list[int] = []
-    run = Device.run
-
-    def note(self: Device, width: int, *arguments: Any, **named: Any) -> Any:
-        widths.append(width)
-        return run(self, width, *arguments, **named)
-
-    monkeypatch.setattr(Device, "run", note)
-    progress: list[float] = []
-    options = LoadOptions(model=tiny.folder, slots=2, context_length=300, batch_tokens=200, dtype="float32")
-    backend = registry.load("neuron_legacy", options, progress.append)
-    assert widths == [128, 256, 128, 256, *(width for width in WIDTHS for _ in range(2))]
-    assert progress == sorted(set(progress))
-    assert progress[-1] == 1.0 and len(progress) == 3 + 4 + 2 * len(WIDTHS)
-    assert backend.length(0) == 0
-    backend.close()
-
-
 def test_failing_pass_empties_its_slots_and_the_next_works(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = load()
     backend.extend([Entry(0, 0, IDS[:5], 5), Entry(1, 0, IDS[:5], 5)])
@@ -259,35 +224,6 @@ def test_engine_whose_passes_keep_failing_is_lost(load: Load, monkeypatch: pytes
         with pytest.raises(EngineLost, match=lost):
             backend.extend([Entry(1, 0, IDS[:5], 0)])
     assert len(calls) == 2, "the pass, and one that tells whether the engine is lost"
-
-
-def test_passes_of_two_models_never_overlap(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They share the cores, each of which waits for the others: target and draft model run in threads of their own."""
-    models = [load(), load()]
-    running, overlaps = [0], []
-
-    def slowly(then: Any) -> Any:
-        def run(*arguments: Any, **named: Any) -> Any:
-            running[0] += 1
-            overlaps.append(running[0] > 1)
-            time.sleep(0.002)
-            logits = then(*arguments, **named)
-            running[0] -= 1
-            return logits
-
-        return run
-
-    for model in models:
-        for name in ("forward", "speculative_forward"):
-            monkeypatch.setattr(load.model(model), name, slowly(getattr(load.model(model), name)))
-
-    def walk(model: Any) -> None:
-        for batch in random_batches(model, 10):
-            model.extend(batch)
-
-    with ThreadPoolExecutor() as threads:
-        list(threads.map(walk, models))
-    assert len(overlaps) > 20 and not any(overlaps)
 
 
 @pytest.mark.parametrize("degree", ["auto", 2])

@@ -7,14 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backends.neuron_legacy import compiling
 from backends.neuron_legacy.compiling import forget_failures
 from specpair.engines.errors import ModelLoadError
 from tests.backends.neuron_legacy.conftest import Load
@@ -70,30 +68,6 @@ def test_damaged_programs_are_an_error_that_names_the_folder(
         "be damaged, delete this folder: they are compiled again then"
     )
     assert sorted(folder.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        FileNotFoundError(2, "No such file", "model-2.safetensors"),
-        FileNotFoundError("Could not find a weight for model.layers.3.mlp.up_proj.weight in model-2.safetensors"),
-        PermissionError(13, ""),
-    ],
-)
-def test_programs_are_kept_when_another_file_is_missing(
-    load: Load, library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
-) -> None:
-    cache = tmp_path / "kept"
-    load(compile_cache=cache)
-    before = sorted(cache.rglob("*"))
-
-    def fails(self: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(library.LlamaForSampling, "to_neuron", fails)
-    with pytest.raises(ModelLoadError, match=f"could not load .*tiny: {type(error).__name__}: "):
-        load(compile_cache=cache)
-    assert sorted(cache.rglob("*")) == before
 
 
 def test_compiler_tries_again_what_failed(tmp_path: Path) -> None:
@@ -182,15 +156,3 @@ def test_workers_can_be_ended_when_one_was_killed() -> None:
         assert process.stderr is not None
         assert "BrokenProcessPool" in process.stderr.read()
         assert receive(read) == b""
-
-
-@pytest.mark.parametrize(
-    ("error", "lacked"),
-    [
-        (BrokenProcessPool("A process in the process pool was terminated abruptly"), True),
-        (RuntimeError("[F137] neuronx-cc was forcibly killed - This most commonly occurs due to"), True),
-        (RuntimeError("[NCC_EVRF001] unsupported operator"), False),
-    ],
-)
-def test_killed_compilers_are_recognised(error: Exception, lacked: bool) -> None:
-    assert compiling.lacked_memory(error) == lacked

@@ -1,7 +1,6 @@
 """The torch backend: logits, model families, compiled shapes, refusals. tests/conformance tests the contract."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 from backends.registry import load
-from backends.trial.checks import random_batches
 from models import DEFAULT_DRAFT
 from models.export import export_hf
 from specpair.engines.backend import Backend, Entry
@@ -28,7 +26,6 @@ transformers = pytest.importorskip("transformers", reason="needs the extra in re
 from backends.torch import load as torch_load  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402
 from backends.torch.cache import SlotCache  # noqa: E402
-from backends.torch.compiling import NEURON_FOLDERS, buckets, spans  # noqa: E402
 from backends.torch.launch import Masks  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
@@ -131,21 +128,6 @@ def test_folder_and_gguf_file_of_one_model_agree(tmp_path: Path) -> None:
     assert np.abs(logits[0] - logits[2]).max() < 0.05 * np.abs(logits[0]).max(), "its KV cache is of 16 bits"
 
 
-def test_positions_and_slots_cause_no_recompilation(folders: dict[str, Path]) -> None:
-    progress: list[float] = []
-    options = replace(OPTIONS, model=folders["llama"])
-    with closing(TorchBackend(options, progress.append, compiler="eager")) as backend:
-        assert progress == sorted(progress) and progress[-1] == 1.0 and len(progress) > 10, "each shape is progress"
-        with torch._dynamo.config.patch(error_on_recompile=True):
-            for batch in random_batches(backend, 60):
-                backend.extend(batch)
-                backend.extend([Entry(each.slot, each.start, TEXT[:4], 0, [1, 2, 2]) for each in batch[:2]])
-            twice = torch.compile(lambda numbers: 2 * numbers, backend="eager", dynamic=False)
-            twice(torch.ones(2))
-            with pytest.raises(Exception, match="Recompil"):  # a new shape is indeed found
-                twice(torch.ones(3))
-
-
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("layers", [None, ["full_attention"], ["full_attention", "sliding_attention"]])
 @pytest.mark.parametrize("window", [None, 3])
@@ -161,39 +143,6 @@ def test_masks_of_chains_are_the_same_beside_trees(
         found, expected = {"": found}, {"": expected}
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[kind], expected[kind]) for kind in expected)
-
-
-def test_long_contexts_use_few_attention_spans(folders: dict[str, Path]) -> None:
-    """The cache is longer than the shortest span: slots beyond and within it give the logits of an uncompiled model."""
-    longer = {**SMALL, "max_position_embeddings": 3000}
-    folder = folders["llama"]
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **longer}))
-    tokens = (TEXT * 20)[:1500]
-    options: dict[str, Any] = {"context_length": 1600, "slots": 2, "batch_tokens": 256}
-    padding = buckets(replace(OPTIONS, **options), "eager", 2, 256).padding
-    assert len(spans(replace(OPTIONS, **options), "eager", 1600, 1600 + padding)) == 2
-    with opened(folder, "eager", **options) as fixed, opened(folder, **options) as free:
-        for backend in (fixed, free):
-            fed(backend, tokens, [256])
-        batch = [Entry(0, 0, TEXT[:9], 0), Entry(1, 1500, TEXT[:5], 0)]
-        for left, right in zip(fixed.extend(batch), free.extend(batch), strict=True):
-            assert np.abs(left - right).max() < 1e-3
-
-
-def test_models_are_always_compiled_on_neuron(monkeypatch: pytest.MonkeyPatch) -> None:
-    compilers: list[str | None] = []
-    for name in ("NEURON_RT_VISIBLE_CORES", *NEURON_FOLDERS):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)  # after the test, what the load has set is gone
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: SimpleNamespace(type="neuron"))
-    monkeypatch.setattr(torch_load, "import_neuron", lambda *_: None)
-    monkeypatch.setattr(torch_load, "TorchBackend", lambda *_, compiler, **__: compilers.append(compiler))
-    for compiled in (False, True):
-        torch_load.load(replace(OPTIONS, device=None, compile=compiled))
-    assert compilers == ["neuron", "neuron"]
-    assert os.environ["NEURON_RT_VISIBLE_CORES"] == "0", "one core, not all of the machine"
-    assert all(name in os.environ for name in NEURON_FOLDERS)
 
 
 def test_tokens_that_cannot_be_moved_empty_their_slot(

@@ -20,9 +20,12 @@ pytest.importorskip("transformers", reason="needs the extra in requirements/torc
 
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # noqa: E402 - it needs the extra
 
+from backends.torch import backend as torch_backend  # noqa: E402 - they need the extra
+from backends.torch import read_model  # noqa: E402
+from backends.torch.backend import TorchBackend  # noqa: E402
 from backends.torch.compiling import (  # noqa: E402 - it needs the extra
     INDUCTOR_FOLDER,
-    NEURON,
+    NEURON,  # noqa: E402
     NEURON_FOLDERS,
     buckets,
     check_compilation,
@@ -30,6 +33,7 @@ from backends.torch.compiling import (  # noqa: E402 - it needs the extra
     programs_folder,
     spans,
 )
+from backends.torch.read_model import check_fits, context_of, free_bytes, heads_of  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -118,12 +122,6 @@ def test_inductor_reads_the_folder_after_all_imports(tmp_path: Path, given: str 
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")
 pytest.importorskip("transformers", reason="needs the extra in requirements/torch.txt")
-
-from backends.torch import backend as torch_backend  # noqa: E402 - they need the extra
-from backends.torch import read_model  # noqa: E402
-from backends.torch.backend import TorchBackend  # noqa: E402
-from backends.torch.compiling import NEURON  # noqa: E402
-from backends.torch.read_model import check_fits, free_bytes, heads_of  # noqa: E402
 
 
 class Module:
@@ -217,3 +215,30 @@ def test_a_cpu_tells_the_room_for_a_model_before_it_is_there(dtype: str | None, 
     room = registry.room("torch", LoadOptions(device="cpu", dtype=dtype, tensor_parallel=2))
     assert room is not None and room.free > 0 and (room.weight, room.cached) == (width, width)
     assert registry.room("torch", LoadOptions(device=NEURON)) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "found"),
+    [
+        ({"max_position_embeddings": 8192}, None, 4096),
+        ({"max_position_embeddings": 1024}, None, 1024),
+        ({"max_position_embeddings": 1024}, 1025, "trained for 1024 positions: at most 1024"),
+        ({}, 9000, 9000),  # positions are relative only
+        (
+            {
+                "max_position_embeddings": 8192,
+                "rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 512},
+            },
+            600,
+            "beyond 512 tokens this model changes the positions of the whole text",
+        ),
+        ({"max_position_embeddings": 512, "rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, 2048, 2048),
+    ],
+)
+def test_the_context_is_one_that_the_positions_allow(config: dict[str, Any], asked: int | None, found: Any) -> None:
+    if isinstance(found, int):
+        assert context_of(SimpleNamespace(**config), asked) == found
+        return
+    with pytest.raises(ModelLoadError, match=found) as caught:
+        context_of(SimpleNamespace(**config), asked)
+    assert caught.value.setting == "context"

@@ -73,14 +73,6 @@ def followers(monkeypatch: pytest.MonkeyPatch) -> list["subprocess.Popen[bytes]"
     return started
 
 
-def is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_two_processes_equal_one(folder: Path) -> None:
     """Over prompts in chunks, rollbacks, copies and passes over several slots."""
     generator = np.random.default_rng(1)
@@ -148,19 +140,6 @@ def test_follower_that_cannot_load_reports_the_reason(
     assert not torch.distributed.is_initialized()
 
 
-def test_close_leaves_no_process_behind(folder: Path, followers: list["subprocess.Popen[bytes]"]) -> None:
-    """Runs after failed attempts, which must not have left anything that would break a later one."""
-    with spread(folder) as backend:
-        processes = [each.pid for each in followers]
-        assert len(processes) == 1 and all(map(is_running, processes))
-        with pytest.raises(ModelLoadError, match="this process is in a process group already"):
-            load("torch", replace(OPTIONS, model=folder))
-        assert all(map(is_running, processes)), "the loaded model is not affected"
-        backend.extend([Entry(0, 0, TEXT[:3], 0)])
-    assert not any(map(is_running, processes))
-    backend.close()
-
-
 def test_killed_follower_raises_engine_lost_at_once(folder: Path, followers: list["subprocess.Popen[bytes]"]) -> None:
     with spread(folder) as backend:
         backend.extend([Entry(0, 0, TEXT[:3], 0), Entry(1, 0, TEXT[:3], 0)])
@@ -205,16 +184,6 @@ def test_followers_end_silently_with_their_leader(folder: Path) -> None:
     assert leader.stdout.readline() == "ready\n"
     leader.kill()
     assert leader.communicate(timeout=20) == ("", "")
-
-
-def test_memory_of_all_processes_decides_the_number_of_slots(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leader has little, or does not know: then the follower's memory counts."""
-    slot = 128 * 2 * 2 * 32 * 4  # tokens, layers, keys and values, numbers in a process' head, bytes
-    for free, slots in ((2 * 4 * 5 * slot, 5), (None, 16)):
-        monkeypatch.setattr(torch_backend, "free_bytes", lambda device, free=free: free)
-        with spread(folder, slots=None) as backend:
-            assert backend.slots == slots
-            backend.extend([Entry(slots - 1, 0, TEXT[:3], 0)])
 
 
 def test_follower_on_neuron_gets_a_core_of_its_own() -> None:

@@ -129,14 +129,6 @@ def test_forking_continuation_is_copied_up_to_the_fork() -> None:
     assert backend.fed - fed == 1, "the original continuation is still held"
 
 
-def test_prompt_wider_than_a_batch_is_fed_in_pieces() -> None:
-    backend = ScriptedBackend(max_batch_tokens=8)
-    prompt = PROMPT + LONG
-    assert _tokens(ModelDrafter(backend, GREEDY), prompt, 2) == plain(ScriptedBackend(), prompt, 2)
-    assert backend.fed == len(prompt) + 1
-    assert backend.passes <= -(-len(prompt) // 4) + 1  # pieces of half a batch, the other half is for drafts
-
-
 @SAMPLINGS
 @pytest.mark.parametrize("context", [8, 16, 31])
 def test_drafting_continues_beyond_the_draft_context(context: int, sampling: Sampling) -> None:

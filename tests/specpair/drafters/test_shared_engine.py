@@ -12,7 +12,7 @@ from backends.scripted import Script, ScriptedBackend
 from specpair.drafters.draft_model import ModelDrafter, expand_together
 from specpair.drafters.shared_engine import EngineView, SharedEngine
 from specpair.engines.backend import Entry, Logits, Rows, TopLogitsSpec
-from specpair.engines.errors import BackendError, EngineFailure, EngineLost, OutOfRoom
+from specpair.engines.errors import BackendError, EngineFailure, OutOfRoom
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.sampling.top_logits import TopLogits
 from tests.drafter_client.support import drafts_of, plain
@@ -161,18 +161,6 @@ def test_whole_row_can_be_fetched_after_passes_of_others(kept: bool) -> None:
         assert isinstance(top[0], TopLogits) and np.array_equal(top[0].whole(), expected(TEXTS[0])[:200])
 
 
-def test_whole_rows_and_top_logits_run_in_separate_passes(threads: ThreadPoolExecutor) -> None:
-    scene = Scene(Engine(has_top_logits=True), threads)
-    first, second, third = (scene.shared.view() for _ in range(3))
-    scene.block(first)
-    top = scene.call(lambda: second.extend_top_logits([Entry(0, 0, TEXTS[0], 0)], [TopLogitsSpec(1, 1.0, 258)])[0])
-    rows = scene.feed(third, 0, TEXTS[1])
-    scene.unblock()
-    assert int(top.result(20)[-1].ids[0]) == int(expected(TEXTS[0]).argmax())
-    assert np.array_equal(rows.result(20)[-1], expected(TEXTS[1]))
-    assert [len(batch) for batch in scene.engine.seen] == [1, 1, 1]
-
-
 @pytest.mark.parametrize("kind", [EngineFailure, OutOfRoom])
 def test_error_is_raised_only_for_calls_of_the_failed_pass(
     threads: ThreadPoolExecutor, kind: type[BackendError]
@@ -192,22 +180,6 @@ def test_error_is_raised_only_for_calls_of_the_failed_pass(
     assert [view.length(0) for view in (second, third, fourth)] == [0, 0, len(TEXTS[0])], "their slots are empty"
     assert np.array_equal(fourth.extend([Entry(0, len(TEXTS[0]), [5], 0)])[0][0], expected([*TEXTS[0], 5]))
     assert np.array_equal(second.extend([Entry(0, 0, TEXTS[1], 0)])[0][-1], expected(TEXTS[1]))
-
-
-def test_lost_engine_fails_all_later_calls(threads: ThreadPoolExecutor) -> None:
-    scene = Scene(Engine(), threads)
-    first, second, third = (scene.shared.view() for _ in range(3))
-    held = scene.block(first)
-    waiting = scene.feed(second, 0, TEXTS[0])
-    scene.engine.faults = {0: EngineLost("the device is gone")}
-    scene.unblock()
-    assert [type(call.exception(20)) for call in (held, waiting)] == [EngineLost, EngineLost]
-    assert scene.shared.failure == "the device is gone"
-    passes = len(scene.engine.seen)
-    with pytest.raises(EngineLost, match="the device is gone"):
-        third.extend([Entry(0, 0, TEXTS[0], 0)])
-    third.close()
-    assert len(scene.engine.seen) == passes
 
 
 @pytest.mark.parametrize("told_to_lead", [False, True], ids=["in the queue", "when told to lead"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, normalised, propose, without
+from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, normalised, propose
 from specpair.speculation.acceptance.judge import Rule, coin, decide, explain, judge, residual
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
 from specpair.speculation.acceptance.token_details import TokenSource, marks_of, rounds
@@ -22,6 +22,11 @@ from tests.specpair.speculation.trees import paths, trees
 
 distributions = st.lists(st.integers(0, 9), min_size=4, max_size=4).filter(any)
 SETTINGS = pytest.mark.parametrize("sampling", [Sampling(0, 1.0), Sampling(0, 1.2, 3, 0.95)], ids=str)
+
+
+def without(weights: Weights, token: int) -> Weights:
+    """What the next draft token for the same position is drawn from, once `token` was; empty: there is no other."""
+    return normalised({each: weight for each, weight in weights.items() if each != token})
 
 
 def outcome(p: NDArray[np.float64], q: Weights, siblings: int) -> NDArray[np.float64]:

@@ -167,18 +167,6 @@ def test_tokens_beyond_a_gap_are_ignored() -> None:
     assert controller.committed(4, [14, 15, 16, 17], False, 0.002) == [14, 15, 16, 17]
 
 
-def test_finished_text_needs_no_actions() -> None:
-    controller = _controller(ALL, length=2)
-    assert _draft(controller, 0.0) is not None
-    assert controller.committed(4, [14, END], True, 0.005) == [14, END]
-    assert controller.finished
-    assert (
-        controller.next_draft(0.005) is None
-        and controller.next_step(0.005) is None
-        and controller.wake_at(0.005) is None
-    )
-
-
 def test_nothing_is_drafted_behind_an_end_token() -> None:
     controller, now = _controller(LOCKSTEP, length=9), 0.0
     for token in (14, END):
@@ -199,24 +187,6 @@ def test_draft_step_on_a_rejected_path_has_no_effect() -> None:
     assert controller.drafted([Proposal(1, 0.9)] * len(late.nodes), len(late.nodes), 0.004) == 0.002
     step = controller.next_step(0.004)
     assert step is not None and (step.tails, step.length) == ([[]], 5)
-
-
-def test_executor_may_continue_along_the_path() -> None:
-    """It may continue up to the length of the next draft, while the committed text agrees with the path."""
-    controller = _controller(latencies=_latencies(link=0.1), length=4)
-    step = controller.next_step(0.0)
-    assert step is not None
-    found, now = [14, 15, 16], 0.0
-    for token in found:
-        tail = step.tails[0]
-        assert step.onward(tail, token) == [*tail, token]
-        now += 0.002
-        assert controller.drafted([Proposal(token, 0.9, token + 1)], 1, now, onward=True) == 0.002
-        assert controller.next_step(now) is None, "the step is under way already"
-        assert step.tails == [[*tail, token]]
-    assert step.onward(step.tails[0], 17) is None, "four draft tokens are the fixed length"
-    controller.drafted([Proposal(17, 0.9, 18)], 1, 0.008)
-    assert _sent(controller, 0.008).draft.ids == [14, 15, 16, 17]
 
 
 def test_verifier_that_waits_in_vain_is_told_to_self_continue() -> None:
@@ -252,24 +222,6 @@ def test_self_continuing_verifier_gets_a_report_from_time_to_time() -> None:
     wake = controller.wake_at(1.6)
     assert wake is not None and 1.6 < wake <= 2.0
     assert controller.schedule is Schedule.SELF_CONTINUED
-
-
-def test_draft_is_sent_just_in_time_for_the_verifier_to_become_free() -> None:
-    controller, now = (
-        _controller(replace(WAITING, after_recovered=False), _latencies(link=0.02, step=0.1), length=2),
-        0.0,
-    )
-    while controller.next_draft(now) is None:
-        assert _draft(controller, now) is not None
-        now += 0.002
-    first = now  # the pass starts 10 ms later and takes some 102 ms
-    for _ in range(4):
-        _draft(controller, now)
-        now += 0.002
-    assert controller.next_draft(now) is None, "it is too early"
-    due = controller.wake_at(now)
-    assert due is not None and first + 0.085 < due < first + 0.103
-    assert len(_sent(controller, due).draft) == 5
 
 
 def test_verifier_that_waits_for_a_slow_draft_step_is_told_to_self_continue() -> None:

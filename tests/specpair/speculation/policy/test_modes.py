@@ -82,16 +82,6 @@ def test_remembered_best_mode_begins_and_stays() -> None:
     assert "remote measured 80.0" in selector.rates.why() and selector.fastest == REMOTE
 
 
-def test_remembered_best_mode_is_left_where_it_is_slower_now() -> None:
-    remembered = {
-        REMOTE: ModeMeasurement(100.0, 100 / 80.0, 75.0, 100.0, remembered=True),
-        FUSED: ModeMeasurement(100.0, 100 / 70.0, 75.0, 100.0, remembered=True),
-    }
-    selector = _selector(0.02, measured_by_mode=remembered)
-    by_mode = _write(selector, {REMOTE: 25.0, FUSED: 70.0, TARGET: 33.0}, 256)
-    assert by_mode[REMOTE] <= 60 and by_mode[FUSED] >= 190
-
-
 def test_remembered_rates_are_dropped_when_a_mode_is_far_faster() -> None:
     """The rates were measured on a busy machine. Fused is the fastest now, and is chosen as without any memory."""
     rates = {REMOTE: 46.0, FUSED: 63.0, TARGET: 33.0}
@@ -121,12 +111,6 @@ def test_text_has_few_changes_of_mode(link: float, share: float, tokens: int) ->
     assert len(_write(selector, rates, tokens, share)) <= 3
 
 
-def test_best_mode_is_found_by_trials_where_no_times_are_known() -> None:
-    selector = ModeSelector(ModeRates(MODES, PairLatencies((), 0.0004), SHARED))
-    by_mode = _write(selector, {REMOTE: 5.0, FUSED: 90.0, TARGET: 30.0}, 600)
-    assert max(by_mode, key=lambda mode: by_mode[mode]) == FUSED
-
-
 def test_single_mode_needs_no_trial() -> None:
     selector = _selector(modes=[TARGET])
     assert selector.fastest == selector.next(100) == TARGET == selector.next(100, TARGET, 50)
@@ -142,21 +126,6 @@ def test_why_reports_estimates_and_measurements() -> None:
     _write(selector, {REMOTE: 50.0, FUSED: 60.0, TARGET: 33.0})
     assert selector.rates.why().startswith("fused measured 60.0, remote expected ") and selector.fastest == FUSED
     assert selector.rates.why().endswith("at a round trip of 20.0 ms, 75% of the draft tokens of draft accepted")
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "differs"),
-    [
-        (0.0002, 0.05, True),
-        (0.05, 0.0002, True),
-        (0.05, 0.06, False),
-        (0.05, 0.071, True),
-        (0.0002, 0.0049, False),
-        (0.001, 0.0061, True),
-    ],
-)
-def test_link_differs_where_the_round_trip_is_far_off(before: float, now: float, differs: bool) -> None:
-    assert _selector(before).rates.differs(now) is differs
 
 
 def test_another_link_starts_over_from_estimates_and_memory() -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.sampling.processors import LowerProbable, TokenCounts
-from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessedRows, ProcessorChain
 from specpair.speculation.sampling.sampling import Logits, Sampling
 from specpair.speculation.sampling.top_logits import top_logits_of
 from tests.specpair.speculation import processed
@@ -134,24 +133,3 @@ def test_min_p_leaves_a_row_without_a_finite_maximum_to_the_draw() -> None:
     row = np.full(4, np.nan, np.float32)
     LowerProbable(0.5, 1.0).process(row)
     assert np.isnan(row).all()
-
-
-def test_a_row_is_processed_when_it_is_first_asked_for() -> None:
-    class Counting(LogitProcessor):
-        calls = 0
-
-        def process(self, row: Logits) -> None:
-            self.calls += 1
-            row += self.calls
-
-    counting = Counting()
-    processors = ProcessorChain([counting], 1)
-    processors.commit([5])
-    rows = ProcessedRows(processors, np.zeros((4, 3), np.float32), [1, 2, 3])
-    assert len(rows) == 4 and counting.calls == 0
-    assert next(iter(rows)).tolist() == [1.0] * 3 and counting.calls == 1
-    assert rows[1].tolist() == [2.0] * 3 and rows[0].tolist() == [1.0] * 3 and counting.calls == 2
-    assert [row[0] for row in rows] == [1.0, 2.0, 3.0, 4.0] and counting.calls == 4
-    assert [row[0] for row in rows[1:3]] == [2.0, 3.0] and rows[-1][0] == 4.0
-    with pytest.raises(IndexError):
-        rows[4]
