@@ -42,11 +42,8 @@ FLOORS = {
     "gateway/router": [["passing"], ["nodes"], ["upstream"]],
     "models": [["commands"], ["training"], ["hub"]],
     "verifier_server": [
-        ["commands"],
-        ["selftest"],
-        ["process"],
-        ["api/openapi", "api"],
-        ["generation", "observability"],
+        ["api"],
+        ["generation"],
         ["engine"],
     ],
     "drafter_client": [

@@ -46,7 +46,7 @@ from specpair.engines.backend import Logits
 from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.sampling.sampling import Sampling
 from verifier_server.app import create_app
-from verifier_server.flags import from_environment
+from verifier_server.settings import from_environment
 
 LINES = 40
 _CERTAIN = 50.0  # above all other logits

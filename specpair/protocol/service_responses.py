@@ -67,9 +67,6 @@ class HealthResponse(Response):
     draft_model_failure: Annotated[
         str | None, Field(description="Why the target decodes texts of mode fused alone.")
     ] = None
-    warning: Annotated[str | None, Field(description="A model file in use was written to: restart the verifier.")] = (
-        None
-    )
     progress: Annotated[Probability | None, Field(description="Share of the model that is loaded, while loading.")] = (
         None
     )

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from deploy.ray.queue_time import QUEUE_MS, QueueTime, QueueTimePolicy
 from specpair.http_service.observability.metrics import ServiceMetrics
 from verifier_server.engine.port import EngineObserver
-from verifier_server.observability.metrics import EngineMetrics
+from verifier_server.observability import EngineMetrics
 
 
 def wanted(waits: dict[str, float] | None, target: int = 3, running: int = 3) -> int:

@@ -8,18 +8,13 @@ import pytest
 from numpy.typing import NDArray
 
 from backends.registry import load
-from drafter_client import draft_sources
-from drafter_client.draft_sources import DraftModel
-from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT
-from specpair.drafters.draft_model import BRANCH_CELLS, ModelDrafter
+from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import OutOfRoom
 from specpair.engines.load_options import LoadOptions
-from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.sampling import Sampling
-from specpair.speculation.text_options import TextSpec
 from tests.end_to_end.prompts import PROMPTS
 
 pytestmark = pytest.mark.slow
@@ -51,21 +46,6 @@ def alone() -> Iterator[Backend]:
 def test_shared_cells_reduce_the_memory(shared: Backend) -> None:
     with closing(_loaded()) as separate:
         assert shared.kv_bytes == pytest.approx(separate.kv_bytes * (CONTEXT + BEYOND) / (SLOTS * CONTEXT), rel=0.01)
-
-
-def test_all_slots_may_extend_a_full_context_while_cells_are_free(shared: Backend) -> None:
-    text = list(range(3, CONTEXT - 9))
-    shared.extend([Entry(0, 0, text, len(text))])
-    for slot in (1, 2):
-        shared.copy(0, slot, len(text))
-    tail = list(range(10))
-    shared.extend([Entry(slot, len(text), tail, len(tail)) for slot in range(SLOTS)])
-    assert [shared.length(slot) for slot in range(SLOTS)] == [CONTEXT - 2] * SLOTS
-    shared.release(1)
-    shared.extend([Entry(1, 0, tail, len(tail))])  # uses the cells that slot 1 held beyond the shared text
-    with pytest.raises(OutOfRoom):
-        shared.extend([Entry(1, 10, tail * 3, 30)])
-    assert (shared.length(1), shared.length(2)) == (0, CONTEXT - 2)
 
 
 class _Refusals:
@@ -120,39 +100,3 @@ def _scores(logits: Logits, sampling: Sampling, position: int) -> NDArray[np.flo
         return logits.astype(np.float64)
     noise = gumbel.gumbel(gumbel.row_key(sampling.seed, position), np.arange(len(logits)))
     return logits.astype(np.float64) / sampling.temperature + noise
-
-
-def test_default_cells_suffice_for_the_controller_s_deepest_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With as many branches of the deepest draft as there are slots."""
-    with closing(_loaded(shared_cells=BRANCH_CELLS * (SLOTS - 1))) as backend:
-        drafter, refusals = ModelDrafter(backend, Sampling()), _Refusals(backend, monkeypatch)
-        deepest = DraftLength(None, 1000).room(10_000)
-        text = np.random.default_rng(0).integers(0, 4096, CONTEXT - deepest).tolist()
-        for depth in range(1, deepest + 1):
-            drafter.expand(text, [[branch] * depth for branch in range(SLOTS)], True)
-        assert [backend.length(slot) for slot in range(SLOTS)] == [CONTEXT] * SLOTS
-        assert refusals.count == 0 and deepest > 16
-
-
-def test_concurrent_texts_that_fill_their_contexts_have_room(
-    client: VerifierClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So have texts that come after them, and texts that outgrow their contexts."""
-    texts, opened = 3, []
-
-    def load_counted(name: str, options: LoadOptions, progress: object) -> Backend:
-        backend = load(name, options)
-        opened.append(_Refusals(backend, monkeypatch))
-        return backend
-
-    monkeypatch.setattr(draft_sources, "load", load_counted)
-    source = DraftModel(engine=LoadOptions(context_length=CONTEXT, threads=1))
-    ids = np.random.default_rng(0).integers(0, 4096, (2, texts, CONTEXT + 40)).tolist()
-    with source.open(client, SLOTS, texts) as drafting:
-        for each in ids:
-            drafters = [make(TextSpec(), [0]) for make in drafting.drafters]
-            for length in (CONTEXT - 20, CONTEXT - 10, CONTEXT + 30):
-                for drafter, text in zip(drafters, each, strict=True):
-                    for depth in range(1, 11):
-                        drafter.expand(text[:length], [[branch] * depth for branch in range(SLOTS)], True)
-    assert [refusals.count for refusals in opened] == [0]

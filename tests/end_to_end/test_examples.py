@@ -108,26 +108,11 @@ def test_custom_drafter_drafts_a_repeated_prompt_correctly(
 
 
 @pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter", "simple_client"])
-@pytest.mark.parametrize("arguments", [(), ("http://127.0.0.1:8000",)], ids=["nothing", "no prompt"])
-def test_examples_print_their_usage_without_arguments(here: Here, name: str, arguments: tuple[str, ...]) -> None:
-    status, printed, errors = here(name, *arguments)
-    assert (status, printed) == (2, "")
-    assert errors.startswith(f"usage: {name}.py URL PROMPT") and errors.count("\n") <= 2
-
-
-@pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter", "simple_client"])
 def test_examples_take_the_key_from_the_environment(here: Here, locked: Verifier, name: str) -> None:
     status, _, errors = here(name, locked.url, PROMPTS[1], KEY="sesame")
     assert (status, errors) == (0, "")
     status, _, errors = here(name, locked.url, PROMPTS[1], KEY="wrong")
     assert status == 1 and errors.startswith(f"{name}: ") and errors.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter"])
-def test_unreachable_verifier_is_reported_in_one_line(here: Here, name: str) -> None:
-    status, printed, errors = here(name, "http://127.0.0.1:9", "import")
-    assert (status, printed) == (1, "")
-    assert errors.startswith(f"{name}: no verifier answers at ") and errors.count("\n") == 1
 
 
 @pytest.mark.parametrize("text", PROMPTS[:4])
@@ -149,14 +134,6 @@ def test_simple_client_writes_the_target_s_text(exact: Verifier, reference: Refe
 def test_simple_client_needs_only_the_standard_library(verifier: Verifier) -> None:
     ran = _run(sys.executable, "-I", "-S", "examples/simple_client.py", verifier.url, "import", "--max-tokens", "4")
     assert (ran.returncode, ran.stderr) == (0, "")
-
-
-def test_simple_client_stops_at_an_end_token(verifier: Verifier, reference: Reference) -> None:
-    text = next(text for text in PROMPTS if len(reference.continues(reference.encode(text), 20)) < 20)
-    expected = reference.continues(reference.encode(text), 20)
-    ran = _simple(verifier.url, text)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.splitlines()[0] == " ".join(["token ids:", *map(str, expected)])
 
 
 def test_simple_client_ignores_proxies_and_reports_errors(verifier: Verifier) -> None:
@@ -196,12 +173,3 @@ def test_curl_script_shows_the_whole_exchange(verifier: Verifier) -> None:
     events = re.findall(r"^event: (\w+)\ndata: (.*)$", ran.stdout, re.MULTILINE)
     assert [name for name, _ in events] == ["open"] + ["tokens"] * 8 + ["end"]
     assert json.loads(events[-1][1])["token_ids"] == alone["token_ids"][:8]
-
-
-@needs_curl
-def test_curl_script_stops_at_the_first_error() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    ran = _run("examples/curl.sh", url)
-    assert ran.returncode == 7  # curl's status for a failed connection
-    assert ran.stdout.strip() == "GET /health"

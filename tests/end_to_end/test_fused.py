@@ -3,15 +3,12 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
-from pathlib import Path
 
 import httpx
 import pytest
 
 from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
-from models.gguf_file import read_gguf, write_gguf
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.conftest import MakeDrafter
@@ -107,18 +104,3 @@ def test_concurrent_fused_and_remote_texts_equal_the_target_s(reference: Referen
         texts = [remote.tokens, *(each.result()["token_ids"] for each in fused)]
         verifier.service.engine.check_integrity()
         assert texts == [write(verifier, prompt, sampling)["token_ids"] for prompt in prompts]
-
-
-def test_draft_model_of_another_vocabulary_fails_the_start(tmp_path: Path) -> None:
-    model = read_gguf(DEFAULT_DRAFT)
-    names = model.fields["tokenizer.ggml.tokens"]
-    swapped = [*names.value[:300], names.value[301], names.value[300], *names.value[302:]]
-    other = tmp_path / "other.gguf"
-    write_gguf(replace(model, fields={**model.fields, "tokenizer.ggml.tokens": replace(names, value=swapped)}), other)
-    with running(Settings(slots=1, context=CONTEXT, threads=1, draft_model=other)) as verifier:
-        health = verifier.service.health()
-    assert health.status == "failed" and health.reason is not None
-    assert "other cannot draft for stdlib-target-q8_0: token ids below 4096 stand for different bytes" in str(
-        health.reason
-    )
-    assert "the first is id 300" in health.reason

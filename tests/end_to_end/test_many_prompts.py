@@ -41,23 +41,6 @@ def test_each_text_of_a_prompt_file_equals_plain_decoding(
         assert all(margin < EPSILON for margin in flips), (line["index"], flips)
 
 
-def test_concurrent_long_texts_have_a_context_each(verifier: Verifier, reference: Reference, tmp_path: Path) -> None:
-    """Together they need more than one context plus the cells for branches. Each drafter is used for two texts."""
-    long = [(text + "".join(PROMPTS * 2))[:1500] for text in PROMPTS[:8]]
-    assert all(CONTEXT - 150 < len(reference.encode(text)) < CONTEXT - 32 for text in long)
-    way = [
-        *MODEL,
-        "--concurrency",
-        "4",
-        "--lockstep",
-        "--no-lookup",
-        "--draft-n",
-        "2",
-    ]  # so that the draft model drafts every token
-    for line in _written(verifier, tmp_path, long, way):
-        assert line["generated_tokens"] == 32 and line["drafted"] > 0
-
-
 def _written(verifier: Verifier, folder: Path, texts: Sequence[str], way: list[str]) -> list[dict[str, Any]]:
     """The results of the texts, in order."""
     lines_in = [{"prompt": text, "id": f"p{at}", "seed": 10 + at} for at, text in enumerate(texts)]

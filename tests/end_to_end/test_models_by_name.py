@@ -118,12 +118,3 @@ def test_a_drafter_without_a_model_takes_one_that_is_known_and_in_the_cache(
     with running(Settings(backend="scripted", model=Path("1"), alias="scripted")) as verifier:
         ran = drafter("--verifier", verifier.url, "--prompt", "x", "--mode", "remote")
         assert ran.status == 1 and "`drafter models pull u/pair:F16` fetches one, which is then taken" in ran.err
-
-
-def test_a_name_without_a_model_ends_the_program_in_one_line(stand_in: HubStandIn, drafter: Command) -> None:
-    with running(Settings(backend="scripted", model=Path("1"))) as verifier:
-        flags = ["--draft-hf", "u/pair:Q2_K", "--verifier", verifier.url, "--prompt", "x"]
-        ran = drafter(*flags)
-        assert (ran.status, ran.err) == (1, "drafter: u/pair has no model Q2_K, but these: Q8_0, F16\n")
-        ran = drafter(*flags, "--draft-model", "x.gguf")
-        assert ran.status == 2 and "--draft-model: --draft-hf u/pair:Q2_K names a model, too, leave one" in ran.err

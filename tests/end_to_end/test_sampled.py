@@ -58,24 +58,3 @@ def test_sampled_text_depends_on_the_seed_only(
     assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
     if name != "junk" and length != "auto":
         assert accepted > 0.2 * drafted > 0  # the shared noise makes two samplers agree
-
-
-def test_different_seeds_give_different_texts(client: VerifierClient, reference: Reference) -> None:
-    prompt = reference.encode(PROMPTS[0])
-    texts = [_alone(client, prompt, Sampling(seed=seed, temperature=0.8)) for seed in range(4)]
-    assert len({tuple(text) for text in texts}) == 4
-
-
-def test_generate_equals_plain_decoding(
-    client: VerifierClient, reference: Reference, count_flips: Callable[[int, list[float]], None]
-) -> None:
-    flips: list[float] = []
-    written = 0
-    for number, text in enumerate(PROMPTS[::6]):
-        sampling = Sampling(seed=number, temperature=0.8)
-        prompt = reference.encode(text)
-        tokens = _alone(client, prompt, sampling)
-        flips += reference.flips(prompt, tokens, sampling)
-        written += len(tokens)
-    count_flips(written, flips)
-    assert all(margin < EPSILON for margin in flips)

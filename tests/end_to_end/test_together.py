@@ -1,9 +1,5 @@
 """Several clients of one verifier, and the drafter as a command."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,10 +10,9 @@ from models import DEFAULT_DRAFT
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling
-from tests.drafter_client.support import Verifier, generate, options_of, running
+from tests.drafter_client.support import generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference, ends_where_it_should, model
-from tests.forking import started
 from verifier_server.settings import Settings
 
 COUNT = 48
@@ -62,21 +57,3 @@ def test_evicted_session_continues_unchanged(
         assert sum(map(verifier.service.engine.is_resident, verifier.service.sessions.all())) == 1
     for prompt, text in zip(prompts, texts, strict=True):
         assert len(text) == 7 and all(margin < EPSILON for margin in reference.flips(prompt, text))
-
-
-def test_drafter_command_writes_the_target_s_text(verifier: Verifier, reference: Reference) -> None:
-    command = [sys.executable, "-m", "drafter_client", "--verifier", verifier.url, "--prompt", PROMPTS[1]]
-    command += ["--max-tokens", str(COUNT), "--mode", "remote", "--threads", "1", "--json", "--baseline"]
-    sessions = verifier.sessions  # of other clients, whose sessions have not expired yet
-    process = started(command, os.environ, subprocess.PIPE)
-    printed, errors = process.communicate(timeout=120)
-    assert (process.wait(), errors) == (0, "")
-    assert printed.count("\n") == 1
-    report = json.loads(printed)
-    tokens = report["token_ids"]
-    assert all(margin < EPSILON for margin in reference.flips(reference.encode(PROMPTS[1]), tokens))
-    assert report["text"] == reference.backend.vocabulary.decode(tokens).decode(errors="replace")
-    assert report["baseline"]["same_tokens"] is True
-    assert (report["generated_tokens"], report["finish_reason"]) == (COUNT, "length")
-    assert report["draft_model"] == DEFAULT_DRAFT.stem
-    assert verifier.sessions == sessions

@@ -97,11 +97,3 @@ def test_refusal_of_another_vocabulary_names_the_translate_flag(
     assert same.status == 0
     assert "(translated)" not in same.err, "equal vocabularies need no translation"
     assert same.out == translated.out
-
-
-def test_renumbered_twin_has_different_ids(twins: Twins) -> None:
-    """So without translation hardly any draft token would be accepted."""
-    with model(twins["renumbered"]) as other, model(DEFAULT_TWIN) as own:
-        text = "def main(argv=None):\n    return os.path.join(argv)"
-        assert other.vocabulary.encode(text) != own.vocabulary.encode(text)
-        assert other.vocabulary.decode(other.vocabulary.encode(text)) == text.encode()

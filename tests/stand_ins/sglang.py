@@ -49,7 +49,6 @@ class SglangStandIn:
             "disable_radix_cache": False,
             "internal_states": [{"effective_max_running_requests_per_dp": 4}],
         }
-        self.older = False  # whether it has the paths of older versions
         self.alien = False  # whether it is another kind of server
         self.loading = False  # whether its health says that it is not ready
         self.admin_key = False  # whether aborting wants another key
@@ -173,8 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             self.reply(404 if stand_in.alien else 503 if stand_in.loading else 200, None)
         elif self._admitted():
-            get = "/get_" if stand_in.older else "/"
-            told = {f"{get}model_info": stand_in.model, f"{get}server_info": stand_in.server}.get(self.path)
+            told = {"/model_info": stand_in.model, "/server_info": stand_in.server}.get(self.path)
             self.reply(*((404, {"detail": "Not Found"}) if told is None else (200, told)))
 
     def do_POST(self) -> None:

@@ -10,7 +10,7 @@ from specpair.protocol.errors import ShuttingDown
 from tests.forking import Process
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.processes import COMMANDS, ENDLESS, MODULE, UVICORN, hasty, ready, with_each_command
+from tests.verifier_server.processes import COMMANDS, ENDLESS, MODULE, UVICORN, hasty, ready
 
 IDS = [256, 1, 2]
 BOTH = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
@@ -76,14 +76,6 @@ def test_drafter_s_text_is_written_to_its_end() -> None:
         assert process.wait(20) == 0
 
 
-def test_client_that_has_gone_does_not_hold_up_the_end() -> None:
-    """Its session is at rest, and its text has not ended."""
-    with ready(MODULE, **ENDLESS, VERIFIER_DRAIN_SECONDS="60") as (process, http):
-        http.post("/prefill", json={"session_id": "a", "prompt_ids": IDS}).raise_for_status()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
-
-
 def test_text_that_does_not_end_in_time_gets_an_error() -> None:
     with ready(hasty(MODULE), **ENDLESS, VERIFIER_DRAIN_SECONDS="0.2") as (process, http):
         body = {"prompt_ids": IDS, "stream": True, "temperature": 1.0}
@@ -94,14 +86,3 @@ def test_text_that_does_not_end_in_time_gets_an_error() -> None:
             assert '"code":"shutting_down"' in list(lines)[-2]
         assert process.wait(20) == 0
         assert "draining took too long" in errors(process)
-
-
-@with_each_command("second", signal.SIGINT, signal.SIGTERM)
-def test_second_signal_does_not_wait(command: list[str], second: signal.Signals) -> None:
-    with ready(command, **ENDLESS, VERIFIER_DRAIN_SECONDS="1000") as (process, http):
-        with http.stream("POST", "/generate", json={"prompt_ids": IDS, "stream": True, "temperature": 1.0}) as written:
-            assert next(written.iter_lines()) == "event: open"
-            drain(process, http)
-            process.send_signal(second)
-            assert process.wait(20) in (0, -second, -signal.SIGTERM, 128 + second)
-        assert "Traceback" not in errors(process)

@@ -9,10 +9,9 @@ from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.command_line.layers import names_of
 from specpair.command_line.parser import flag
 from specpair.engines.load_options import FASTEST, STORED, LoadOptions
-from verifier_server.flags import from_environment, from_flags
+from verifier_server.app import refuse_workers
 from verifier_server.options import OPTIONS
-from verifier_server.process.server_process import refuse_workers
-from verifier_server.settings import PREFIX, Settings, SettingsError
+from verifier_server.settings import PREFIX, SettingsError, from_environment, from_flags
 
 
 def test_defaults_serve_the_shipped_target() -> None:
@@ -66,33 +65,6 @@ def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
     settings, _ = from_flags([*flags, "--draft-threads=3", "--draft-slots=20"], {})
     options = settings.draft_options(16, 131072)
     assert (options.threads, options.slots, options.context_length) == (3, 20, None)
-
-
-def test_draft_model_on_another_engine_has_its_own_options() -> None:
-    values = {"DRAFT_MODEL": "/models/draft", "DRAFT_BACKEND": "torch", "DRAFT_DEVICE": "cuda:1", "KV_TYPE": "q8_0"}
-    settings = from_environment({PREFIX + name: value for name, value in values.items()})
-    options = settings.draft_options(2, 512)
-    expected = LoadOptions(model=Path("/models/draft"), slots=2, context_length=512, device="cuda:1")
-    assert options == replace(expected, weights=FASTEST)
-    assert settings.load_options().device is None
-
-
-def test_draft_model_is_split_as_the_target_where_a_process_has_one_degree() -> None:
-    values = {"BACKEND": "neuron_legacy", "MODEL": "/models/8b", "DRAFT_MODEL": "/models/1b"}
-    settings = from_environment({PREFIX + name: value for name, value in values.items()})
-    assert settings.load_options().tensor_parallel is None, "the engine finds out how many cores the model needs"
-    assert settings.draft_options(4, 4095, devices=2).tensor_parallel == 2
-    other = from_environment({PREFIX + "DRAFT_BACKEND": "torch", **{PREFIX + k: v for k, v in values.items()}})
-    assert other.draft_options(4, 4095, devices=2).tensor_parallel is None
-    spread = from_environment({PREFIX + name: value for name, value in {**values, "BACKEND": "torch"}.items()})
-    assert spread.draft_options(4, 4095, devices=2).tensor_parallel is None
-
-
-def test_ngram_drafting_takes_no_model() -> None:
-    assert from_environment({"VERIFIER_DRAFT_BACKEND": "ngram"}).drafts
-    with pytest.raises(SettingsError, match="VERIFIER_DRAFT_MODEL: ngram is a lookup in the text and takes no model"):
-        from_environment({"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_MODEL": str(DEFAULT_DRAFT)})
-    assert not from_environment({}).drafts
 
 
 def test_flags_override_the_environment() -> None:
@@ -171,30 +143,6 @@ def test_misspelt_variable_is_refused_with_a_suggestion(variable: str, meant: st
         assert str(caught.value) == f"{variable}: no such variable; did you mean {meant}?"
 
 
-def test_kubernetes_variables_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    injected = {
-        "VERIFIER_SERVICE_HOST": "10.0.0.7",
-        "VERIFIER_SERVICE_PORT": "8000",
-        "VERIFIER_SERVICE_PORT_HTTP": "8000",
-        "VERIFIER_PORT": "tcp://10.0.0.7:8000",
-        "VERIFIER_PORT_8000_TCP": "tcp://10.0.0.7:8000",
-        "VERIFIER_PORT_8000_TCP_PROTO": "tcp",
-        "VERIFIER_PORT_8000_TCP_PORT": "8000",
-        "VERIFIER_PORT_8000_TCP_ADDR": "10.0.0.7",
-        "VERIFIER_MODEL_PORT": "tcp://10.0.0.8:8000",  # for a service named verifier-model
-        "VERIFIER_MODEL_SERVICE_HOST": "10.0.0.8",
-    }
-    assert from_environment(injected) == from_environment({})
-    settings, options = from_flags([], injected)
-    assert (settings, options.host, options.port) == (from_environment({}), "127.0.0.1", 8000)
-    assert caplog.text == ""
-
-
-def test_address_variables_are_ignored_under_uvicorn(caplog: pytest.LogCaptureFixture) -> None:
-    assert from_environment({"VERIFIER_PORT": "9001"}) == from_environment({})
-    assert "VERIFIER_PORT: only the command 'verifier' reads this variable; uvicorn takes --port" in caplog.text
-
-
 @pytest.mark.parametrize("arguments", [["--slotz", "3"], ["--row", "3"], ["3"]])
 def test_unknown_flags_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -202,14 +150,6 @@ def test_unknown_flags_are_refused(arguments: list[str], capsys: pytest.CaptureF
     assert caught.value.code == 2
     error = capsys.readouterr().err
     assert arguments[0] in error and error.count("\n") == 2 and error.startswith("verifier: ")
-
-
-def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        from_flags(["--help"], {})
-    assert caught.value.code == 0
-    text = capsys.readouterr().out
-    assert all(flag(name) in text for name in Settings.model_fields)
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -243,21 +183,6 @@ WORKERS = "sessions and their KV caches live in one process"
 def test_several_workers_are_refused(arguments: list[str], environment: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match=WORKERS):
         refuse_workers(arguments, environment)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "environment"),
-    [
-        (["uvicorn", "verifier_server.app:app"], {}),
-        (["uvicorn", "--workers", "1"], {}),
-        (["uvicorn", "--workers=1"], {"WEB_CONCURRENCY": "4"}),  # the flag overrides the variable
-        (["uvicorn", "--workers"], {}),  # uvicorn reports this error itself
-        (["uvicorn"], {"WEB_CONCURRENCY": "1"}),
-        (["uvicorn"], {"WEB_CONCURRENCY": "x"}),
-    ],
-)
-def test_one_worker_is_accepted(arguments: list[str], environment: dict[str, str]) -> None:
-    refuse_workers(arguments, environment)
 
 
 def test_a_model_by_name_stands_in_place_of_a_path() -> None:

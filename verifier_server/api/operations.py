@@ -10,10 +10,8 @@ from specpair.http_service.openapi import operation
 from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, Operation, parameter
 from specpair.http_service.openapi.state import state_operations
 from specpair.protocol import errors, messages, responses, service_responses
-from verifier_server.api import routes
-from verifier_server.api.live_events import LiveEvents
-from verifier_server.api.openapi import examples
-from verifier_server.observability import live_view as live
+from verifier_server.api import examples, routes
+from verifier_server.api.live_events import LiveEvents, ToldPasses, ToldSessions, VerifierState
 
 _ID: Json = {"type": "string", "pattern": messages.SESSION_ID}
 _POSITION: Json = {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**9}
@@ -83,7 +81,6 @@ _OWN = (
         request=messages.PrefillRequest,
         examples=examples.PREFILLS,
         example=examples.PREFILLED,
-        stream=(("open", examples.PREFILLED), *examples.NEWS),
         parameters=(_SESSION_HEADER,),
         events=(("open", responses.PrefillResponse), *_NEWS),
         links=_AFTER_PREFILL,
@@ -98,7 +95,6 @@ _OWN = (
         (*_ALWAYS, *BODY, *_MODEL),
         request=messages.BatchRequest,
         examples=examples.BATCHES,
-        example=examples.BATCHED,
     ),
     Operation(
         "GET",
@@ -112,7 +108,6 @@ _OWN = (
         ),
         parameters=(_SESSION_ID, _FROM),
         events=_NEWS,
-        stream=examples.NEWS,
     ),
     Operation(
         "POST",
@@ -127,7 +122,6 @@ _OWN = (
         request=messages.GenerateRequest,
         examples=examples.GENERATES,
         example=examples.TEXT,
-        stream=examples.TEXT_EVENTS,
         parameters=(_SESSION_HEADER,),
         events=(
             ("open", responses.GenerateOpenEvent),
@@ -144,7 +138,6 @@ _OWN = (
         service_responses.ModelInfo,
         (*_ALWAYS, *_MODEL, errors.InvalidRequest),
         parameters=(_BELOW,),
-        example=examples.MODEL,
     ),
     Operation(
         "GET",
@@ -153,7 +146,6 @@ _OWN = (
         "model",
         service_responses.VocabularyResponse,
         (*_ALWAYS, *_MODEL),
-        example=examples.VOCABULARY,
     ),
     Operation(
         "GET",
@@ -162,7 +154,6 @@ _OWN = (
         "sessions",
         service_responses.SessionsResponse,
         _ALWAYS,
-        example={"sessions": [examples.SESSION]},
     ),
     Operation(
         "GET",
@@ -171,7 +162,6 @@ _OWN = (
         "sessions",
         service_responses.SessionInfo,
         (*_ALWAYS, *_MODEL, errors.UnknownSession),
-        example=examples.SESSION,
         parameters=(_SESSION_ID,),
     ),
     Operation(
@@ -196,11 +186,11 @@ LIVE = (
         None,
         (*_ALWAYS, errors.Overloaded),
         events=(
-            ("state", live.VerifierState),
-            ("sessions", live.ToldSessions),
+            ("state", VerifierState),
+            ("sessions", ToldSessions),
             ("usage", service_responses.UsageResponse),
-            ("passes", live.ToldPasses),
-            ("ended", live.ToldSessions),
+            ("passes", ToldPasses),
+            ("ended", ToldSessions),
         ),
         last=(),
     ),

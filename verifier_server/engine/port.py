@@ -109,7 +109,6 @@ class EngineInfo:
     max_leaves: int | None = None  # of a tree, at most; None: any number
     max_nodes: int | None = None  # of a tree, at most; None: any number
     strategies: Sequence[Strategy] = tuple(Strategy)  # by which it judges
-    proposer: str | None = None  # what proposes tokens in the engine itself, for texts in mode fused; None: nothing
     lacks: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # options of texts, and why not
 
     @classmethod

@@ -26,9 +26,8 @@ from lab.simulator.known_outputs.capacity_clients import (
 )
 from lab.simulator.known_outputs.capacity_model import KnownOutput, KnownTarget, Metrics, TextRange
 from lab.simulator.virtual.world import World
-from verifier_server.engine.arrivals import LONGEST
 from verifier_server.engine.composer import BatchPlan, Composer
-from verifier_server.engine.sequence_state import SequenceState
+from verifier_server.engine.sequence_state import LONGEST, SequenceState
 
 _WITHIN = 0.2  # seconds in which the clients start
 

@@ -1,7 +1,6 @@
 """Ten hostile grammars hold up neither an innocent one, nor the service, nor its end; and leave no memory behind."""
 
 import json
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -68,21 +67,3 @@ def test_an_innocent_grammar_beside_ten_hostile_ones(server: Server) -> None:
     assert all("make it simpler" in text or "multipleOf comes to" in text for text in refused) and len(refused) >= 6
     assert {status for status, _ in replies} <= {200, 422}
     assert _memory(server) - before < 50
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_grammar_that_compiles_holds_up_no_end(server: Server, number: signal.Signals) -> None:
-    replies = list[tuple[int, str]]()
-    threads = [
-        threading.Thread(target=lambda each=each: replies.append(_ask(server.url, each))) for each in HOSTILE[:3]
-    ]
-    for thread in threads:
-        thread.start()
-    time.sleep(2.0)  # so that one of them has all its time
-    server.process.send_signal(number)
-    began = time.monotonic()
-    server.process.wait(30)
-    assert time.monotonic() - began < 10.0
-    for thread in threads:
-        thread.join(30)
-    assert {status for status, _ in replies} <= {503, 422}

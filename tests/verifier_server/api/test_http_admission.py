@@ -7,10 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import httpx
-import pytest
 
 from backends.scripted import ScriptedBackend
-from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import Gated, until
 
@@ -82,24 +81,6 @@ def test_refused_prefill_leaves_no_session(serve: Serve) -> None:
     assert open_as(live, "next", headers=OTHER).status_code == 200
 
 
-def test_running_texts_count_towards_the_quota(serve: Serve) -> None:
-    backend = Gated()
-    live = serve(backend, max_sessions=4)
-    backend.close_gate()
-    with ThreadPoolExecutor(4) as threads:
-        texts = [threads.submit(live.http.post, "/generate", json={"prompt_ids": IDS, "max_tokens": 2}) for _ in "abc"]
-        until(lambda: len(live.service.sessions) == 3)
-        with live.client() as other:
-            refused = other.post("/generate", json={"prompt_ids": IDS, "max_tokens": 2})
-            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
-            assert "one client may have 3" in refused.json()["error"]["message"]
-        served = threads.submit(open_as, live, "other", headers=OTHER)
-        until(lambda: len(live.service.sessions) == 4)
-        backend.gate.set()
-        assert served.result(20).status_code == 200
-        assert [text.result(20).json()["token_ids"] for text in texts] == [TEXT[:2]] * 3
-
-
 def test_stream_and_batch_item_over_the_quota_are_refused(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), max_sessions_per_client=1)
     for name in "ab":
@@ -112,9 +93,3 @@ def test_stream_and_batch_item_over_the_quota_are_refused(serve: Serve) -> None:
         items = [{"session_id": name, "position": 4, "draft_tokens": []} for name in "ab"]
         fine, other = live.post("/verify/batch", {"items": items})["results"]
         assert (fine["tokens"], other["error"]["code"]) == (TEXT[1:2], "overloaded")
-
-
-@pytest.mark.parametrize(("given", "quota"), [({}, 768), ({"max_sessions": 1}, 1), ({"max_sessions": 3}, 3)])
-def test_default_quota_is_three_quarters_of_the_sessions(given: dict[str, int], quota: int) -> None:
-    assert settings(**given).quota == quota
-    assert settings(**given, max_sessions_per_client=5).quota == 5

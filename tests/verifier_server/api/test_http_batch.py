@@ -99,26 +99,3 @@ def test_malformed_batch_is_refused(server: LiveServer, body: Any, param: str | 
     assert response.status_code == 422
     assert response.json()["error"]["code"] == "invalid_request"
     assert response.json()["error"].get("param") == param
-
-
-def test_one_session_may_occur_twice_if_its_strategy_allows_overlap(serve: Serve) -> None:
-    """If the strategy does not allow overlap, another draft for the same session is refused."""
-    live = serve(ScriptedBackend(SCRIPT))
-    opened(live)
-    results = live.post("/verify/batch", {"items": [right("a", 1), right("a", 3)]})["results"]
-    assert [each["tokens"] for each in results] == [TEXTS["a"][1:5]] * 2
-    live.post("/prefill", {"session_id": "e", "prompt_ids": [256, 1], "strategy": "threshold", "threshold": 0.5})
-    items = [{"session_id": "e", "position": 3, "draft_tokens": drafts} for drafts in ([1], [2], [1])]
-    first, second, third = live.post("/verify/batch", {"items": items})["results"]
-    assert first["tokens"] == third["tokens"]
-    assert second["error"]["code"] == "overlap_refused"
-
-
-def test_omitted_positions_advance_from_batch_to_batch(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT))
-    opened(live)
-    for at in (1, 2):
-        items = [{"session_id": name, "draft_tokens": TEXTS[name][at - 1 : at]} for name in "ab"]
-        results = live.post("/verify/batch", {"items": items})["results"]
-        assert [each["position"] for each in results] == [1 + at, 1 + at]
-        assert [each["accepted_prefix_len"] for each in results] == [1, 1]

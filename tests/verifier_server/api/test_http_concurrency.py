@@ -2,8 +2,6 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from inspect import signature
-from typing import Any
 
 import httpx
 import pytest
@@ -13,8 +11,6 @@ from tests.verifier_server.conftest import SCRIPT, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import Gated, drafting_client
 from verifier_server.app import create_app
-from verifier_server.engine.arrivals import LONGEST
-from verifier_server.engine.scheduler import Scheduler
 
 
 def test_concurrent_clients_get_their_own_texts(serve: Serve) -> None:
@@ -22,29 +18,6 @@ def test_concurrent_clients_get_their_own_texts(serve: Serve) -> None:
     with ThreadPoolExecutor(8) as threads:
         for text, expected in threads.map(lambda number: drafting_client(live, number), range(8)):
             assert text == expected
-
-
-def test_prompts_are_prefilled_in_chunks_of_the_set_size(serve: Serve) -> None:
-    backend = ScriptedBackend(SCRIPT)
-    live = serve(backend, prefill_chunk=16)
-    live.post("/prefill", {"prompt_ids": [256, 1]})
-    passes = backend.passes
-    live.post("/prefill", {"prompt_ids": [256, *range(63)]})
-    assert backend.passes - passes == 4
-
-
-def test_served_engine_has_a_batching_window(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    windows: list[float] = []
-
-    def noted(*given: Any, **how: Any) -> Scheduler:
-        bound = signature(Scheduler).bind(*given, **how)
-        bound.apply_defaults()
-        windows.append(bound.arguments["batching_window"])
-        return Scheduler(*given, **how)
-
-    monkeypatch.setattr("verifier_server.engine.engine.Scheduler", noted)
-    serve()
-    assert windows == [LONGEST]
 
 
 def test_retry_after_a_lost_reply_is_answered_from_the_record(serve: Serve) -> None:
@@ -81,20 +54,6 @@ def test_session_deleted_during_a_verify_still_gets_its_reply(serve: Serve) -> N
         assert judged.result(20).json()["tokens"] == plain(SCRIPT, ids, 2)[1:]
     assert live.http.post("/verify", json={"session_id": "s", "draft_tokens": []}).status_code == 404
     assert live.post("/prefill", body)["tokens"] == plain(SCRIPT, ids, 1), "the id can be used again"
-
-
-def test_health_is_answered_while_the_engine_is_busy(serve: Serve) -> None:
-    backend = Gated()
-    live = serve(backend)
-    backend.close_gate()
-    with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(live.post, "/prefill", {"prompt": "x"})
-        assert backend.entered.wait(20)
-        with live.client() as other:
-            assert other.get("/health").json()["status"] == "ready"
-            assert not waiting.done()
-        backend.gate.set()
-        assert waiting.result(20)["total_tokens"] == 3
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,7 @@ from typing import Any
 
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
-from specpair.grammar import compiling
 from tests.verifier_server.conftest import LiveServer
-from tests.verifier_server.conftest import settings as settings_of
 
 PROMPT: dict[str, Any] = {"prompt_ids": [256, 1, 2], "max_tokens": 60, "seed": 9, "temperature": 1.0}
 SCHEMA = {"type": "array", "items": {"enum": ["left", "right"]}, "minItems": 2, "maxItems": 3}
@@ -40,27 +37,6 @@ def test_a_text_keeps_to_its_grammar(server: LiveServer, name: str) -> None:
     assert tokens == reply["token_ids"]
 
 
-def test_a_verifier_that_is_ready_has_read_the_vocabularies(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Script(seed=2)
-    draft = ScriptedBackend(script, slots=4, context_length=512)
-    settings = settings_of(draft_backend="scripted", draft_model="1")
-    server = LiveServer(
-        settings, ScriptedBackend(script, slots=4, context_length=512, max_batch_tokens=128), draft=draft
-    )
-    try:
-        server.wait_until_ready()
-        monkeypatch.setattr(compiling, "tokenizer_of", None)
-        reply = server.post("/generate", PROMPT | {"regex": GRAMMARS["regex"], "mode": "fused"})
-        assert reply["text"].startswith("ha")
-    finally:
-        server.close()
-
-
-def test_any_json_is_a_schema_too(server: LiveServer) -> None:
-    reply = server.post("/generate", PROMPT | {"json_schema": True, "max_tokens": 200})
-    assert reply["text"][0] in '{["-0123456789tfn'
-
-
 @pytest.mark.parametrize("path", ["/prefill", "/generate"])
 @pytest.mark.parametrize(
     ("given", "param", "message"),
@@ -86,10 +62,3 @@ def test_what_is_wrong_with_a_grammar_is_said(
     assert message in error["message"] and len(error["message"]) < 500
     if param is not None:
         assert error["param"] == param
-
-
-def test_log_probabilities_are_told_of_forced_tokens_too(server: LiveServer) -> None:
-    plain = server.post("/generate", PROMPT | {"json_schema": SCHEMA})
-    told = server.post("/generate", PROMPT | {"json_schema": SCHEMA, "logprobs": 1, "explain": True})
-    assert told["token_ids"] == plain["token_ids"]
-    assert "f" not in told["sources"] and None not in told["logprobs"] and None not in told["decisions"]

@@ -51,17 +51,6 @@ def test_the_same_prompt_again_and_the_next_turn(serve: Serve, path: str) -> Non
     assert metric(live, "kv_kept_tokens") > 60
 
 
-@pytest.mark.parametrize("mode", ["target", "fused"])
-def test_a_stream_tells_it_with_its_first_tokens(serve: Serve, mode: str) -> None:
-    live = serve(ScriptedBackend(SCRIPT, slots=3), draft=ScriptedBackend(SCRIPT, slots=2))
-    assert text(live, mode=mode) == 0
-    body = {"prompt_ids": PROMPT, "max_tokens": 8, "stream": True, "mode": mode}
-    with live.http.stream("POST", "/generate", json=body) as response:
-        lines = [line for line in response.iter_lines() if '"tokens"' in line or '"token_ids"' in line]
-    assert len(lines) >= 2
-    assert ['"cached_tokens":60' in line for line in lines] == [True, *[False] * (len(lines) - 2), True]
-
-
 def test_keys_and_salts_share_nothing(serve: Serve, keys: Path) -> None:
     live = serve(ScriptedBackend(SCRIPT, slots=8), keys_file=keys)
     one, other = bearer("one"), bearer("two")
@@ -71,21 +60,3 @@ def test_keys_and_salts_share_nothing(serve: Serve, keys: Path) -> None:
         assert text(live, path, prompt, headers=other, cache_salt=path) == 0
         assert text(live, path, prompt, headers=one, cache_salt=path + "x") == 0
         assert text(live, path, prompt, headers=one, cache_salt=path) == 62
-
-
-def test_the_operator_may_let_keys_share(serve: Serve, keys: Path) -> None:
-    live = serve(ScriptedBackend(SCRIPT, slots=8), keys_file=keys, share_prefixes=True)
-    assert [text(live, headers=bearer("one")), text(live, headers=bearer("two"), cache_salt="x")] == [0, 60]
-
-
-def test_nothing_is_kept_with_a_setting_of_0(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT, slots=3), keep_tokens=0)
-    assert [text(live), text(live)] == [0, 0]
-    assert metric(live, "kv_kept_tokens") == 0
-
-
-def test_choices_of_one_prompt_do_not_count_for_each_other(serve: Serve) -> None:
-    """Each prompt counts once, as in `prompt_tokens`."""
-    live = serve(ScriptedBackend(SCRIPT, slots=3))
-    assert text(live, "/v1/completions", n=3) == 0
-    assert text(live, "/v1/completions", n=3) == 60

@@ -7,7 +7,6 @@ import pytest
 
 from backends.scripted import ScriptedBackend
 from specpair.speculation.sampling.logprobs import token_logprobs
-from specpair.speculation.sampling.processors import MOST_BIASES
 from tests.specpair.speculation import processed
 from tests.verifier_server.conftest import SCRIPT, LiveServer
 from tests.verifier_server.support import events
@@ -55,15 +54,6 @@ def test_a_session_has_the_processors_of_its_prefill(server: LiveServer) -> None
     assert tokens == EXPECTED
 
 
-def test_settings_that_are_off_are_not_reported(server: LiveServer) -> None:
-    plain = {"prompt_ids": PROMPT, "max_tokens": 1}
-    reported = [
-        server.post("/generate", plain | more)["sampling"].keys() & SETTINGS.keys()
-        for more in ({}, {"min_p": 0, "logit_bias": {}}, {"presence_penalty": 0.5})
-    ]
-    assert reported == [set(), set(), {"presence_penalty"}]
-
-
 @pytest.mark.parametrize("path", ["/prefill", "/generate"])
 def test_a_bias_of_an_id_that_the_vocabulary_lacks_is_refused(server: LiveServer, path: str) -> None:
     response = server.http.post(path, json=ASKED | {"logit_bias": {"999": 1.0, "257": 1.0, "258": 1.0}})
@@ -94,19 +84,3 @@ def test_prefill_verify_and_stream_have_logprobs(server: LiveServer) -> None:
         reply = server.post("/verify", request)
     told = streamed(server, opened["session_id"])
     assert [each for data in told for each in data["logprobs"]] == logprobs(EXPECTED, 2)
-
-
-def test_a_request_for_other_logprobs_opens_the_session_anew(server: LiveServer) -> None:
-    opened = server.post("/prefill", ASKED | {"session_id": "anew"})
-    assert "logprobs" not in opened
-    again = ASKED | {"session_id": "anew", "committed_ids": EXPECTED[:1], "logprobs": 1}
-    reply = server.post("/prefill", again)
-    assert reply["logprobs"] == logprobs(EXPECTED[:2], 1)[1:]
-
-
-@pytest.mark.parametrize("path", ["/prefill", "/generate", "/v1/completions"])
-def test_more_biases_than_are_taken_are_refused_in_a_few_words(server: LiveServer, path: str) -> None:
-    for extra in (1, 20_000):
-        biases = {str(token): 1 for token in range(MOST_BIASES + extra)}
-        reply = server.http.post(path, json={"prompt": "a", "logit_bias": biases})
-        assert reply.status_code in (400, 413, 422) and len(reply.content) < 1000

@@ -9,7 +9,6 @@ from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.support import Event, read_events, tokens_of
 from verifier_server.engine.sequence_state import LEAD
 
 PROMPT_IDS = [256, 1, 2]
@@ -25,33 +24,6 @@ def settled_length(live: LiveServer) -> int:
         live.service.engine.check_integrity()
         live.service.engine.check_integrity()
     return seen
-
-
-def test_self_continuation_decodes_a_bounded_lead_of_the_target_s_text(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
-    reply = live.post("/prefill", PREFILL)
-    assert (reply["self_continue"], reply["tokens"][:1]) == (True, TEXT[:1])
-    with live.client() as client, client.stream("GET", "/sessions/s/stream") as response:
-        stream = read_events(response)
-        found: list[Event] = []
-        while sum(len(data["tokens"]) for _, data in found) < LEAD:
-            found.append(next(stream))
-    assert tokens_of(found, 3) == TEXT[:LEAD]
-    assert [data["own"] for _, data in found] == [False] + [True] * (len(found) - 1)
-    assert settled_length(live) == 3 + LEAD
-    body = {"session_id": "s", "position": 20, "draft_tokens": [*TEXT[17:19], 0], "next_in_ms": 1e6}
-    reply = live.post("/verify", body)
-    assert (reply["accepted_prefix_len"], reply["judged"]) == (2, 0)
-    assert reply["tokens"] == TEXT[17 : 17 + len(reply["tokens"])]
-    assert settled_length(live) == 20 + LEAD
-
-
-def test_session_without_self_continue_does_not_advance(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
-    assert live.post("/prefill", {**PREFILL, "self_continue": False})["self_continue"] is False
-    assert settled_length(live) == 4
-    conflict = live.http.post("/prefill", json=PREFILL)
-    assert (conflict.status_code, conflict.json()["error"]["code"]) == (409, "session_conflict")
 
 
 def test_verify_requests_can_pause_and_resume_self_continuation(serve: Serve) -> None:

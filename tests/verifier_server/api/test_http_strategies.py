@@ -4,12 +4,7 @@ from typing import Any
 
 import pytest
 
-from backends.scripted import ScriptedBackend
-from specpair.speculation.sampling.distribution import probabilities
-from specpair.speculation.sampling.sampling import Sampling
-from tests.verifier_server.conftest import SCRIPT, LiveServer
-from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.support import events
+from tests.verifier_server.conftest import LiveServer
 
 PROMPT_IDS = [256, 1, 2]
 PREFILL: dict[str, Any] = {"prompt_ids": PROMPT_IDS, "max_tokens": 40, "seed": 5, "temperature": 0.8}
@@ -54,13 +49,6 @@ def test_strategy_probabilistic_needs_draft_probs(server: LiveServer, opened: An
     assert len(server.post("/verify", {**empty, "position": reply["total_tokens"] + 1, "draft_probs": []})["tokens"])
 
 
-def test_too_many_drafts_is_checked_before_draft_probs(server: LiveServer, opened: Any) -> None:
-    request = {"session_id": opened("probabilistic"), "position": 4, "draft_tokens": [7] * 65}
-    status, code, message, _ = refused(server, "/verify", {**request, "draft_probs": [{"nonsense": 1.0}] * 65})
-    assert (status, code) == (422, "too_many_drafts")
-    assert message == "65 new draft tokens: this verifier judges at most 64 at once"
-
-
 @pytest.mark.parametrize("strategy", ["coupled", "deterministic", "greedy", "threshold"])
 def test_other_strategies_refuse_draft_probs(server: LiveServer, opened: Any, strategy: str) -> None:
     request = {"session_id": opened(strategy), "position": 4, "draft_tokens": [7], "draft_probs": [{"7": 1.0}]}
@@ -76,16 +64,6 @@ def test_threshold_goes_with_the_strategy_threshold_only(server: LiveServer, pat
         assert (status, code) == (422, "invalid_request")
         assert "threshold" in message
     assert refused(server, path, {"prompt": "x", "strategy": "threshold", "threshold": 1.0})[3] == "threshold"
-
-
-def test_plain_decoding_is_the_target_s_text_with_every_strategy(server: LiveServer) -> None:
-    for strategy in ("coupled", "probabilistic", "threshold"):
-        threshold = {"threshold": 0.3} if strategy == "threshold" else {}
-        reply = server.post("/generate", {**PREFILL, "strategy": strategy, **threshold})
-        assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, 40, Sampling(5, 0.8))
-    for strategy in ("deterministic", "greedy"):
-        reply = server.post("/generate", {**PREFILL, "strategy": strategy})
-        assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, 40)
 
 
 @pytest.mark.parametrize("strategy", ["coupled", "deterministic", "greedy", "probabilistic", "threshold"])
@@ -112,23 +90,3 @@ def test_explain_returns_a_decision_for_every_token(server: LiveServer, opened: 
         line = next(line for line in lines if line.startswith("data: "))
     assert '"decisions":[{"token":' in line
     assert all(0.0 <= each["p"] <= 1.0 for each in decisions)
-
-
-def test_explain_returns_decisions_in_plain_decoding(server: LiveServer) -> None:
-    body = {**PREFILL, "explain": True}
-    reply = server.post("/generate", body)
-    model, tokens = ScriptedBackend(SCRIPT), reply["token_ids"]
-    for at, each in enumerate(reply["decisions"]):
-        p = probabilities(model.logits_after([*PROMPT_IDS, *tokens[:at]]), Sampling(5, 0.8))
-        assert each == {"token": tokens[at], "p": p[tokens[at]], "verdict": "own"} | dict.fromkeys(
-            ["draft", "draft_p", "q", "drawn"]
-        )
-    *parts, (_, summary) = events(server, body)
-    assert [each for _, part in parts for each in part["decisions"]] == reply["decisions"] == summary["decisions"]
-
-
-def test_replies_have_no_decisions_without_explain(server: LiveServer, opened: Any) -> None:
-    session_id = opened("coupled")
-    assert "decisions" not in server.post("/verify", {"session_id": session_id, "position": 4, "draft_tokens": [1]})
-    assert "decisions" not in server.post("/generate", PREFILL)
-    assert all("decisions" not in part for _, part in events(server, PREFILL))

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from backends.scripted import ScriptedBackend
-from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.conftest import SCRIPT, LiveServer
 from tests.verifier_server.engine.bench import plain
 
 PROMPT_IDS = [256, 1, 2]
@@ -38,18 +37,6 @@ def test_a_tree_is_judged_and_the_reply_says_which_path_was_accepted(server: Liv
     assert (more["tokens"], more["accepted_path"], more["judged"]) == (TEXT[1:6], [1, 3, 5, 6], 2), "what is left of it"
     stale = server.post("/verify", {**body, "draft_tokens": [WRONG, 3], "draft_parents": [1, 2]})
     assert (stale["tokens"], stale["accepted_path"], stale["judged"]) == (TEXT[1:6], [], 0)
-
-
-def test_trees_share_a_pass_with_chains_in_a_batch(server: LiveServer) -> None:
-    one, other = opened(server), opened(server)
-    items = [
-        {"session_id": one, "position": 4, **TREE},
-        {"session_id": other, "position": 4, "draft_tokens": TEXT[1:3]},
-        {"session_id": other, "position": 4, **TREE, "draft_parents": [1]},
-    ]
-    tree, chain, bad = server.post("/verify/batch", {"items": items})["results"]
-    assert tree["accepted_path"] == PATH and tree["tokens"] == chain["tokens"] == TEXT[1:4]
-    assert bad["error"]["param"] == "draft_parents"
 
 
 def test_without_a_position_the_cursor_goes_along_the_path(server: LiveServer) -> None:
@@ -87,29 +74,3 @@ def test_a_threshold_takes_no_trees(server: LiveServer) -> None:
     assert response.status_code == 422 and "the strategy threshold takes no trees" in response.text
     chain = {"draft_tokens": [5, 6], "draft_parents": [1, 1]}
     assert server.post("/verify", {"session_id": session, "position": 4, **chain})["judged"] == 2
-
-
-def test_siblings_with_the_strategy_probabilistic(server: LiveServer) -> None:
-    session = opened(server, strategy="probabilistic", temperature=1.0, seed=3, explain=True)
-    tree = {
-        "draft_tokens": [5, 6, 7],
-        "draft_parents": [1, 2, 1],
-        "draft_probs": [{"5": 0.5, "6": 0.5}, {"6": 1.0}, {"7": 1.0}],
-    }
-    reply = server.post("/verify", {"session_id": session, "position": 4, **tree})
-    assert reply["judged"] == 3 and reply["accepted_path"] == [1, 2][: reply["accepted_prefix_len"]]
-    assert reply["decisions"][0]["draft"] in (5, 6)
-
-
-def test_a_verifier_whose_engine_takes_no_trees_judges_the_likeliest_chain(serve: Serve) -> None:
-    backend = ScriptedBackend(SCRIPT)
-    backend.takes_trees = False
-    live = serve(backend)
-    assert "trees" not in live.http.get("/model").json()
-    tree = {"draft_tokens": [TEXT[1], WRONG, TEXT[2], WRONG], "draft_parents": [1, 2, 2, 3]}
-    session = {"session_id": opened(live), "position": 4}
-    reply = live.post("/verify", {**session, **tree})
-    assert (reply["tokens"], reply["accepted_path"], reply["judged"]) == (TEXT[1:4], [0, 2], 2)
-    late = {"draft_tokens": [WRONG, TEXT[1], TEXT[2], TEXT[3], TEXT[4]], "draft_parents": [1, 2, 1, 1, 1]}
-    found = live.post("/verify", {**session, **late})
-    assert (found["accepted_path"], found["judged"]) == ([1, 2, 3, 4], 1), "of what is left behind the committed text"

@@ -3,7 +3,7 @@
 import pytest
 
 from specpair.speculation.policy.rejection_policy import NOT_SOON
-from verifier_server.engine.arrivals import ArrivalEstimator
+from verifier_server.engine.sequence_state import ArrivalEstimator
 
 
 def after(gaps: list[float], stated: float | None = None) -> ArrivalEstimator:
@@ -15,20 +15,6 @@ def after(gaps: list[float], stated: float | None = None) -> ArrivalEstimator:
         arrivals.arrived(now)
     arrivals.answered(now, stated)
     return arrivals
-
-
-def test_nothing_is_known_before_the_first_request() -> None:
-    arrivals = ArrivalEstimator()
-    assert (arrivals.soonest, arrivals.latest) == (None, None)
-    arrivals.arrived(1.0)  # the prefill
-    assert (arrivals.soonest, arrivals.latest) == (None, None)
-    arrivals.answered(2.0, None)
-    assert (arrivals.soonest, arrivals.latest) == (None, None)
-
-
-def test_a_gap_lasts_from_the_answer_to_the_next_arrival() -> None:
-    arrivals = after([0.25])
-    assert (arrivals.soonest, arrivals.latest) == (100.25, 100.25)
 
 
 def test_a_single_outlier_changes_nothing() -> None:
@@ -80,12 +66,6 @@ def test_that_nothing_should_wait_is_no_measure_of_a_gap() -> None:
     assert arrivals.latest == pytest.approx(now + 0.1)
 
 
-def test_a_client_that_says_only_not_to_wait_has_no_latest_arrival() -> None:
-    arrivals = ArrivalEstimator()
-    arrivals.answered(5.0, NOT_SOON)
-    assert (arrivals.soonest, arrivals.latest) == (None, None), "and its slot is not kept until NOT_SOON is over"
-
-
 def test_nothing_is_due_while_a_request_waits_or_after_the_end() -> None:
     arrivals = after([0.25])
     arrivals.arrived(100.25)
@@ -93,14 +73,6 @@ def test_nothing_is_due_while_a_request_waits_or_after_the_end() -> None:
     arrivals.answered(100.5, None)
     arrivals.over()
     assert (arrivals.soonest, arrivals.latest) == (None, None)
-
-
-def test_a_request_that_came_before_the_answer_is_a_gap_of_zero() -> None:
-    arrivals = ArrivalEstimator()
-    arrivals.answered(10.0, None)
-    arrivals.arrived(9.5)  # sent while the previous request was judged
-    arrivals.answered(11.0, None)
-    assert (arrivals.soonest, arrivals.latest) == (11.0, 11.0)
 
 
 def test_a_request_sent_before_the_last_answer_was_known_changes_nothing() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from backends.scripted import ScriptedBackend
 from specpair.engines.backend import Entry, Logits
 from tests.verifier_server.engine.virtual import World
-from verifier_server.engine.arrivals import LONGEST, window_until
 from verifier_server.engine.requests import Answer
+from verifier_server.engine.sequence_state import LONGEST, window_until
 from verifier_server.sessions import Session
 
 moments = st.floats(-1.0, 2.0)
@@ -42,22 +42,6 @@ def test_the_window_with_the_largest_gain_is_chosen(
     else:
         assert until in within
         assert gain(0.0, step, ready, expected, until) == best > 0.0
-
-
-@pytest.mark.parametrize(
-    ("expected", "ready", "until"),
-    [
-        ([], 1, None),
-        ([0.05], 1, 0.05),
-        ([0.05, 0.09], 1, 0.09),
-        ([0.05, 0.11], 1, 0.05),  # the second is beyond the window
-        ([0.05], 18, 0.05),
-        ([0.05], 19, None),  # 19 waits of 0.05 cost as much as one step minus 0.05 gains
-        ([-0.01, 0.0], 1, None),  # they are overdue
-    ],
-)
-def test_window_until(expected: list[float], ready: int, until: float | None) -> None:
-    assert window_until(0.0, 0.1, 1.0, ready, expected) == until
 
 
 def lockstep(world: World, session: Session, draft_time: float, rounds: int) -> None:
@@ -100,19 +84,6 @@ def test_the_window_is_bounded_however_many_requests_arrive() -> None:
     began, plan = world.plans[before]
     assert 0.0014 < began - (answered + 0.1) < LONGEST * 0.026
     assert 2 <= len(plan.parts) < 6
-
-
-def test_the_window_ignores_sessions_without_a_slot() -> None:
-    world = World(Constant(slots=1, context_length=4096))
-    gone, other, third = (world.open([256, number]) for number in range(3))
-    lockstep(world, gone, 0.03, 4)
-    answered = world.now
-    world.ask(other)
-    world.run(answered + 0.028)
-    assert world.slot(gone) is None
-    world.ask(third)
-    world.run(answered + 0.0281)
-    assert world.plans[-1][0] == pytest.approx(answered + 0.028)
 
 
 class Constant(ScriptedBackend):
@@ -168,16 +139,6 @@ def test_clients_that_draft_fast_share_passes(clients: int, draft_time: float) -
     held = tokens_per_second(clients, draft_time, LONGEST, 0.0003)
     assert at_once == pytest.approx(clients / (2 * 0.025 + 0.0002 * clients), rel=0.05), "half a batch each"
     assert held > 1.5 * at_once
-
-
-@pytest.mark.slow
-def test_a_longer_window_joins_clients_that_draft_for_half_a_pass() -> None:
-    """Groups half a pass apart cannot be joined by the default window, which changes nothing for them."""
-    at_once, held, longer = (
-        tokens_per_second(32, 0.0125, batching_window, 0.0005) for batching_window in (0.0, LONGEST, 0.6)
-    )
-    assert held == pytest.approx(at_once, rel=0.02)
-    assert longer > 1.2 * at_once
 
 
 @pytest.mark.slow

@@ -18,8 +18,8 @@ from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.neighbour import rate
-from tests.verifier_server.engine.virtual import World, fed, opened
-from verifier_server.engine.draft_credit import INITIAL, MAXIMUM, PER_ACCEPTED, DraftCredit, price, worth_judging
+from tests.verifier_server.engine.virtual import World, opened
+from verifier_server.engine.draft_credit import INITIAL, DraftCredit, price, worth_judging
 from verifier_server.engine.pass_time import interpolate
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
@@ -47,14 +47,6 @@ def test_random_drafts_slow_other_clients_hardly_more_than_plain_decoding(
     assert rate(form, beside, setting) >= 0.85 * rate(form, plain, setting)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["k=4", "ours"])
-def test_credit_costs_good_drafters_nothing(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    limited = rate(form, "honest", SETTING)
-    monkeypatch.setattr(DraftCredit, "drafts", lambda *_: None)
-    assert limited == rate(form, "honest", SETTING)
-
-
 def test_a_drafter_with_one_draft_token_in_four_accepted_is_never_limited() -> None:
     draft_credit = DraftCredit()
     for _ in range(200):
@@ -75,13 +67,6 @@ def test_credit_falls_to_one_token_in_eight_passes_and_recovers() -> None:
         draft_credit.judged(drafts, drafts, 1.0)
         rounds += 1
     assert rounds <= 8 + 3
-
-
-def test_saved_credit_is_bounded() -> None:
-    draft_credit = DraftCredit()
-    for _ in range(50):
-        draft_credit.judged(16, 16, 1.0)
-    assert draft_credit.drafts(1.0) == MAXIMUM
 
 
 @pytest.mark.parametrize(
@@ -105,13 +90,6 @@ def send_junk(world: World, session: Session, seen: list[Answer]) -> None:
     answered()
 
 
-def test_all_drafts_of_a_session_alone_are_judged() -> None:
-    world, seen = make_world(), list[Answer]()
-    send_junk(world, opened(world, [256, 1]), seen)
-    world.run(world.now + 2.0)
-    assert {answer.judged for answer in seen} == {64} and {answer.unjudged for answer in seen} == {0}
-
-
 def test_unjudged_drafts_are_reported_and_the_text_is_exact() -> None:
     world, seen = make_world(), list[Answer]()
     junk, other = opened(world, [256, 1]), opened(world, [256, 2])
@@ -126,22 +104,6 @@ def test_unjudged_drafts_are_reported_and_the_text_is_exact() -> None:
     assert seen[0].judged == INITIAL and seen[-1].judged <= 1
     assert all(len(answer.tokens) == 1 for answer in seen), "every pass still brings a token"
     assert junk.tokens == [256, 1, *plain(SCRIPT, [256, 1], len(junk.tokens) - 2)]
-
-
-def test_a_bonus_token_may_equal_an_unjudged_draft_token() -> None:
-    world, seen = make_world(), list[Answer]()
-    good, other = opened(world, [256, 1]), opened(world, [256, 2])
-    world.ask(other)
-    truth = plain(SCRIPT, good.tokens, 17 + 64)  # as many as a pass of 16 commits, and as a request may have
-    world.ask(good, None, truth[:30], seen.append)
-    world.run(world.now + 0.1)
-    (answer,) = seen
-    assert (answer.judged, answer.unjudged) == (INITIAL, 30 - INITIAL)
-    assert answer.tokens == truth[: int(INITIAL) + 1] and answer.accepted == INITIAL + 1
-    world.ask(other)
-    world.ask(good, None, truth[len(answer.tokens) :], seen.append)
-    world.run(world.now + 0.1)
-    assert seen[-1].judged == min(MAXIMUM, PER_ACCEPTED * INITIAL), "as many as the accepted ones have earned"
 
 
 def test_other_sessions_do_not_change_a_text_that_depends_on_what_is_judged() -> None:
@@ -161,29 +123,6 @@ def test_other_sessions_do_not_change_a_text_that_depends_on_what_is_judged() ->
         world.run(world.now + 3.0)
         judged.append([answer.judged for answer in seen[:30]])
     assert judged[0] == judged[1]
-
-
-def test_a_session_with_many_waiting_requests_gets_no_more_passes() -> None:
-    """Sessions take the room of a batch by turns, not by the arrival of each request."""
-    world = World(ScriptedBackend(SCRIPT, slots=8, context_length=4096, max_batch_tokens=8), prefill_chunk=8)
-    many, one = opened(world, [256, 1]), opened(world, [256, 2])
-    passes = {many.id: 0, one.id: 0}
-    truth = {session.id: plain(SCRIPT, session.tokens, 400) for session in (many, one)}
-    start = {session.id: len(session.tokens) for session in (many, one)}
-
-    def ask(session: Session, at_once: int, _answer: Answer | None = None) -> None:
-        done = len(session.tokens) - start[session.id]
-        for _ in range(at_once):
-            world.ask(session, None, truth[session.id][done : done + 5], lambda answer: ask(session, 1, answer))
-
-    ask(many, 16)
-    ask(one, 1)
-    before = len(world.plans)
-    world.run(world.now + 1.0)
-    for _, plan in world.plans[before:]:
-        for name in fed(plan):
-            passes[name] += 1
-    assert passes[one.id] >= 0.9 * passes[many.id]
 
 
 drafts = st.lists(st.lists(st.floats(0.0, 1.0), max_size=3), min_size=1, max_size=3)
@@ -240,17 +179,3 @@ def test_whatever_was_measured_a_shared_pass_judges_what_makes_it_no_slower(
     wide, plain = times.at(width + sum(judged)), times.at(width)
     assert brought / wide >= len(chances) / plain * (1 - 1e-9)
     assert 0.0 <= price(times) <= 1.0
-
-
-def test_a_noisy_start_and_many_texts_end_no_engine() -> None:
-    """The times of the start made passes of more than twenty tokens cost nothing, and then less than nothing."""
-    noisy = interpolate([(1, 0.150), (2, 0.219), (4, 0.357), (8, 0.814), (9, 0.592)])
-    world, answers = World(ScriptedBackend(SCRIPT, slots=8), pass_times=noisy), list[Answer]()
-    prompts = [[256, number] for number in range(8)]
-    sessions = [opened(world, prompt) for prompt in prompts]
-    for prompt, session in zip(prompts, sessions, strict=True):
-        drafted = tuple(DraftToken(token, chance=0.9) for token in plain(SCRIPT, prompt, 9)[1:])
-        request = Request(session, Draft(3, drafted), lambda answer: answers.append(answer))  # type: ignore[arg-type]
-        world.scheduler.submit(request, world.now)
-    world.run(world.now + 1.0)
-    assert len(answers) == len(sessions) and all(answer.tokens for answer in answers)

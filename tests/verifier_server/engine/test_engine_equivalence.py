@@ -109,36 +109,6 @@ def test_sessions_share_slots_and_lose_nothing(slots: int) -> None:
     assert sum(bench.slot(session) is not None for session in sessions) <= slots
 
 
-def test_all_sessions_share_one_pass() -> None:
-    bench = Bench(SCRIPT, slots=4)
-    sessions = [bench.open(prompt_of(number)[:10]) for number in range(4)]
-    bench.run(*(bench.ask(session, session.prompt_len) for session in sessions))
-    assert bench.backend.passes == 1
-    bench.run(*(bench.ask(session, len(session.tokens), [1, 2, 3]) for session in sessions))
-    assert bench.backend.passes == 2
-
-
-@pytest.mark.parametrize("length", [7, 8, 9, 16, 17, 24, 200])
-def test_prompts_are_fed_in_chunks_of_the_batch_limit(length: int) -> None:
-    bench = Bench(SCRIPT, batch=8, max_drafts=7)
-    session = bench.open([1] * length)
-    assert bench.prefill(session).tokens == plain(SCRIPT, [1] * length, 1)
-    # The last token is judged, and so never part of an earlier chunk.
-    assert bench.backend.passes == -(-length // 8)
-    assert bench.backend.fed == length
-
-
-@pytest.mark.parametrize("drafts", [1, 6, 7])
-def test_a_draft_is_judged_in_one_pass_however_small_the_batch(drafts: int) -> None:
-    bench = Bench(SCRIPT, slots=2, batch=8, max_drafts=7)
-    one, other = bench.open([1] * 20), bench.open([2] * 20)
-    text = plain(SCRIPT, [1] * 20, 10)
-    asked = [bench.ask(one, 20, text[:drafts]), bench.ask(other, 20, text[:drafts])]
-    bench.run(*asked, steps=20)
-    assert asked[0].answer.tokens == text[: drafts + 1]
-    assert asked[1].answer.tokens == plain(SCRIPT, [2] * 20, 1)
-
-
 def test_drafts_too_long_for_one_pass_are_refused() -> None:
     bench = Bench(SCRIPT, batch=8, max_drafts=64)
     session = bench.open([1] * 5)

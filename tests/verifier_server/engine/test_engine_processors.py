@@ -12,8 +12,7 @@ from specpair.engines.backend import Entry, Rows, TopLogitsSpec
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.logprobs import TokenLogprobs, token_logprobs
-from specpair.speculation.sampling.row_changes import LogitProcessor
-from specpair.speculation.sampling.sampling import Logits, Sampling
+from specpair.speculation.sampling.sampling import Sampling
 from tests.examples import examples
 from tests.specpair.speculation import processed
 from tests.verifier_server.engine.bench import Bench
@@ -57,15 +56,6 @@ def test_a_continued_session_goes_on_as_if_it_had_never_stopped(sampling: Sampli
         session = bench.open(PROMPT, max_tokens=20, sampling=sampling)
         session.resume(whole[:kept])
         assert drafted(bench, session, kept, 3) == whole
-
-
-def test_texts_in_one_pass_have_processors_of_their_own() -> None:
-    bench = Bench(SCRIPT, slots=3)
-    samplings = [*list(processed.SETTINGS.values())[:2], Sampling(3, 0.9)]
-    sessions = [bench.open(PROMPT, max_tokens=12, sampling=each) for each in samplings]
-    asked = [bench.ask(session, len(PROMPT), until_end=True) for session in sessions]
-    bench.run(*asked)
-    assert [session.tokens[len(PROMPT) :] for session in sessions] == [plain(each, 12) for each in samplings]
 
 
 def test_whole_rows_are_asked_for_only_where_they_are_needed() -> None:
@@ -127,35 +117,3 @@ def test_logprobs_are_those_of_the_model_s_own_rows(sampling: Sampling, top_logi
     assert session.details_of(4, 24).logprobs == session.details.logprobs
     assert session.details_of(7, 9).logprobs == session.details.logprobs[3:5]
     assert session.details_of(4, 24).decisions is None
-
-
-def test_tokens_of_an_earlier_request_have_no_logprobs() -> None:
-    bench = Bench(SCRIPT)
-    session = bench.open(PROMPT, max_tokens=8, logprobs=0)
-    session.resume(plain(Sampling(), 5))
-    answer = bench.verify(session, 9)
-    assert answer.details.logprobs == of_the_model(session.tokens, 0)[5:]
-    assert session.details_of(7, 10).logprobs == [None, None, *answer.details.logprobs]
-
-
-class Banned(LogitProcessor):
-    def process(self, row: Logits) -> None:
-        row[[0, 1, 2, 3, 4, 5, 6]] = -np.inf
-
-
-def test_a_session_may_have_a_grammar() -> None:
-    bench = Bench(SCRIPT)
-    session = bench.open(PROMPT, max_tokens=40, sampling=Sampling(3, 1.0, regex="x"), grammars=lambda _: Banned())
-    bench.decode(session)
-    assert min(session.tokens[4:]) > 6
-    free = bench.open(PROMPT, max_tokens=40, sampling=Sampling(3, 1.0))
-    assert min(bench.decode(free)) <= 6
-
-
-def test_a_session_opened_anew_with_other_logprobs_replaces_the_old_one() -> None:
-    """The old one has no log probabilities to give."""
-    bench = Bench(SCRIPT)
-    without, with_three, again = (bench.open(PROMPT, logprobs=each) for each in (None, 3, 3))
-    assert without.same_text(with_three)
-    assert not without.can_replace(with_three) and not with_three.can_replace(without)
-    assert with_three.can_replace(again)

@@ -46,20 +46,6 @@ def test_drafts_of_any_quality_give_the_same_text(
     assert through_drafts(sampling, agreement, width, 12) == plain(SCRIPT, PROMPT, 12, sampling)
 
 
-def test_the_text_depends_on_the_seed_alone() -> None:
-    texts = {tuple(through_drafts(Sampling(seed, 1.0), 0.5, 3)) for seed in range(20)}
-    assert len(texts) == 20
-    assert through_drafts(Sampling(7, 1.0), 0.0, 1) == through_drafts(Sampling(7, 1.0), 1.0, 4)
-
-
-def test_drafts_of_the_same_model_and_noise_are_always_accepted() -> None:
-    bench = Bench(SCRIPT)
-    sampling = Sampling(11, 1.0)
-    session = bench.open(PROMPT, sampling=sampling)
-    answer = bench.verify(session, 3, plain(SCRIPT, PROMPT, 20, sampling))
-    assert (answer.accepted, answer.judged) == (20, 20)
-
-
 SMALL = Script(seed=6, support=4, sharpness=1.0)
 SESSIONS = 1500
 

@@ -85,16 +85,6 @@ def test_any_drafts_leave_the_text_of_plain_decoding(
         assert again[: len(reply)] == reply, "a retry gets the same tokens, and perhaps more"
 
 
-def test_retry_costs_no_model_time() -> None:
-    model = Model(Sampling())
-    text = plain_decoding(Sampling(), 20)
-    wrong = (text[5] + 1) % 6
-    model.verify(3, [text[3], text[4], wrong, 0])
-    assert (model.tokens, model.judged) == (text[:6], 4)
-    model.verify(3, [text[3], text[4], wrong, 0])
-    assert (model.tokens, model.judged) == (text[:6], 4)
-
-
 @pytest.mark.parametrize(
     ("position", "said"),
     [

@@ -56,10 +56,3 @@ def test_a_session_whose_slot_was_taken_is_fed_in_pieces(even_width: int | None,
     backend.fed_pieces = []
     assert bench.verify(session, len(PROMPT) + 20).tokens == TEXT[20:21]
     assert pieces(backend) == widths
-
-
-def test_a_prompt_is_not_fed_in_pieces() -> None:
-    backend = Even(8, slots=1)
-    bench = Bench(backend=backend)
-    bench.prefill(bench.open(PROMPT))
-    assert pieces(backend) == [len(PROMPT)]

@@ -1,16 +1,14 @@
 """The order within a pass: verify requests, then chunks of prompts; sessions share it fairly."""
 
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.speculation.draft import Draft
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, fed, opened
-from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3)
@@ -94,17 +92,6 @@ def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
     )
 
 
-def test_prompts_of_all_sessions_share_one_chunk() -> None:
-    world = make_world(prefill_chunk=100)
-    waits: list[float] = []
-    keep_asking(world, opened(world, [256, 1]), waits)
-    for number in range(4):
-        world.ask(world.open([256, number + 2] + [number] * 120))
-    world.run(2.0)
-    assert max(plan.tokens for _, plan in world.plans) == 101
-    assert max(waits) == pytest.approx(0.025 + 101 * 0.0002)
-
-
 def test_drafts_take_the_room_of_a_batch_by_arrival() -> None:
     world = make_world(batch=32, prefill_chunk=32)
     sessions = [opened(world, [256, number]) for number in range(4)]
@@ -126,18 +113,6 @@ def test_drafts_take_the_room_of_a_batch_by_arrival() -> None:
     assert answered == [0, 2, 3, 1]
 
 
-def test_a_prompt_does_not_take_the_room_of_a_draft() -> None:
-    world = make_world(batch=64, prefill_chunk=64)
-    one, two = opened(world, [256, 1]), opened(world, [256, 2])
-    world.ask(two, None, [])
-    world.run(world.now + 0.01)
-    world.ask(world.open([256, 3] + [7] * 500))
-    world.ask(one, None, [0] * 30)
-    before = len(world.plans)
-    world.run(world.now + 0.1)
-    assert list(fed(world.plans[before][1]).items()) == [("session-1", 31), ("session-3", 33)]
-
-
 def during_a_chunk() -> tuple[World, Session]:
     """A world in whose last pass a long prompt is read, and another session, which waits for nothing."""
     world = make_world(batch=64, prefill_chunk=32)
@@ -153,27 +128,6 @@ def test_a_request_that_arrived_during_a_chunk_gets_a_pass_without_one() -> None
     world.ask(one, None, [0] * 5)
     world.run(world.now + 0.1)
     assert [fed(plan) for _, plan in world.plans[before : before + 2]] == [{"session-1": 6}, {"session-2": 32}]
-
-
-def test_a_request_of_server_side_drafting_shares_its_pass_with_a_chunk_that_delayed_it() -> None:
-    world, one = during_a_chunk()
-    before = len(world.plans)
-    world.scheduler.submit(Request(one, Draft(len(one.tokens)), admitted=True), world.now)
-    world.run(world.now + 0.05)
-    assert fed(world.plans[before][1]) == {"session-1": 1, "session-2": 32}
-
-
-def test_prompts_advance_though_drafts_wait_all_the_time() -> None:
-    world = make_world(batch=64, prefill_chunk=32)
-    for number in range(3):
-        keep_asking(world, opened(world, [256, number]), [])
-    world.run(world.now + 0.5)
-    prompt, before = world.open([256, 9] + [7] * 500), len(world.plans)
-    world.ask(prompt)
-    world.run(world.now + 3.0)
-    passes = [fed(plan) for _, plan in world.plans[before:]]
-    with_chunk = [place for place, each in enumerate(passes) if each.get(prompt.id, 0) > 1]
-    assert len(with_chunk) == 16 and max(b - a for a, b in pairwise(with_chunk)) <= 3
 
 
 def test_a_prompt_without_room_goes_first_after_some_passes() -> None:
@@ -193,27 +147,3 @@ def test_a_prompt_without_room_goes_first_after_some_passes() -> None:
     fed_late = [number for number, (_, plan) in enumerate(world.plans[before:]) if late.id in fed(plan)]
     assert fed_late[:3] == [8, 17, 26]
     assert len(late.tokens) > late.prompt_len
-
-
-def test_a_text_decoded_to_its_end_takes_turns_like_others() -> None:
-    world = make_world(batch=2)
-    sessions = [opened(world, [256, number], max_tokens=20) for number in range(4)]
-    for session in sessions:
-        world.ask(session, until_end=True)
-    world.run(3.0)
-    order = [name for _, plan in world.plans[4:] for name in fed(plan)]
-    assert order[:8] == ["session-1", "session-2", "session-3", "session-4"] * 2
-    assert all(session.finish_reason == "length" for session in sessions)
-
-
-def test_a_draft_wider_than_a_chunk_is_judged() -> None:
-    """Its uncached tokens fill most of a chunk, and its draft is longer than a chunk."""
-    world = make_world(slots=1, prefill_chunk=16)
-    one, other = opened(world, [256, 1] + [3] * 10), opened(world, [256, 2])
-    assert world.slot(one) is None
-    text = plain(SCRIPT, one.tokens, 40)
-    answers: list[Answer] = []
-    world.ask(one, None, text[:40], answers.append)
-    world.ask(other)
-    world.run(world.now + 1.0)
-    assert (answers[0].accepted, answers[0].judged) == (40, 40)

@@ -3,8 +3,6 @@
 from collections import Counter
 from typing import Any
 
-import pytest
-
 from backends.scripted import Script, ScriptedBackend
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, fed, opened
@@ -22,18 +20,6 @@ def make_world(slots: int, **options: Any) -> World:
         max_rollback=options.pop("max_rollback", None),
     )
     return World(backend, **options)
-
-
-def test_an_idle_session_gives_up_its_slot_before_a_waiting_one() -> None:
-    world = make_world(2)
-    waits, idle = opened(world, [256, 1]), opened(world, [256, 2])  # the one that waits was used longer ago
-    world.run(world.now + 0.5)
-    world.ask(world.open([256, 3]))
-    world.ask(waits)
-    before = len(world.plans)
-    world.run(world.now + 0.01)
-    assert fed(world.plans[before][1]) == {"session-1": 1, "session-3": 2}
-    assert (world.slot(waits), world.slot(idle)) == (0, None)
 
 
 def test_waiting_sessions_take_turns_of_16_answers() -> None:
@@ -83,21 +69,6 @@ def test_a_slot_is_not_kept_for_a_client_that_does_not_come_back() -> None:
     assert world.now < 0.5
 
 
-@pytest.mark.parametrize("late", [0.08, 0.5])
-def test_a_late_client_keeps_its_slot_for_as_long_as_its_text_takes_to_read_again(late: float) -> None:
-    """Its requests came some 0.02 s after the answers so far. Reading its text takes about 0.1 s."""
-    world = make_world(2)
-    stays, comes = opened(world, [256, 1], max_tokens=64), opened(world, [256, *[7] * 400], max_tokens=64)
-    for _ in range(4):
-        for session in (stays, comes):
-            world.ask(session)
-        world.run(world.now + 0.05)
-    world.ask(stays, until_end=True)  # with no session at work, one that waits for a slot gets it at once
-    world.ask(world.open([256, 3]))
-    world.run(world.now + late)
-    assert (world.slot(comes) is None) == (late > 0.2)
-
-
 def began(plan: object) -> list[str]:
     """Sessions whose slot a pass fills from position 0."""
     pairs = zip(plan.parts, plan.batch, strict=True)  # type: ignore[attr-defined]
@@ -114,37 +85,6 @@ def test_a_session_that_waits_for_a_slot_gets_one_within_a_turn() -> None:
     world.run(world.now + 1.0)
     first = next(number for number, (_, plan) in enumerate(world.plans[before:]) if late.id in fed(plan))
     assert first <= 16
-
-
-def test_a_session_whose_turn_is_over_does_not_take_its_slot_back_at_once() -> None:
-    """Even though its request arrived first."""
-    world = make_world(1)
-    one, other = opened(world, [256, 1]), world.open([256, 2])
-    for _ in range(15):
-        world.ask(one)
-        world.run(world.now + 0.1)
-    world.ask(one)
-    world.ask(other)
-    before = len(world.plans)
-    world.run(world.now + 0.1)
-    assert [list(fed(plan)) for _, plan in world.plans[before:]] == [[other.id], [one.id]]
-
-
-def test_when_all_sessions_wait_one_slot_per_pass_changes_hands() -> None:
-    world = make_world(4)
-    for number in range(8):
-        world.ask(world.open([256, number, 5], max_tokens=200), until_end=True)
-    world.run(10.0)
-    assert max(len(began(plan)) for _, plan in world.plans[1:]) == 1
-
-
-def test_a_slot_is_taken_only_for_a_session_that_the_pass_feeds() -> None:
-    world = make_world(3, prefill_chunk=64)
-    idle = [opened(world, [256, number]) for number in range(3)]
-    for number in range(2):
-        world.ask(world.open([256, 7 + number] + [number] * 500))
-    world.run(world.now + 0.001)
-    assert [world.slot(session) is None for session in idle] == [True, False, False]
 
 
 SYSTEM = [256, *range(100), *range(100)]  # 201 tokens, a prefix of several prompts
@@ -165,40 +105,12 @@ def test_a_prompt_that_shares_a_prefix_computes_only_the_rest() -> None:
         assert each.tokens[each.prompt_len :][:5] == text
 
 
-def test_the_longest_prefix_is_copied() -> None:
-    world = make_world(4)
-    for prompt in ([*SYSTEM[:50], 1], [*SYSTEM[:150], 1], [*SYSTEM[:100], 1]):
-        opened(world, prompt)
-    before = world.backend.fed
-    opened(world, SYSTEM)
-    assert world.backend.fed - before == 201 - 150
-
-
-@pytest.mark.parametrize(("common", "shared"), [(15, 0), (16, 16)])
-def test_a_short_prefix_is_not_copied(common: int, shared: int) -> None:
-    world = make_world(2)
-    opened(world, SYSTEM)
-    before = world.backend.fed
-    opened(world, [*SYSTEM[:common], *[200] * 20])
-    assert world.backend.fed - before == common + 20 - shared
-
-
 def test_engines_that_cannot_copy_compute_the_prefix() -> None:
     world = make_world(2, can_copy=False)
     opened(world, SYSTEM)
     before = world.backend.fed
     opened(world, SYSTEM)
     assert world.backend.fed - before == 201
-
-
-def test_engines_with_limited_rollback_share_only_whole_slots() -> None:
-    world = make_world(4, max_rollback=2)
-    opened(world, SYSTEM)  # its slot holds just the prompt
-    before = world.backend.fed
-    opened(world, [*SYSTEM, 9])
-    assert world.backend.fed - before == 1
-    opened(world, [*SYSTEM[:180], 9])
-    assert world.backend.fed - before == 1 + 181, "a copy would have to end 21 tokens before the end of the slot"
 
 
 def test_a_prefix_shared_by_simultaneous_prompts_is_computed_once() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backends.scripted import BEGIN, ScriptedBackend
+from backends.scripted import ScriptedBackend
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.paced.engine import Paced
 from specpair.speculation.sampling.sampling import Sampling
@@ -64,21 +64,6 @@ def test_a_good_prediction_takes_few_rounds(live: LiveServer) -> None:
         # A fixed length here and below: what comes while a pass runs does not count.
         stats = live.post("/generate", asked(WARM, prediction, draft_n=6))["speculation"]
         assert stats["rounds"] <= rounds and stats["prediction_accepted"] >= accepted
-
-
-def test_a_prediction_may_be_text(live: LiveServer) -> None:
-    text = plain(SCRIPT, PROMPT_IDS, 30, GREEDY)
-    start = next((at for at, token in enumerate(text) if not 32 <= token < 127), len(text))
-    body = body_of(GREEDY, prediction=bytes(text[:start]).decode(), max_tokens=30)
-    reply = live.post("/generate", body)
-    assert reply["token_ids"] == text and BEGIN not in text
-    assert reply["speculation"]["prediction_rejected"] + reply["speculation"]["prediction_accepted"] <= 30
-
-
-def test_a_continued_text_goes_on_where_the_prediction_stands(live: LiveServer) -> None:
-    text = expected(WARM)
-    stats = live.post("/generate", asked(WARM, edited(text), committed_ids=text[:60], draft_n=6))["speculation"]
-    assert stats["prediction_accepted"] >= 18 and stats["rounds"] <= 10
 
 
 def test_only_a_prediction_makes_up_for_a_missing_draft_model(server: LiveServer) -> None:

@@ -78,21 +78,6 @@ def test_target_decoded_tokens_are_counted(serve: Serve) -> None:
     assert metric(live, "target_decoded_tokens_total") == 7 and metric(live, "generation_tokens_total") == 8
 
 
-def test_a_resumed_text_has_no_first_token(serve: Serve) -> None:
-    """Its first token was committed elsewhere."""
-    live = serve(ScriptedBackend(SCRIPT))
-    open_text(live, "a", committed_ids=TEXT[:4], seed=1)
-    assert metric(live, "time_to_first_token_seconds_count") == 0
-    assert metric(live, "generation_tokens_total") == 1 and metric(live, "prompt_tokens_total") == 3
-
-
-def test_evictions_are_those_of_texts_under_way(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT, slots=1))
-    for name, tokens in (("a", 1), ("b", 8), ("c", 8)):  # the text of a has ended when b takes its slot
-        open_text(live, name, max_tokens=tokens)
-    assert metric(live, "kv_evictions_total") == 1
-
-
 def test_requests_that_wait_and_run_are_counted(serve: Serve) -> None:
     backend = Gated()
     live = serve(backend)
@@ -126,9 +111,3 @@ def test_keys_are_counted_apart_by_name(serve: Serve) -> None:
     open_text(live, "a")
     assert metric(live, "generation_tokens_total", key="default") == 1
     assert metric(live, "http_requests_total", route="/prefill", key="default") == 1
-
-
-def test_scrape_works_while_the_model_loads_and_after_a_failure(serve: Serve) -> None:
-    live = serve()
-    live.service.loader.failure = "no such file"
-    assert metric(live, "status", status="failed") == 1

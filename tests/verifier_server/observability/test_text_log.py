@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
+from backends.scripted import ScriptedBackend
 from specpair.http_service.observability.logs import JsonFormatter
-from tests.verifier_server.conftest import SCRIPT, Serve, settings
+from tests.verifier_server.conftest import SCRIPT, Serve
 from tests.verifier_server.engine.bench import plain
-from verifier_server.service import Service
 
 PROMPT = "def f(x):"
 IDS = [256, *PROMPT.encode()]
@@ -67,14 +66,3 @@ def test_the_model_has_the_name_that_the_operator_gave_it(serve: Serve) -> None:
         assert live.post(path, {"prompt": "a", "max_tokens": 1, "temperature": 0})["model"] == "gpt-4o"
     assert live.http.post("/v1/completions", json={"model": "scripted-2", "prompt": "a"}).status_code == 404
     assert 'model_name="gpt-4o"' in live.http.get("/metrics").text
-
-
-def test_two_models_under_one_alias_are_two_models() -> None:
-    identities = set()
-    for seed in (1, 2):
-        service = Service(settings(alias="one"), ScriptedBackend(Script(seed=seed)))
-        service.loader.start()
-        assert service.loader.wait(20)
-        identities.add(service.identity)
-        service.stop()
-    assert len(identities) == 2

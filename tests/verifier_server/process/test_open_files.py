@@ -5,8 +5,7 @@ import resource
 
 import pytest
 
-from verifier_server.app import create_app
-from verifier_server.process.server_process import SPARE, allow_files
+from verifier_server.app import SPARE, allow_files, create_app
 from verifier_server.settings import Settings
 
 

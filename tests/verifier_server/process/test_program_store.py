@@ -6,7 +6,7 @@ import pytest
 
 from specpair.engines.errors import ModelLoadError
 from tests.stand_ins.mountpoint import mounted
-from verifier_server.process.model_files import fetch_programs, publish_programs
+from verifier_server.model_files import fetch_programs, publish_programs
 from verifier_server.settings import Settings
 
 

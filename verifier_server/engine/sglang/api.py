@@ -1,12 +1,16 @@
 """The REST interface of a running SGLang server, as far as it is used."""
 
+import asyncio
+import ipaddress
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+import httpx
+
 from specpair.protocol.errors import EngineError, SpecPairError
-from verifier_server.engine.sglang.connections import Connections, Unreachable
 from verifier_server.engine.sglang.replies import (
     TOP,
     Judged,
@@ -17,6 +21,86 @@ from verifier_server.engine.sglang.replies import (
     parsed,
     refused,
 )
+
+_CONNECT = 5.0  # seconds that connecting may take
+_IDLE = 2.0  # seconds after which a connection is not used again: the server closes it after 5
+CLOSING = 1.0  # seconds that requests which were given up have to end when all is closed
+
+
+class Unreachable(Exception):
+    """The server does not answer; the message says how."""
+
+
+class Connections:
+    """To one server. Used in one event loop, but for its making."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            headers=headers,
+            trust_env=not _is_loopback(httpx.URL(url).host),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE),
+        )
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    @asynccontextmanager
+    async def opened(
+        self, method: str, path: str, body: Any = None, seconds: float | None = None
+    ) -> AsyncIterator[httpx.Response]:
+        """A response that has begun. Raises Unreachable, in the block, too.
+
+        `seconds`: that each part of it may take; None: any time.
+        """
+        timeout = httpx.Timeout(seconds, connect=_CONNECT)
+        request = self._http.build_request(method, path, json=body, timeout=timeout)
+        opening = self._start(self._http.send(request, stream=True))
+        try:
+            try:
+                response = await asyncio.shield(opening)
+            except asyncio.CancelledError:
+                opening.add_done_callback(self._give_up)
+                raise
+            try:
+                yield response
+            finally:
+                await response.aclose()
+        except httpx.RequestError as error:
+            raise Unreachable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+
+    async def exchange(
+        self, method: str, path: str, body: Any = None, seconds: float | None = None
+    ) -> tuple[int, bytes]:
+        """The status and the content of a response. Raises Unreachable."""
+        async with self.opened(method, path, body, seconds) as response:
+            return response.status_code, await response.aread()
+
+    async def close(self) -> None:
+        while self._under_way:
+            _, late = await asyncio.wait(self._under_way, timeout=CLOSING)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        await self._http.aclose()
+
+    def _start(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    def _give_up(self, opening: asyncio.Task[httpx.Response]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._start(opening.result().aclose())
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether no proxy of the environment leads to it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
 
 _log = logging.getLogger("specpair.sglang")
 _SHORT, _HEALTH = 10.0, 60.0  # seconds that a reply about the server, and one about its health, may take
@@ -61,11 +145,11 @@ class SglangApi:
 
     async def server(self) -> Mapping[str, Any]:
         """How the server was started, and its version. Raises Refusal."""
-        return await self._told("/server_info", "/get_server_info")
+        return await self._told("/server_info")
 
     async def model(self) -> Mapping[str, Any]:
         """Which model it serves. Raises Refusal."""
-        return await self._told("/model_info", "/get_model_info")
+        return await self._told("/model_info")
 
     async def judge(self, prompt: PassPrompt, start: int) -> Judged:
         """One pass over the draft that begins at `start` of the prompt. Raises SpecPairError and UnusableReply."""
@@ -132,20 +216,17 @@ class SglangApi:
             raise refused(status, _quietly(content))
         return content
 
-    async def _told(self, *paths: str) -> Mapping[str, Any]:
-        """The object at the first of these paths that the server has: older ones have others."""
-        for path in paths:
-            status, content = await self._http.exchange("GET", path, seconds=_SHORT)
-            if status >= 500:
-                raise Unreachable(f"HTTP {status}")
-            if status in (401, 403):
-                raise Refusal("sglang_api_key", f"{self.url} wants another one: give SGLang's --api-key")
-            if status == 200:
-                told = _quietly(content)
-                if isinstance(told, dict):
-                    return told
-                break
-        raise Refusal("sglang_url", f"{self.url} does not answer {paths[0]} as SGLang does: is it another server?")
+    async def _told(self, path: str) -> Mapping[str, Any]:
+        """The object at a path."""
+        status, content = await self._http.exchange("GET", path, seconds=_SHORT)
+        if status >= 500:
+            raise Unreachable(f"HTTP {status}")
+        if status in (401, 403):
+            raise Refusal("sglang_api_key", f"{self.url} wants another one: give SGLang's --api-key")
+        told = _quietly(content) if status == 200 else None
+        if not isinstance(told, dict):
+            raise Refusal("sglang_url", f"{self.url} does not answer {path} as SGLang does: is it another server?")
+        return told
 
 
 def _logprobs(start: int) -> dict[str, Any]:

@@ -69,8 +69,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress = lambda _share
 def _loaded(
     loop: LoopThread, api: "SglangApi", options: LoadOptions, settings: Any, progress: Progress
 ) -> LoadedEngine:
-    from verifier_server.engine.sglang.api import Refusal
-    from verifier_server.engine.sglang.connections import Unreachable
+    from verifier_server.engine.sglang.api import Refusal, Unreachable
     from verifier_server.engine.sglang.core import SglangCore
     from verifier_server.engine.sglang.probe import check_drafts, check_server, check_vocabulary
 

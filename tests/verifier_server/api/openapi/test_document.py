@@ -1,7 +1,7 @@
 """The verifier's OpenAPI document covers every route, and matches the replies of the endpoints."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -10,12 +10,10 @@ from pydantic import BaseModel
 from starlette.routing import Route
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.engines.backend import Entry, Logits
-from specpair.engines.errors import EngineFailure
 from specpair.protocol import responses, service_responses
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from verifier_server.api.openapi.document import document
+from verifier_server.api.document import document
 from verifier_server.api.operations import OPERATIONS
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
@@ -85,21 +83,6 @@ def test_replies_match_the_document(live: LiveServer, explain: bool) -> None:
         reply(http.post("/verify/batch", json={"items": items}), responses.BatchResponse)
 
 
-def test_replies_of_every_strategy_match_the_document(live: LiveServer) -> None:
-    """With `explain`, including the fields that only one strategy has."""
-    for options in (
-        {"strategy": "probabilistic", "temperature": 0.7},
-        {"strategy": "threshold", "threshold": 0.2},
-        {"strategy": "greedy"},
-    ):
-        opened = live.post("/prefill", {"prompt": "x", "explain": True, **options})
-        checked(responses.PrefillResponse, opened)
-        body = {"session_id": opened["session_id"], "position": opened["total_tokens"], "draft_tokens": [5]}
-        if options["strategy"] == "probabilistic":
-            body["draft_probs"] = [{"5": 1.0}]
-        checked(responses.VerifyResponse, live.post("/verify", body))
-
-
 @pytest.mark.parametrize("mode", ["target", "fused"])
 @pytest.mark.parametrize("explain", [False, True])
 def test_texts_match_the_document(live: LiveServer, mode: str, explain: bool) -> None:
@@ -112,23 +95,6 @@ def test_texts_match_the_document(live: LiveServer, mode: str, explain: bool) ->
     assert [name for name, _ in found][-1] == "end" and len(found) > 2
     for name, data in found:
         checked(events[name], data)
-
-
-def test_replies_with_a_failed_draft_model_match_the_document(serve: Serve) -> None:
-    class Failing(ScriptedBackend):
-        ready = False
-
-        def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-            if self.ready:
-                raise EngineFailure("a device went away")
-            return super()._forward(batch)
-
-    draft = Failing(SCRIPT)
-    live = serve(ScriptedBackend(SCRIPT), draft=draft)
-    draft.ready = True
-    text = live.post("/generate", {"prompt": "x", "max_tokens": 12, "mode": "fused", "draft_n": 3})
-    assert "went away" in checked(responses.GenerateResponse, text)["speculation"]["draft_failure"]
-    assert "went away" in reply(live.http.get("/health"), service_responses.HealthResponse)["draft_model_failure"]
 
 
 @pytest.mark.parametrize("explain", [False, True])
@@ -171,12 +137,3 @@ def test_other_endpoints_match_the_document(live: LiveServer) -> None:
     reply(http.post("/tokenize", json={"text": "x"}), service_responses.TokenizeResponse)
     reply(http.delete(f"/sessions/{session}"), service_responses.DeletedResponse)
     reply(http.delete(f"/sessions/{session}"), responses.ErrorResponse, 404)
-
-
-def test_replies_without_a_model_match_the_document(serve: Serve) -> None:
-    live = serve()
-    live.service.loader.failure = "no such file"
-    reply(live.http.get("/health"), service_responses.HealthResponse, 503)
-    reply(live.http.get("/live"), service_responses.LiveResponse, 503)
-    reply(live.http.get("/ready"), service_responses.ReadyResponse, 503)
-    reply(live.http.get("/model"), responses.ErrorResponse, 503)

@@ -168,23 +168,6 @@ def test_core_that_is_away_is_waited_for_and_sessions_go_on(live: Live) -> None:
     live.service.engine.check_integrity()
 
 
-def test_text_that_the_core_drafts_by_itself(in_this_process: Live) -> None:
-    live, watched = in_this_process, in_this_process.core
-    model = live.http.get("/model").json()
-    assert (model["modes"], model["draft_model"]) == (["target", "fused"], "ngram")
-    body = {"prompt_ids": PROMPT_IDS, "max_tokens": 9}
-    reply = live.post("/generate", body | {"mode": "fused"})
-    assert reply["token_ids"] == TEXT[:9] and reply["sources"] == "b" + "ar" * 4
-    told = reply["speculation"]
-    assert (reply["mode"], reply["draft_model"]) == ("fused", "ngram")
-    assert (told["rounds"], told["drafted"], told["accepted"]) == (4, 8, 4)
-    judged = watched.judged
-    assert live.post("/generate", body)["token_ids"] == TEXT[:9] and watched.judged == judged
-    error = live.http.post("/generate", json=body | {"mode": "fused", "draft_n": 2})
-    assert (error.status_code, error.json()["error"]["param"]) == (422, "draft_n")
-    assert live.post("/generate", body | {"mode": "fused", "prediction_ids": TEXT[:9]})["token_ids"] == TEXT[:9]
-
-
 def test_log_probabilities_are_told_of_every_token(in_this_process: Live) -> None:
     live = in_this_process
     opened = live.post("/prefill", {"prompt_ids": PROMPT_IDS, "logprobs": 2})

@@ -30,8 +30,8 @@ from tests.verifier_server.processes import MODULE, ready
 from tests.verifier_server.support import metric
 from verifier_server.engine.cores.engine import CoreEngine
 from verifier_server.engine.vllm import load
-from verifier_server.engine.vllm.arguments import engine_arguments
 from verifier_server.engine.vllm.core import VllmCore
+from verifier_server.engine.vllm.load import engine_arguments
 from verifier_server.engine.vllm.plugins import KEY
 
 pytestmark = [pytest.mark.engine("vllm"), pytest.mark.filterwarnings("ignore")]  # vLLM and its libraries warn
@@ -105,14 +105,7 @@ def processes(live: LiveServer) -> list[int]:
         (
             {"speculative_config": {"method": "eagle"}},
             {},
-            "vllm_args: speculative_config: the method must be ngram. Any other proposes tokens for every text, also "
-            "for those whose drafts come from outside, and vLLM has no switch by text",
-        ),
-        (
-            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 17}},
-            {},
-            "vllm_args: speculative_config: num_speculative_tokens must be 1 to 16, as many as VERIFIER_MAX_DRAFTS "
-            "allows, got 17",
+            "vllm_args: speculative_config is set by the verifier: set VERIFIER_DRAFT_MODEL or VERIFIER_DRAFT_BACKEND",
         ),
         ({}, {"threads": 2}, "threads: the vllm backend has no such choice, leave it out"),
     ],
@@ -122,16 +115,10 @@ def test_bad_argument_is_named(given: dict[str, Any], options: dict[str, Any], w
         engine_arguments(LoadOptions(**options), given, 16, tmp_path)
 
 
-def test_another_version_or_interface_of_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    load.check_interface()
+def test_another_version_of_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "VERSIONS", ("0.1.0",))
     with pytest.raises(ModelLoadError, match=r"^vLLM 0\.32\.0 is installed, and the plug-ins were written for 0\.1\.0"):
         load.check_version()
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    monkeypatch.setattr(Scheduler, "add_request", lambda self, another: None)
-    with pytest.raises(ModelLoadError, match=r"^vLLM's Scheduler\.add_request\(request\) has changed"):
-        load.check_interface()
 
 
 @pytest.mark.parametrize("fields", DRAWN.values(), ids=DRAWN)
@@ -284,21 +271,6 @@ def test_log_probabilities_are_those_of_torch(verifier_on_vllm: LiveServer, refe
             expected = token_logprobs(row, text[at], most)
             assert each["logprob"] == pytest.approx(expected.logprob, abs=NEAR)
             assert [value for _, value in each["top"]] == pytest.approx([v for _, v in expected.top], abs=NEAR)
-
-
-def test_vllm_drafts_by_itself_for_texts_in_mode_fused_and_for_no_others(start: Start, reference: Reference) -> None:
-    own = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
-    live = start({"speculative_config": own}, slots=4)
-    for seed, fields in enumerate(({}, {"temperature": 0.8})):
-        ids = reference.vocabulary.encode(PROMPTS[0] + PROMPTS[1] * 3)
-        text = generated(live, ids, fields, seed)
-        reference.check(ids, text, sampling_of(fields, seed))
-        body = {"prompt_ids": ids, "max_tokens": LENGTH, "seed": seed, "mode": "fused", **fields}
-        fused = live.post("/generate", body)
-        assert fused["token_ids"] == text and fused["draft_model"] == "ngram"
-        assert fused["speculation"]["drafted"] > 0 and fused["speculation"]["rounds"] < LENGTH
-        assert drafted(live.http, ids, text, fields, seed) == text
-    live.service.engine.check_integrity()
 
 
 def test_killed_core_is_told_and_a_restart_goes_on_with_two_ranks(

@@ -1,13 +1,17 @@
-"""The verifier's metrics: what the engine does is counted, and gauges are read when the metrics are asked for."""
+"""What the engine does: counted for the metrics, handed to pages that listen, and logged."""
 
 from collections.abc import Callable, Iterator
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from specpair.http_service.observability.health import Condition
+from specpair.http_service.observability.logs import DELETION, INTERRUPT, LogLine
 from specpair.http_service.observability.metrics import PREFIX, ServiceMetrics
+from specpair.http_service.replies.event_feed import EventFeed
+from specpair.protocol.messages import GenerateRequest
+from specpair.protocol.response_fields import STOP_STRING
 from specpair.protocol.service_responses import ServiceStatus
 from verifier_server.engine.port import EngineObserver, EngineState
 from verifier_server.session_table import SessionTable
@@ -120,11 +124,70 @@ class ServiceGauges(Collector):
         return family
 
 
-class BusyTime(EngineObserver):
-    """Adds up the time of passes. `seconds` may be read in any thread."""
+class EnginePass(NamedTuple):
+    """One pass of the engine. Times are seconds."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    ended: float  # on the engine's clock
+    took: float
+    waited: float  # the longest that a request had waited for this pass, if it is its first one
+    sessions: int
+    tokens: int
+    prefilled: int  # of the tokens, those that were fed without being judged
+    judged: int  # draft tokens
+    accepted: int  # draft tokens
+    committed: int
+
+
+class EngineFeed(EventFeed[EnginePass | Session], EngineObserver):
+    """Hands passes, and sessions whose texts have ended, to its readers. The engine's thread tells of them."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: the engine's."""
+        super().__init__()
+        self._clock = clock
+        self.pass_seconds = 0.0  # of all passes; may be read in any thread
+        self._waited, self._judged, self._accepted, self._committed = 0.0, 0, 0, 0  # of the pass that is concluded
+
+    def waited(self, seconds: float) -> None:
+        if self.heard:
+            self._waited = max(self._waited, seconds)
+
+    def committed(self, session: Session, tokens: int, judged: int, accepted: int, since: float, first: bool) -> None:
+        if self.heard:
+            self._committed += tokens
+            self._judged += judged
+            self._accepted += accepted
 
     def passed(self, sessions: int, tokens: int, prefilled: int, seconds: float) -> None:
-        self.seconds += seconds
+        self.pass_seconds += seconds
+        if self.heard:
+            counts = self._judged, self._accepted, self._committed
+            self.put(EnginePass(self._clock(), seconds, self._waited, sessions, tokens, prefilled, *counts))
+            self._waited, self._judged, self._accepted, self._committed = 0.0, 0, 0, 0
+
+    def ended(self, session: Session, seconds: float) -> None:
+        if self.heard:
+            self.put(session)
+
+
+def log_text(session: Session) -> None:
+    """Log the text of a session that has ended, or that nobody continues. Nothing is logged for one without a token."""
+    generated = len(session.tokens) - session.decided_from
+    if generated:
+        LogLine(
+            *(session.prompt_len, generated, session.seconds, session.drafted, session.accepted),
+            mode_of(session),
+            _ended_by(session),
+        ).log(session.id)
+
+
+def mode_of(session: Session) -> str:
+    """Who drafts for a session: remote, fused or target."""
+    request = session.lease.request
+    return request.mode if isinstance(request, GenerateRequest) else "remote"
+
+
+def _ended_by(session: Session) -> str:
+    if session.stopped:
+        return STOP_STRING
+    return session.finish_reason or (DELETION if session.lease.deleted else INTERRUPT)

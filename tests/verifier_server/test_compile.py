@@ -56,13 +56,6 @@ def test_engine_that_compiles_nothing_is_refused(verifier: Program) -> None:
     assert verifier("compile") == (2, "", f"verifier: {words}\n")
 
 
-@pytest.mark.engine("torch")
-def test_torch_without_compilation_is_refused() -> None:
-    done = run([*COMPILE, "--backend", "torch", "--device", "cpu"])
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("verifier: VERIFIER_COMPILE: without it, torch compiles nothing on this device: set ")
-
-
 def test_mistyped_command_and_command_behind_flags_are_named(verifier: Program) -> None:
     for arguments, words in (
         (["compil"], "no command compil; did you mean compile?"),
@@ -95,23 +88,6 @@ def test_programs_are_put_into_the_store_and_found_there(tmp_path: Path) -> None
 
 
 @pytest.mark.engine("torch")
-def test_draft_model_leaves_the_target_its_cores(tmp_path: Path) -> None:
-    """Whether they compile is asked for both models before the target is loaded."""
-    lines = """
-import os
-import verifier_server.commands.compile_command as command
-def fails(engine, options, progress):
-    raise command.BackendError(f"cores {os.environ['NEURON_RT_VISIBLE_CORES']}")
-command.load = fails
-"""
-    models = [str(TinyModel(tmp_path / name).folder) for name in ("target", "draft")]
-    given = ["compile", "--backend", "torch", "--device", "neuron", "--tensor-parallel", "2"]
-    code = STAND_IN.format(lines)
-    done = run([sys.executable, "-c", code, *given, "--model", models[0], "--draft-model", models[1]])
-    assert done.returncode == 1 and done.stderr.endswith("could not be compiled: cores 0-1\n"), done.stderr
-
-
-@pytest.mark.engine("torch")
 def test_error_about_the_draft_model_names_its_flag(tmp_path: Path) -> None:
     models = [str(TinyModel(tmp_path / name).folder) for name in ("target", "draft")]
     given = ["--backend", "torch", "--device", "cpu", "--model", models[0], "--draft-model", models[1]]
@@ -124,18 +100,6 @@ def test_error_about_the_draft_model_names_its_flag(tmp_path: Path) -> None:
     given[-1] += "-none"
     done = run([*COMPILE, *given, "--compile", "yes"])
     assert done.returncode == 1 and f"the draft model: no such model: {given[-1]}" in done.stderr
-
-
-@pytest.mark.engine("torch")
-def test_only_compiled_models_are_named_and_a_closed_output_is_no_failure(tmp_path: Path) -> None:
-    given = [*small(TinyModel(tmp_path / "tiny").folder), "--draft-backend", "ngram"]
-    done = run_on_stand_in(given)
-    assert done.returncode == 0 and done.stdout.startswith("compiled: tiny, in "), done.stderr
-    with open("/dev/full", "w", encoding="utf-8") as full:
-        code = STAND_IN.format("")
-        command = [sys.executable, "-c", code, "compile", "--backend", "neuron_legacy", *given]
-        status = subprocess.run(command, cwd=ROOT, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True)
-    assert status.returncode == 0 and "Traceback" not in status.stderr and "Exception" not in status.stderr
 
 
 @pytest.mark.engine("torch")
@@ -152,7 +116,7 @@ def test_signal_ends_it_with_what_is_kept(tmp_path: Path, number: signal.Signals
     waiting = """
 import signal, time
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
-import verifier_server.commands.compile_command as command
+import verifier_server.compile_command as command
 def compiled(*_):
     print("compiling", flush=True)
     while True:
