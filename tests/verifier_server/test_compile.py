@@ -1,4 +1,4 @@
-"""The command `verifier compile`: what it compiles, prints and refuses, and how Ctrl-C ends it."""
+"""The commands `verifier compile` and `verifier models`, and programs that go from one machine to another."""
 
 import os
 import signal
@@ -8,14 +8,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
+from backends.llama_cpp import load
 from backends.registry import COMPILING, SHOWN, compiles
-from specpair.engines.load_options import LoadOptions
+from models import DEFAULT_DRAFT
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import FreeMemory, LoadOptions
 from tests.models.conftest import TinyModel
 from tests.paths import ROOT
+from tests.stand_ins.hub import serving
+from tests.stand_ins.mountpoint import mounted
 from tests.stand_ins.neuron import own_environment
 from tests.verifier_server.conftest import Program
 from tests.verifier_server.processes import MODULE, environment, errors_of_ended, run
+from verifier_server import program
+from verifier_server.model_files import fetch_programs, publish_programs
+from verifier_server.settings import Settings
 
 COMPILE = [*MODULE, "compile"]
 # A verifier on the stand-in for transformers-neuronx. {} is replaced by further lines of a test.
@@ -138,3 +147,54 @@ sys.argv[1:] = ["compile", "--compile-cache", "kept"]
     errors = errors_of_ended(process, number)
     assert errors.endswith("\nverifier: interrupted; what is compiled already is kept in kept\n")
     assert "Traceback" not in errors
+
+
+def test_a_pull_warns_of_the_memory_that_the_engine_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = DEFAULT_DRAFT.read_bytes()
+    with serving({"u/toy": {"Toy-F16.gguf": model}}) as stand_in:
+        monkeypatch.setattr(constants, "ENDPOINT", stand_in.address)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+        monkeypatch.setattr(load, "room", lambda _options: FreeMemory(len(model)))
+        assert program.models(["pull", "u/toy"]) == 0
+    said = capsys.readouterr()
+    assert Path(said.out.strip()).read_bytes() == model
+    assert said.err.startswith("verifier: u/toy: ") and "lower the context; it is fetched all the same" in said.err
+
+
+def machine(folder: Path, store: Path | None) -> Settings:
+    return Settings(backend="neuron_legacy", compile_cache=folder, compile_store=store)
+
+
+def test_programs_come_from_one_machine_to_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first, second = machine(tmp_path / "1", tmp_path / "bucket"), machine(tmp_path / "2", tmp_path / "bucket")
+    (tmp_path / "bucket").mkdir()
+    with mounted(tmp_path / "bucket"):
+        fetch_programs(second)
+        assert f"compile_store {tmp_path / 'bucket'} has no programs: they are compiled here" in caplog.text
+        (tmp_path / "1" / "neuron").mkdir(parents=True)
+        (tmp_path / "1" / "neuron" / "a.neff").write_bytes(b"1")
+        publish_programs(first)
+        fetch_programs(second)
+    assert (tmp_path / "2" / "neuron" / "a.neff").read_bytes() == b"1"
+
+
+def test_without_a_store_nothing_is_copied(tmp_path: Path) -> None:
+    settings = machine(tmp_path / "1", None)
+    publish_programs(settings)
+    fetch_programs(settings)
+    assert list((tmp_path / "1").iterdir()) == []
+
+
+def test_store_that_cannot_be_used_is_named_as_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings = machine(tmp_path / "1", tmp_path / "file" / "below")
+    with pytest.raises(ModelLoadError, match=r"compile_store .*below: cannot be written to: Not a directory") as caught:
+        publish_programs(settings)
+    assert caught.value.setting == "compile_store"
+
+
+def test_engine_that_compiles_nothing_has_no_store(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="compile_store: the engine is scripted, which compiles nothing: leave it out"):
+        Settings(backend="scripted", compile_store=tmp_path)

@@ -1,4 +1,4 @@
-"""The batching window: the decision itself, and its gain for many clients that draft for equally long."""
+"""When the next request of a session is due, and the batching window: the decision, and its gain for many clients."""
 
 import random
 from collections.abc import Sequence
@@ -11,10 +11,92 @@ from hypothesis import strategies as st
 
 from backends.scripted import ScriptedBackend
 from specpair.engines.backend import Entry, Logits
+from specpair.speculation.policy.rejection_policy import NOT_SOON
 from tests.verifier_server.engine.virtual import World
 from verifier_server.engine.requests import Answer
-from verifier_server.engine.sequence_state import LONGEST, window_until
+from verifier_server.engine.sequence_state import LONGEST, ArrivalEstimator, window_until
 from verifier_server.sessions import Session
+
+
+def after(gaps: list[float], stated: float | None = None) -> ArrivalEstimator:
+    """An estimator that has seen these gaps between answers and requests. The last answer was given at 100."""
+    arrivals, now = ArrivalEstimator(), 100.0 - sum(gaps)
+    for gap in gaps:
+        arrivals.answered(now, stated)
+        now += gap
+        arrivals.arrived(now)
+    arrivals.answered(now, stated)
+    return arrivals
+
+
+def test_a_single_outlier_changes_nothing() -> None:
+    regular = [0.25] * 6
+    for outlier in ([30.0], [0.0], [30.0, 0.0]):
+        arrivals = after([*regular, *outlier][:8])
+        assert (arrivals.soonest, arrivals.latest) == (100.25, 100.25)
+
+
+def test_a_new_interval_is_learnt_within_the_remembered_gaps() -> None:
+    assert after([1.0] * 20 + [0.25] * 7).latest == 100.25
+    assert after([1.0] * 20 + [0.25] * 4).soonest == 100.25
+
+
+def test_varying_gaps_widen_the_expected_range() -> None:
+    arrivals = after([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
+    assert arrivals.soonest == pytest.approx(100.2)
+    assert arrivals.latest == pytest.approx(100.7 + 0.25)
+
+
+def test_a_stated_gap_sets_the_soonest_arrival() -> None:
+    arrivals = after([], stated=0.125)
+    assert (arrivals.soonest, arrivals.latest) == (100.125, 100.125)
+    late = after([0.25, 0.375], stated=0.125)
+    assert late.soonest == 100.125, "as stated"
+    assert late.latest == 100.125 + 0.25 + 0.125 / 2, "stated, and later by the measured delay"
+
+
+def test_measured_and_stated_gaps_are_not_mixed() -> None:
+    arrivals = after([0.5] * 8)
+    arrivals.answered(100.0, 0.125)
+    assert (arrivals.soonest, arrivals.latest) == (100.125, 100.125)
+    arrivals.answered(101.0, None)
+    assert (arrivals.soonest, arrivals.latest) == (101.5, 101.5)
+
+
+def test_that_nothing_should_wait_is_no_measure_of_a_gap() -> None:
+    arrivals, now = ArrivalEstimator(), 0.0
+    for stated, gap in [(NOT_SOON, 0.1), (NOT_SOON, 0.1), (0.02, 0.03), (NOT_SOON, 0.1), (0.02, 0.03), (NOT_SOON, 0.1)]:
+        arrivals.answered(now, stated)
+        assert stated is not NOT_SOON or arrivals.soonest is None, "nothing waits for it"
+        now += gap
+        arrivals.arrived(now)
+    arrivals.answered(now, 0.02)
+    assert arrivals.soonest == pytest.approx(now + 0.02)
+    assert arrivals.latest == pytest.approx(now + 0.03)
+    arrivals.answered(now, NOT_SOON)
+    assert arrivals.soonest is None
+    assert arrivals.latest == pytest.approx(now + 0.1)
+
+
+def test_nothing_is_due_while_a_request_waits_or_after_the_end() -> None:
+    arrivals = after([0.25])
+    arrivals.arrived(100.25)
+    assert (arrivals.soonest, arrivals.latest) == (None, None)
+    arrivals.answered(100.5, None)
+    arrivals.over()
+    assert (arrivals.soonest, arrivals.latest) == (None, None)
+
+
+def test_a_request_sent_before_the_last_answer_was_known_changes_nothing() -> None:
+    arrivals = after([0.25] * 3, stated=0.2)
+    expected = arrivals.soonest, arrivals.latest
+    arrivals.arrived(100.01)
+    assert arrivals.soonest is None
+    arrivals.overtaken()
+    assert (arrivals.soonest, arrivals.latest) == expected
+    arrivals.overtaken()  # a second one of this kind
+    assert (arrivals.soonest, arrivals.latest) == expected
+
 
 moments = st.floats(-1.0, 2.0)
 

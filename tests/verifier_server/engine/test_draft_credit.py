@@ -17,7 +17,6 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.engine.neighbour import rate
 from tests.verifier_server.engine.virtual import World, opened
 from verifier_server.engine.draft_credit import INITIAL, DraftCredit, price, worth_judging
 from verifier_server.engine.pass_time import interpolate
@@ -34,17 +33,6 @@ def make_world(**options: Any) -> World:
     """A world with a target for which a draft token costs the full price."""
     backend = ScriptedBackend(SCRIPT, slots=8, context_length=4096, max_batch_tokens=512)
     return World(backend, lambda plan: 0.0245 + 0.0005 * plan.tokens, pass_times=PASS_TIMES, **options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("setting", [SETTING, EXPENSIVE], ids=["cheap", "expensive"])
-@pytest.mark.parametrize("beside", ["junk", "junk, 16", "junk, new"])
-@pytest.mark.parametrize("form", ["target", "ours"])
-def test_random_drafts_slow_other_clients_hardly_more_than_plain_decoding(
-    form: str, beside: str, setting: Setting
-) -> None:
-    plain = "plain, new" if beside == "junk, new" else "plain"
-    assert rate(form, beside, setting) >= 0.85 * rate(form, plain, setting)
 
 
 def test_a_drafter_with_one_draft_token_in_four_accepted_is_never_limited() -> None:

@@ -1,21 +1,88 @@
-"""A prediction of the text in mode fused: the text is the target's; a good prediction is accepted in long drafts."""
+"""Drafts of mode fused that are looked up: in files, in earlier texts, in a prediction of the text."""
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backends.scripted import ScriptedBackend
+from backends.scripted import Script, ScriptedBackend
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.paced.engine import Paced
+from specpair.http_service.keys import key_file
+from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.generation.drafting import FILTERED, GREEDY, WARM, body_of, half_right
-from tests.verifier_server.support import PROMPT_IDS
+from tests.verifier_server.support import PROMPT_IDS, bearer
 
-LENGTH = 90
+LENGTH = 100
+REPEATED = Script(support=9, sharpness=8.0)
+
+
+def test_draft_tokens_come_from_the_files(tmp_path: Path) -> None:
+    text = plain(REPEATED, PROMPT_IDS, LENGTH)
+    (tmp_path / "notes.txt").write_bytes(bytes(token for token in text if token))  # zeros would count as binary
+    backend = ScriptedBackend(REPEATED, slots=2, context_length=512, max_batch_tokens=128)
+    live = LiveServer(settings(draft_backend="ngram", draft_corpus=(tmp_path,)), backend)
+    try:
+        live.wait_until_ready()
+        corpus = live.service.loader.loaded().predicting.corpus
+        assert corpus is not None and corpus.wait(60) and corpus.state.files == 1
+        reply = live.post("/generate", body_of(GREEDY, max_tokens=LENGTH))
+    finally:
+        live.close()
+    assert reply["token_ids"] == text
+    assert reply["speculation"]["looked_up_accepted"] > 20
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    with pytest.raises(ValueError, match="draft_corpus: no such file or folder: "):
+        settings(draft_backend="ngram", draft_corpus=(gone,))
+    with pytest.raises(ValueError, match="draft_corpus: there is no draft model"):
+        settings(draft_corpus=(tmp_path,))
+
+
+def looked_up(live: LiveServer, key: str | None = None, **options: Any) -> int:
+    """The looked-up draft tokens of a text that were accepted."""
+    headers = None if key is None else bearer(key)
+    body = body_of(GREEDY, max_tokens=LENGTH, **{"cache_salt": "", **options})
+    reply = live.post("/generate", body, headers=headers)
+    assert reply["token_ids"] == plain(REPEATED, PROMPT_IDS, LENGTH)
+    accepted: int = reply["speculation"]["looked_up_accepted"]
+    return accepted
+
+
+def backend(seconds_per_pass: float = 0.0) -> ScriptedBackend:
+    script = replace(REPEATED, seconds_per_pass=seconds_per_pass)
+    return ScriptedBackend(script, slots=2, context_length=512, max_batch_tokens=128)
+
+
+def test_a_key_finds_its_own_texts_of_the_same_salt(serve: Serve, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        key_file.add(tmp_path / "keys", StoredKey(name, digest_of(name), KeyLimits(), admin=False))
+    live = serve(backend(), keys_file=tmp_path / "keys", draft_backend="ngram")
+    assert looked_up(live, "one") == 0
+    assert looked_up(live, "one") > 40
+    assert looked_up(live, "one", cache_salt="another") == 0
+    assert looked_up(live, "two") == 0
+    assert looked_up(live, "two") > 40
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+def test_a_draft_model_is_helped_by_them(serve: Serve, rounds: bool) -> None:
+    # Passes as long as a model's: of shorter ones the server says, rightly, that a draft token costs what it brings.
+    live = serve(backend(0.02), draft=ScriptedBackend(Script(seed=5), slots=2, context_length=512))
+    length = None if rounds else 4
+    first = looked_up(live, draft_n=length)
+    assert looked_up(live, draft_n=length) > first + 20
+
+
+LENGTH_PREDICTION = 90
 SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
 
 
@@ -32,12 +99,12 @@ def live(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
     started.close()
 
 
-def expected(sampling: Sampling, length: int = LENGTH) -> list[int]:
+def expected(sampling: Sampling, length: int = LENGTH_PREDICTION) -> list[int]:
     return plain(SCRIPT, PROMPT_IDS, length, sampling)
 
 
 def asked(sampling: Sampling, prediction: Sequence[int] | None, **options: Any) -> dict[str, Any]:
-    return body_of(sampling, **{"max_tokens": LENGTH, "prediction_ids": prediction, **options})
+    return body_of(sampling, **{"max_tokens": LENGTH_PREDICTION, "prediction_ids": prediction, **options})
 
 
 def edited(tokens: Sequence[int]) -> list[int]:
@@ -54,7 +121,7 @@ def test_the_text_does_not_depend_on_the_prediction(live: LiveServer, sampling: 
     for each in stats.values():
         assert 0 <= each["prediction_accepted"] <= each["looked_up_accepted"]
         assert each["prediction_accepted"] + each["prediction_rejected"] <= each["looked_up"] <= each["drafted"]
-    assert stats["absurd"]["prediction_accepted"] <= 2 and stats["empty"]["looked_up_accepted"] <= LENGTH
+    assert stats["absurd"]["prediction_accepted"] <= 2 and stats["empty"]["looked_up_accepted"] <= LENGTH_PREDICTION
     assert (stats["empty"]["prediction_accepted"], stats["empty"]["prediction_rejected"]) == (0, 0)
 
 
