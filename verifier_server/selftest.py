@@ -24,8 +24,7 @@ from pydantic import SecretStr
 
 from backends.machine import available_bytes, cores, printed, processor, total_bytes
 from backends.registry import devices_of_draft, load
-from backends.trial.checks import CheckFailed, CheckSkipped, Load, devices_of
-from backends.trial.engine_checks import engine_checks
+from backends.trial.checks import CheckFailed, CheckSkipped, Load, devices_of, engine_checks
 from backends.trial.tiny_checks import check_tiny
 from specpair.command_line import interruptible
 from specpair.command_line.layers import settings_table

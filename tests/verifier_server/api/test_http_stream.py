@@ -8,8 +8,7 @@ import pytest
 
 from backends.scripted import ScriptedBackend
 from specpair.engines.backend import Entry, Logits
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import split
+from specpair.speculation.acceptance.token_details import TokenDetails, split
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import read_events, until

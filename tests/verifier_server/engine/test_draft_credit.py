@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
 from lab.simulator.costs.linear import LinearCost
-from lab.simulator.known_outputs.capacity_clients import Setting
-from lab.simulator.paced.engine import DRAFTER_8, TARGET_25
+from lab.simulator.paced.engine import TARGET_25
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.policy.cost_by_width import CostByWidth
@@ -25,8 +24,7 @@ from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3)
 PASS_TIMES = [0.025 + 0.0005 * drafts for drafts in range(17)]
-SETTING = Setting(TARGET_25, DRAFTER_8, warm_up=1.0, seconds=4.0)
-EXPENSIVE = Setting(LinearCost(25.0, 8.0, 2.0), DRAFTER_8, warm_up=1.0, seconds=8.0)
+CHEAP, EXPENSIVE = (TARGET_25, 4.0), (LinearCost(25.0, 8.0, 2.0), 8.0)  # the cost of passes, and seconds to measure
 
 
 def make_world(**options: Any) -> World:

@@ -10,8 +10,7 @@ from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry
 from specpair.protocol.errors import OverlapRefused, PositionBeyondCommitted
 from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, propose
-from specpair.speculation.acceptance.explain import explain
-from specpair.speculation.acceptance.judge import Rule, judge
+from specpair.speculation.acceptance.judge import Rule, explain, judge
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
 from specpair.speculation.draft import Draft, chain
 from specpair.speculation.sampling.sampling import Logits, Sampling
