@@ -21,12 +21,61 @@ _SESSIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
-class EngineMetrics(EngineObserver):
-    """Counts what the engine does. Made when the model is loaded, because the metrics have the model's name."""
+class EnginePass(NamedTuple):
+    """One pass of the engine. Times are seconds."""
 
-    def __init__(self, metrics: ServiceMetrics, on_end: Callable[[Session], object], model_name: str) -> None:
+    ended: float  # on the engine's clock
+    took: float
+    waited: float  # the longest that a request had waited for this pass, if it is its first one
+    sessions: int
+    tokens: int
+    prefilled: int  # of the tokens, those that were fed without being judged
+    judged: int  # draft tokens
+    accepted: int  # draft tokens
+    committed: int
+
+
+class EngineFeed(EventFeed[EnginePass | Session]):
+    """Hands passes, and sessions whose texts have ended, to its readers. The engine's thread tells of them."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: the engine's."""
+        super().__init__()
+        self._clock = clock
+        self.pass_seconds = 0.0  # of all passes; may be read in any thread
+        self._waited, self._judged, self._accepted, self._committed = 0.0, 0, 0, 0  # of the pass that is concluded
+
+    def waited(self, seconds: float) -> None:
+        if self.heard:
+            self._waited = max(self._waited, seconds)
+
+    def committed(self, tokens: int, judged: int, accepted: int) -> None:
+        if self.heard:
+            self._committed += tokens
+            self._judged += judged
+            self._accepted += accepted
+
+    def passed(self, sessions: int, tokens: int, prefilled: int, seconds: float) -> None:
+        self.pass_seconds += seconds
+        if self.heard:
+            counts = self._judged, self._accepted, self._committed
+            self.put(EnginePass(self._clock(), seconds, self._waited, sessions, tokens, prefilled, *counts))
+            self._waited, self._judged, self._accepted, self._committed = 0.0, 0, 0, 0
+
+    def ended(self, session: Session) -> None:
+        if self.heard:
+            self.put(session)
+
+
+class EngineMetrics(EngineObserver):
+    """Counts what the engine does, and hands it to `feed`. Made when the model is loaded, because the metrics have the
+    model's name."""
+
+    def __init__(
+        self, metrics: ServiceMetrics, feed: EngineFeed, on_end: Callable[[Session], object], model_name: str
+    ) -> None:
         """`on_end`: called with each session whose text has ended."""
-        self._metrics, self._on_end = metrics, on_end
+        self._metrics, self._feed, self._on_end = metrics, feed, on_end
         self._queue_time = metrics.seconds(
             "request_queue_time_seconds", "Time that a request waits for its first pass."
         ).labels(model_name)
@@ -46,6 +95,7 @@ class EngineMetrics(EngineObserver):
 
     def waited(self, seconds: float) -> None:
         self._queue_time.observe(seconds)
+        self._feed.waited(seconds)
 
     def passed(self, sessions: int, tokens: int, prefilled: int, seconds: float) -> None:
         self._pass_time.observe(seconds)
@@ -53,6 +103,7 @@ class EngineMetrics(EngineObserver):
         self._tokens.observe(tokens)
         if prefilled:
             self._prefilled.inc(prefilled)
+        self._feed.passed(sessions, tokens, prefilled, seconds)
 
     def committed(self, session: Session, tokens: int, judged: int, accepted: int, since: float, first: bool) -> None:
         text = self._metrics.text(session.lease.key)
@@ -65,6 +116,7 @@ class EngineMetrics(EngineObserver):
                 text.first_token(since)
         if judged:
             text.draft(judged, accepted)
+        self._feed.committed(tokens, judged, accepted)
 
     def target_decoded(self, tokens: int) -> None:
         self._target_decoded.inc(tokens)
@@ -72,6 +124,7 @@ class EngineMetrics(EngineObserver):
     def ended(self, session: Session, seconds: float) -> None:
         self._metrics.text(session.lease.key).ended(str(session.finish_reason), seconds)
         self._on_end(session)
+        self._feed.ended(session)
 
 
 class ServiceGauges(Collector):
@@ -122,52 +175,6 @@ class ServiceGauges(Collector):
         family = CounterMetricFamily(f"{PREFIX}_{name}", meaning, labels=("model_name",))
         family.add_metric((self._model_name(),), value)
         return family
-
-
-class EnginePass(NamedTuple):
-    """One pass of the engine. Times are seconds."""
-
-    ended: float  # on the engine's clock
-    took: float
-    waited: float  # the longest that a request had waited for this pass, if it is its first one
-    sessions: int
-    tokens: int
-    prefilled: int  # of the tokens, those that were fed without being judged
-    judged: int  # draft tokens
-    accepted: int  # draft tokens
-    committed: int
-
-
-class EngineFeed(EventFeed[EnginePass | Session], EngineObserver):
-    """Hands passes, and sessions whose texts have ended, to its readers. The engine's thread tells of them."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock`: the engine's."""
-        super().__init__()
-        self._clock = clock
-        self.pass_seconds = 0.0  # of all passes; may be read in any thread
-        self._waited, self._judged, self._accepted, self._committed = 0.0, 0, 0, 0  # of the pass that is concluded
-
-    def waited(self, seconds: float) -> None:
-        if self.heard:
-            self._waited = max(self._waited, seconds)
-
-    def committed(self, session: Session, tokens: int, judged: int, accepted: int, since: float, first: bool) -> None:
-        if self.heard:
-            self._committed += tokens
-            self._judged += judged
-            self._accepted += accepted
-
-    def passed(self, sessions: int, tokens: int, prefilled: int, seconds: float) -> None:
-        self.pass_seconds += seconds
-        if self.heard:
-            counts = self._judged, self._accepted, self._committed
-            self.put(EnginePass(self._clock(), seconds, self._waited, sessions, tokens, prefilled, *counts))
-            self._waited, self._judged, self._accepted, self._committed = 0.0, 0, 0, 0
-
-    def ended(self, session: Session, seconds: float) -> None:
-        if self.heard:
-            self.put(session)
 
 
 def log_text(session: Session) -> None:

@@ -26,7 +26,7 @@ from specpair.speculation.policy.timing import NARROW
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.pass_time import WIDER
-from verifier_server.engine.port import AWAY_WAIT, EngineObservers, EngineState, TokenEngine
+from verifier_server.engine.port import AWAY_WAIT, EngineState, TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.engine_client import Accounting, EngineClient
 from verifier_server.generation.generator import GenerationTask, Generator
@@ -81,7 +81,7 @@ class Service:
             self.engine_client.deliver,
             backend,
             draft,
-            lambda model_name: EngineObservers(EngineMetrics(self.metrics, self._ended, model_name), self.feed),
+            lambda model_name: EngineMetrics(self.metrics, self.feed, self._ended, model_name),
         )
         gauges = ServiceGauges(self.metrics.model_name, self.condition, self.sessions, self._engine_state)
         self.metrics.registry.register(gauges)

@@ -51,7 +51,6 @@ class SglangStandIn:
         }
         self.alien = False  # whether it is another kind of server
         self.loading = False  # whether its health says that it is not ready
-        self.admin_key = False  # whether aborting wants another key
         self.has_tokenizer = True
         self.gate = threading.Event()  # passes wait while it is clear
         self.gate.set()
@@ -181,9 +180,6 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._admitted():
             return
         if self.path == "/abort_request":
-            if stand_in.admin_key:
-                self.reply(401, {"error": "Unauthorized"})
-                return
             stand_in.abort(body["rid"])
             self.reply(200, None)
         elif stand_in.refusals:

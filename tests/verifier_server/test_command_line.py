@@ -147,28 +147,6 @@ def test_verifier_serves_until_a_stop_signal(command: list[str], ending: signal.
         assert "Traceback" not in process.stderr.read()
 
 
-@with_each_command("times", 1, 2)
-def test_ctrl_c_with_an_open_stream_prints_no_traceback(command: list[str], times: int) -> None:
-    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed)}
-    with ready(hasty(command), **settings) as (process, http):
-        http.post("/prefill", json={"prompt_ids": [1, 2], "session_id": "a"})
-        with http.stream("GET", "/sessions/a/stream") as pushed:
-            lines = pushed.iter_lines()
-            assert next(lines) == "event: tokens"
-            assert process.stderr is not None
-            process.send_signal(signal.SIGINT)
-            output = ""
-            while "Shutting down" not in output:
-                output += process.stderr.readline()
-            if times == 1:
-                assert '"code":"shutting_down"' in "".join(lines)
-            else:
-                process.send_signal(signal.SIGINT)
-            assert process.wait(20) in (0, -signal.SIGINT, 128 + signal.SIGINT)
-        output += process.stderr.read()
-        assert "Traceback" not in output and "Error" not in output
-
-
 def test_open_requests_get_shutting_down_with_retry_after() -> None:
     settings = {**ENDLESS, "VERIFIER_DRAIN_SECONDS": "0"}
     drafted = {"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_SLOTS": "1"}

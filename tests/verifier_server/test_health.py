@@ -6,9 +6,6 @@ import httpx
 import pytest
 
 from backends.scripted import ScriptedBackend
-from drafter_client.http.client import VerifierClient
-from drafter_client.http.health import Health, VerifierLoad
-from specpair.protocol.errors import ShuttingDown
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server.engine.queue import Queue
 
@@ -73,25 +70,6 @@ def test_statuses_are_told_apart(
         told = live.http.get("/health")
         assert (told.status_code, told.json()["status"]) == health
         assert ("overloaded" in told.json()) == (status == "overloaded")
-
-
-def test_drafter_waits_for_a_verifier_that_drains(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT))
-    live.service.draining.begun = True
-    client = VerifierClient(live.url)
-    assert client.health() == Health(False, "it is being stopped", draining=True)
-    with pytest.raises(ShuttingDown, match="is being stopped, and takes no new texts"):
-        client.wait_until_ready()
-    client.close()
-
-
-def test_drafter_uses_a_verifier_that_is_overloaded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    live = serve(ScriptedBackend(SCRIPT))
-    queue_full(live, monkeypatch)
-    client = VerifierClient(live.url)
-    client.wait_until_ready()
-    assert client.health()._replace(identity="") == Health(True, load=VerifierLoad(overloaded=True))
-    client.close()
 
 
 def test_new_texts_are_refused_and_known_sessions_served_while_it_drains(serve: Serve) -> None:

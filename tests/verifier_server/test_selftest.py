@@ -124,23 +124,6 @@ llama.LlamaBackend.extend = wrong
     assert "Traceback" in report and "Traceback" not in printed and "slot 1" in printed
 
 
-def test_engine_that_forgets_too_little_fails(tmp_path: Path, run: Run) -> None:
-    """A rollback leaves what the slot held, and slot 0 depends on its neighbours."""
-    lines = """
-def loaded(engine, options):
-    class Wrong(ScriptedBackend):
-        def _forward(self, batch):
-            longer = [each._replace(start=self.length(each.slot)) if each.start else each for each in batch]
-            return [np.roll(rows, len(batch) - 1, axis=1) for rows in super()._forward(longer)]
-    return Wrong()
-command.load = loaded
-"""
-    status, _, _ = run([*SCRIPTED, "--report", "r.txt"], tmp_path, lines)
-    report = (tmp_path / "r.txt").read_text()
-    assert status == 1
-    assert verdicts(report)["FAILED"] == ["a cached walk against one pass", "decoding alone and beside other slots"]
-
-
 def test_model_that_cannot_be_loaded_is_a_failure(tmp_path: Path, run: Run) -> None:
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"GGUF and nothing else")

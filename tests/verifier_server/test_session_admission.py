@@ -1,8 +1,7 @@
 """Which session a new one displaces, compared with a plain implementation of the rules, and `retry_after`."""
 
-import random
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from contextlib import AbstractContextManager, ExitStack
 from math import inf
 from typing import Any
@@ -185,45 +184,6 @@ TestRules = Rules.TestCase
 
 def test_a_session_lingers_as_long_as_the_scheduler_continues_it() -> None:
     assert LINGER == SILENCE
-
-
-def full(lasting: Callable[[], float], seconds: float) -> list[tuple[int, float]]:
-    """All places are in use, each again and again for `lasting()` seconds. A new client asks every third second.
-
-    Returns its `retry_after` and the seconds until a place was free, for each attempt.
-    """
-    desk = Desk(4, 4)
-    uses = {session: 5.0 * number + lasting() for number, session in enumerate(desk.open() for _ in range(4))}
-    for session in uses:
-        desk.table.use(session)
-    open_promises: list[tuple[int, float]] = []
-    kept: list[tuple[int, float]] = []
-    ask = 30.0  # once there are intervals to average
-    while desk.now < seconds:
-        session = min(uses, key=uses.__getitem__)
-        if ask < uses[session]:
-            desk.now, ask = ask, ask + 3.0
-            with pytest.raises(Overloaded, match="all 4 sessions are taken and in use") as refused:
-                desk.open("new")
-            open_promises.append((refused.value.details["retry_after"], desk.now))
-            continue
-        desk.now = uses[session]
-        desk.table.leave(session)
-        kept += [(promised, desk.now - asked) for promised, asked in open_promises]
-        open_promises.clear()
-        desk.table.use(session)  # used again in the same place
-        uses[session] = desk.now + lasting()
-    return kept
-
-
-def test_retry_after_is_close_to_the_time_until_a_place_is_free() -> None:
-    regular = full(lambda: 20.0, 400.0)
-    assert len(regular) > 80
-    assert all(waited <= promised <= 6 for promised, waited in regular), "a place is freed every five seconds"
-    rng = random.Random(3)
-    mixed = full(lambda: rng.expovariate(1 / 24.0), 4000.0)
-    promised, waited = (sum(each) / len(mixed) for each in zip(*mixed, strict=True))
-    assert 0.7 < promised / waited < 1.6, f"{promised:.1f} s promised, {waited:.1f} s waited"
 
 
 def test_retry_after_is_exact_if_all_sessions_linger() -> None:

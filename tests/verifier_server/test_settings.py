@@ -27,22 +27,6 @@ def test_defaults_serve_the_shipped_target() -> None:
     assert options == LoadOptions(model=DEFAULT_TARGET, slots=None, context_length=None)
 
 
-def test_settings_are_read_from_the_environment() -> None:
-    settings = from_environment(
-        {
-            "VERIFIER_BACKEND": "scripted",
-            "VERIFIER_MODEL": "7",
-            "VERIFIER_SLOTS": "3",
-            "VERIFIER_CONTEXT": "auto",
-            "VERIFIER_MMAP": "false",
-            "VERIFIER_SESSION_TTL": "1.5",
-            "PATH": "/bin",
-        }
-    )
-    assert (settings.slots, settings.context, settings.mmap, settings.session_ttl) == (3, "auto", False, 1.5)
-    assert settings.load_options() == LoadOptions(model=Path("7"), slots=3, mmap=False)
-
-
 def test_engine_settings_reach_the_load_options(tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
     model.touch()
@@ -73,15 +57,6 @@ def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
     settings, _ = from_flags([*flags, "--draft-threads=3", "--draft-slots=20"], {})
     options = settings.draft_options(16, 131072)
     assert (options.threads, options.slots, options.context_length) == (3, 20, None)
-
-
-def test_flags_override_the_environment() -> None:
-    environment = {"VERIFIER_SLOTS": "3", "VERIFIER_THREADS": "2"}
-    settings, options = from_flags(["--slots", "5", "--host", "0.0.0.0", "--port", "0"], environment)
-    assert (settings.slots, settings.threads) == (5, 2)
-    assert (options.host, options.port) == ("0.0.0.0", 0)
-    defaults = from_flags([], {})[1]
-    assert (defaults.host, defaults.port) == ("127.0.0.1", 8000)
 
 
 BAD = [
@@ -132,47 +107,6 @@ def test_error_for_a_bad_value_names_its_key(field: str, value: str, words: str)
         assert message.startswith(f"{key}: ")
         assert words in message
         assert "\n" not in message
-
-
-@pytest.mark.parametrize(
-    ("variable", "meant"),
-    [
-        ("VERIFIER_SLOTZ", "VERIFIER_SLOTS"),
-        ("VERIFIER_KEY", "VERIFIER_API_KEY"),
-        ("VERIFIER_GPU", "VERIFIER_GPU_LAYERS"),
-        ("VERIFIER_MAX_SESSION", "VERIFIER_MAX_SESSIONS"),
-        ("VERIFIER_PROT", "VERIFIER_PORT"),
-    ],
-)
-def test_misspelt_variable_is_refused_with_a_suggestion(variable: str, meant: str) -> None:
-    for read in (from_environment, lambda environment: from_flags([], environment)):
-        with pytest.raises(SettingsError) as caught:
-            read({variable: "3"})
-        assert str(caught.value) == f"{variable}: no such variable; did you mean {meant}?"
-
-
-@pytest.mark.parametrize("arguments", [["--slotz", "3"], ["--row", "3"], ["3"]])
-def test_unknown_flags_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        from_flags(arguments, {})
-    assert caught.value.code == 2
-    error = capsys.readouterr().err
-    assert arguments[0] in error and error.count("\n") == 2 and error.startswith("verifier: ")
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_help_has_groups_and_examples_but_no_test_engine(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    with pytest.raises(SystemExit):
-        from_flags(["--help"], {})
-    text = capsys.readouterr().out
-    assert max(map(len, text.splitlines())) <= width
-    titles = ["server:", "model:", "engine:", "server-side drafting (mode fused):", "sessions and limits:", "examples:"]
-    assert [line for line in text.splitlines() if line in titles] == titles
-    assert len(text.partition("examples:\n")[2].splitlines()) == 3 and "scripted" not in text
-    assert from_flags(["--backend", "scripted", "--model", "1"], {})[0].backend == "scripted"
 
 
 WORKERS = "sessions and their KV caches live in one process"

@@ -103,16 +103,6 @@ def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> 
     assert (getattr(settings, name), settings.origin(name)) == (FIELDS[name].default, "default")
 
 
-def test_uvicorn_has_the_variables_and_the_file(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file.write_text("[verifier]\nslots = 3\nthreads = 2\n")
-    settings = from_environment({"VERIFIER_SLOTS": "4"})
-    assert (settings.slots, settings.threads, caplog.text) == (4, 2, "")
-    assert (settings.key("slots"), settings.key("threads")) == ("VERIFIER_SLOTS", f"{file} [verifier] threads")
-    file.rename(file.with_name("other.toml"))
-    assert from_environment({"SPECPAIR_CONFIG": "other.toml"}).slots == 3
-    assert from_environment({}).slots == "auto"
-
-
 FORMERLY = [("slots", "rows", "3"), ("draft_slots", "draft_rows", "2")]
 
 
@@ -170,14 +160,6 @@ def test_error_in_the_file_names_its_key(file: Path, line: str, words: str) -> N
         with pytest.raises(SettingsError) as caught:
             read({})
         assert str(caught.value) == f"{file} [verifier] {words}"
-
-
-def test_key_in_a_file_that_everybody_can_read_is_warned_of(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file.write_text('[verifier]\napi_key = "sesame"\n')
-    file.chmod(0o644)
-    assert from_environment({}).api_key == SecretStr("sesame")
-    [record] = caplog.records
-    assert record.getMessage() == (f"{file} holds api_key, and everybody on this machine can read it: chmod 600 {file}")
 
 
 def test_key_is_in_no_representation_and_in_no_error(file: Path, caplog: pytest.LogCaptureFixture) -> None:

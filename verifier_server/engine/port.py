@@ -49,33 +49,6 @@ class EngineObserver:
         """The text of `session` has ended, so long after its first request was queued."""
 
 
-class EngineObservers(EngineObserver):
-    """Tells several observers, in order."""
-
-    def __init__(self, *observers: EngineObserver) -> None:
-        self._observers = observers
-
-    def waited(self, seconds: float) -> None:
-        for each in self._observers:
-            each.waited(seconds)
-
-    def passed(self, sessions: int, tokens: int, prefilled: int, seconds: float) -> None:
-        for each in self._observers:
-            each.passed(sessions, tokens, prefilled, seconds)
-
-    def committed(self, session: Session, tokens: int, judged: int, accepted: int, since: float, first: bool) -> None:
-        for each in self._observers:
-            each.committed(session, tokens, judged, accepted, since, first)
-
-    def target_decoded(self, tokens: int) -> None:
-        for each in self._observers:
-            each.target_decoded(tokens)
-
-    def ended(self, session: Session, seconds: float) -> None:
-        for each in self._observers:
-            each.ended(session, seconds)
-
-
 @dataclass(frozen=True, slots=True)
 class EngineState:
     """What an engine holds at a moment."""

@@ -151,21 +151,6 @@ def test_silent_stream_sends_comments(live: LiveServer, monkeypatch: pytest.Monk
         assert found[1]["tokens"] == TEXT[1:2]
 
 
-def test_session_with_a_reader_does_not_expire(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT), session_ttl=60.0)
-    now = [0.0]
-    live.service.sessions.clock = lambda: now[0]
-    live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
-    with live.client() as client, client.stream("GET", "/sessions/s/stream") as response:
-        stream = read_events(response)  # kept in a variable, since dropping it disconnects
-        assert next(stream)[0] == "tokens"
-        now[0] = 1000.0
-        assert len(live.http.get("/sessions").json()["sessions"]) == 1
-    until(lambda: not live.service.sessions.all()[0].lease.requests)
-    now[0] = 2000.0
-    assert live.http.get("/sessions").json()["sessions"] == []
-
-
 def test_slow_reader_blocks_nothing_and_gets_merged_events(serve: Serve) -> None:
     """The engine does not wait for the reader. Tokens committed meanwhile arrive in one event."""
     commits, width = 60, 200_000  # 24 MB on the wire: more than sockets hold

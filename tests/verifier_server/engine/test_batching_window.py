@@ -36,17 +36,6 @@ def test_a_single_outlier_changes_nothing() -> None:
         assert (arrivals.soonest, arrivals.latest) == (100.25, 100.25)
 
 
-def test_a_new_interval_is_learnt_within_the_remembered_gaps() -> None:
-    assert after([1.0] * 20 + [0.25] * 7).latest == 100.25
-    assert after([1.0] * 20 + [0.25] * 4).soonest == 100.25
-
-
-def test_varying_gaps_widen_the_expected_range() -> None:
-    arrivals = after([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
-    assert arrivals.soonest == pytest.approx(100.2)
-    assert arrivals.latest == pytest.approx(100.7 + 0.25)
-
-
 def test_a_stated_gap_sets_the_soonest_arrival() -> None:
     arrivals = after([], stated=0.125)
     assert (arrivals.soonest, arrivals.latest) == (100.125, 100.125)

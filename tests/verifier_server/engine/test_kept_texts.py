@@ -56,13 +56,6 @@ def test_the_next_turn_of_a_chat_reads_what_is_new(can_copy: bool) -> None:
     assert read(world, [*first.tokens, 5, 6, 7]) == 1 + 3, "the last token of a text was never fed"
 
 
-@pytest.mark.parametrize("can_copy", [True, False])
-def test_the_same_prompt_again_reads_its_last_token(can_copy: bool) -> None:
-    world = make_world(can_copy=can_copy)
-    ended(world, SYSTEM)
-    assert [read(world, SYSTEM) for _ in range(3)] == [1, 1, 1]
-
-
 def test_another_key_or_salt_reads_everything() -> None:
     """The time to the first token would tell what others wrote."""
     world = make_world(8)
@@ -80,12 +73,6 @@ def test_the_slot_of_another_key_is_emptied_when_it_changes_hands() -> None:
         world.ask(first, until_end=kept)
         world.run(world.now + 5.0)
         assert read(world, SYSTEM, owner="b") == 201
-
-
-def test_the_operator_may_share_across_keys() -> None:
-    world = make_world(one_scope=True)
-    ended(world, SYSTEM, owner="a", salt="1")
-    assert read(world, SYSTEM, owner="b") == 1
 
 
 def test_kept_texts_make_room_the_oldest_first() -> None:

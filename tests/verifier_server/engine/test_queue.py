@@ -3,13 +3,11 @@
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.engines.backend import Entry
 from specpair.protocol.errors import Overloaded, SpecPairError
 from tests.verifier_server.engine.bench import Asked, Bench, plain
 from tests.verifier_server.engine.virtual import World
 from verifier_server.engine.queue import PER_SESSION
 from verifier_server.engine.requests import Answer
-from verifier_server.engine.scheduler import Inconsistent
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=8)
@@ -139,33 +137,3 @@ def test_cancelled_requests_take_no_room() -> None:
     world.run(1.0)
     assert len(got) == 1
     assert len(world.plans) == 1
-
-
-def test_check_integrity_finds_inconsistencies(bench: Bench, session: Session) -> None:
-    other = bench.open([256, 9])
-    bench.prefill(other)
-    bench.engine.check_integrity()
-
-    def broken(words: str) -> None:
-        with pytest.raises(Inconsistent, match=words):
-            bench.engine.check_integrity()
-
-    slot = bench.scheduler.slots[session]
-    slot.number = 1
-    broken(r"the slots \[\] are free, \[\] are kept, and sessions have the slots \[1, 1\]")
-    slot.number = 0
-    slot.held += 1
-    broken("session session-1 counts 5 of its 5 tokens as cached, its slot 0 holds 4")
-    slot.held -= 1
-    bench.backend.extend([Entry(0, 0, [1], 1)])
-    broken("counts 4 of its 5 tokens as cached, its slot 0 holds 1")
-    bench.backend.release(0)
-    slot.held = 0
-    bench.engine.check_integrity()
-    bench.engine.forget(other)
-    bench.engine.step()
-    bench.backend.extend([Entry(1, 0, [1], 1)])
-    broken("slot 1 is free and holds 1 tokens")
-    bench.backend.release(1)
-    session.gone = True
-    broken("session session-1 was removed and is still known")

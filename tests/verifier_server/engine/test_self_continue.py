@@ -55,17 +55,6 @@ def verified(world: World, session: Session, **options: float) -> Answer:
     return answers[0]
 
 
-def test_it_stays_within_its_lead_over_the_acknowledged_position() -> None:
-    world = make_world()
-    session = opened(world)
-    world.run(world.now + 1.9)
-    assert len(session.tokens) == 3 + LEAD, "the client has acknowledged only the prompt"
-    world.ask(session, 3 + 10, [])
-    world.run(world.now + 1.9)
-    assert len(session.tokens) == 3 + 10 + LEAD
-    assert session.tokens[3:] == TEXT[: 10 + LEAD]
-
-
 def test_it_stops_after_two_seconds_without_a_request() -> None:
     world = make_world(cost=lambda plan: 0.1, pass_times=[0.1] * 17)
     session = opened(world)  # heard of at 0.0
@@ -77,19 +66,6 @@ def test_it_stops_after_two_seconds_without_a_request() -> None:
     verified(world, session)
     world.run(world.now + 1.0)
     assert len(session.tokens) > so_far + 8, "it continues after the next request"
-
-
-def test_it_waits_for_a_request_that_the_client_announces_soon() -> None:
-    world = make_world()
-    session = opened(world)
-    verified(world, session, next_in=0.4 * STEP)
-    answered = world.now
-    world.run(answered + 0.4 * STEP + 0.9 * HALF)
-    assert continuation_times(world, answered) == []
-    world.run(answered + 1.0)
-    assert continuation_times(world, answered)[0] == pytest.approx(answered + 0.4 * STEP + HALF, abs=0.0005), (
-        "then the request is no longer expected"
-    )
 
 
 def test_it_stops_in_time_for_an_announced_request() -> None:

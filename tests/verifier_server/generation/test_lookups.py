@@ -39,14 +39,6 @@ def test_draft_tokens_come_from_the_files(tmp_path: Path) -> None:
     assert reply["speculation"]["looked_up_accepted"] > 20
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    gone = tmp_path / "gone"
-    with pytest.raises(ValueError, match="draft_corpus: no such file or folder: "):
-        settings(draft_backend="ngram", draft_corpus=(gone,))
-    with pytest.raises(ValueError, match="draft_corpus: there is no draft model"):
-        settings(draft_corpus=(tmp_path,))
-
-
 def looked_up(live: LiveServer, key: str | None = None, **options: Any) -> int:
     """The looked-up draft tokens of a text that were accepted."""
     headers = None if key is None else bearer(key)
@@ -71,15 +63,6 @@ def test_a_key_finds_its_own_texts_of_the_same_salt(serve: Serve, tmp_path: Path
     assert looked_up(live, "one", cache_salt="another") == 0
     assert looked_up(live, "two") == 0
     assert looked_up(live, "two") > 40
-
-
-@pytest.mark.parametrize("rounds", [True, False])
-def test_a_draft_model_is_helped_by_them(serve: Serve, rounds: bool) -> None:
-    # Passes as long as a model's: of shorter ones the server says, rightly, that a draft token costs what it brings.
-    live = serve(backend(0.02), draft=ScriptedBackend(Script(seed=5), slots=2, context_length=512))
-    length = None if rounds else 4
-    first = looked_up(live, draft_n=length)
-    assert looked_up(live, draft_n=length) > first + 20
 
 
 LENGTH_PREDICTION = 90
@@ -131,14 +114,6 @@ def test_a_good_prediction_takes_few_rounds(live: LiveServer) -> None:
         # A fixed length here and below: what comes while a pass runs does not count.
         stats = live.post("/generate", asked(WARM, prediction, draft_n=6))["speculation"]
         assert stats["rounds"] <= rounds and stats["prediction_accepted"] >= accepted
-
-
-def test_only_a_prediction_makes_up_for_a_missing_draft_model(server: LiveServer) -> None:
-    assert server.service.model().modes == ["target"] and server.service.model().predictions
-    reply = server.http.post("/generate", json=body_of(GREEDY))
-    assert reply.status_code == 422 and "send a prediction of the text" in reply.json()["error"]["message"]
-    reply = server.post("/generate", asked(GREEDY, [1, 2, 3]))
-    assert (reply["mode"], reply["draft_model"]) == ("fused", "n-gram lookup")
 
 
 @pytest.mark.parametrize(

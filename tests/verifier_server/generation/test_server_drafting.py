@@ -1,6 +1,5 @@
 """Server-side drafting (mode fused): the text is the target's, whatever the draft model is and whether it fails."""
 
-import json
 import threading
 import time
 from collections import Counter
@@ -276,38 +275,6 @@ def test_a_text_is_continued_without_drafts_if_drafting_fails(
     health = live.http.get("/health")
     assert (health.status_code, health.json()["status"]) == (200, "ready")
     assert health.json().get("draft_model_failure") == failure
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [(RuntimeError("CUDA error: launch\nmore"), "CUDA error: launch"), (MemoryError(), "MemoryError()")],
-)
-@pytest.mark.parametrize("stream", [False, True])
-def test_after_an_error_of_any_type_plain_decoding_finishes_the_text(
-    serve: Serve, error: Exception, reason: str, stream: bool
-) -> None:
-    engine = Failing(error, 1)
-    live = serve(ScriptedBackend(SCRIPT), draft=engine)
-    engine.numbers = count()
-    if stream:
-        with (
-            live.client() as client,
-            client.stream("POST", "/generate", json=body_of(WARM, draft_n=2, stream=True)) as sent,
-        ):
-            reply = json.loads(
-                [line for line in sent.iter_lines() if line.startswith("data: ")][-1].removeprefix("data: ")
-            )
-    else:
-        reply = live.post("/generate", body_of(WARM, draft_n=2))
-    assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
-    assert reply["speculation"]["draft_failure"] == reason
-    health = live.http.get("/health").json()
-    assert (health["status"], health["draft_model_failure"]) == ("ready", reason)
-    until(lambda: slots_free(live))
-    live.service.engine.check_integrity()
-    again = live.post("/generate", body_of(WARM, draft_n=2))
-    assert again["speculation"]["drafted"] > 20 and "draft_failure" not in again["speculation"]
-    assert "draft_model_failure" not in live.http.get("/health").json(), "drafting works again"
 
 
 def written_together(draft: Backend, counts: Sequence[DraftCounts], pass_times: Sequence[float]) -> None:

@@ -1,10 +1,9 @@
 """The REST interface of a running SGLang server, as far as it is used."""
 
-import asyncio
 import ipaddress
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -24,7 +23,6 @@ from verifier_server.engine.sglang.replies import (
 
 _CONNECT = 5.0  # seconds that connecting may take
 _IDLE = 2.0  # seconds after which a connection is not used again: the server closes it after 5
-CLOSING = 1.0  # seconds that requests which were given up have to end when all is closed
 
 
 class Unreachable(Exception):
@@ -35,14 +33,12 @@ class Connections:
     """To one server. Used in one event loop, but for its making."""
 
     def __init__(self, url: str, key: str | None) -> None:
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._http = httpx.AsyncClient(
             base_url=url,
-            headers=headers,
+            headers={} if key is None else {"Authorization": f"Bearer {key}"},
             trust_env=not _is_loopback(httpx.URL(url).host),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE),
         )
-        self._under_way: set[asyncio.Task[Any]] = set()
 
     @asynccontextmanager
     async def opened(
@@ -53,18 +49,9 @@ class Connections:
         `seconds`: that each part of it may take; None: any time.
         """
         timeout = httpx.Timeout(seconds, connect=_CONNECT)
-        request = self._http.build_request(method, path, json=body, timeout=timeout)
-        opening = self._start(self._http.send(request, stream=True))
         try:
-            try:
-                response = await asyncio.shield(opening)
-            except asyncio.CancelledError:
-                opening.add_done_callback(self._give_up)
-                raise
-            try:
+            async with self._http.stream(method, path, json=body, timeout=timeout) as response:
                 yield response
-            finally:
-                await response.aclose()
         except httpx.RequestError as error:
             raise Unreachable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
 
@@ -76,22 +63,7 @@ class Connections:
             return response.status_code, await response.aread()
 
     async def close(self) -> None:
-        while self._under_way:
-            _, late = await asyncio.wait(self._under_way, timeout=CLOSING)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
         await self._http.aclose()
-
-    def _start(self, work: Any) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-        return task
-
-    def _give_up(self, opening: asyncio.Task[httpx.Response]) -> None:
-        if not opening.cancelled() and opening.exception() is None:
-            self._start(opening.result().aclose())
 
 
 def _is_loopback(host: str) -> bool:
@@ -104,7 +76,6 @@ def _is_loopback(host: str) -> bool:
 
 _log = logging.getLogger("specpair.sglang")
 _SHORT, _HEALTH = 10.0, 60.0  # seconds that a reply about the server, and one about its health, may take
-_ABORT = "/abort_request"
 
 
 class Refusal(Exception):
@@ -133,7 +104,6 @@ class SglangApi:
     def __init__(self, url: str, key: str | None) -> None:
         self.url = url.rstrip("/")
         self._http = Connections(self.url, key)
-        self._abort_refused = False
         self.vocabulary_size = 0  # ids that replies may name
 
     async def healthy(self) -> bool:
@@ -182,20 +152,10 @@ class SglangApi:
             raise UnusableReply("input_token_logprobs has no texts of tokens") from None
 
     async def abort(self, name: str) -> None:
-        """End a pass whose tokens are no longer wanted. Where SGLang does not do it, it finds the connection closed."""
-        try:
-            status, _ = await self._http.exchange("POST", _ABORT, {"rid": name}, _SHORT)
-        except Unreachable as error:
-            _log.debug("%s: %s", _ABORT, error)  # a server that is gone runs no pass
-            return
-        if status != 200 and not self._abort_refused:
-            self._abort_refused = True
-            _log.warning(
-                "%s is answered with HTTP %d, as where SGLang has an --admin-api-key: a pass that is no longer wanted "
-                "ends seconds later",
-                _ABORT,
-                status,
-            )
+        """End a pass whose tokens are no longer wanted. Where SGLang wants an --admin-api-key for that, it finds the
+        connection closed seconds later."""
+        with suppress(Unreachable):  # a server that is gone runs no pass
+            await self._http.exchange("POST", "/abort_request", {"rid": name}, _SHORT)
 
     async def close(self) -> None:
         await self._http.close()

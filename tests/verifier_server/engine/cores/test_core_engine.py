@@ -112,16 +112,6 @@ def test_self_continuation_runs_ahead_a_bounded_way_and_takes_late_drafts(live: 
     assert session.tokens[START:] == TEXT[: len(session.tokens) - START]
 
 
-def test_core_is_told_once_for_a_draft_that_it_answers(in_this_process: Live) -> None:
-    text: list[int] = in_this_process.post("/prefill", {"prompt_ids": PROMPT_IDS})["tokens"]
-    in_this_process.verify(text, TEXT[1:5])
-    in_this_process.verify(text, [TEXT[6] ^ 1])
-    assert text == TEXT[:7]
-    watched = in_this_process.core
-    assert isinstance(watched, InProcess)
-    assert (watched.core.begun, watched.core.updates) == (1, 2)
-
-
 def test_forgotten_text_is_begun_anew_by_its_next_request(live: Live) -> None:
     with live.client(headers={"X-Session-Id": "session-one"}) as http:
         body = {"prompt_ids": PROMPT_IDS, "seed": 1, "max_tokens": 50}
@@ -199,12 +189,6 @@ def test_lost_core_is_a_typed_error_and_bad_health(in_this_process: Live) -> Non
     error = live.http.post("/prefill", json={"prompt_ids": PROMPT_IDS})
     assert error.json()["error"]["message"] == "the core has ended: restart it"
     assert live.failed.wait(10) and live.service.works(0.0)
-
-
-def test_engine_without_work_has_not_hung(in_this_process: Live) -> None:
-    live = in_this_process
-    live.post("/prefill", {"prompt_ids": PROMPT_IDS})
-    until(lambda: live.service.works(0.0))
 
 
 def test_bug_in_the_engine_ends_it(in_this_process: Live, monkeypatch: pytest.MonkeyPatch) -> None:

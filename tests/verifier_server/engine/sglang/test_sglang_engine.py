@@ -277,17 +277,6 @@ def test_server_that_comes_back_with_another_model_is_not_used(live: Live) -> No
     assert (error.status_code, error.json()["error"]["code"]) == (500, "engine_error")
 
 
-def test_key_is_sent_and_aborts_may_want_another_one(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    server = stand_in(key="sesame")
-    live = start(server, sglang_api_key="sesame")
-    server.admin_key = True
-    server.gate.clear()
-    leave_behind(live, "/generate", {"prompt_ids": PROMPT_IDS, "stream": True}, lambda: bool(server.running))
-    until(lambda: "as where SGLang has an --admin-api-key" in caplog.text)
-    server.gate.set()
-    until(server.is_idle)
-
-
 def test_sglang_that_loads_is_waited_for(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     server = stand_in()
     server.loading = True
