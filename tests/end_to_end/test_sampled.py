@@ -21,7 +21,7 @@ from tests.end_to_end.conftest import MakeDrafter
 from tests.end_to_end.prompts import PROMPTS, how
 from tests.end_to_end.reference import CONTEXT, EPSILON, MAX_TOKENS, Reference, model
 from tests.specpair.speculation import processed
-from tests.verifier_server.engine.trees import random_tree
+from tests.verifier_server.engine.bench import random_tree
 from verifier_server.settings import Settings
 
 pytestmark = pytest.mark.slow

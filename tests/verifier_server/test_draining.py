@@ -1,4 +1,4 @@
-"""The end of a verifier: draining, a dead engine, a supervisor; and its limit of open files."""
+"""The end of a verifier and its health: draining, a dead engine, a supervisor; its limit of open files."""
 
 import asyncio
 import json
@@ -8,20 +8,22 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
+from backends.scripted import ScriptedBackend
 from drafter_client import Lookup, Mode, Options, Outage, Pair, Tokens
 from specpair.protocol.errors import ShuttingDown
 from tests.forking import Process
-from tests.verifier_server.conftest import SCRIPT
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.processes import COMMANDS, ENDLESS, MODULE, UVICORN, hasty, ready, serving
 from verifier_server.app import SPARE, allow_files, create_app
+from verifier_server.engine.queue import Queue
 from verifier_server.settings import Settings
 
 IDS = [256, 1, 2]
@@ -231,3 +233,82 @@ def test_application_raises_the_limit_at_its_start(limits: list[int]) -> None:
             assert limits == [1000, 1000]
 
     asyncio.run(started())
+
+
+Change = Callable[[LiveServer, pytest.MonkeyPatch], None]
+
+
+def loading(live: LiveServer, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(live.service.loader, "models", None)
+    live.service.loader.progress = 0.5
+
+
+def queue_full(_: LiveServer, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Queue, "is_full", True)
+
+
+def sessions_in_use(live: LiveServer, _: pytest.MonkeyPatch) -> None:
+    live.post("/prefill", {"session_id": "a", "prompt": "x"})
+    live.service.sessions.use(live.service.sessions.get("a"))
+
+
+def draining(live: LiveServer, _: pytest.MonkeyPatch) -> None:
+    live.service.draining.begun = True
+
+
+def stopping(live: LiveServer, _: pytest.MonkeyPatch) -> None:
+    live.service.stopping = True
+
+
+def engine_dead(live: LiveServer, _: pytest.MonkeyPatch) -> None:
+    live.service.engine.failure = "a device went away"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "live_status", "health"),
+    [
+        (lambda *_: None, "ready", 200, (200, "ready")),
+        (loading, "loading", 200, (503, "loading")),
+        (queue_full, "overloaded", 200, (200, "ready")),
+        (sessions_in_use, "overloaded", 200, (200, "ready")),
+        (draining, "draining", 200, (503, "draining")),
+        (stopping, "draining", 200, (503, "draining")),
+        (engine_dead, "failed", 503, (503, "failed")),
+    ],
+    ids=["ready", "loading", "queue full", "sessions in use", "draining", "stopping", "failed"],
+)
+def test_statuses_are_told_apart(
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Change,
+    status: str,
+    live_status: int,
+    health: tuple[int, str],
+) -> None:
+    live = serve(ScriptedBackend(SCRIPT), max_sessions=1)
+    with monkeypatch.context() as patch:
+        change(live, patch)
+        ready = live.http.get("/ready")
+        assert (ready.status_code, ready.json()) == (200 if status == "ready" else 503, {"status": status})
+        assert ("retry-after" in ready.headers) == (status not in ("ready", "failed"))
+        alive = live.http.get("/live")
+        assert (alive.status_code, alive.json()["status"]) == (live_status, "alive" if live_status == 200 else "failed")
+        told = live.http.get("/health")
+        assert (told.status_code, told.json()["status"]) == health
+        assert ("overloaded" in told.json()) == (status == "overloaded")
+
+
+def test_new_texts_are_refused_and_known_sessions_served_while_it_drains(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT))
+    body = {"session_id": "a", "prompt_ids": [256, 1, 2], "max_tokens": 8}
+    opened = live.post("/prefill", body)
+    live.service.draining.begun = True
+    assert live.post("/prefill", body)["tokens"] == opened["tokens"]
+    assert live.post("/verify", {"session_id": "a", "position": 4, "draft_tokens": []})["total_tokens"] == 5
+    continued = {**body, "committed_ids": opened["tokens"], "seed": opened["sampling"]["seed"]}
+    assert live.post("/generate", continued)["finish_reason"] == "length", "as in mode auto, in the same session"
+    for path, new in (("/prefill", {**body, "session_id": "b"}), ("/generate", {"prompt": "x"})):
+        response: httpx.Response = live.http.post(path, json=new)
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "shutting_down")
+        assert response.headers["retry-after"] == "1"
+    assert len(live.service.sessions) == 1

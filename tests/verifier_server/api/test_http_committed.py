@@ -12,8 +12,7 @@ from specpair.engines.backend import Entry, Logits
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.generation.drafting import slots_free
-from tests.verifier_server.support import read_events, until
+from tests.verifier_server.support import read_events, slots_free, until
 
 SCRIPT = Script(seed=2, support=40)
 PROMPT = [256, *range(30)]

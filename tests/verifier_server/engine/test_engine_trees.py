@@ -12,8 +12,7 @@ from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.sampling.sampling import Sampling
 from tests.examples import examples
 from tests.specpair.speculation import processed
-from tests.verifier_server.engine.bench import Bench, plain
-from tests.verifier_server.engine.trees import random_tree
+from tests.verifier_server.engine.bench import Bench, plain, random_tree
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=4, support=30, sharpness=1.5)

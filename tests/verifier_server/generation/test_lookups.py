@@ -16,8 +16,7 @@ from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_o
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.generation.drafting import FILTERED, GREEDY, WARM, body_of, half_right
-from tests.verifier_server.support import PROMPT_IDS, bearer
+from tests.verifier_server.support import FILTERED, GREEDY, PROMPT_IDS, WARM, bearer, body_of, half_right
 
 LENGTH = 100
 REPEATED = Script(support=9, sharpness=8.0)

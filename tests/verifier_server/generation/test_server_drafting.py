@@ -22,8 +22,19 @@ from specpair.speculation.text_options import TextSpec
 from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.generation.drafting import FILTERED, GREEDY, LENGTH, WARM, body_of, half_right, slots_free
-from tests.verifier_server.support import PROMPT_IDS, drafting_client, leave_behind, until
+from tests.verifier_server.support import (
+    FILTERED,
+    GREEDY,
+    LENGTH,
+    PROMPT_IDS,
+    WARM,
+    body_of,
+    drafting_client,
+    half_right,
+    leave_behind,
+    slots_free,
+    until,
+)
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer
 from verifier_server.engine.scheduler import Scheduler

@@ -1,5 +1,6 @@
 """Engines over a core that decodes by itself: drafts, self-continuation, the core's absence and its end."""
 
+import importlib.util
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
 from specpair.speculation.acceptance.token_details import split
 from specpair.speculation.sampling.distribution import token_logprobs
 from specpair.speculation.sampling.sampling import Sampling
@@ -15,6 +18,8 @@ from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.cores.live import START, TEXT, InProcess, Live, in_process, over_sglang
 from tests.verifier_server.support import LENGTH, PROMPT_IDS, drafting_client, read_events, tokens_of, until
 from verifier_server.engine.sequence_state import LEAD, SequenceState
+from verifier_server.engine.vllm import load as loading
+from verifier_server.settings import Settings
 
 
 @pytest.fixture
@@ -200,3 +205,9 @@ def test_bug_in_the_engine_ends_it(in_this_process: Live, monkeypatch: pytest.Mo
         error = in_this_process.http.post("/prefill", json={"prompt_ids": PROMPT_IDS, "self_continue": True})
         assert error.json()["error"]["message"].startswith("the engine died: RuntimeError: a bug")
     assert in_this_process.failed.wait(10)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
+def test_error_names_the_missing_package() -> None:
+    with pytest.raises(ModelLoadError, match=r"the vllm engine needs vllm, .*vllm"):
+        loading.load(LoadOptions(), Settings(backend="vllm"))
