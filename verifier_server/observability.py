@@ -13,6 +13,7 @@ from specpair.http_service.replies.event_feed import EventFeed
 from specpair.protocol.messages import GenerateRequest
 from specpair.protocol.response_fields import STOP_STRING
 from specpair.protocol.service_responses import ServiceStatus
+from specpair.protocol.times import milliseconds
 from verifier_server.engine.port import EngineObserver, EngineState
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
@@ -22,16 +23,16 @@ _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 class EnginePass(NamedTuple):
-    """One pass of the engine. Times are seconds."""
+    """One pass of the engine, as `ToldPass` says it. Times are in milliseconds."""
 
-    ended: float  # on the engine's clock
-    took: float
-    waited: float  # the longest that a request had waited for this pass, if it is its first one
+    ended_ms: float
+    took_ms: float
+    queue_ms: float
     sessions: int
     tokens: int
-    prefilled: int  # of the tokens, those that were fed without being judged
-    judged: int  # draft tokens
-    accepted: int  # draft tokens
+    prefilled: int
+    judged: int
+    accepted: int
     committed: int
 
 
@@ -58,8 +59,9 @@ class EngineFeed(EventFeed[EnginePass | Session]):
     def passed(self, sessions: int, tokens: int, prefilled: int, seconds: float) -> None:
         self.pass_seconds += seconds
         if self.heard:
+            times = milliseconds(self._clock()), milliseconds(seconds), milliseconds(self._waited)
             counts = self._judged, self._accepted, self._committed
-            self.put(EnginePass(self._clock(), seconds, self._waited, sessions, tokens, prefilled, *counts))
+            self.put(EnginePass(*times, sessions, tokens, prefilled, *counts))
             self._waited, self._judged, self._accepted, self._committed = 0.0, 0, 0, 0
 
     def ended(self, session: Session) -> None:

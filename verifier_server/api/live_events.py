@@ -152,22 +152,7 @@ class LiveView:
 
 def told_passes(passes: list[EnginePass]) -> bytes:
     """A `ToldPasses` as JSON. It is written from dicts, since there may be a thousand passes in a second."""
-    return to_json({"passes": [_told_pass(*each) for each in passes]})
-
-
-def _told_pass(ended: float, took: float, waited: float, *counts: int) -> dict[str, float]:
-    sessions, tokens, prefilled, judged, accepted, committed = counts
-    return {
-        "ended_ms": milliseconds(ended),
-        "took_ms": milliseconds(took),
-        "queue_ms": milliseconds(waited),
-        "sessions": sessions,
-        "tokens": tokens,
-        "prefilled": prefilled,
-        "judged": judged,
-        "accepted": accepted,
-        "committed": committed,
-    }
+    return to_json({"passes": [each._asdict() for each in passes]})
 
 
 def _told(engine: TokenEngine, session: Session, caller: Caller) -> ToldSession:
