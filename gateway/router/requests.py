@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from pydantic import BaseModel, BeforeValidator, ValidationError
 from pydantic_core import from_json, to_json
 
-from gateway.router.upstream.connection import Headers
+from gateway.router.connections import Headers
 from specpair.http_service.observability.logs import HEADER as REQUEST_ID
 from specpair.http_service.observability.logs import current
 from specpair.protocol.http_reply import ReplyHead

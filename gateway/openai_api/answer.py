@@ -3,13 +3,16 @@
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from gateway.openai_api.stop_strings import beginning
+from gateway.openai_api.detokenizer import beginning
 from gateway.openai_api.tools.notation import CallEnded, Content, Event, Tools
 from gateway.openai_api.tools.reader import CallReader
-from gateway.openai_api.tools.styles import NOTATIONS, Style
+from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
 from specpair.protocol.response_fields import FinishReason
+
+if TYPE_CHECKING:
+    from models.commands.showing import ReplyStyle
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,14 @@ def markers_of(template: str | None) -> Markers | None:
     if "<|channel|>" in shown and "analysis" in shown:  # gpt-oss: the template puts them together
         return _HARMONY
     return next((each for each in _FAMILIES if each.begin in shown or each.end in shown), None)
+
+
+def reply_style(template: str) -> "ReplyStyle":
+    """How a chat template has the model write calls of tools and thoughts, for the commands about models."""
+    from models.commands.showing import ReplyStyle  # here: services do without it
+
+    style, markers = style_of(template), markers_of(template)
+    return ReplyStyle(style.value, style is not Style.JSON, None if markers is None else (markers.begin, markers.end))
 
 
 def markers_to_read(template: str | None) -> Markers:

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.anthropic_api.replies import form_of
-from gateway.router.passing.forwarding import Forwarding
-from gateway.router.passing.requests import SESSION, RoutedRequest, asked, to_client, to_node, value_of
-from gateway.router.passing.several import JOINED, verify_batch
-from gateway.router.upstream.connection import NodeConnection, NodeLost
+from gateway.router.connections import NodeConnection, NodeLost
+from gateway.router.forwarding import Forwarding
+from gateway.router.requests import SESSION, RoutedRequest, asked, to_client, to_node, value_of
+from gateway.router.several import JOINED, verify_batch
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.openapi.operation import ErrorForm
 from specpair.http_service.replies.failures import Failures, NotedSend

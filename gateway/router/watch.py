@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from gateway.router.nodes.fleet import Fleet
-from gateway.router.nodes.node import Node
-from gateway.router.upstream.connection import Headers, NodeLost
-from gateway.router.upstream.pool import NodeAddress, Pool
+from gateway.router.connections import Headers, NodeAddress, NodeLost, Pool
+from gateway.router.nodes import Fleet, Node
 from specpair.protocol.errors import SpecPairError, from_body
 from specpair.protocol.service_responses import HealthResponse, ModelInfo
 

@@ -9,10 +9,10 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.router.nodes.node import DRAFTER, VERIFIER, Node
-from gateway.router.passing.forwarding import Forwarding
-from gateway.router.passing.requests import RoutedRequest, to_node
-from gateway.router.upstream.connection import Headers, NodeLost
+from gateway.router.connections import Headers, NodeLost
+from gateway.router.forwarding import Forwarding
+from gateway.router.nodes import DRAFTER, VERIFIER, Node
+from gateway.router.requests import RoutedRequest, to_node
 from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol.errors import BadGateway, InvalidRequest, NotFound, SpecPairError, UnknownSession, from_body
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from gateway.openai_api.answers.answer import AnswerForm, Markers, markers_of, markers_to_read
+from gateway.openai_api.answer import AnswerForm, Markers, markers_of, markers_to_read
 from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.texts import Target
 from gateway.openai_api.tools.grammar import Schema, calls_grammar

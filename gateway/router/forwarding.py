@@ -10,13 +10,11 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 
-from gateway.balancing.candidate import NewText, ordered
-from gateway.balancing.policies import Policy
-from gateway.router.nodes.fleet import Fleet
-from gateway.router.nodes.node import Node
-from gateway.router.nodes.watch import Watch
-from gateway.router.passing.requests import SESSION, RoutedRequest, look, prefixes, value_of
-from gateway.router.upstream.connection import Headers, NodeConnection, NodeLost
+from gateway.balancing import NewText, Policy, ordered
+from gateway.router.connections import Headers, NodeConnection, NodeLost
+from gateway.router.nodes import Fleet, Node
+from gateway.router.requests import SESSION, RoutedRequest, look, prefixes, value_of
+from gateway.router.watch import Watch
 from specpair.http_service.request_bodies import LONG, encoding_of, received_body, unpacked
 from specpair.protocol.errors import BadGateway, ImplicitSessionRefused, ShuttingDown, from_body
 from specpair.protocol.http_reply import ReplyHead
