@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
@@ -18,7 +18,6 @@ from specpair.speculation.policy.cost_by_width import CostByWidth
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, opened
 from verifier_server.engine.draft_credit import INITIAL, DraftCredit, price, worth_judging
-from verifier_server.engine.pass_time import interpolate
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
@@ -147,21 +146,3 @@ def test_draft_tokens_that_do_not_pay_are_left_out_of_a_shared_pass(
     assert [answer.tokens for answer in answers] == [
         plain(SCRIPT, prompt, 2 + most)[1:] for prompt, most in zip(prompts, judged, strict=True)
     ]
-
-
-@given(
-    points=st.lists(st.tuples(st.integers(1, 64), st.floats(1e-9, 1e3) | st.just(0.0)), max_size=12),
-    chances=st.lists(st.lists(st.floats(0.0, 1.0), max_size=8), min_size=1, max_size=6),
-    width=st.integers(1, 5000),
-)
-@example(points=[(1, 0.150), (2, 0.219), (4, 0.357), (8, 0.814), (9, 0.592)], chances=[[0.9] * 8] * 6, width=2000)
-def test_whatever_was_measured_a_shared_pass_judges_what_makes_it_no_slower(
-    points: list[tuple[int, float]], chances: list[list[float]], width: int
-) -> None:
-    times = interpolate(points)
-    judged = worth_judging(chances, len(chances), width, times)
-    assert all(count <= len(each) for count, each in zip(judged, chances, strict=True))
-    brought = sum(prod(each[:depth]) for each, count in zip(chances, judged, strict=True) for depth in range(count + 1))
-    wide, plain = times.at(width + sum(judged)), times.at(width)
-    assert brought / wide >= len(chances) / plain * (1 - 1e-9)
-    assert 0.0 <= price(times) <= 1.0

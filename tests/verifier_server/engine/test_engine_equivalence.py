@@ -101,20 +101,6 @@ def check_answer(session: Session, asked: Asked, text: list[int]) -> None:
     assert answer.tokens or ended, "at least one token unless the text has ended"
 
 
-@pytest.mark.parametrize("slots", [1, 2, 4])
-def test_sessions_share_slots_and_lose_nothing(slots: int) -> None:
-    """Between the rounds of a session its slot goes to another one; its KV cache is recomputed."""
-    bench = Bench(SCRIPT, slots=slots)
-    sessions = [bench.open(prompt_of(number), max_tokens=20) for number in range(4)]
-    texts = [plain(SCRIPT, prompt_of(number), 20) for number in range(4)]
-    for _ in range(20):  # each brings every session at least one token
-        for number, session in enumerate(sessions):
-            at = len(session.tokens) - session.prompt_len
-            bench.verify(session, len(session.tokens), [*texts[number][at : at + 2], 0])
-    assert [session.tokens[session.prompt_len :] for session in sessions] == texts
-    assert sum(bench.slot(session) is not None for session in sessions) <= slots
-
-
 def test_drafts_too_long_for_one_pass_are_refused() -> None:
     bench = Bench(SCRIPT, batch=8, max_drafts=64)
     session = bench.open([1] * 5)

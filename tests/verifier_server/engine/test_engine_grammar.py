@@ -86,21 +86,6 @@ def test_a_text_that_is_continued_stands_where_it_stood_in_its_grammar() -> None
         assert drafted(bench, session, text, kept, 3) == text
 
 
-def test_self_continuation_goes_on_behind_forced_tokens() -> None:
-    bench, text = Bench(SCRIPT), unforced(SAMPLINGS[0])
-    session = opened(bench, SAMPLINGS[0])
-    session.self_continue = True
-    bench.verify(session, session.prompt_len)
-    while session.finish_reason is None:
-        assert bench.engine.step() or session.finish_reason is not None, "it waits for nothing"
-        bench.engine.check_integrity()
-    assert session.tokens[session.prompt_len :] == text
-    assert set(marks(session)) == {"b", "f", "t"}
-    runs = [*session.news(session.prompt_len)]
-    assert [each for run in runs for each in run.tokens] == text
-    assert [run.target_decoded for run in runs] == [False, True], "forced tokens count to those before them"
-
-
 @pytest.mark.parametrize("even_width", [None, 8])
 def test_the_beginning_that_is_forced_is_read_with_the_prompt(even_width: int | None) -> None:
     """Not where passes of another width leave other bits: a text that is continued reads it apart from the prompt."""

@@ -104,20 +104,6 @@ def test_a_forgotten_session_frees_its_slot_and_fails_its_requests() -> None:
     assert [bench.backend.length(slot) for slot in range(2)] == [0, 5]
 
 
-def test_a_cancelled_request_is_dropped_between_passes() -> None:
-    bench = Bench(SCRIPT)
-    session = bench.open(PROMPTS[0])
-    asked = bench.ask(session, 4, until_end=True)
-    for _ in range(3):
-        bench.engine.step()
-    asked.request.cancelled = True
-    bench.engine.step()
-    assert (bench.backend.passes, len(asked.results), bench.slot(session)) == (3, 3, 0)
-    bench.engine.forget(session)
-    bench.engine.step()
-    assert (bench.backend.passes, len(asked.results), bench.slot(session)) == (3, 3, None)
-
-
 class Thread:
     """An engine with its thread, over a backend that waits at a gate in every pass."""
 

@@ -1,6 +1,5 @@
 """The times of passes by width: measured at load within a time limit, interpolated between the widths tried."""
 
-import random
 from collections.abc import Sequence
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from backends.scripted import ScriptedBackend
 from specpair.engines.backend import Entry, Logits
 from specpair.speculation.policy.timing import NARROW
-from verifier_server.engine.pass_time import PassTime, pass_cost, prefill_chunk, shared_pass_cost
+from verifier_server.engine.pass_time import pass_cost, prefill_chunk, shared_pass_cost
 
 
 class Slow(ScriptedBackend):
@@ -49,14 +48,6 @@ def test_a_very_slow_engine_is_tried_at_two_widths_only() -> None:
     assert curve == pytest.approx([3 + 0.1 * width for width in range(1, NARROW + 1)])
 
 
-def test_passes_are_those_of_verifying() -> None:
-    """Behind a first token: an engine may have passes of another kind for prompts. Each takes back rejected tokens."""
-    slow = Slow(0.02, 0.003)
-    pass_cost(slow, lambda: slow.now)
-    first, *others = slow.starts
-    assert first == 0 and others == list(range(1, len(others) + 1))
-
-
 class Rereading(Slow):
     """Reads up to 8 tokens again after a rejection, and takes no time to copy its state behind them."""
 
@@ -79,16 +70,6 @@ def test_drafts_pay_for_what_is_read_again_after_a_rejection() -> None:
     assert first == pytest.approx(0.023)
     more = [cost - 0.02 - 0.003 * width for width, cost in enumerate(others, 2)]
     assert all(0.9 < each / 0.003 < 8.1 for each in more)
-
-
-def test_a_busy_machine_and_a_wide_pass_leave_the_estimate_among_the_times_of_passes() -> None:
-    """A negative estimate made the next ones ever more wrong: at last requests waited for minutes in the window."""
-    times = PassTime([2e-5 + 1.4e-5 * width for width in range(1, NARROW + 1)])
-    chance = random.Random(0)
-    for _ in range(3000):
-        width = chance.choice([1, 2, 3, 4, 5, 9]) if chance.random() < 0.97 else chance.randint(20, 400)
-        times.learn(width, 2e-5 * width + (chance.expovariate(5.0) if chance.random() < 0.2 else 0.0))
-        assert 0.0 <= times.at(1) <= times.at(300) < 2.0
 
 
 class Knee(Slow):
@@ -117,7 +98,3 @@ def test_prompts_have_as_many_tokens_in_a_pass_as_make_it_half_as_long_again(kne
     engine = Knee(knee, max_batch_tokens=512)
     narrow = [0.01 * max(1.0, width / knee) for width in range(1, 18)]
     assert prefill_chunk(shared_pass_cost(engine, lambda: engine.now, narrow)) == pytest.approx(tokens, abs=1)
-
-
-def test_prompts_have_128_tokens_in_a_pass_where_nothing_is_known() -> None:
-    assert prefill_chunk([]) == 128

@@ -49,12 +49,6 @@ def test_a_long_prompt_delays_others_by_no_more_than_a_chunk() -> None:
     assert late.tokens[1002:] == plain(SCRIPT, late.tokens[:1002], 1)
 
 
-def test_a_prompt_alone_fills_the_whole_batch() -> None:
-    world = make_world(prefill_chunk=100)
-    opened(world, [256, 2] + [5] * 1100)
-    assert [len(plan.batch[0].tokens) for _, plan in world.plans] == [512, 512, 78]
-
-
 @pytest.mark.parametrize("ended", [True, False])
 def test_finished_and_silent_sessions_do_not_cause_chunking(ended: bool) -> None:
     world = make_world(prefill_chunk=100)
@@ -191,22 +185,6 @@ def test_a_session_keeps_its_slot_between_its_requests() -> None:
     assert all(len(session.tokens) == 66 for session in sessions)
     moves = sum(len(began(plan)) for _, plan in world.plans)
     assert moves <= 3 + 2 * 3 * 64 // 16
-
-
-def test_a_slot_is_not_kept_for_a_client_that_does_not_come_back() -> None:
-    world = make_world_scheduler_slots(2)
-    stays, leaves = opened(world, [256, 1]), opened(world, [256, 2])
-    for session in (stays, leaves):
-        for _ in range(3):
-            world.ask(session)
-            world.run(world.now + 0.03)
-    late = world.open([256, 3])
-    world.ask(late)
-    while len(late.tokens) < 3:
-        world.ask(stays)
-        world.run(world.now + 0.03)
-    assert world.slot(leaves) is None and world.slot(stays) is not None
-    assert world.now < 0.5
 
 
 def began(plan: object) -> list[str]:

@@ -26,7 +26,6 @@ from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import LiveServer
 from tests.verifier_server.engine.vllm.conftest import NEAR, Reference, Start
 from tests.verifier_server.processes import MODULE, ready
-from tests.verifier_server.support import metric
 from verifier_server.engine.cores.engine import CoreEngine
 from verifier_server.engine.vllm import load
 from verifier_server.engine.vllm.core import VllmCore
@@ -164,22 +163,6 @@ def test_text_that_cannot_go_on_is_told_and_others_are_intact(reference: Referen
     assert Judging(runner, reference.vocabulary).sampled(None, logits).sampled_token_ids.tolist() == [[7], [0]]
 
 
-def test_32_sessions_at_once_of_all_kinds(verifier_on_vllm: LiveServer, reference: Reference) -> None:
-    kinds = list(DRAWN.values())
-
-    def one(number: int) -> tuple[list[int], list[int]]:
-        ids = reference.vocabulary.encode(f"{PROMPTS[number % 4]}# {number}\n")
-        fields = kinds[number // 4 % 4]
-        with verifier_on_vllm.client() as http:
-            guess = generated(verifier_on_vllm, ids, fields, number)
-            return drafted(http, ids, guess, {**fields, "self_continue": number % 3 == 0}, number), guess
-
-    with ThreadPoolExecutor(32) as pool:
-        for text, alone in pool.map(one, range(32)):
-            assert text == alone
-    verifier_on_vllm.service.engine.check_integrity()
-
-
 def test_drawn_tokens_have_the_target_s_distribution(verifier_on_vllm: LiveServer, reference: Reference) -> None:
     """Of a token behind an accepted draft token, by many seeds."""
     ids = reference.vocabulary.encode(PROMPTS[0])
@@ -229,30 +212,6 @@ def test_client_that_leaves_and_deletion_free_the_engine(verifier_on_vllm: LiveS
     for session in live.service.sessions.all():
         live.http.delete(f"/sessions/{session.id}")
     until(lambda: live.service.engine.state.slots_in_use == 0)
-
-
-def test_prompt_known_is_in_the_cache_but_not_across_salts(verifier_on_vllm: LiveServer, reference: Reference) -> None:
-    ids = reference.vocabulary.encode("".join(PROMPTS) * 12)[:400]
-    cached = [
-        verifier_on_vllm.post("/prefill", {"prompt_ids": ids, "cache_salt": salt}).get("cached_tokens", 0)
-        for salt in ("a", "a", "b")
-    ]
-    assert cached[0] == cached[2] == 0 and cached[1] >= 128
-
-
-def test_small_cache_preempts_texts_and_changes_none(start: Start, reference: Reference) -> None:
-    live = start({"num_gpu_blocks_override": 10, "block_size": 32}, context=256)  # less than 8 texts need
-    prompts = [reference.vocabulary.encode(f"{prompt}# {number}\n") for number, prompt in enumerate(PROMPTS * 2)]
-    alone = [generated(live, ids, {"temperature": 0.8}, number) for number, ids in enumerate(prompts)]
-
-    def one(number: int) -> list[int]:
-        body = {"temperature": 0.8, "self_continue": number % 2 == 0}
-        with live.client() as http:
-            return drafted(http, prompts[number], alone[number], body, number)
-
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(one, range(8))) == alone
-    assert metric(live, "kv_evictions_total") > 0
 
 
 def test_log_probabilities_are_those_of_torch(verifier_on_vllm: LiveServer, reference: Reference) -> None:
