@@ -15,7 +15,6 @@ from typing import Any
 from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import COMPILATION, LoadOptions
-from specpair.extras import installing
 from specpair.speculation.acceptance.strategies import Strategy
 from verifier_server.engine.cores.core import CoreLost, LoopThread
 from verifier_server.engine.cores.load import CoreProbe, loaded_engine, refuse_scheduling
@@ -124,17 +123,11 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
     refuse_scheduling(settings, "vLLM")
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    try:
-        found = check_version()
-        from backends.hugging_face import check_folder, model_name, read_vocabulary
+    found = check_version()
+    from backends.hugging_face import check_folder, model_name, read_vocabulary
 
-        folder = check_folder(options.model, "vllm")
-        arguments = engine_arguments(options, settings.vllm_args, max_drafts, folder)
-    except ModuleNotFoundError as error:
-        raise ModelLoadError(
-            f"the vllm engine needs {error.name}, which is not installed: in an environment of its own, "
-            f"{installing('vllm')}"
-        ) from error
+    folder = check_folder(options.model, "vllm")
+    arguments = engine_arguments(options, settings.vllm_args, max_drafts, folder)
     loop = LoopThread()
     try:
         core, config = loop.result(start_core(arguments))

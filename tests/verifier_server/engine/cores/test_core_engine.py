@@ -9,7 +9,6 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.load_options import LoadOptions
 from specpair.speculation.acceptance.token_details import split
 from specpair.speculation.sampling.distribution import token_logprobs
 from specpair.speculation.sampling.sampling import Sampling
@@ -17,8 +16,8 @@ from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.cores.live import START, TEXT, InProcess, Live, in_process, over_sglang
 from tests.verifier_server.support import LENGTH, PROMPT_IDS, drafting_client, read_events, tokens_of, until
+from verifier_server.engine.choice import load_target
 from verifier_server.engine.sequence_state import LEAD, SequenceState
-from verifier_server.engine.vllm import load as loading
 from verifier_server.settings import Settings
 
 
@@ -210,4 +209,4 @@ def test_bug_in_the_engine_ends_it(in_this_process: Live, monkeypatch: pytest.Mo
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
 def test_error_names_the_missing_package() -> None:
     with pytest.raises(ModelLoadError, match=r"the vllm engine needs vllm, .*vllm"):
-        loading.load(LoadOptions(), Settings(backend="vllm"))
+        load_target(Settings(backend="vllm"), None, lambda _share: None, lambda: None)
