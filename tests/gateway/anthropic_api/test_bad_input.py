@@ -52,15 +52,6 @@ def test_any_object_gets_a_reply_of_the_documented_kind(url: str, path: str, giv
         _check(reply)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-@given(st.sampled_from(["/v1/messages", "/v1/responses"]), st.lists(PARTS, max_size=3), st.booleans())
-def test_any_conversation_gets_one(url: str, path: str, parts: list[Any], in_a_message: bool) -> None:
-    said = [{"role": "user", "content": parts}, *MESSAGES["messages"]] if in_a_message else parts
-    reply = _post(url, path, ASKED[path] | {"messages" if path == "/v1/messages" else "input": said})
-    if reply.status_code != 200:
-        _check(reply)
-
-
 DEEP: list[tuple[str, dict[str, Any]]] = [  # with DEEP where nested lists stand
     (
         "/v1/messages",

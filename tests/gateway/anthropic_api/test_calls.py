@@ -6,7 +6,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.gateway.openai_api.parrot import ADD, LOOK, TEMPLATE, parrots
+from tests.gateway.openai_api.parrot import LOOK, TEMPLATE, parrots
 
 
 def _tool(name: str, **properties: str) -> dict[str, Any]:
@@ -41,15 +41,6 @@ def _message(client: anthropic.Anthropic, messages: Any, *, stream: bool = False
 
 def _called(message: Any) -> list[tuple[str, Any]]:
     return [(block.name, block.input) for block in message.content if block.type == "tool_use"]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_calls_are_blocks_behind_the_text(client: anthropic.Anthropic, stream: bool) -> None:
-    message = _message(client, f"Well.\n{LOOK}\n{ADD}", stream=stream)
-    assert [block.type for block in message.content] == ["text", "tool_use", "tool_use"]
-    assert _called(message) == [("look", {"town": "Köln"}), ("add", {"a": 1, "b": 2})]
-    assert message.content[0].text.strip() == "Well." and message.stop_reason == "tool_use"
-    assert len({block.id for block in message.content[1:]}) == 2
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -95,54 +86,12 @@ def test_thoughts_that_the_template_begins_are_not_continued(client: anthropic.A
             assert [block.text for block in message.content] == [", yes."]
 
 
-def test_a_loop_of_calls_and_results(client: anthropic.Anthropic) -> None:
-    messages: list[Any] = [{"role": "user", "content": LOOK}]
-    for at, text in enumerate((ADD, LOOK, "Done.")):
-        message = _message(client, messages, stream=bool(at % 2))
-        assert _called(message)
-        results = [
-            {"type": "tool_result", "tool_use_id": block.id, "content": "12"}
-            for block in message.content
-            if block.type == "tool_use"
-        ]
-        messages.append({"role": "assistant", "content": [block.to_dict() for block in message.content]})
-        messages.append({"role": "user", "content": [*results, {"type": "text", "text": text}]})
-    last = _message(client, messages)
-    assert [block.text for block in last.content] == ["Done."] and last.stop_reason == "end_turn"
-
-
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "add"}])
 def test_a_call_that_must_come_is_valid(client: anthropic.Anthropic, choice: Any) -> None:
     message = _message(client, "No!", tool_choice=choice | {"disable_parallel_tool_use": True})
     ((name, arguments),) = _called(message)
     assert message.stop_reason == "tool_use" and isinstance(arguments, dict)
     assert name == "add" or choice["type"] == "any"
-
-
-def test_beside_tools_a_text_is_calls_or_a_document(client: anthropic.Anthropic) -> None:
-    schema = {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]}
-    config = {"format": {"type": "json_schema", "schema": schema | {"additionalProperties": False}}}
-    assert _called(_message(client, LOOK, output_config=config)) == [("look", {"town": "Köln"})]
-    document = _message(client, '{"on": true}', stream=True, output_config=config)
-    assert [block.text for block in document.content] == ['{"on": true}'] and document.stop_reason == "end_turn"
-
-
-def test_without_a_choice_of_tools_a_text_is_a_text(client: anthropic.Anthropic) -> None:
-    message = _message(client, LOOK, tool_choice={"type": "none"})
-    assert [block.text for block in message.content] == [LOOK]
-    usages = [message.usage, _message(client, LOOK).usage]
-    assert len({usage.input_tokens + usage.cache_read_input_tokens for usage in usages}) == 1  # it saw the tools
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_limit_cuts_a_call(client: anthropic.Anthropic, stream: bool) -> None:
-    message = _message(client, LOOK, stream=stream, max_tokens=len(LOOK.encode()) - 20)
-    assert message.stop_reason == "max_tokens"
-    (block,) = message.content
-    if stream:
-        assert (block.type, block.name) == ("tool_use", "look")
-    else:
-        assert block.text == LOOK.encode()[:-20].decode()
 
 
 def test_tools_count_as_tokens(client: anthropic.Anthropic) -> None:

@@ -193,21 +193,3 @@ def test_another_model_is_not_found(client: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError) as caught:
         _message(client, model="claude-opus-5")
     assert caught.value.type == "not_found_error"
-
-
-def test_what_programs_send_beside_is_taken(url: str) -> None:
-    claude_code = {
-        "model": "scripted-2",
-        "max_tokens": 4,
-        "system": [{"type": "text", "text": "You are.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": None}]}],
-        "tools": [],
-        "metadata": {"user_id": "u"},
-        "temperature": 1,
-        "thinking": {"type": "adaptive"},
-        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
-        "stream": True,
-    }
-    headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "interleaved-thinking-2025-05-14", "x-api-key": "k"}
-    reply = httpx.post(f"{url}/v1/messages?beta=true", json=claude_code, headers=headers, trust_env=False)
-    assert reply.status_code == 200 and "event: message_stop\n" in reply.text

@@ -17,7 +17,6 @@ from gateway.balancing import (
     LeastQueueTime,
     NewText,
     PrefixAware,
-    Random,
     RoundRobin,
     SemiClairvoyant,
     SloAware,
@@ -66,12 +65,6 @@ def test_a_policy_chooses_one_of_those_that_it_was_given_and_the_same_each_time(
         chosen = one.choose(order, text)
         assert any(chosen is each for each in order)
         assert other.choose(order, text) is chosen
-
-
-@pytest.mark.parametrize("name", [each for each in KNOWN if each not in ("random", "round_robin")])
-def test_equal_nodes_are_taken_in_the_order_of_the_key(name: str) -> None:
-    order = [Node(each, 1.0, 3, 0.5, 7.0) for each in "bca"]
-    assert KNOWN[name]().choose(order, TEXT) is order[0]
 
 
 @given(ORDERS)
@@ -129,13 +122,6 @@ def test_two_choices_balance_far_better_than_the_hash_alone() -> None:
 def test_a_heavier_node_gets_more(name: str) -> None:
     light, middle, heavy = loads(name, [1.0, 2.0, 4.0], 700)
     assert abs(light - 100) <= 10 and abs(middle - 200) <= 20 and abs(heavy - 400) <= 20
-
-
-def test_random_heeds_no_weight_and_no_order() -> None:
-    counts = loads("random", [1.0, 2.0, 4.0], 3000)
-    assert all(abs(each - 1000) < 5 * 26 for each in counts)
-    order = [Node("a"), Node("b"), Node("c")]
-    assert Random().choose(order, TEXT) is Random().choose(order[::-1], TEXT)
 
 
 def test_join_idle_queue_takes_the_longest_idle_first() -> None:

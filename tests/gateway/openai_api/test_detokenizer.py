@@ -22,22 +22,9 @@ def test_character_appears_once_with_its_last_token(character: str) -> None:
     assert _pieces(ids) == [""] * (len(ids) - 1) + [character, ""]
 
 
-@given(st.text("aé€😀\n\0", max_size=30))
-def test_pieces_concatenate_to_the_text(text: str) -> None:
-    assert "".join(_pieces(list(text.encode()))) == text
-
-
 @given(st.binary())
 def test_invalid_utf8_is_replaced_as_python_does(data: bytes) -> None:
     assert "".join(_pieces(list(data))) == data.decode(errors="replace")
-
-
-def test_unfinished_character_leaves_one_replacement_character() -> None:
-    assert _pieces(list("a😀".encode())[:-1]) == ["a", "", "", "", "\ufffd"]
-
-
-def test_broken_character_does_not_swallow_following_text() -> None:
-    assert "".join(_pieces([0xF0, 0x9F, ord("a"), ord("b")])) == "\ufffdab"
 
 
 def test_control_tokens_have_no_text_and_do_not_break_characters() -> None:

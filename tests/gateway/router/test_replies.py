@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ import pytest
 from gateway.router import connections as upstream
 from gateway.router.connections import NodeAddress, NodeLost, Pool
 from specpair.protocol.http_reply import MOST_OF_A_HEAD
-from tests.gateway.router.stub_nodes import Got, Handler, Router, StubNode, fleet, routing
-from tests.waiting import until
+from tests.gateway.router.stub_nodes import Got, Handler, Router, fleet
 
 OK = b"HTTP/1.1 200 OK\r\n"
 SHORT = OK + b"Content-Length: 2\r\n\r\n{}"
@@ -204,13 +202,6 @@ def test_a_list_that_is_none_is_left_out(router: Router, path: str, body: Any) -
     assert (reply.status_code, reply.json()["error"]["code"]) == (502, "bad_gateway")
 
 
-@pytest.mark.parametrize("result", [1, {"error": 1}, {"error": {}}, {"error": {"code": 1}}])
-def test_results_of_a_batch_that_are_none_are_an_error(router: Router, result: Any) -> None:
-    router.nodes[0].handler = replies(200, {"results": [result]})
-    reply = router.http.post("/verify/batch", json={"items": [{"session_id": "s", "draft_tokens": []}]})
-    assert reply.status_code == 200 and reply.json()["results"][0]["error"]["code"] == "bad_gateway"
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -229,40 +220,3 @@ def test_head_is_get_without_a_body(router: Router, path: str) -> None:
     assert (head.status_code, head.content) == (get.status_code, b"") == (200, b"")
     assert head.headers.keys() == get.headers.keys()
     assert not [each for each in router.nodes[0].asked if each.startswith("HEAD")]
-
-
-def test_head_of_a_stream_ends_at_the_node_too(router: Router) -> None:
-    left = []
-
-    def stream(got: Got, request: BaseHTTPRequestHandler) -> None:
-        request.send_response(200)
-        request.send_header("Content-Type", "text/event-stream")
-        request.end_headers()
-        request.wfile.flush()
-        left.append(request.connection.recv(1))
-
-    router.nodes[0].handler = stream
-    reply = router.http.head("/sessions/s/stream")
-    assert (reply.status_code, reply.content) == (200, b"")
-    until(lambda: left == [b""], "the node's client has not left")
-
-
-def test_names_with_slashes_are_found_at_the_router() -> None:
-    nodes = [StubNode(name, f"{name}-1") for name in ("acme/tiny", "acme")]
-    with routing(*nodes) as router:
-        for path, at in (
-            ("/models/acme/tiny/prefill", 0),
-            ("/models/acme%2Ftiny/prefill", 0),
-            ("/models/acme/prefill", 1),
-        ):
-            reply = router.http.post(path, json={}).json()
-            assert reply == {"node": nodes[at].url, "path": "/prefill"}
-        for written in ("acme/tiny", "acme%2Ftiny"):
-            assert router.http.get(f"/models/{written}/health").json()["model"] == "acme/tiny"
-            (listed,) = router.http.get(f"/models/{written}/nodes").json()["nodes"]
-            assert listed["url"] == nodes[0].url
-            assert router.http.get(f"/v1/models/{written}").json()["node"] == nodes[0].url
-        refusal = router.http.post("/models/acme%2Fnone/v1/messages", json={}).json()
-        assert refusal["type"] == "error" and "'acme/none'" in refusal["error"]["message"], "as Anthropic's API has it"
-    for each in nodes:
-        each.close()

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.gateway.openai_api.parrot import ADD, LOOK, client_of, parrots
+from tests.gateway.openai_api.parrot import LOOK, client_of, parrots
 
 
 def _tool(name: str, **properties: str) -> dict[str, Any]:
@@ -39,15 +39,6 @@ def _called(response: Any) -> list[tuple[str, Any]]:
     return [(call.name, json.loads(call.arguments)) for call in calls]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_calls_are_items_behind_the_text(client: openai.OpenAI, stream: bool) -> None:
-    response = _response(client, f"Well.\n{LOOK}\n{ADD}", stream=stream)
-    assert [item.type for item in response.output] == ["message", "function_call", "function_call"]
-    assert _called(response) == [("look", {"town": "Köln"}), ("add", {"a": 1, "b": 2})]
-    assert response.output_text.strip() == "Well." and response.status == "completed"
-    assert response.tools[0].name == "look" and response.tool_choice == "auto"
-
-
 def test_a_call_grows_by_events_in_order(client: openai.OpenAI) -> None:
     events: list[Any] = [*client.responses.create(model="", input=LOOK, tools=TOOLS, stream=True)]
     assert [event.sequence_number for event in events] == [*range(len(events))]
@@ -71,35 +62,6 @@ def test_thoughts_are_an_item_before_the_text(client: openai.OpenAI, stream: boo
     assert response.output[0].content[0].text.strip() == "Why?" and response.output_text.strip() == "Well."
     details = response.usage.output_tokens_details
     assert 0 < details.reasoning_tokens < response.usage.output_tokens
-
-
-@pytest.mark.parametrize("kept", [False, True])
-def test_a_loop_of_calls_and_results(client: openai.OpenAI, kept: bool) -> None:
-    """With the items sent back, and with the response before."""
-    items: list[Any] = [{"role": "user", "content": LOOK}]
-    previous: dict[str, Any] = {}
-    for text in (ADD, LOOK, "Done."):
-        response = _response(client, items, stream=False, **previous)
-        assert _called(response)
-        results = [
-            {"type": "function_call_output", "call_id": item.call_id, "output": "12"}
-            for item in response.output
-            if item.type == "function_call"
-        ]
-        said = [*results, {"role": "user", "content": text}]
-        items = said if kept else [*items, *(item.to_dict() for item in response.output), *said]
-        previous = {"previous_response_id": response.id} if kept else {}
-    last = _response(client, items, stream=False, **previous)
-    assert last.output_text == "Done." and not _called(last)
-
-
-def test_both_ways_make_the_same_prompt(client: openai.OpenAI) -> None:
-    first = _response(client, LOOK, stream=False)
-    result = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "12"}
-    said = [result, {"role": "user", "content": "Done."}]
-    kept = _response(client, said, stream=False, previous_response_id=first.id)
-    items = [{"role": "user", "content": LOOK}, *(item.to_dict() for item in first.output), *said]
-    assert _response(client, items, stream=False).usage.input_tokens == kept.usage.input_tokens
 
 
 NAMESPACE: Any = {
@@ -158,21 +120,6 @@ def test_a_call_that_must_come_is_valid(client: openai.OpenAI, choice: Any) -> N
     assert name == "add" or choice == "required"
     assert isinstance(arguments, dict) and response.to_dict()["tool_choice"] == choice
     assert not response.parallel_tool_calls
-
-
-def test_beside_tools_a_text_is_calls_or_a_document(client: openai.OpenAI) -> None:
-    schema = {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]}
-    form: Any = {"format": {"type": "json_schema", "name": "x", "schema": schema | {"additionalProperties": False}}}
-    assert _called(_response(client, LOOK, stream=False, text=form)) == [("look", {"town": "Köln"})]
-    for text in ({"format": {"type": "json_object"}}, form):
-        document = _response(client, '{"on": true}', stream=True, text=text)
-        assert document.output_text == '{"on": true}' and document.status == "completed"
-
-
-def test_without_a_choice_of_tools_a_text_is_a_text(client: openai.OpenAI) -> None:
-    response, free = (_response(client, LOOK, stream=False, tool_choice=choice) for choice in ("none", "auto"))
-    assert response.output_text == LOOK and not _called(response)
-    assert response.usage.input_tokens == free.usage.input_tokens  # it saw the tools
 
 
 @pytest.mark.parametrize("stream", [False, True])
