@@ -1,6 +1,10 @@
 """Chat prompts: the target's template is rendered as intended, and no message can forge a role."""
 
+import os
 import re
+import signal
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
@@ -299,3 +303,23 @@ def test_renderer_serves_on_after_a_template_that_failed_or_was_killed(monkeypat
         with pytest.raises(NoChatTemplate, match="longer than 1 s"):
             RENDERER.render("{{ 9 ** (9 ** (9 ** 9)) }}", {})
     assert RENDERER.render("{{ a }}", {"a": "b\nc"}) == "b\nc"
+
+
+LOOP = "{% for a in range(9999) %}"
+ENDLESS = 3 * LOOP + 3 * "{% endfor %}"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="process groups as on POSIX")
+def test_an_interrupted_rendering_leaves_nothing_to_the_next() -> None:
+    with closing(Renderer()) as renderer:
+        assert renderer.render("{{ x }}", {"x": "first"}) == "first"
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+
+        def render() -> None:
+            timer.start()
+            renderer.render(ENDLESS, {})
+
+        with pytest.raises(KeyboardInterrupt):
+            render()
+        timer.join()
+        assert renderer.render("{{ x }}", {"x": "second"}) == "second"

@@ -15,7 +15,7 @@ from specpair.http_service.replies.json_replies import error_reply
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling import gumbel
 from tests.examples import examples
-from tests.gateway.openai_api.messages.support import NAMES, TEXT, VALUES
+from tests.gateway.openai_api.conftest import NAMES, TEXT, VALUES
 
 MESSAGES = [{"role": "user", "content": "x"}]
 
