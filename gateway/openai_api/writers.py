@@ -19,8 +19,8 @@ from gateway.openai_api.tools.notation import ArgumentsGrew, CallBegan, CallEnde
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.events import event_bytes
 from specpair.protocol.errors import SpecPairError
-from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.acceptance.judge import Decision
+from specpair.speculation.sampling.distribution import TokenLogprobs
 
 DONE = b"data: [DONE]\n\n"
 _CHARACTERS = string.ascii_letters + string.digits

@@ -21,7 +21,7 @@ from gateway.openai_api.tools.notation import CallBegan, Content
 from gateway.openai_api.tools.styles import Style
 from gateway.openai_api.writers import message_of
 from specpair.engines.vocabulary import Kind, Vocabulary
-from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs
 
 HARMONY = markers_of("{{ '<|channel|>' }} analysis") or THINK
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'

@@ -22,7 +22,7 @@ from gateway.openai_api.tools.notation import Content
 from gateway.openai_api.writers import completion_logprobs
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.protocol.errors import EngineError, InvalidRequest, Overloaded, SpecPairError, TargetChanged, VerifierAway
-from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs
 
 
 class Clock:

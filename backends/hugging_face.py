@@ -1,19 +1,75 @@
-"""The vocabulary of a model folder in Hugging Face layout, read from its `tokenizer.json`.
+"""A model folder in Hugging Face layout: its checks, its name, and the vocabulary of its `tokenizer.json`.
 
-Its bytes, classes, begin and end ids equal those that llama.cpp reads from a GGUF file of the same model, so that a
-drafter on one engine has the fingerprint of a verifier on another.
+The vocabulary's bytes, classes, begin and end ids equal those that llama.cpp reads from a GGUF file of the same model,
+so that a drafter on one engine has the fingerprint of a verifier on another.
 """
 
 import json
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
-from specpair.engines.errors import ModelLoadError
-from specpair.engines.model_files import listed, named_ends, read_tokens
+from specpair.engines.errors import ModelLoadError, NoGenerator
+from specpair.engines.model_files import listed, named_ends, read_json, read_tokens
 from specpair.engines.vocabulary import Kind, Vocabulary
+
+FOLDER = "a folder in Hugging Face layout"
+# Classes of transformers without a causal head: encoders, classifiers, and the layers alone. GPT2LMHeadModel has one.
+_HEADLESS = re.compile(
+    r"(?<!LMHead)Model$|For(MaskedLM|PreTraining|QuestionAnswering|MultipleChoice|\w*Classification)$"
+)
+
+
+def check_folder(
+    path: Path | None, engine: str, *, reads: str = FOLDER, weights: Sequence[str] = ("*.safetensors",)
+) -> Path:
+    """Return `path` if it is a model folder. Raises ModelLoadError, since libraries' own errors say little.
+
+    `reads`: what the engine can read, in words.
+    `weights`: patterns, one of which a file in the folder must match.
+    """
+    if path is None:
+        raise ModelLoadError(f"the {engine} backend needs a model: {reads}")
+    if not os.path.exists(path):  # unlike Path.exists, it accepts names that no file can have
+        raise ModelLoadError(f"no such model: {path}: the {engine} backend reads {reads}")
+    if not path.is_dir():
+        raise ModelLoadError(f"{path} is a file: the {engine} backend reads {reads}")
+    if not (path / "config.json").is_file():
+        raise ModelLoadError(f"{path} is no model folder: it has no config.json")
+    if not any(file for pattern in weights for file in path.glob(pattern)):
+        raise ModelLoadError(
+            f"{path} has no weights in {', '.join(weights)}: convert them with save_pretrained of transformers"
+        )
+    _check_generates(path)
+    return path
+
+
+def _check_generates(folder: Path) -> None:
+    """Raises NoGenerator for a model that does not write a text token by token."""
+    config = read_json(folder / "config.json")
+    classes = [str(name) for name in config.get("architectures") or ()]
+    if (folder / "modules.json").is_file():
+        sign = "it has modules.json of sentence-transformers"
+    elif config.get("is_encoder_decoder"):
+        sign = "it is an encoder with a decoder"
+    elif classes and all(_HEADLESS.search(name) for name in classes):
+        sign = f"its class is {classes[0]}"
+    else:
+        return
+    raise NoGenerator(str(folder), sign)
+
+
+def model_name(path: Path) -> str:
+    """The name of a model, after its file or folder: `config.json` can name the model from which it was made.
+
+    In the cache of models by name, a folder is named by a commit, and the repository by the folder of all commits.
+    """
+    if path.is_file():
+        return path.stem
+    folder = path.resolve()
+    return folder.parents[1].name.rpartition("--")[2] if folder.parent.name == "snapshots" else folder.name
 
 
 class HfVocabulary(Vocabulary):
@@ -39,6 +95,8 @@ class HfVocabulary(Vocabulary):
 
         Raises ModelLoadError.
         """
+        from tokenizers import Tokenizer  # here: the checks do without the library
+
         content = json.loads(text)
         self._plain = Tokenizer.from_str(text)
         ids: dict[str, int] = self._plain.get_vocab(with_added_tokens=True)
@@ -79,6 +137,8 @@ def read_vocabulary(folder: Path, size: int) -> HfVocabulary:
         )
     except ModelLoadError as error:
         raise ModelLoadError(f"{stated.path}: {error}") from None
+    except ModuleNotFoundError:
+        raise
     except Exception as error:  # the library raises plain exceptions
         raise ModelLoadError(f"{stated.path} is no tokenizer that can be read: {error}") from error
 

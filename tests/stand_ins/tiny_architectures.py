@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from gguf import GGUFWriter
 
-from backends.trial.reference import Floats
 from backends.trial.tiny_gguf import add_vocabulary, finish
+from backends.trial.tiny_llama import Floats
 
 _IDS = 264
 _STATE, _STATE_HEADS, _GROUPS, _KERNEL = 16, 4, 2, 4  # of recurrent layers
