@@ -10,7 +10,7 @@ from drafter_client.program_options import ENGINE, NGRAM, is_plugged_drafter
 from specpair.command_line.parser import Parser, flag
 from specpair.corpus.draft_corpus import BadCorpus, checked
 from specpair.engines.errors import ModelLoadError
-from specpair.http_service.keys.stored_key import complaint
+from specpair.http_service.keys.key_file import complaint
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.grammar import given_grammars
 

@@ -33,7 +33,7 @@ from drafter_client.errors import BadPromptFile, NoPicture
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
-from specpair.counted import counted
+from specpair.numbers import counted
 from specpair.speculation.sampling.gumbel import SEED_LIMIT
 
 _WARM_UP = 8  # tokens that each way generates before the measurement

@@ -24,10 +24,10 @@ from drafter_client.program_options import NGRAM, is_plugged_drafter
 from drafter_client.trace.writer import TraceFolder
 from specpair.command_line.options import given
 from specpair.command_line.start import keep_loaded_objects
-from specpair.counted import counted
 from specpair.drafters.custom import plugged
 from specpair.engines.load_options import LoadOptions
 from specpair.grammar.of_text import prepare_grammars
+from specpair.numbers import counted
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.sampling.grammar import given_grammars

@@ -15,7 +15,7 @@ from drafter_client.errors import NoPicture
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode
 from specpair.extras import installing
-from specpair.quantile import quantile
+from specpair.numbers import quantile
 
 TARGET = "target"
 AUTO = "auto"  # the way in mode `auto`, which chooses among the others: it is not ranked with them

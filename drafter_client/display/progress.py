@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 from rich.text import Text
 
 from drafter_client.display.status_line import displayed, screen_is_ours
-from specpair.counted import counted
+from specpair.numbers import counted
 
 _LOADING_PAUSE = 1.0  # seconds between lines while a model is loaded
 _WRITING_PAUSE = 10.0  # seconds between lines while many texts are generated

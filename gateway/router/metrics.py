@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 from gateway.router.nodes.node import Node
 from gateway.router.passing.forwarding import Forwarding
 from specpair.http_service.observability.metrics import PREFIX, RequestMetrics, label
-from specpair.quantile import quantile
+from specpair.numbers import quantile
 
 _SHARES = (0.5, 0.95)
 

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from specpair.engines.vocabulary import Fingerprint
+from specpair.numbers import seconds
 from specpair.protocol.errors import SpecPairError
-from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.messages import SessionId
 from specpair.protocol.response_fields import (
     FROM_OBJECT,
@@ -34,7 +35,6 @@ from specpair.protocol.response_fields import (
     Tokens,
     TotalTokens,
 )
-from specpair.protocol.times import seconds
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import Round, last_round
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gateway.balancing.candidate import queue_time
+from specpair.numbers import quantile
 from specpair.protocol.service_responses import HealthResponse, ModelInfo, ServiceStatus
-from specpair.quantile import quantile
 
 _HOUR = 3600.0  # seconds
 
