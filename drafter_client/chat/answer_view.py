@@ -11,11 +11,11 @@ from drafter_client.display.flow import Emoji, StyledText, WordWrap
 from drafter_client.display.panel import STYLES
 from drafter_client.display.status_line import StatusLine, may_share_rows, screen_is_ours
 from drafter_client.generation.generation import Token
-from gateway.openai_api.answers.answer import Markers, ThoughtReader
+from gateway.openai_api.answer import Markers, ThoughtReader
 from gateway.openai_api.detokenizer import Detokenizer
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.terminal_text import several_lines
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 
 _TAIL = 16  # tokens of a prompt, which hold a marker that it ends with
 

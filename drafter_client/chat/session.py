@@ -17,7 +17,7 @@ from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
-from gateway.openai_api.answers.answer import markers_to_read
+from gateway.openai_api.answer import markers_to_read
 from specpair.command_line import given_values
 from specpair.engines.errors import BackendError
 from specpair.numbers import counted

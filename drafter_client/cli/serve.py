@@ -12,7 +12,7 @@ from drafter_client.pair import Pair
 from drafter_client.serve.app import AppOptions, create_app
 from drafter_client.serve.live import Feed
 from drafter_client.serve.metrics import DrafterMetrics, Observers
-from gateway.openai_api.answers.options import style_named
+from gateway.openai_api.tools.styles import style_named
 from gateway.router.registration import registration_of
 from specpair.command_line.given_values import SettingsError
 from specpair.http_service.keys.access import DRAFTER

@@ -14,7 +14,7 @@ from specpair.engines.errors import EngineFailure
 from specpair.protocol.errors import EngineError, Overloaded, SpecPairError, TooManyDrafts, UnknownSession
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import RejectionPolicy
+from specpair.speculation.policy.schedule import RejectionPolicy
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.trees import random_tree

@@ -15,7 +15,7 @@ from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import EventLoop, Verifier
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.protocol.errors import SpecPairError
-from specpair.speculation.acceptance.token_source import SELF_CONTINUED
+from specpair.speculation.acceptance.token_details import SELF_CONTINUED
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain

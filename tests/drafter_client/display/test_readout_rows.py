@@ -15,7 +15,7 @@ from drafter_client.display.status_line import may_share_rows
 from drafter_client.generation.generation import Token, Tokens
 from drafter_client.http.outages import Outage
 from drafter_client.metrics.statistics import Stats
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 from tests.drafter_client.display.support import everything
 from tests.paths import ROOT
