@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 
 from backends.machine import machine_id
 from specpair.engines.backend import Backend
-from specpair.engines.vocabulary import Fingerprint, PromptSpan, Vocabulary
+from specpair.engines.vocabulary import PromptSpan, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
 from specpair.http_service.keys.access import ANYONE, VERIFIER, Caller
 from specpair.http_service.keys.gate import Gate
@@ -19,6 +19,7 @@ from specpair.http_service.shutdown import Draining
 from specpair.numbers import milliseconds
 from specpair.protocol import messages
 from specpair.protocol.errors import UnknownSession
+from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse, identity_of
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.timing import NARROW

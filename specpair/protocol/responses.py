@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from specpair.engines.vocabulary import Fingerprint
 from specpair.numbers import seconds
 from specpair.protocol.errors import SpecPairError
+from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.messages import SessionId
 from specpair.protocol.response_fields import (
     FROM_OBJECT,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backends.scripted import ByteVocabulary
-from specpair.engines.vocabulary import Fingerprint
+from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.response_fields import FinishReason, Response, SamplingReport, Timing
 from specpair.protocol.responses import PrefillResponse, VerifyResponse
 from specpair.protocol.service_responses import ModelInfo

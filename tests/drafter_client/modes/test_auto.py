@@ -21,7 +21,7 @@ from drafter_client.modes.auto import Run, automatic
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.modes.selection import LatencyProbe, ModeSelection
 from specpair.drafters.base import Expansion
-from specpair.engines.vocabulary import Fingerprint
+from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_details import TokenSource

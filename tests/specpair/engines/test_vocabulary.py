@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from backends.scripted import ByteVocabulary
-from specpair.engines.vocabulary import Fingerprint, Kind, PaddedVocabulary, Vocabulary, cannot_draft, difference
+from specpair.engines.vocabulary import Kind, PaddedVocabulary, Vocabulary, cannot_draft, difference
+from specpair.protocol.fingerprint import Fingerprint
 from tests.backends.toy_tokenizer import DIFFERENCES, EQUAL, ToyTokenizer
 
 

@@ -4,9 +4,9 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from specpair.engines.vocabulary import Fingerprint
 from specpair.protocol import messages, response_fields, responses, service_responses
 from specpair.protocol.errors import Overloaded
+from specpair.protocol.fingerprint import Fingerprint
 from specpair.speculation.acceptance import token_details
 from specpair.speculation.acceptance.judge import Decision, Verdict
 from specpair.speculation.acceptance.strategies import Strategy
