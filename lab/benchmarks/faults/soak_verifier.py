@@ -1,6 +1,6 @@
-"""The soak's verifier: its toy model, the texts that it must send, and checks of its bookkeeping all the time.
+"""The soak's verifier: its toy model, and checks of its bookkeeping all the time.
 
-    VERIFIER_BACKEND=scripted .venv/bin/uvicorn --factory lab.benchmarks.faults.soak.verifier:application
+    VERIFIER_BACKEND=scripted .venv/bin/uvicorn --factory lab.benchmarks.faults.soak_verifier:application
 
 takes the usual VERIFIER_… variables, and has one page more: `/soak` says what is held, and is a 500 with the reason
 once the bookkeeping was inconsistent or something was logged as an error. The checks begin when it is first asked.
@@ -19,7 +19,6 @@ from starlette.responses import JSONResponse
 
 from backends.scripted import BEGIN, END, Script, ScriptedBackend
 from specpair.engines.backend import Logits
-from specpair.speculation.sampling.sampling import Sampling, choose
 from verifier_server.app import create_app
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.scheduler import Inconsistent
@@ -29,10 +28,6 @@ from verifier_server.service import Service
 SCRIPT = Script(seed=1, end_bias=3.0, seconds_per_pass=0.002)
 CHECK_EVERY = 0.05  # seconds
 CONTEXT = 512  # of the verifier
-
-
-class Fault(Exception):
-    """The verifier sent what it must not send."""
 
 
 class WholeContext(ScriptedBackend):
@@ -46,39 +41,6 @@ class WholeContext(ScriptedBackend):
         logits[BEGIN] = -np.inf
         logits[END] += self.script.end_bias
         return logits
-
-
-class Truth:
-    """One session's text, computed as far as it is asked for."""
-
-    def __init__(self, model: ScriptedBackend, prompt: Sequence[int], sampling: Sampling, most: int) -> None:
-        self.prompt_len = len(prompt)
-        self._limit = min(CONTEXT, len(prompt) + most)
-        self._model, self._sampling = model, sampling
-        self._tokens = list(prompt)
-
-    def between(self, start: int, end: int) -> list[int]:
-        """Tokens from position `start` to `end`, fewer where the text ends before."""
-        while len(self._tokens) < end and self.ending(len(self._tokens)) is None:
-            logits = self._model.logits_after(self._tokens)
-            self._tokens.append(choose(logits, self._sampling, len(self._tokens)))
-        return self._tokens[start:end]
-
-    def ending(self, total: int) -> str | None:
-        """The finish reason of the first `total` tokens."""
-        if total > self.prompt_len and self.between(total - 1, total)[-1] in self._model.vocabulary.ends:
-            return "stop"
-        return "length" if total >= self._limit else None
-
-    def compare(self, position: int, tokens: Sequence[int], total: int, reason: str | None, session: str) -> None:
-        """Raise Fault unless `tokens` are those from `position` to `total`, and `reason` is why the text ends there."""
-        expected = self.between(position, position + len(tokens))
-        if list(tokens) != expected:
-            raise Fault(f"{session}: from {position} on came {list(tokens)}, it is {expected}")
-        if total != position + len(tokens):
-            raise Fault(f"{session}: {len(tokens)} tokens from {position} on, and {total} in all")
-        if reason != self.ending(total):
-            raise Fault(f"{session}: finish reason {reason} at {total}, it is {self.ending(total)}")
 
 
 class Books(logging.Handler):

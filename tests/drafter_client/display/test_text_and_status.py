@@ -1,7 +1,9 @@
-"""The status line below a text: shown while it is written, and erased without a trace."""
+"""A text on a terminal begins rows with whole words; the status line below it is erased without a trace."""
 
 import io
+import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 from rich.console import Console
 
+from drafter_client.display.readout import TextFlow
 from drafter_client.display.status_line import StatusLine, say
 from tests.drafter_client.support import Ticks
 from tests.terminal.screen import Screen
@@ -148,3 +151,39 @@ def test_no_color_is_respected() -> None:
     console = _console()
     StatusLine(console, below_text=True).begin()
     assert "\x1b[2m" in _written(console)
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _flowed(parts: list[str]) -> list[str]:
+    """The screen after the parts of a text, each in another style."""
+    console = Console(file=_Terminal(), force_terminal=True, width=12, _environ={"TERM": "xterm"})
+    flow = TextFlow(console)
+    for number, part in enumerate(parts):
+        flow.write(part, ("red", "")[number % 2])
+    screen = Screen(12)
+    screen.feed(_written(console))
+    return screen.lines
+
+
+@given(
+    some.lists(some.sampled_from(["a", "word", "longer", "exactlytwelv"]), min_size=1, max_size=12),
+    some.lists(some.integers(0, 100), max_size=20),
+)
+def test_rows_break_between_words_however_the_text_comes(words: list[str], cuts: list[int]) -> None:
+    text = " ".join(words)
+    bounds = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    assert _flowed([text[begin:end] for begin, end in pairwise(bounds)]) == textwrap.wrap(text, 12)
+
+
+@given(some.lists(some.text(characters, max_size=15), max_size=12))
+def test_no_character_is_lost_or_moved(parts: list[str]) -> None:
+    assert "".join("".join(_flowed(parts)).split()) == "".join("".join(parts).split())
+
+
+def test_a_word_that_is_longer_than_a_row_begins_one_and_is_split() -> None:
+    assert _flowed(["one ", "abcdefgh", "ijklmnop"]) == ["one", "abcdefghijkl", "mnop"]
+    assert [line.count("漢") for line in _flowed(["漢" * 8])] == [6, 2]
