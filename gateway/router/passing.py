@@ -20,9 +20,8 @@ from gateway.router.nodes import DRAFTER, VERIFIER, Node
 from gateway.router.requests import SESSION, RoutedRequest, asked, to_client, to_node, value_of
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.openapi.operation import ErrorForm
-from specpair.http_service.replies.failures import Failures, NotedSend
 from specpair.http_service.replies.hang_up import HangUp
-from specpair.http_service.replies.json_replies import JsonReply
+from specpair.http_service.replies.json_replies import Failures, JsonReply, NotedSend
 from specpair.http_service.shutdown import Draining
 from specpair.protocol.errors import (
     BadGateway,

@@ -1,4 +1,4 @@
-"""Messages with Anthropic's own client and types, whole and streamed, at both ends; with calls of tools and thoughts."""
+"""Messages with Anthropic's own client and types, whole and streamed, at both ends; with calls and thoughts."""
 
 import json
 from collections.abc import Iterator
