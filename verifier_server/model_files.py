@@ -14,8 +14,8 @@ from math import inf
 
 from backends.compilation import Published, folder_of
 from backends.named_model import file_of
-from specpair.counted import sized
 from specpair.engines.errors import ModelLoadError
+from specpair.numbers import sized
 from verifier_server.settings import Settings
 
 _log = logging.getLogger("specpair.verifier")

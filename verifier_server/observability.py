@@ -9,11 +9,11 @@ from prometheus_client.registry import Collector
 from specpair.http_service.observability.health import Condition
 from specpair.http_service.observability.logs import DELETION, INTERRUPT, LogLine
 from specpair.http_service.observability.metrics import PREFIX, ServiceMetrics
-from specpair.http_service.replies.event_feed import EventFeed
+from specpair.http_service.replies.events import EventFeed
+from specpair.numbers import milliseconds
 from specpair.protocol.messages import GenerateRequest
 from specpair.protocol.response_fields import STOP_STRING
 from specpair.protocol.service_responses import ServiceStatus
-from specpair.protocol.times import milliseconds
 from verifier_server.engine.port import EngineObserver, EngineState
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session

@@ -26,9 +26,9 @@ from backends.machine import available_bytes, cores, printed, processor, total_b
 from backends.registry import devices_of_draft, load
 from backends.trial.checks import CheckFailed, CheckSkipped, Load, devices_of, engine_checks
 from backends.trial.tiny_checks import check_tiny
-from specpair.command_line import interruptible
 from specpair.command_line.layers import settings_table
 from specpair.command_line.parser import Parser
+from specpair.command_line.start import run_interruptible
 from specpair.engines.backend import Backend
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
@@ -121,7 +121,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"\nverifier: interrupted; the report so far: {one_line(str(report.path))}", file=sys.stderr, flush=True)
 
     try:
-        return interruptible.run(work, interrupted)
+        return run_interruptible(work, interrupted)
     except OSError as error:
         end()
         print(f"verifier: {report.path} cannot be written any more: {error.strerror}", file=sys.stderr)

@@ -16,8 +16,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import inf
 
-from specpair.counted import counted
 from specpair.fairness import ReleaseRate, retry_after
+from specpair.numbers import counted
 from specpair.protocol.errors import Overloaded, RateLimited
 from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.sessions import Session

@@ -10,11 +10,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specpair.http_service.keys.access import Caller
-from specpair.http_service.replies.event_feed import FeedReader
-from specpair.http_service.replies.events import COMMENT, EventMessage, EventStream, event_bytes, message_event
+from specpair.http_service.replies.events import (
+    COMMENT,
+    EventMessage,
+    EventStream,
+    FeedReader,
+    event_bytes,
+    message_event,
+)
+from specpair.numbers import milliseconds
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.service_responses import ServiceStatus, UsageResponse
-from specpair.protocol.times import milliseconds
 from verifier_server.engine.port import TokenEngine
 from verifier_server.observability import EnginePass, mode_of
 from verifier_server.service import Service

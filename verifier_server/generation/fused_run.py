@@ -14,9 +14,9 @@ from specpair.drafters.run.executors import SerialExecutor
 from specpair.drafters.run.reactor import JudgedRounds, PlainTranscript, Reactor
 from specpair.engines.errors import BackendError
 from specpair.grammar.of_text import processors_of
+from specpair.numbers import milliseconds
 from specpair.protocol.errors import InternalError, SpecPairError
 from specpair.protocol.responses import Speculation
-from specpair.protocol.times import milliseconds
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_details import forced_before, last_round, passes, rounds

@@ -15,7 +15,7 @@ import pytest
 from backends.scripted import ScriptedBackend
 from specpair.http_service.connection import ConnectionLimits
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.stored_key import StoredKey, digest_of
+from specpair.http_service.keys.key_file import StoredKey, digest_of
 from specpair.http_service.listening import configured
 from tests.specpair.http_service.serving import limited, serving
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve

@@ -13,7 +13,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from specpair.child_processes.serving import Server, verifier
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
+from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of
 from specpair.speculation.sampling.distribution import token_logprobs
 from tests.specpair.child_processes.left_behind import needs_proc
 from tests.specpair.speculation import processed

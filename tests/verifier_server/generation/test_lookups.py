@@ -12,7 +12,7 @@ from backends.scripted import Script, ScriptedBackend
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.paced.engine import Paced
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
+from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
