@@ -16,8 +16,8 @@ from gateway.anthropic_api.replies import MessageReply, TokenCount
 from gateway.anthropic_api.requests import CountRequest, MessagesRequest
 from gateway.openai_api.endpoints import Endpoints
 from gateway.openai_api.messages import replies
-from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.fields import TABLE
+from gateway.openai_api.messages.objects import FORM
 from gateway.openai_api.messages.options import MOST_TEXTS
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.responses.endpoints import ResponseEndpoints
@@ -34,8 +34,8 @@ from gateway.openai_api.tokens import (
     TokenizeReply,
 )
 from specpair.http_service.openapi import operation
+from specpair.http_service.openapi.document import given, one_of, when
 from specpair.http_service.openapi.operation import BODY, Errors, Json, Operation, parameter
-from specpair.http_service.openapi.schemas import given, one_of, when
 from specpair.protocol import errors
 
 _QUESTION: Json = {"messages": [{"role": "user", "content": "read a file"}]}

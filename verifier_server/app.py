@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 
 from gateway.anthropic_api.replies import form_of
-from gateway.openai_api.answers.options import style_named
 from gateway.openai_api.endpoints import Endpoints
+from gateway.openai_api.tools.styles import style_named
 from gateway.router.registration import registration_of
 from specpair.command_line.start import keep_loaded_objects
 from specpair.engines.backend import Backend
@@ -27,7 +27,7 @@ from specpair.http_service.app import App, HeadRequests, without_slash
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.observability.supervisor import Supervisor
-from specpair.http_service.replies.failures import Failures, NotedSend
+from specpair.http_service.replies.json_replies import Failures, NotedSend
 from specpair.http_service.replies.static_files import StaticFiles
 from specpair.http_service.shutdown import stop_signals
 from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_origins

@@ -9,7 +9,7 @@ from drafter_client.errors import ConnectionLost, OtherModel, VerifierTimeout, V
 from drafter_client.http import retries
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.health import Health
-from gateway.balancing.candidate import queue_time
+from gateway.balancing import queue_time
 from specpair.protocol.errors import ShuttingDown
 from specpair.protocol.service_responses import ModelInfo, continues
 

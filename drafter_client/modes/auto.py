@@ -23,7 +23,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.modes.estimate import WARM_UP
 
 

@@ -7,7 +7,7 @@ from lab.bench.comparison import Comparison, Sample, compare
 from lab.bench.errors import BadRecords, BadSide
 from lab.bench.records import CaseRecord, MeasuredRequest, Results, Run
 from lab.bench.summary import Summary, summarise
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 
 _SHOWN = 24  # characters of each text, from where they differ
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from lab.bench.records import Slo
+from specpair.command_line.given_values import advice
 from specpair.command_line.known_keys import KnownKeys
-from specpair.command_line.suggestion import advice
 
 Json = dict[str, Any]
 Api = Literal["chat", "completions"]

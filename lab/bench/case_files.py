@@ -19,7 +19,7 @@ from lab.bench.case import Arrival, Bursts, Case, Poisson, Prompt, Traced
 from lab.bench.errors import BadCase
 from lab.request_traces import BadTrace, requests
 from lab.strict_yaml import Loader, complaint
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 
 
 class Due(NamedTuple):

@@ -15,7 +15,7 @@ from lab.bench.jobs import WARM_UP, Job, PlannedStretch, PreparedCase, as_due, i
 from lab.bench.preparing import ProbedSide
 from lab.bench.record_files import RecordsWriter
 from lab.bench.records import MeasuredRequest, Run, Stretch
-from specpair.counted import counted
+from specpair.numbers import counted
 
 
 class Measuring:

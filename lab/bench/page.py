@@ -17,7 +17,7 @@ from lab.reports.charts import Ratio, Spread, legend, legend_mark, ratios, sprea
 from lab.reports.document import charted, contents, document, folded, table, terms
 from lab.reports.markup import Markup, joined, tag
 from specpair import shared_files
-from specpair.counted import counted
+from specpair.numbers import counted
 
 _CHARTED = (measures.SPEED, measures.TTFT, measures.ITL, measures.LATENCY)
 _DRAWN = ("mark: median, stroke: 90 %, end of the line: 99 %", "mark: median, line: the middle half")

@@ -15,7 +15,7 @@ from lab.bench.records import CaseRecord
 from lab.bench.summary import Summary
 from lab.reports.charts import times
 from specpair.command_line.table import NOTHING, Table, figure, print_table
-from specpair.counted import counted
+from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 
 

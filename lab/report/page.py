@@ -18,8 +18,8 @@ from lab.report.recorded import acceptance_by_depth, modes, outages, pass_widths
 from lab.reports.document import contents, document, folded, table, terms
 from lab.reports.markup import Markup, tag
 from lab.reports.scripts import bundled
-from specpair.counted import counted
 from specpair.extras import installed_version
+from specpair.numbers import counted
 
 VERSION = 1  # of this form
 _TOKEN = ("position", "token", "source", "committed_ms")

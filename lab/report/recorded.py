@@ -13,7 +13,7 @@ from drafter_client.metrics.waits import DRAFTING, PREFILL, VERIFY, Span, exchan
 from drafter_client.options import Mode
 from drafter_client.trace.schema import MOST, Record
 from lab.report.reader import RunTrace
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 
 _Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]

@@ -13,7 +13,7 @@ from drafter_client.options import Mode
 from drafter_client.trace.schema import Record, Value
 from lab.report.reader import Exchange, RunTrace
 from lab.report.recorded import acceptance_by_depth
-from specpair.counted import counted
+from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy
 

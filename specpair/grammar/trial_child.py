@@ -1,4 +1,4 @@
-"""A program that tries grammars: what compiling one takes, and its first masks. See `specpair.grammar.trial`.
+"""A program that tries grammars: what compiling one takes, and its first masks. See `specpair.grammar.compiling`.
 
 The first request has the vocabulary and the `limits` of llguidance, each later one a grammar. Its answer has `wrong`,
 what llguidance says of a grammar that it does not take; else the seconds of its slowest mask, and the bytes that the
@@ -13,7 +13,7 @@ from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from specpair.child_processes.answering import memory, serve
+from specpair.child_processes.worker import memory, serve
 from specpair.grammar.tokenizer import TokenTable, tokenizer_of_table
 
 _NICE = 5  # texts come first

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from specpair.numbers import seconds
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.messages import SessionId
@@ -34,9 +35,7 @@ from specpair.protocol.response_fields import (
     Tokens,
     TotalTokens,
 )
-from specpair.protocol.times import seconds
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import Round, last_round
+from specpair.speculation.acceptance.token_details import Round, TokenDetails, last_round
 
 
 class PrefillResponse(TimedResponse):

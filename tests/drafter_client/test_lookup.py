@@ -14,7 +14,7 @@ from drafter_client.errors import BadReply
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
-from specpair.drafters.lookup import NgramDrafter
+from specpair.drafters.base import NgramDrafter
 from specpair.protocol.responses import GenerateResponse
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling

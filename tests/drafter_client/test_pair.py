@@ -50,7 +50,7 @@ from drafter_client.errors import (
 from drafter_client.generation import events
 from drafter_client.http.client import VerifierClient
 from drafter_client.trace.writer import TraceFolder
-from specpair.drafters.lookup import NAME
+from specpair.drafters.base import NGRAM_LOOKUP
 from specpair.protocol.errors import NoChatTemplate, PromptTooLong
 from specpair.speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import Held, Scenario, Verifier, plain, serving
@@ -397,7 +397,7 @@ def test_text_left_early_reports_its_sampling(mode: Mode) -> None:
     assert text.stats.finish_reason is None and text.stats.sampling == whole.sampling
     assert whole.sampling["threshold"] == 0.2 and whole.sampling["strategy"] == "threshold"
     target_only = {turn.mode for turn in text.stats.turns} == {Mode.TARGET} or mode is Mode.TARGET
-    assert text.stats.draft_model == ("" if target_only else NAME)
+    assert text.stats.draft_model == ("" if target_only else NGRAM_LOOKUP)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from drafter_client import DraftModel, Mode, Options, Pair, text_run
 from drafter_client.draft_sources import OpenedSource
 from drafter_client.generation.speculative_decoding import SpeculativeRun
 from drafter_client.modes.selection import ModeSelection
-from specpair.drafters.pass_times import PassTimes
+from specpair.drafters.warm_engine import PassTimes
 from specpair.engines.errors import first_line
 from specpair.speculation.policy.modes.estimate import PairLatencies
 from specpair.speculation.policy.modes.rates import ModeRates

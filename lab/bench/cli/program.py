@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from drafter_client.cli.text_steps import INTERRUPTED
+from drafter_client.cli.steps import INTERRUPTED
 from lab.bench import cloudwatch
 from lab.bench.analysis import analyse, merged
 from lab.bench.case_files import LoadedCase, chosen_cases
@@ -26,7 +26,7 @@ from lab.bench.records import Results, Run
 from lab.bench.sides import side_of_record, sides_of
 from lab.bench.tables import show
 from specpair.command_line.parser import Parsers
-from specpair.counted import counted
+from specpair.numbers import counted
 
 _WIDEST = 1000  # columns of a file or a pipe: more than any table has
 

@@ -13,7 +13,7 @@ from lab.simulator.results import tables
 from lab.simulator.results.measures import CONFIDENCE, MEASURES, RunMeasure
 from lab.simulator.results.summary import RunSummary
 from specpair.command_line.table import Table
-from specpair.counted import counted
+from specpair.numbers import counted
 
 # Measures that charts show over time, in their order.
 OVER_TIME = (

@@ -22,7 +22,7 @@ from specpair.drafters.base import Expansion
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.run.executors import ThreadedExecutor
 from specpair.engines.backend import Entry, Logits
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.schedule import Mechanisms, Schedule
 from specpair.speculation.sampling.sampling import Sampling

@@ -21,7 +21,7 @@ from drafter_client.http.transport import VerifierTransport
 from drafter_client.metrics.statistics import Baseline, Stats
 from drafter_client.trace.recorder import Recorder
 from specpair.protocol.responses import Speculation
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from tests.drafter_client.http.bodies import SAMPLING, body
 from tests.drafter_client.http.fake_transports import streamed
 from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain

@@ -24,7 +24,7 @@ from specpair.drafters.base import Expansion
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.modes.rates import ModeRates
 from tests.drafter_client.http.bodies import model_info

@@ -19,8 +19,7 @@ from drafter_client.trace.recorder import Recorder
 from specpair.drafters.base import Expansion
 from specpair.protocol.responses import VerifyResponse
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import TokenSource, split
+from specpair.speculation.acceptance.token_details import TokenDetails, TokenSource, split
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.schedule import Schedule

@@ -27,7 +27,7 @@ from drafter_client.trace.recorder import Recorder
 from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS
 from drafter_client.trace.writer import TraceFolder, append
 from lab.report.reader import read_run, read_table
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from tests.drafter_client.support import (
     ALL,
