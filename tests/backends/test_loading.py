@@ -17,8 +17,7 @@ from specpair.engines.load_options import LoadOptions
 from specpair.plugins import BACKENDS
 from tests.distributions import distribute
 from tests.paths import ROOT
-from verifier_server.flags import from_flags
-from verifier_server.settings import Settings, SettingsError
+from verifier_server.settings import Settings, SettingsError, from_flags
 
 
 def refusal(options: LoadOptions, name: str = "llama_cpp") -> str:
