@@ -1,4 +1,4 @@
-"""The README's commands in a terminal of 100 or 80 columns, with colours."""
+"""The commands in a terminal, as a user meets them."""
 
 import re
 import sys
@@ -150,3 +150,58 @@ def test_serve_runs_until_ctrl_c(verifier: Verifier) -> None:
         assert server.wait() == 0
         check(server, 100)
         server.wait_until_alone()
+
+
+COLUMNS = 100
+DEMO = python("-m", "examples.demo", "--step-ms", "2", "--max-tokens", "16")
+
+
+def _demo(*more: str) -> Iterator[Terminal]:
+    with terminal([*DEMO, *more], COLUMNS) as screen:
+        yield screen
+
+
+@pytest.fixture
+def demo() -> Iterator[Terminal]:
+    yield from _demo()
+
+
+@pytest.fixture
+def long_demo() -> Iterator[Terminal]:
+    yield from _demo("--max-tokens", "900")
+
+
+def test_demo_shows_a_text_and_its_statistics(demo: Terminal) -> None:
+    status = demo.wait()
+    check(demo, COLUMNS)
+    assert status == 0, demo.text
+    assert demo.coloured
+    words = " ".join(demo.text.split())
+    assert words.index("demo: making the target") < words.index("demo: the drafter is the same model")
+    assert "stdlib-target-q4_0 drafts for padded-2ms" in words and " 16 tokens " in words
+    assert "x the target" in words
+    demo.wait_until_alone()
+
+
+def test_ctrl_c_during_the_text_leaves_no_process(long_demo: Terminal) -> None:
+    long_demo.wait_for(r"target-decoded\s+(\S+\s+){3}")  # words of the text
+    long_demo.type("\x03")
+    assert long_demo.wait() == 130, long_demo.text
+    assert "Traceback" not in long_demo.text and "interrupt" in long_demo.text
+    long_demo.wait_until_alone()
+
+
+def test_repeated_ctrl_c_leaves_no_process(long_demo: Terminal) -> None:
+    long_demo.wait_for(r"target-decoded\s+(\S+\s+){3}")
+    for _ in range(3):
+        long_demo.type("\x03")
+    assert long_demo.wait() == 130, long_demo.text
+    long_demo.wait_until_alone()
+
+
+def test_ctrl_c_during_the_calibration_prints_no_traceback(demo: Terminal) -> None:
+    demo.wait_for("making the target")
+    demo.type("\x03")
+    assert demo.wait() == 130, demo.text
+    assert "Traceback" not in demo.text and "interrupted" in demo.text
+    demo.wait_until_alone()

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
-from drafter_client import draft_sources, text_run
+from drafter_client import draft_sources
 from drafter_client.cli import program
-from drafter_client.errors import ConnectionLost
 from specpair.drafters.base import Expansion
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.errors import BackendError
@@ -33,39 +32,22 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
     ("flags", "complaint"),
     [
         (["--draft-n", "many"], "--draft-n: 'many' is neither auto nor a whole number"),
-        (["--draft-n", "-1"], "--draft-n: must be at least 0, got -1"),
-        (["--branches", "0"], "--branches: must be in [1, 64], got 0"),
         (["--branches", "65"], "--branches: must be in [1, 64], got 65"),
         (["--max-tokens", "0"], "--max-tokens: must be at least 1, got 0"),
-        (["--max-tokens", "1.5"], "--max-tokens: '1.5' is not a whole number"),
-        (["--temperature", "-0.1"], "--temperature: must be in [0, 100], got -0.1"),
         (["--temperature", "nan"], "--temperature: must be in [0, 100], got nan"),
-        (["--temperature", "warm"], "--temperature: 'warm' is not a number"),
         (["--top-p", "0"], "--top-p: must be in (0, 1], got 0"),
-        (["--top-p", "1.01"], "--top-p: must be in (0, 1], got 1.01"),
-        (["--top-k", "-1"], "--top-k: must be in [0, 2**53], got -1"),
         (["--seed", str(2**53)], f"--seed: must be in [0, 2**53), got {2**53}"),
-        (["--seed", "-1"], "--seed: must be in [0, 2**53), got -1"),
         (["--context", "7"], "--context: must be at least 8, got 7"),
         (["--threads", "0"], "--threads: must be in [1, 1024], got 0"),
-        (["--threads", "1025"], "--threads: must be in [1, 1024], got 1025"),
-        (["solo", "--threads", "99999"], "--threads: must be in [1, 1024], got 99999"),
-        (["--gpu-layers", "-2"], "--gpu-layers: must be at least -1, got -2"),
         (["--backend", "abacus"], "--backend: no 'abacus'; choose one of llama_cpp, torch, mlx, neuron_legacy, ngram"),
         (["--prompt", "a", "--prompt-file", "b"], "--prompt-file: not allowed with argument --prompt"),
-        (["--max", "3"], "no flag --max; did you mean --max-tokens?"),
         (["--profile", ""], "--profile: is empty: name a file or a folder"),
         (["--backend", "ngram", "--draft-model", "x.gguf"], "--draft-model: --backend ngram drafts without a model"),
-        (["--backend", "ngram", "--no-lookup"], "--no-lookup: --backend ngram drafts without a model"),
-        (["--backend", "ngram", "--device", "cuda"], "--device: --backend ngram drafts without a model"),
-        (["--backend", "ngram", "--translate"], "--translate: --backend ngram drafts without a model"),
         (
             ["solo", "--verifier", "http://v"],
             "--verifier: with 'solo target' the model runs here, 'solo server' asks a",
         ),
-        (["solo", "draft", "--api-key", "k"], "--api-key: with 'solo draft' the model runs here, 'solo server' asks"),
         (["solo", "server", "--threads", "1"], "--threads: with 'solo server' the model runs on the verifier"),
-        (["solo", "server", "--model", "x.gguf"], "--model: with 'solo server' the model runs on the verifier"),
         (["solo", "draft", "--model", "x.gguf"], "--model: 'solo draft' is the shipped draft model"),
         (["solo", "twin"], "no 'twin'; choose one of target, draft, server"),
         (
@@ -73,15 +55,11 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
             "--baseline: is measured beside one text, compare many with 'drafter",
         ),
         (["--prompt-file", "a", "--output", "b", "--json"], "--json: --output writes the same lines, leave one of"),
-        (["--prompt-file", "a", "--concurrency", "0"], "--concurrency: must be in [1, 64], got 0"),
         (["--prompt-file", "a", "--concurrency", "65"], "--concurrency: must be in [1, 64], got 65"),
         (["--concurrency", "2"], "--concurrency: is for many prompts, give them with --prompt-file"),
         (["--prompt", "a", "--output", "b"], "--output: is for many prompts, give them with --prompt-file"),
         (["solo", "--prompt-file=a"], "no flag --prompt-file"),
-        (["solo", "--baseline"], "no flag --baseline"),
         (["--promt", "x"], "no flag --promt; did you mean --prompt?"),
-        (["--zebra"], "no flag --zebra"),
-        (["--mode", "fuse"], "--mode: no 'fuse'; did you mean fused?"),
         (["--prompt", "-1x"], "--prompt wants a value; write --prompt=-1x if it is -1x"),
         (["sole"], "no command sole; did you mean solo?"),
         (
@@ -93,8 +71,6 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
         (["--json", "solo"], "solo comes first: drafter solo"),
         (["--no-stream=soon"], "--no-stream: 'soon' is neither yes nor no"),
         (["--chat", "Why is the sky blue?"], "--chat: 'Why is the sky blue?' is neither yes nor no, a prompt follows"),
-        (["--no-remember", "maybe"], "--no-remember: 'maybe' is neither yes nor no, a prompt follows --prompt"),
-        (["solo", "--lockstep"], "no flag --lockstep"),
     ],
 )
 def test_a_bad_flag_is_named_with_what_it_takes(drafter: Command, flags: list[str], complaint: str) -> None:
@@ -281,19 +257,6 @@ def test_after_a_draft_engine_failure_the_target_writes_the_rest(
     report = json.loads(ran.out)
     assert report["generated_tokens"] == 90 and "the GPU fell out" in report["draft_failure"]
     assert verifier.sessions == 0
-
-
-def test_a_failed_baseline_keeps_the_text(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise ConnectionLost("the connection broke")
-
-    monkeypatch.setattr(text_run, "served", fail)
-    ran = drafter(*_flags(verifier, "--json", "--mode", "remote", "--baseline", "--patience", "0"))
-    assert (ran.status, ran.err) == (1, "drafter: the connection broke\n")
-    report = json.loads(ran.out)
-    assert (report["finish_reason"], report["baseline"]) == ("length", None)
 
 
 def test_characters_that_the_output_lacks_do_not_end_the_run(verifier: Verifier) -> None:

@@ -46,12 +46,6 @@ def test_strategies_that_depend_on_timing_work_in_lockstep(drafter: Command, ver
     assert report["schedules"] == {"lockstep": 23} and report["accepted"] > 0
 
 
-def test_greedy_accepts_nothing(drafter: Command, verifier: Verifier) -> None:
-    report = json.loads(drafter(*_flags(verifier, "greedy", "--draft-n", "3", "--lockstep", "--json")).out)
-    assert (report["accepted"], report["rounds"]) == (0, 23) and report["drafted"] > 23
-    assert report["token_sources"]["accepted"] == 0
-
-
 @pytest.mark.parametrize(
     ("strategy", "label"),
     [
@@ -66,10 +60,6 @@ def test_the_panel_says_what_the_text_is(drafter: Command, verifier: Verifier, s
     assert re.search(rf"strategy +{strategy} +the text is +{label}", ran.err)
     lossy = "lossy: draft tokens were accepted that the target gave more than 0.2; the text is not the target's own"
     assert (lossy in " ".join(ran.err.replace("│", " ").split())) == (strategy == "threshold")
-
-
-def test_the_default_strategy_is_not_shown(drafter: Command, verifier: Verifier) -> None:
-    assert "strategy" not in drafter(*_flags(verifier, "coupled")).err
 
 
 @pytest.mark.parametrize("strategy", ALL)

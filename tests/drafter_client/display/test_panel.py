@@ -54,10 +54,6 @@ def test_a_prediction_has_a_row_even_if_nothing_was_drafted_from_it() -> None:
     assert not any("prediction" in line for line in _lines(stats_of()))
 
 
-def test_looked_up_drafts_have_a_row() -> None:
-    assert "looked up 7 draft tokens looked up, accepted 5" in _lines(stats_of(looked_up=7, looked_up_accepted=5))
-
-
 def test_a_sampled_text_shows_its_temperature_and_seed() -> None:
     assert "temperature 0.8 seed 77" in _lines(stats_of(sampling={"temperature": 0.8, "seed": 77}))
     assert not any("seed" in line for line in _lines(stats_of(sampling={"temperature": 0.0, "seed": 77})))
@@ -84,22 +80,6 @@ def test_the_panel_of_an_overlapped_run() -> None:
         "tokens 70 accepted, 5 recovered, 1 bonus, 24 target-decoded",
         "schedule overlapped 80%, self-continued 20%",
     ]
-
-
-def test_the_panel_of_a_lockstep_run() -> None:
-    sources = Counter({TokenSource.ACCEPTED: 75, TokenSource.BONUS: 25})
-    lines = _lines(
-        stats_of(drafts_sent=25, schedules=Counter({Schedule.LOCKSTEP: 99}), token_sources=[*sources.elements()])
-    )
-    assert lines[6:9] == ["sent 3.0 KiB received 10.0 KiB", "tokens 75 accepted, 25 bonus", "schedule lockstep"]
-
-
-def test_the_panel_of_a_self_continued_run() -> None:
-    sources = Counter({TokenSource.BONUS: 1, TokenSource.TARGET_DECODED: 99})
-    schedules = Counter({Schedule.SELF_CONTINUED: 99})
-    lines = _lines(stats_of(rounds=0, drafted=0, accepted=0, token_sources=[*sources.elements()], schedules=schedules))
-    assert "mispredicted 0 tokens next draft ready -" in lines
-    assert "tokens 1 bonus, 99 target-decoded" in lines and "schedule self-continued" in lines
 
 
 def _alone(**changes: object) -> Stats:
@@ -135,12 +115,6 @@ def test_a_scale_of_averages_says_so_beside_the_longest_latency() -> None:
     assert "ITL longest 24173.00 ms" in text and "█ 0 to 24173.0 " in text
 
 
-def test_the_full_panel_tells_an_outage_once() -> None:
-    text = " ".join(_lines(stats_of(resumed=[7, 31])))
-    assert "resumed at token 7, 31, after the verifier went away" in text
-    assert text.count("went away") == 1
-
-
 def test_the_panel_of_the_target_alone() -> None:
     lines = _lines(_alone(mode="target", times=WaitTimes(network=0.15, queue=0.01, verify=1.84)))
     assert lines[0] == "big-7b alone"
@@ -152,24 +126,6 @@ def test_the_panel_of_the_target_alone() -> None:
         "other 0 ms 0%",
     ]
     assert not any(word in " ".join(lines) for word in ("rounds", "draft tokens", "prefill", "verify"))
-
-
-def test_the_panel_of_server_side_drafting() -> None:
-    lines = _lines(stats_of(mode="fused", token_times=[], times=WaitTimes(drafting=0.4, network=0.1, verify=1.5)))
-    assert lines[0] == "small-1b drafts for big-7b, on the verifier"
-    assert "generated 100 tokens draft tokens 96" in lines
-    assert [line.split()[0] for line in lines[9:14]] == ["verify", "queue", "network", "drafting", "other"]
-
-
-def test_the_panel_of_auto_shows_modes_and_why() -> None:
-    lines = _lines(everything("auto"))
-    assert "modes remote 16, target 12, remote 72" in lines and "why remote 50.1, target 20.3 tokens/s" in lines
-
-
-def test_a_text_of_one_token_has_no_latency_between_tokens() -> None:
-    lines = _lines(_alone(mode="solo", token_ids=[1], token_times=[0.05]))
-    assert "TTFT 50 ms TPOT -" in lines and "prompt 12 tokens ITL median -" in lines
-    assert not any("ms a token" in line for line in lines)
 
 
 def test_a_text_cut_by_the_context_is_noted() -> None:
@@ -292,10 +248,6 @@ def test_the_shares_of_the_time_add_up(mode: str) -> None:
     assert sum(value for _, value in bars(stats)) == pytest.approx(stats.total_time)
     shares = [int(share) for line in _printed(stats, 80) for share in re.findall(r" ms +(\d+)%  ", line)]
     assert sum(shares) == 100
-
-
-def test_a_model_name_in_brackets_is_shown_as_it_is() -> None:
-    assert _lines(stats_of(model="big[bold]7b[/]", draft_model="a[q4]"))[0] == "a[q4] drafts for big[bold]7b[/]"
 
 
 def test_the_legend_names_every_colour_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.batch.prompts import FilePrompt, parse_prompts
+from drafter_client.cli.prompts import FilePrompt, parse_prompts
 from drafter_client.errors import BadPromptFile
 from drafter_client.options import Mode, Options
 

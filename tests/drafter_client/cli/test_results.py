@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.batch.prompts import FilePrompt
-from drafter_client.batch.results import ModelNames, Result, ResultsFile, encode, failed, finished, latest, parse
+from drafter_client.cli.prompts import FilePrompt
+from drafter_client.cli.results import ModelNames, Result, ResultsFile, encode, failed, finished, latest, parse
 from drafter_client.errors import BadOutput, BadPrompt, DrafterError, ForeignOutput, OtherResults, OutputBusy
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
