@@ -176,11 +176,7 @@ class NetworkFeed(EventFeed[bytes]):
     """
 
     def __init__(
-        self,
-        pair: Pair,
-        own: Callable[[], OwnNode],
-        pause: float = PAUSE,
-        clock: Callable[[], float] = time.monotonic,
+        self, pair: Pair, own: Callable[[], OwnNode], pause: float = PAUSE, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`pause`: seconds between looks. `clock`: returns seconds."""
         super().__init__()
@@ -337,8 +333,8 @@ def _node_of_router(node: NodeInfo, own_texts: int, pace: NodePace | None) -> Ne
 def _link(far: str, seen: Seen | None, now: float) -> NetworkLink:
     if seen is None or seen.measured_at is None:
         return NetworkLink(near=DRAFTER, far=far)
-    trip, age = milliseconds(seen.round_trip), _age(now - seen.measured_at)
-    return NetworkLink(near=DRAFTER, far=far, round_trip_ms=trip, age_s=age)
+    age = _age(now - seen.measured_at)
+    return NetworkLink(near=DRAFTER, far=far, round_trip_ms=milliseconds(seen.round_trip), age_s=age)
 
 
 def _link_of_router(router: str, node: NodeInfo, since: float) -> NetworkLink:

@@ -220,26 +220,6 @@ def test_a_bad_prompt_file_is_refused_before_loading(
     assert ran.err.startswith(f"drafter: {complaint.format(path)}")
 
 
-def test_a_foreign_output_file_is_refused_before_loading(drafter: Command, prompts: Path) -> None:
-    ran = drafter("--prompt-file", str(prompts), "--output", str(prompts))
-    assert (ran.status, ran.out) == (1, "") and "line 1: this is no result of --prompt-file" in ran.err
-    assert prompts.read_text() == "\n".join(PROMPTS)
-
-
-def test_each_prompt_may_have_its_own_system_message(drafter: Command, tmp_path: Path) -> None:
-    path = tmp_path / "p.jsonl"
-    path.write_text('{"prompt": "a", "system": "own"}\n{"prompt": "b"}\n')
-    target = ScriptedBackend(Script(seed=1))
-    target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}assistant:"
-    with serving(target) as verifier:
-        ran = drafter(*_flags(verifier, path, *NGRAM, "--json", "--chat", "--system", "all", "--concurrency", "2"))
-        assert verifier.sessions == 0
-    for line, system, user in zip(_lines(ran.out), (b"own", b"all"), (b"a", b"b"), strict=True):
-        ids = [256, *b"system: " + system, 257, *b"user: " + user, 257, *b"assistant:"]
-        assert line["token_ids"] == plain(ScriptedBackend(Script(seed=1)), ids, 24)
-        assert line["asked"]["system"] == system.decode() and line["asked"]["chat"] is True
-
-
 def test_a_prompt_may_be_a_conversation_with_stop_strings(drafter: Command, tmp_path: Path) -> None:
     path, results = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
     said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
@@ -265,16 +245,6 @@ def test_an_error_of_every_prompt_is_reported_once(drafter: Command, verifier: V
     assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: {complaint}\n")
     ran = drafter(*_flags(verifier, prompts, *NGRAM, "--system", "b"))
     assert (ran.status, ran.err) == (1, "drafter: --system is a message of a chat: add --chat\n")
-
-
-def test_an_unavailable_mode_is_reported_once(drafter: Command, verifier: Verifier, prompts: Path) -> None:
-    ran = drafter(*_flags(verifier, prompts, "--mode", "fused", "--concurrency", "3"))
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err == (
-        "drafter: stopped: 0 of 7 texts are finished; with --output FILE, the same command could go on from there\n"
-        "drafter: mode fused: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
-        "VERIFIER_DRAFT_BACKEND=ngram), give a prediction, or choose another mode\n"
-    )
 
 
 def test_each_text_is_recorded_with_profile(
