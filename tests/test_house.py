@@ -65,17 +65,7 @@ FLOORS = {
         ["bench"],
         ["simulator"],
         ["report"],
-        ["reports", "request_traces"],
-    ],
-    "lab/bench": [
-        ["cli"],
-        ["report", "push"],
-        ["statistics"],
-        ["run"],
-        ["load"],
-        ["endpoint", "meters"],
-        ["cases"],
-        [""],
+        ["reports"],
     ],
 }
 # Private names that tests may use.

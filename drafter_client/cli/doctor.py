@@ -37,14 +37,14 @@ from drafter_client.options import Mode
 from drafter_client.program_options import ProgramOptions
 from drafter_client.program_options import engines as backends
 from models import DEFAULT_TARGET
-from models.commands.terminal import print_json
+from models.commands.showing import print_json
 from specpair.command_line import start
 from specpair.command_line.options import add_options
 from specpair.command_line.parser import Parser, Switch
 from specpair.command_line.table import Table, figure, print_table
-from specpair.counted import sized
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import STORED
+from specpair.numbers import sized
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.terminal_text import one_line
 

@@ -21,14 +21,13 @@ from drafter_client.serve.messages import Network, PairRound, PairState, TextCou
 from drafter_client.serve.network import NetworkFeed
 from gateway.operations import refine, text_operations
 from specpair.http_service.keys.gate import Gate
+from specpair.http_service.observability.health import state_operations
 from specpair.http_service.openapi import document as built
 from specpair.http_service.openapi.operation import ALWAYS, Errors, Json, Operation, parameter
-from specpair.http_service.openapi.state import state_operations
-from specpair.http_service.replies.event_feed import EventFeed, FeedReader
-from specpair.http_service.replies.events import COMMENT, HEARTBEAT, EventStream, message_event
+from specpair.http_service.replies.events import COMMENT, HEARTBEAT, EventFeed, EventStream, FeedReader, message_event
+from specpair.numbers import milliseconds
 from specpair.protocol import errors
 from specpair.protocol.errors import InvalidRequest
-from specpair.protocol.times import milliseconds
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 COUNTS_EVERY = 0.1  # seconds between counts of one text

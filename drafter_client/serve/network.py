@@ -17,11 +17,10 @@ from drafter_client.http.stop import Stop
 from drafter_client.pair import Pair
 from drafter_client.serve.messages import Network, NetworkLink, NetworkNode, NodeStatus
 from gateway.router.messages import NodeInfo, NodesResponse
-from specpair.http_service.replies.event_feed import EventFeed, FeedReader
-from specpair.http_service.replies.events import message_event
+from specpair.http_service.replies.events import EventFeed, FeedReader, message_event
+from specpair.numbers import milliseconds
 from specpair.protocol.errors import Forbidden, SpecPairError
 from specpair.protocol.service_responses import HealthResponse, ModelInfo
-from specpair.protocol.times import milliseconds
 
 DRAFTER = "drafter"  # the name of this service among the nodes
 PAUSE = 3.0  # seconds between looks

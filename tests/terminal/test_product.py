@@ -100,7 +100,7 @@ def test_report_shows_acceptance_timeline_and_speed(verifier: Verifier, tmp_path
     runs = str(tmp_path / "runs")
     with shown("--verifier", verifier.url, *TEXT, "--lockstep", "--draft-n", "3", "--profile", runs):
         pass
-    with shown("report", runs, "--no-png", columns=columns) as screen:
+    with shown("report", runs, columns=columns) as screen:
         assert screen.coloured
         assert (
             "acceptance by depth" in screen.text and "timeline" in screen.text and "tokens/s over time" in screen.text

@@ -13,8 +13,7 @@ from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.options import Mode
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.engines.load_options import LoadOptions
-from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access
-from specpair.http_service.keys.key_store import KeyStore
+from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access, KeyStore
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.stand_ins.hub import serving as hub_serving

@@ -19,8 +19,7 @@ from tests.browser import opened
 from tests.drafter_client.serve.page_steps import answered, ask
 from tests.drafter_client.support import Held, serving
 from tests.gateway.openai_api.conftest import served
-from tests.gateway.router.links import Link, link
-from tests.gateway.router.stub_nodes import routing
+from tests.gateway.router.stub_nodes import Link, link, routing
 from tests.terminal.slow_verifier import process
 
 pytestmark = pytest.mark.engine("browser")
