@@ -117,12 +117,6 @@ def test_json_prints_the_lines_of_the_results_file(
     assert report["token_ids"] == lines[3]["token_ids"] and report.keys() <= lines[3].keys()
 
 
-def test_without_a_seed_each_prompt_draws_one(drafter: Command, verifier: Verifier, prompts: Path) -> None:
-    lines = _lines(drafter(*_flags(verifier, prompts, *NGRAM, "--json", "--temperature", "0.9")).out)
-    assert len({line["sampling"]["seed"] for line in lines}) == 7
-    assert {line["asked"]["seed"] for line in lines} == {None}
-
-
 def test_a_json_line_has_its_own_settings(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
     objects = [{"prompt": "two\nlines", "id": "x"}, {"prompt": "b", "max_tokens": 5, "temperature": 0.9, "seed": 3}]
@@ -237,14 +231,6 @@ def test_a_prompt_may_be_a_conversation_with_stop_strings(drafter: Command, tmp_
     assert (stopped["token_ids"], stopped["ended_by"]) == (text[: at + 1], "stop_string")
     assert (whole["token_ids"], whole["ended_by"], whole["prompt"]) == (text, "max_tokens", said)
     assert "holds 2 of 2 texts already" in again.err
-
-
-def test_an_error_of_every_prompt_is_reported_once(drafter: Command, verifier: Verifier, prompts: Path) -> None:
-    ran = drafter(*_flags(verifier, prompts, *NGRAM, "--chat"))
-    complaint = "the target model has no chat template: leave --chat away, or serve an instruct model"
-    assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: {complaint}\n")
-    ran = drafter(*_flags(verifier, prompts, *NGRAM, "--system", "b"))
-    assert (ran.status, ran.err) == (1, "drafter: --system is a message of a chat: add --chat\n")
 
 
 def test_each_text_is_recorded_with_profile(

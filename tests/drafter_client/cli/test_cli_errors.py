@@ -19,7 +19,7 @@ from specpair.drafters.base import Expansion
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.errors import BackendError
 from tests.drafter_client.cli.command_line import TOY, Command
-from tests.drafter_client.support import Verifier, running, serve_vocabulary, serving
+from tests.drafter_client.support import Verifier, running, serve_vocabulary
 from tests.paths import ROOT
 from verifier_server.settings import Settings
 
@@ -154,14 +154,6 @@ def test_an_unreachable_verifier_is_reported_in_one_line(drafter: Command, json:
     assert ran.err.endswith("is it running, and is the port right?\n")
 
 
-def test_a_bad_address_and_a_bad_key_are_reported_in_one_line(drafter: Command) -> None:
-    ran = drafter("--verifier", "ftp://bigbox", "--prompt", "a")
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err == "drafter: 'ftp://bigbox' is not the address of a verifier: write http://host:port\n"
-    ran = drafter("--api-key", "line\nbreak", "--prompt", "a")
-    assert ran.status == 1 and ran.err.startswith("drafter: the API key holds a line break")
-
-
 @pytest.mark.parametrize("mode", ["remote", "auto"])
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
 def test_more_draft_tokens_than_the_verifier_judges_are_refused(
@@ -175,11 +167,6 @@ def test_more_draft_tokens_than_the_verifier_judges_are_refused(
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == "drafter: --draft-n: must be at most 64, as many as this verifier judges at once, got 65\n"
     assert drafter(*flags, "--draft-n", "64").status == 0
-
-
-def test_a_missing_draft_model_is_named(drafter: Command, verifier: Verifier) -> None:
-    ran = drafter("--verifier", verifier.url, "--draft-model", "/nowhere/x.gguf", "--prompt", "a")
-    assert (ran.status, ran.out, ran.err) == (1, "", "drafter: no such model file: /nowhere/x.gguf\n")
 
 
 def test_a_service_without_its_draft_model_does_not_wait_for_a_verifier_first(drafter: Command) -> None:
@@ -214,23 +201,6 @@ def test_a_foreign_vocabulary_is_reported_before_any_text(
         "drafter: scripted-9 cannot draft for scripted-1: token ids below 258 stand for different"
     )
     assert "the first is id 70, b'other' in the draft model" in ran.err and ran.err.count("\n") == 1
-
-
-def test_a_model_without_a_chat_template_cannot_chat(drafter: Command, verifier: Verifier) -> None:
-    ran = drafter(*_flags(verifier, "--chat"))
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err == (
-        "drafter: the target model has no chat template: leave --chat away, or serve an instruct model\n"
-    )
-
-
-def test_a_too_long_prompt_is_reported_with_both_lengths(drafter: Command) -> None:
-    with serving(ScriptedBackend(context_length=16)) as verifier:
-        ran = drafter("--verifier", verifier.url, *TOY, "--prompt", "x" * 20)
-        assert verifier.sessions == 0
-    assert ran.status == 1 and "the prompt has 21 tokens, the context holds 16" in ran.err
-    ran = drafter("solo", "--backend", "scripted", "--model", "1", "--context", "16", "--prompt", "x" * 20)
-    assert ran.status == 1 and "the prompt has 21 tokens, the context holds 16" in ran.err
 
 
 def test_a_verifier_that_failed_to_load_is_reported_with_its_reason(drafter: Command) -> None:

@@ -43,17 +43,6 @@ def test_an_interrupt_keeps_the_text_and_releases_the_session(
     assert verifier.sessions == 0
 
 
-def test_an_interrupted_run_still_reports_its_json(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", InterruptedAfter)
-    ran = drafter(*_flags(verifier, "--json", "--baseline", "--lockstep"))
-    report = json.loads(ran.out)
-    assert (ran.status, ran.err) == (130, "")
-    assert (report["token_ids"], report["finish_reason"], report["baseline"]) == (_expected(5), None, None)
-    assert report["total_ms"] > 0
-
-
 def test_an_interrupt_with_drafts_in_flight_keeps_the_text(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,14 +186,6 @@ def test_each_setting_is_taken_from_the_highest_layer(
     assert (getattr(options, name), options.settings.origin(name)) == (default, "default")
 
 
-def test_relative_model_in_the_file_is_beside_the_file(file: Path) -> None:
-    other = file.parent / "there" / "settings.toml"
-    other.parent.mkdir()
-    write(other, 'draft_model = "m.gguf"')
-    assert drafter_options(["--config", "there/settings.toml"]).draft_model == other.parent / "m.gguf"
-    assert drafter_options(["--draft-model", "m.gguf"]).draft_model == Path("m.gguf")
-
-
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -273,16 +265,6 @@ def test_flag_that_a_lasting_setting_rules_out_is_an_error_that_names_both(
     assert ran.status == 2 and ran.err.startswith("drafter: " + complaint.format(f"{file} [drafter]"))
 
 
-def test_setting_that_a_command_has_no_flag_for_is_ignored(
-    file: Path, drafter: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(file, 'mode = "nonsense"', 'backend = "ngram"', "chat = true")
-    monkeypatch.setenv("DRAFTER_STRATEGY", "nonsense")
-    assert solo_options([]).backend == "llama_cpp", "solo runs a model"
-    assert compare_options([]).backend == "ngram"
-    assert drafter("report", "/nowhere").status == 1
-
-
 def test_engine_settings_go_with_their_engine(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(file, 'backend = "torch"', 'device = "cuda"', "threads = 2")
     for flags in (["--backend", "torch"], []):
@@ -309,14 +291,6 @@ def test_error_of_an_engine_names_the_setting_as_it_was_given(
     assert drafter("--prompt", "a").err == f"drafter: DRAFTER_DEVICE: {refusal}\n"
     unknown = ModelLoadError("kv_type 'x' is unknown", "kv_type")
     assert explained(unknown, drafter_options([])) == "kv_type 'x' is unknown", "there is no such flag"
-
-
-def test_draft_tokens_beyond_the_verifier_s_limit_are_named_as_they_were_given(
-    drafter: Command, verifier: Verifier, file: Path
-) -> None:
-    write(file, "draft_n = 65", 'backend = "scripted"', 'draft_model = "1"', f'verifier = "{verifier.url}"')
-    ran = drafter("--prompt", "a")
-    assert ran.status == 1 and ran.err.startswith(f"drafter: {file} [drafter] draft_n: must be at most 64, as many")
 
 
 @pytest.mark.parametrize("command", ["drafter", "solo", "compare"])

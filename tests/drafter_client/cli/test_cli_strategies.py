@@ -94,14 +94,6 @@ def test_probabilistic_decisions_follow_from_their_numbers(drafter: Command, ver
         assert (each["drawn"] * each["q"] < each["draft_p"]) == (each["verdict"] == "accepted")
 
 
-def test_coupled_decisions_show_the_drafters_probabilities(drafter: Command, verifier: Verifier) -> None:
-    flags = ["--verbose", "--temperature", "0.8", "--seed", "3", "--draft-n", "4", "--lockstep", "--json"]
-    report = json.loads(drafter(*_flags(verifier, "coupled", *flags)).out)
-    judged = [each for each in report["decisions"] if each["draft"] is not None]
-    assert judged and all(0 < each["q"] <= 1 and 0 <= each["drawn"] < 1 for each in judged)
-    assert all((each["draft"] == each["token"]) == (each["verdict"] == "accepted") for each in judged)
-
-
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [

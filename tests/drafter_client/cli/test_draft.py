@@ -59,15 +59,6 @@ def test_standard_output_is_the_unchanged_text(drafter: Command, verifier: Verif
     assert verifier.sessions == 0
 
 
-def test_a_character_cut_at_the_end_is_marked(drafter: Command, verifier: Verifier) -> None:
-    ids = _expected(200)
-    cut = (
-        next(at for at, token in enumerate(ids) if token in range(0xC2, 0xF5)) + 1
-    )  # the first byte of a longer character
-    ran = drafter(*_flags(verifier, "--max-tokens", str(cut)))
-    assert ran.out == bytes(ids[: cut - 1]).decode(errors="replace") + "\ufffd\n"
-
-
 def test_json_is_one_object_and_nothing_else(drafter: Command, verifier: Verifier) -> None:
     ran = drafter(*_flags(verifier, "--json", "--draft-n", "3", "--lockstep"))
     report = json.loads(ran.out)
@@ -83,15 +74,6 @@ def test_json_is_one_object_and_nothing_else(drafter: Command, verifier: Verifie
     assert 0 < report["ttft_ms"] <= report["total_ms"]
     assert report["tokens_per_second"] == pytest.approx(24e3 / report["total_ms"], rel=1e-2)
     assert 0 < report["bytes_sent"] < report["bytes_received"]
-
-
-def test_lockstep_has_one_schedule_and_no_target_decoded_tokens(drafter: Command, verifier: Verifier) -> None:
-    report = json.loads(drafter(*_flags(verifier, "--json", "--lockstep", "--no-lookup")).out)
-    assert report["token_ids"] == _expected(24)
-    assert report["schedules"] == {"lockstep": 23} and report["drafts_sent"] == report["rounds"]
-    assert report["token_sources"]["target_decoded"] == report["mispredicted"] == report["next_draft_ready"] == 0
-    assert report["token_sources"]["accepted"] == report["accepted"] and sum(report["token_sources"].values()) == 24
-    assert report["token_sources"]["bonus"] + report["token_sources"]["recovered"] == 1 + report["rounds"]
 
 
 _MANY = ["--prompt-file", "", "--concurrency"]

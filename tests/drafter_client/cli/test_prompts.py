@@ -1,7 +1,6 @@
 """Prompt files: how they are read, and the errors of a bad one."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,27 +119,12 @@ def test_a_bad_object_is_refused_with_the_line(line: str, complaint: str) -> Non
     assert str(raised.value) == f"p.jsonl, line 2: {complaint}"
 
 
-def test_an_object_may_have_logit_processors() -> None:
-    line = (
-        b'{"prompt": "a", "min_p": 0.1, "presence_penalty": 1, "repetition_penalty": 1.1, "logit_bias": {"15": -100}}'
-    )
-    (prompt,) = _parse(line, "p.jsonl")
-    given = {"min_p": 0.1, "presence_penalty": 1, "repetition_penalty": 1.1, "logit_bias": {15: -100}}
-    assert prompt.options == replace(DEFAULTS, **given)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_blank_lines_are_skipped_and_not_counted(end: bytes) -> None:
     lines = [b"", b"a", b" \t", b"", b" b", b""]
     assert [(prompt.index, prompt.text) for prompt in _parse(end.join(lines))] == [(0, "a"), (1, " b")]
     objects = [b"", b'{"prompt": "a"}', b" ", b'{"prompt": "b"}', b""]
     assert [prompt.label for prompt in _parse(end.join(objects), "p.jsonl")] == ["prompt 1", "prompt 2"]
-
-
-def test_an_object_may_have_stop_strings() -> None:
-    data = b'{"prompt": "a", "stop": "x"}\n{"prompt": "b", "stop": ["x", "yz"]}\n{"prompt": "c"}'
-    prompts = parse_prompts(data, "p.jsonl", replace(DEFAULTS, stop=["all"]))
-    assert [prompt.options.stop for prompt in prompts] == [("x",), ("x", "yz"), ("all",)]
 
 
 def test_an_object_may_have_messages_in_place_of_a_prompt() -> None:

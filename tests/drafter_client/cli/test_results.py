@@ -23,7 +23,6 @@ from specpair.protocol.errors import PromptTooLong
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 
 MODELS = ModelNames("big-7b", "small-1b")
-OTHER = MODELS._replace(target="other-8b")
 PROMPTS = [FilePrompt(at, "abcdé"[at], Options(temperature=0.5), id="vwxyz"[at]) for at in range(5)]
 
 

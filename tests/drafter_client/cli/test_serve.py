@@ -1,6 +1,5 @@
 """drafter serve as a command, and programs that wait for a verifier."""
 
-import asyncio
 import os
 import re
 import signal
@@ -10,11 +9,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 from drafter_client.cli.steps import once_there
 from drafter_client.errors import BadKey, VerifierUnreachable
@@ -53,36 +50,6 @@ def test_it_prints_its_address_and_ends_in_order(verifier: Verifier, how: signal
     assert (process.returncode, out) == (0, "")
     assert all(line.startswith("INFO: ") for line in complaints.splitlines()), complaints  # SIGTERM drains
     assert verifier.sessions == 0
-
-
-@pytest.mark.parametrize(
-    ("flags", "why"), [(["--lockstep"], "lockstep"), (["--draft-n", "3"], "a fixed draft length")], ids=str
-)
-def test_it_says_once_which_option_leaves_auto_no_choice(
-    verifier: Verifier,
-    drafter: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    flags: list[str],
-    why: str,
-) -> None:
-    monkeypatch.setattr("drafter_client.cli.serve.serve", _begun_and_ended)
-    ran = drafter("serve", "--port", "0", *TOY, "--verifier", verifier.url, *flags)
-    assert ran.status == 0 and ran.err.endswith("(Ctrl-C ends it)\n") and ran.err.count("\n") == 1
-    assert caplog.text.count("mode auto is") == 1
-    assert f"mode auto is remote for all texts: {why} is asked for\n" in caplog.text
-
-
-def _begun_and_ended(config: uvicorn.Config, sockets: list[socket.socket]) -> None:
-    """In place of serving: what the service does when it starts and when it stops."""
-
-    async def lifespan(app: Any) -> None:
-        async with app.router.lifespan_context(app):
-            pass
-
-    asyncio.run(lifespan(config.app))
-    for each in sockets:
-        each.close()
 
 
 def test_a_port_in_use_is_reported_in_one_line(verifier: Verifier, drafter: Command) -> None:

@@ -54,11 +54,6 @@ def test_a_prediction_has_a_row_even_if_nothing_was_drafted_from_it() -> None:
     assert not any("prediction" in line for line in _lines(stats_of()))
 
 
-def test_a_sampled_text_shows_its_temperature_and_seed() -> None:
-    assert "temperature 0.8 seed 77" in _lines(stats_of(sampling={"temperature": 0.8, "seed": 77}))
-    assert not any("seed" in line for line in _lines(stats_of(sampling={"temperature": 0.0, "seed": 77})))
-
-
 def test_the_panel_of_an_overlapped_run() -> None:
     schedules = Counter({Schedule.OVERLAPPED: 80, Schedule.SELF_CONTINUED: 20})
     sources = Counter(
@@ -105,27 +100,6 @@ def test_the_panel_of_a_solo_run() -> None:
         "",
     ]
     assert re.fullmatch("ms a token [▁▂▃▄▅▆▇█]{41} averages: 0 to 22.0", lines[-2]) and "█" in lines[-2]
-
-
-def test_a_scale_of_averages_says_so_beside_the_longest_latency() -> None:
-    token_times = [0.05, *[0.02] * 98, 24.173]
-    text = " ".join(_lines(_alone(mode="target", token_times=token_times), 80))
-    assert "ITL longest 24173.00 ms" in text and re.search("█ averages: 0 to [0-9.]+ ", text)
-    text = " ".join(_lines(_alone(mode="target", token_times=token_times[-20:]), 80))
-    assert "ITL longest 24173.00 ms" in text and "█ 0 to 24173.0 " in text
-
-
-def test_the_panel_of_the_target_alone() -> None:
-    lines = _lines(_alone(mode="target", times=WaitTimes(network=0.15, queue=0.01, verify=1.84)))
-    assert lines[0] == "big-7b alone"
-    assert "TTFT 50 ms TPOT 19.70 ms" in lines and "sent 3.0 KiB received 10.0 KiB" in lines
-    assert lines[9:13] == [
-        "forward 1840 ms 92% " + 28 * "█",
-        "queue 10 ms 1%",
-        "network 150 ms 7% ██",
-        "other 0 ms 0%",
-    ]
-    assert not any(word in " ".join(lines) for word in ("rounds", "draft tokens", "prefill", "verify"))
 
 
 def test_a_text_cut_by_the_context_is_noted() -> None:
@@ -208,15 +182,6 @@ def test_a_speed_up_below_one_is_explained_with_what_the_target_and_a_draft_toke
         assert not hints(other)
 
 
-def test_a_missing_speed_up_is_explained_by_the_outage() -> None:
-    hint = "no speed-up: an outage interrupted what was measured"
-    for stats in (
-        stats_of(baseline=Baseline(None, 39.0, 100, True)),
-        stats_of(baseline=Baseline(20.0, 39.0, 100, True), resumed=[7]),
-    ):
-        assert hint in _main(stats, 80) and hint in _lines(stats)
-
-
 def test_a_text_without_judged_draft_tokens_is_explained() -> None:
     stats = stats_of(drafted=0, accepted=0)
     hint = "acceptance rate -: the target wrote alone, no draft token was judged"
@@ -248,14 +213,6 @@ def test_the_shares_of_the_time_add_up(mode: str) -> None:
     assert sum(value for _, value in bars(stats)) == pytest.approx(stats.total_time)
     shares = [int(share) for line in _printed(stats, 80) for share in re.findall(r" ms +(\d+)%  ", line)]
     assert sum(shares) == 100
-
-
-def test_the_legend_names_every_colour_once() -> None:
-    text = legend().plain
-    assert "\n" not in text
-    assert text.count("■") == len(TokenSource)
-    for meaning in ("accepted", "recovered", "bonus", "target-decoded", "forced"):
-        assert text.count(meaning) == 1
 
 
 @pytest.mark.parametrize("width", [20, 30, 52])

@@ -103,17 +103,6 @@ def test_other_lines_get_rows_of_their_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert _written(console) == "drafter: on its own\n"
 
 
-def test_the_rate_is_that_of_the_last_two_seconds() -> None:
-    console, screen, clock = _console(60), Screen(60), Ticks(0.0)
-    line = StatusLine(console, below_text=False, clock=clock)
-    line.begin()
-    for step in [1.0] * 5 + [0.1] * 30:
-        clock.now += step
-        line.wrote(1, "")
-    screen.feed(_written(console))
-    assert screen.lines == ["drafter: 35 tokens, 10.0 tokens/s, TTFT 1000 ms"]
-
-
 def test_without_a_text_on_the_screen_only_the_line_is_shown() -> None:
     console, screen = _console(30), Screen(30)
     line = StatusLine(console, below_text=False, clock=Ticks())
@@ -144,15 +133,6 @@ def test_nothing_is_written_where_nothing_can_be_erased(console: Console) -> Non
     line.busy("busy")
     line.wipe()
     assert _written(console) == ""
-
-
-def test_no_color_is_respected() -> None:
-    console = _console(no_color=True)
-    StatusLine(console, below_text=True).begin()
-    assert "\x1b[2m" not in _written(console)
-    console = _console()
-    StatusLine(console, below_text=True).begin()
-    assert "\x1b[2m" in _written(console)
 
 
 class _Terminal(io.StringIO):

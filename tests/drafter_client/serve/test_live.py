@@ -4,7 +4,6 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,14 @@ import pytest
 from pydantic import BaseModel
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import Custom, DraftModel, Lookup, Mode, Options, Outage, Pair
+from drafter_client import Custom, DraftModel, Mode, Options, Outage, Pair
 from drafter_client.display.progress import said_of_loading, say_outage
 from drafter_client.metrics.statistics import Stats
 from drafter_client.serve.app import create_app
 from drafter_client.serve.live import Feed
 from drafter_client.serve.messages import PairRound, PairState, TextCounts, TextEnded
 from drafter_client.serve.metrics import DrafterMetrics, Observers
-from specpair.http_service.observability.logs import JsonFormatter, RequestContext, enter
+from specpair.http_service.observability.logs import JsonFormatter
 from specpair.http_service.observability.metrics import ServiceMetrics
 from tests.drafter_client.cli.command_line import Terminal
 from tests.drafter_client.support import Verifier, plain, running, serving, toy_drafter
@@ -69,14 +68,6 @@ def test_a_text_is_told_as_it_is_written() -> None:
             assert counts[-1].accepted == reply["timings"]["draft_n_accepted"]
             assert (counts[-1].generated, counts[-1].mode) == (20, "remote")
             assert seen[-1][1].finish_reason == "length"
-
-
-def test_a_pair_without_a_draft_model_tells_its_state() -> None:
-    with serving() as verifier:
-        app = create_app(Pair(verifier.url, None), Options(), texts=1, queue=1)
-        with served(app) as url, httpx.stream("GET", f"{url}/events", trust_env=False, timeout=60) as stream:
-            _, state = next(_told(stream.iter_lines()))
-            assert (state.draft_model, state.target_alone) == ("", None)
 
 
 def test_nothing_is_made_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,21 +123,6 @@ def test_outages_are_counted() -> None:
     drafter.resumed()
     drafter.outage(Outage(3.0, 300.0, "nothing answers", over=True))
     assert value(metrics, "outage_seconds") == 0 and value(metrics, "outages_total") == 1
-
-
-def test_text_counts_for_the_key_of_its_request() -> None:
-    metrics = ServiceMetrics(lambda: "m", by_key=True)
-
-    def write() -> None:
-        enter(RequestContext("r", key="ada"))
-        with (
-            running(Settings(backend="scripted"), ScriptedBackend(Script(seed=1))) as verifier,
-            Pair(verifier.url, Lookup(), observer=DrafterMetrics(metrics)) as pair,
-        ):
-            list(pair.generate("x", Options(max_tokens=3)))
-
-    copy_context().run(write)
-    assert value(metrics, "generation_tokens_total", key="ada") == 3
 
 
 PROMPT = "def f(x):"
