@@ -22,7 +22,7 @@ from drafter_client import (
     Tokens,
     async_pair,
 )
-from drafter_client.errors import BadPrompt, PairBusy, VerifierUnreachable
+from drafter_client.errors import BadPrompt, VerifierUnreachable
 from drafter_client.pair import Pair
 from tests.drafter_client.support import Scenario, Verifier, plain, serving
 
@@ -74,29 +74,6 @@ def test_events_are_those_of_a_pair(verifier: Verifier) -> None:
             assert text.text == last.text and text.stats is last.stats
             with pytest.raises(RuntimeError, match="has ended already"):
                 await text.read()
-
-    _run(work())
-
-
-@MODES
-def test_concurrent_texts_do_not_mix(verifier: Verifier, mode: Mode) -> None:
-    prompts = [f"def {name}(x):" for name in "abcdef"]
-
-    async def work() -> None:
-        async with AsyncPair(verifier.url, Lookup(), texts=6) as pair:
-            options = Options(max_tokens=60, mode=mode)
-            texts = await asyncio.gather(*(pair.generate(prompt, options).read() for prompt in prompts))
-        assert [text.token_ids for text in texts] == [_expected(60, prompt) for prompt in prompts]
-
-    _run(work())
-
-
-def test_one_text_too_many_is_refused(verifier: Verifier) -> None:
-    async def work() -> None:
-        async with AsyncPair(verifier.url, TOY) as pair, pair.generate(PROMPT, LONG) as text:
-            await anext(text)
-            with pytest.raises(PairBusy):
-                await pair.generate(PROMPT).read()
 
     _run(work())
 
@@ -161,37 +138,6 @@ async def _cancelled_before_it_began(pair: AsyncPair, options: Options) -> None:
         await task
 
 
-@_way
-async def _timed_out(pair: AsyncPair, options: Options) -> None:
-    text = pair.generate(PROMPT, options)
-    await anext(text)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.0):
-            await text.read()
-
-
-@_way
-async def _failing_task_group(pair: AsyncPair, options: Options) -> None:
-    begun = asyncio.Event()
-
-    async def read() -> None:
-        async for _ in pair.generate(PROMPT, options):
-            begun.set()
-
-    async def fail() -> None:
-        await begun.wait()
-        raise ZeroDivisionError
-
-    async def both() -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(read())
-            group.create_task(fail())
-
-    with pytest.raises(ExceptionGroup) as failed:
-        await both()
-    assert failed.group_contains(ZeroDivisionError)
-
-
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @MODES
 def test_text_that_ends_early_makes_room_for_the_next(
@@ -203,17 +149,6 @@ def test_text_that_ends_early_makes_room_for_the_next(
                 await way(pair, Options(max_tokens=900, mode=mode))
                 assert verifier.sessions == 0
             assert (await pair.generate(PROMPT, Options(max_tokens=6)).read()).token_ids == _expected(6)
-
-    _run(work())
-
-
-@MODES
-def test_break_in_the_readers_loop_ends_the_text(verifier: Verifier, mode: Mode) -> None:
-    async def work() -> None:
-        async with AsyncPair(verifier.url, TOY) as pair:
-            async for _ in pair.generate(PROMPT, Options(max_tokens=900, mode=mode)):
-                break
-        assert verifier.sessions == 0
 
     _run(work())
 

@@ -45,19 +45,6 @@ def test_text_goes_on_when_the_limit_allows_it(tmp_path: Path, monkeypatch: pyte
     assert texts["limited"] == texts["free"]
 
 
-def test_second_text_waits_until_the_first_is_paid_back(tmp_path: Path) -> None:
-    path = keys(tmp_path, limited=KeyLimits(tokens_per_second=50))
-    options = Options(max_tokens=60, temperature=0.8, seed=3, mode=Mode.REMOTE)
-    with serving(keys_file=path) as verifier, Pair(verifier.url, TOY, api_key="limited") as pair:
-        texts = {pair.generate("def f(x):", options).read().text for _ in range(2)}
-        sample = verifier.service.metrics.registry.get_sample_value
-        refused = [
-            sample("specpair_http_requests_total", {"model_name": "scripted-1", "route": route, "status": "429"})
-            for route in ("/prefill", "/verify")
-        ]
-    assert len(texts) == 1 and any(refused)
-
-
 @pytest.mark.parametrize("mode", [Mode.TARGET, Mode.REMOTE])
 def test_text_that_cannot_begin_in_time_reports_the_limit(tmp_path: Path, mode: Mode) -> None:
     path = keys(tmp_path, slow=KeyLimits(tokens_per_second=0.01))

@@ -4,12 +4,10 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 
-from backends.scripted import ByteVocabulary, Script, ScriptedBackend
-from drafter_client.draft_sources import Lookup
+from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import BadReply
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
@@ -30,16 +28,6 @@ def verifier() -> Iterator[Verifier]:
         yield started
 
 
-def test_drafts_are_what_followed_earlier_occurrences() -> None:
-    drafter = NgramDrafter(width=3)
-    expansion = drafter.expand([1, 2, 3, 1, 2], [[], [3], [9]], runners_up=True)
-    assert [proposal.token for proposal in expansion.proposals] == [3, 1, 9]
-    assert expansion.read == 3
-    assert expansion.proposals[2].confidence == 0.0, "an unknown continuation has no confidence"
-    grown = drafter.expand([1, 2, 3, 1, 2, 3, 1, 7], [[1]], runners_up=False)
-    assert (grown.proposals[0].token, grown.read) == (7, 1)
-
-
 @pytest.mark.parametrize("mechanisms", [LOCKSTEP, Mechanisms()], ids=["lockstep", "overlapped"])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_text_equals_target_alone(verifier: Verifier, mechanisms: Mechanisms, temperature: float) -> None:
@@ -56,18 +44,6 @@ def test_text_equals_target_alone(verifier: Verifier, mechanisms: Mechanisms, te
         assert run.stats.accepted > 20
 
 
-def test_remote_vocabulary_equals_the_verifiers(verifier: Verifier) -> None:
-    with closing(VerifierClient(verifier.url)) as client:
-        ours, theirs = RemoteVocabulary(client, client.model()), ByteVocabulary()
-        assert ours.fingerprint == theirs.fingerprint
-        assert (ours.pieces, ours.kinds, ours.ends) == (theirs.pieces, theirs.kinds, theirs.ends)
-        for text in ("naïve \x00 日本", "", "<end>"):
-            for parse_control in (False, True):
-                for add_begin in (False, True):
-                    given = {"add_begin": add_begin, "parse_control": parse_control}
-                    assert ours.encode(text, **given) == theirs.encode(text, **given)
-
-
 def test_vocabulary_with_another_fingerprint_is_refused(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(VerifierClient(verifier.url)) as client:
         info, other = client.model(), json.loads(client.call("GET", "/vocabulary", None))
@@ -75,21 +51,6 @@ def test_vocabulary_with_another_fingerprint_is_refused(verifier: Verifier, monk
         monkeypatch.setattr(client, "call", lambda *_: json.dumps(other).encode())
         with pytest.raises(BadReply, match="is not the one that it names"):
             RemoteVocabulary(client, info)
-
-
-def test_model_and_vocabulary_are_requested_once(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    requested = []
-    with closing(VerifierClient(verifier.url)) as client:
-        ask = VerifierClient.call
-
-        def noting(client: VerifierClient, *what: Any) -> bytes:
-            requested.append(what[1])
-            return ask(client, *what)
-
-        monkeypatch.setattr(VerifierClient, "call", noting)
-        with Lookup().open(client, branches=1, texts=1) as drafts:
-            assert drafts.info.vocabulary == drafts.vocabulary.fingerprint
-    assert requested == ["/model", "/vocabulary"]
 
 
 def test_command_line_needs_no_draft_model(verifier: Verifier, drafter: Command) -> None:

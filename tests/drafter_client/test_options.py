@@ -58,18 +58,6 @@ def test_invalid_options_are_refused_by_name(options: dict[str, Any], complaint:
     assert isinstance(refused.value, DrafterError)
 
 
-def test_modes_and_strategies_may_be_plain_strings() -> None:
-    options = Options(mode="target", strategy="deterministic")  # type: ignore[arg-type]
-    assert options.mode is Mode.TARGET and options.strategy is Strategy.DETERMINISTIC
-    assert options == Options(mode=Mode.TARGET, strategy=Strategy.DETERMINISTIC)
-
-
-def test_seed_is_random_if_none_was_given() -> None:
-    assert Options(seed=3).settled() == Options(seed=3)
-    drawn = {Options().settled().seed for _ in range(20)}
-    assert len(drawn) == 20 and all(seed is not None and 0 <= seed < 2**53 for seed in drawn)
-
-
 @given(
     max_tokens=st.integers(1, 2**31 - 1),
     temperature=st.floats(0.0, 100.0),
@@ -120,17 +108,6 @@ def test_options_of_later_versions_are_named_only_where_they_are_given() -> None
     assert {name: value for name, value in given.request().items() if name in later} == found
 
 
-def test_options_can_be_told_apart_by_hash() -> None:
-    assert len({Options(logit_bias={1: 2.0}), Options(logit_bias={1: 2.0}), Options(logit_bias={1: 3.0})}) == 2
-
-
-def test_settings_are_described_as_in_replies() -> None:
-    settings = {"seed": 3, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "strategy": "coupled", "noise": "gumbel-1"}
-    assert Options(seed=3).described() == settings
-    lossy = Options(seed=3, strategy=Strategy.THRESHOLD, threshold=0.2)
-    assert lossy.described() == settings | {"strategy": "threshold", "threshold": 0.2}
-
-
 def test_auto_is_the_default_mode_and_chooses_among_all_modes() -> None:
     assert Options().mode is DEFAULT_MODE is Mode.AUTO
     for more in ({}, {"lookup": False}, {"strategy": Strategy.GREEDY}, {"strategy": Strategy.DETERMINISTIC}):
@@ -155,13 +132,3 @@ def test_auto_keeps_to_one_mode_where_the_options_say_how_to_draft(more: dict[st
     assert options.settled_mode(EVERY_MODE[1:]) is Mode.FUSED, "where this machine drafts nothing"
     for mode in EVERY_MODE:
         assert replace(options, mode=mode).settled_mode(EVERY_MODE) is mode, "a mode that was asked for stays"
-
-
-def test_auto_is_settled_where_there_is_one_mode() -> None:
-    assert Options().settled_mode([Mode.TARGET]) is Mode.TARGET
-
-
-def test_options_in_another_mode_have_no_prediction_where_nothing_drafts() -> None:
-    options = Options(prediction="a", seed=4)
-    assert options.in_mode(Mode.TARGET) == Options(seed=4, mode=Mode.TARGET)
-    assert options.in_mode(Mode.FUSED) == replace(options, mode=Mode.FUSED)

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,12 +84,6 @@ def test_the_verifier_drafts_from_a_prediction_without_a_draft_model(verifier: V
             pair.generate(PROMPT, Options(mode=Mode.FUSED))
 
 
-def test_a_prediction_may_be_text(verifier: Verifier) -> None:
-    with Pair(verifier.url, Lookup()) as pair:
-        stats = pair.generate(PROMPT, Options(max_tokens=9, prediction="naïve")).read().stats
-    assert stats.prediction_tokens == len("naïve".encode()), "without a begin token"
-
-
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
@@ -103,19 +97,6 @@ def test_a_prediction_may_be_text(verifier: Verifier) -> None:
 def test_a_prediction_that_makes_no_sense_is_refused(given: dict[str, Any], complaint: str) -> None:
     with pytest.raises(BadOption, match=complaint):
         Options(**given)
-
-
-def test_token_ids_of_a_prediction_are_checked(verifier: Verifier) -> None:
-    complaint = "the prediction holds 258, which is no token id of the target"
-    with Pair(verifier.url, Lookup()) as pair, pytest.raises(BadOption, match=complaint):
-        pair.generate(PROMPT, Options(prediction=[1, 258]))
-
-
-def test_the_options_keep_their_own_prediction() -> None:
-    ids = [1, 2]
-    options = Options(prediction=ids)
-    ids.append(3)
-    assert options.prediction == (1, 2)
 
 
 @pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.FUSED])
@@ -206,21 +187,6 @@ def test_command_line_shows_what_the_prediction_brought(verifier: Verifier, draf
     assert ran.status == 0 and "prediction" not in ran.err
 
 
-BAD_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (lambda path: None, "cannot be read: No such file"),
-    "no text": (lambda path: path.write_bytes(b"\xff"), "is not UTF-8 text"),
-}
-
-
-@pytest.mark.parametrize(("make", "complaint"), BAD_FILES.values(), ids=BAD_FILES)
-def test_a_prediction_file_that_cannot_be_used_is_named(
-    drafter: Command, tmp_path: Path, make: Callable[[Path], object], complaint: str
-) -> None:
-    make(tmp_path / "old.py")
-    ran = drafter(*FLAGS, "--prediction-file", str(tmp_path / "old.py"))
-    assert ran.status == 1 and f"--prediction-file: {tmp_path / 'old.py'} {complaint}" in ran.err
-
-
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
@@ -234,13 +200,3 @@ def test_flags_that_do_not_go_with_a_prediction(drafter: Command, flags: tuple[s
     prompt = () if "--prompt-file" in flags else ("--prompt", "a")
     ran = drafter("--prediction", "b", *prompt, *flags)
     assert ran.status == 2 and complaint in ran.err
-
-
-def test_a_file_of_prompts_may_have_predictions(verifier: Verifier, drafter: Command, tmp_path: Path) -> None:
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text('{"prompt": "a"}\n{"prompt": "b", "prediction": "naïve"}\n', encoding="utf-8")
-    flags = ("--verifier", verifier.url, "--backend", "ngram", "--prompt-file", str(prompts), "--max-tokens", "9")
-    ran = drafter(*flags, "--json")
-    assert ran.status == 0
-    first, second = ran.out.splitlines()
-    assert '"prediction_tokens": null' in first and '"prediction_tokens": 6' in second

@@ -1,7 +1,6 @@
 """Texts of a pair that loses its session or verifier: they resume, or end at once when they are closed."""
 
 import asyncio
-import io
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,6 @@ from typing import Any
 
 import httpx
 import pytest
-from rich.console import Console
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import (
@@ -24,7 +22,6 @@ from drafter_client import (
     DraftModel,
     Expansion,
     Finished,
-    Lookup,
     Mode,
     Options,
     Outage,
@@ -35,13 +32,11 @@ from drafter_client import (
     Vocabulary,
 )
 from drafter_client.cli.pair_making import say_outage
-from drafter_client.display.status_line import StatusLine
 from drafter_client.errors import BadOption, ConnectionLost
 from drafter_client.http.connection import HttpConnection
 from drafter_client.modes.selection import ModeSelection
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Held, Verifier, forget_all, held, held_backend, plain, read, serving
-from tests.terminal.screen import Screen
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
@@ -190,17 +185,6 @@ def test_closing_does_not_wait_for_a_lost_verifier(verifier: Verifier, cable: Ca
     forget_all(verifier)
 
 
-def test_closing_ends_an_encoding_that_waits_for_a_lost_verifier(verifier: Verifier, cable: Cable) -> None:
-    """Without a local model the verifier encodes prompts."""
-    with ThreadPoolExecutor(1) as pool, Pair(verifier.url, Lookup()) as pair:
-        cable.out.set()
-        encoding = pool.submit(pair.encode, PROMPT)
-        _wait_for_failed_uses(cable)
-        pair.close()
-        with pytest.raises(ConnectionLost):
-            encoding.result(10)
-
-
 @pytest.mark.parametrize("end", ["closed", "cancelled", "left"])
 def test_async_text_does_not_wait_for_a_lost_verifier(verifier: Verifier, cable: Cable, end: str) -> None:
     async def work() -> None:
@@ -247,31 +231,6 @@ def test_an_outage_is_said_once_and_its_end_once(capsys: pytest.CaptureFixture[s
         "drafter: the verifier answers again after 14 s",
         "drafter: waiting for the verifier (it loads its model, 10%) … 0 s of 300 (--patience)",
     ]
-
-
-def test_status_line_shows_every_report_of_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
-    file, screen = io.StringIO(), Screen(90)
-    line = StatusLine(Console(file=file, force_terminal=True, width=90, _environ={"TERM": "xterm"}), below_text=False)
-    line.begin()
-    say, shown, read = say_outage(), [], 0
-    for outage in (
-        Outage(0.0, 300.0, "nothing answers"),
-        Outage(1.0, 300.0, "nothing answers"),
-        Outage(2.0, 300.0, "it loads its model", 0.9),
-        Outage(2.5, 300.0, "it loads its model", over=True),
-    ):
-        say(outage)
-        screen.feed(file.getvalue()[read:])
-        read = len(file.getvalue())
-        shown.append(screen.lines)
-    line.end()
-    assert shown == [
-        ["drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)"],
-        ["drafter: waiting for the verifier (nothing answers) … 1 s of 300 (--patience)"],
-        ["drafter: waiting for the verifier (it loads its model, 90%) … 2 s of 300 (--patience)"],
-        ["drafter: the verifier answers again after 2 s"],
-    ]
-    assert capsys.readouterr().err == ""
 
 
 class GrowingText:

@@ -1,14 +1,10 @@
 """Several verifiers of one pair: a text goes to the fastest, and on at another one, and is the same text."""
 
-import json
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +12,15 @@ import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Lookup, Mode, Options, Outage, Pair, Tokens
+from drafter_client import DraftModel, Mode, Options, Outage, Pair, Tokens
 from drafter_client.errors import BadUrl, ConnectionLost, ModelChanged, VerifierUnreachable
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
-from drafter_client.serve.app import AppOptions, create_app
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import EngineError
 from tests.drafter_client.another_model import Address, swapped_vocabulary
-from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Held, Verifier, forget_all, held, plain, read, serving
-from tests.gateway.openai_api.conftest import served
-from tests.verifier_server.processes import MODULE, ready
-from tests.verifier_server.processes import serving as serving_process
 from tests.waiting import until
 
 PROMPT = "def f(x):"
@@ -212,25 +203,6 @@ def test_no_text_goes_to_another_model(verifiers: list[Verifier], others: dict[s
     forget_all(verifiers[0])
 
 
-def test_lookup_encodes_at_another_verifier(verifiers: list[Verifier], links: Links) -> None:
-    """Without a local model, the verifier encodes prompts."""
-    with Pair(urls(verifiers), Lookup()) as pair:
-        links.out.add(pair.paired.address.url)
-        assert pair.generate(PROMPT, WARM).read().token_ids == expected()
-        assert pair.encode(PROMPT) == TARGET.vocabulary.encode(PROMPT)
-
-
-def test_each_verifier_has_estimates_of_its_own(verifiers: list[Verifier], links: Links) -> None:
-    with Pair(urls(verifiers[:2]), TOY) as pair:
-        pair.generate(PROMPT, WARM).read()
-        first = pair.paired
-        links.out.add(first.address.url)
-        pair.generate(PROMPT, WARM).read()
-        second = pair.paired
-        assert first.address != second.address and first.experience is not second.experience
-        assert first.drafting.warm == second.drafting.warm
-
-
 def test_the_key_goes_to_every_verifier(links: Links) -> None:
     with ExitStack() as stack:
         keyed = [stack.enter_context(serving(ScriptedBackend(Script(seed=1)), api_key="s3cret")) for _ in range(2)]
@@ -336,55 +308,3 @@ def test_all_verifiers_change_to_another_model(verifiers: list[Verifier], others
         a.turn("first")  # is the other model now
         until(lambda: any("it serves scripted-1" in each for each in notices), "it is not refused")
         assert pair.generate(PROMPT, WARM).read().token_ids == done.token_ids
-
-
-def test_the_service_and_files_of_prompts_take_several(
-    verifiers: list[Verifier], links: Links, drafter: Command, tmp_path: Path
-) -> None:
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text(f"{PROMPT}\n{PROMPT}\n")
-    links.out.add(verifiers[0].url)
-    options = ["--max-tokens", "200", "--temperature", "0.8", "--seed", "3", "--json"]
-    named = ["--verifier", urls(verifiers[:2]), "--backend", "scripted", "--draft-model", "1"]
-    ran = drafter("--prompt-file", str(prompts), *named, *options)
-    lines = [json.loads(line) for line in ran.out.splitlines()]
-    assert ran.status == 0 and [line["token_ids"] for line in lines] == [expected()] * 2
-    assert [line["verifiers"] for line in lines] == [[verifiers[1].url]] * 2
-    assert f"drafter: the verifier at {verifiers[0].url} is away: nothing answers" in ran.err
-    pair = Pair(urls(verifiers), TOY, texts=2, start_patience=0.05, on_notice=lambda _: None)
-    asked = {"prompt": PROMPT, "max_tokens": 200, "temperature": 0.8, "seed": 3}
-    with (
-        served(create_app(pair, Options(), texts=2, queue=2, how=AppOptions(look_every=0.01))) as url,
-        httpx.Client(base_url=url, trust_env=False, timeout=30) as http,
-    ):
-        first = http.post("/v1/completions", json=asked).json()
-        links.out |= {each.url for each in verifiers}
-        until(lambda: http.get("/ready").status_code == 503, "it does not see that all are away")
-        gauges = http.get("/metrics").text.splitlines()
-        for each in verifiers:
-            assert f'specpair_verifier_ready{{model_name="scripted-1",verifier="{each.url}"}} 0.0' in gauges
-        assert http.get("/health").json()["status"] == "verifier_away"
-        links.out.remove(verifiers[2].url)
-        until(lambda: http.get("/ready").status_code == 200, "it does not see that one is back")
-        assert http.post("/v1/completions", json=asked).json()["choices"] == first["choices"]
-
-
-@pytest.mark.slow
-def test_texts_outlive_processes_that_are_killed_one_after_the_other() -> None:
-    """Each of two verifiers is killed, and started again on its port, while texts are written."""
-    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": "1"}
-    with ExitStack() as stack:
-        running = [stack.enter_context(ready(MODULE, **settings)) for _ in range(2)]
-        url = ",".join(str(http.base_url) for _, http in running)
-        pair = stack.enter_context(Pair(url, TOY, texts=4, on_notice=lambda _: None))
-        threads = stack.enter_context(ThreadPoolExecutor(4))
-        texts = [replace(WARM, seed=seed, max_tokens=300, mode=list(Mode)[2 * (seed % 2)]) for seed in range(4)]
-        for process, http in running:
-            begun = threading.Barrier(5)
-            writing = [threads.submit(read, pair.generate(PROMPT, each), 20, partial(begun.wait, 60)) for each in texts]
-            begun.wait(60)
-            process.kill()
-            process.wait()
-            assert [each.result(60) for each in writing] == [expected(each) for each in texts]
-            again = [*MODULE, "--port", str(http.base_url.port)]
-            stack.enter_context(serving_process(again, subprocess.DEVNULL, True, **settings))

@@ -48,14 +48,6 @@ def test_cores_are_shared_on_one_machine_with_fewer_than_both_ends_use(
     )
 
 
-def test_cores_that_suffice_for_both_ends_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.draft_sources.cores_to_use", lambda: 8)
-    info = model_info(machine=machine_id(), threads=6)
-    assert not OpenedSource(
-        "draft", info, ByteVocabulary(), [], lambda *_: pytest.fail("nothing has changed"), threads=2
-    ).shares_cores
-
-
 @pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.AUTO])
 def test_on_shared_cores_auto_drafts_without_self_continuation(
     verifier: Verifier, mode: Mode, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import END, Script, ScriptedBackend
-from drafter_client.generation.events import Completion, Drafted
 from drafter_client.generation.speculative_decoding import RemoteLane
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
@@ -23,7 +22,6 @@ from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.run.executors import ThreadedExecutor
 from specpair.engines.backend import Entry, Logits
 from specpair.speculation.acceptance.token_source import TokenSource
-from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.schedule import Mechanisms, Schedule
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import (
@@ -47,11 +45,6 @@ from tests.drafter_client.support import (
 )
 from tests.examples import examples
 from tests.verifier_server.support import until
-
-
-def lane_of(client: VerifierClient) -> RemoteLane:
-    return RemoteLane(client, "s", ResponseBounds(client.url, 258, 1000))
-
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
 
@@ -214,16 +207,6 @@ def test_statistics_add_up(client: VerifierClient, mechanisms: Mechanisms) -> No
     assert 0 < stats.ttft_ms < stats.total_ms
 
 
-def test_self_continued_tokens_count_as_target_decoded(client: VerifierClient) -> None:
-    """No draft is right, and none is sent: all tokens but the prefill's come from self-continuation."""
-    run = generate(client, Scenario(lambda tokens: 0), 0, mechanisms=ALL, max_tokens=60)
-    assert run.tokens == target_alone(GREEDY, 60)
-    assert run.stats.drafted == run.stats.accepted == 0
-    assert run.stats.sources.keys() <= {TokenSource.BONUS, TokenSource.TARGET_DECODED}
-    assert run.stats.sources[TokenSource.TARGET_DECODED] > 30, "an occasional empty verify request asks for a step, too"
-    assert run.stats.schedules == {Schedule.SELF_CONTINUED: 59}
-
-
 @EACH_WAY
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_closing_early_releases_the_session(
@@ -272,43 +255,6 @@ def test_ctrl_c_ends_the_text_and_releases_the_session(
     with pytest.raises(KeyboardInterrupt):
         generate(client, Scenario(interrupting), None, mechanisms=mechanisms, max_tokens=900)
     assert verifier.sessions == 0
-
-
-def test_refused_prefill_leaves_no_thread(verifier: Verifier) -> None:
-    with closing(VerifierClient(verifier.url)) as client, pytest.raises(Exception, match="vocabulary"):
-        generate(client, toy_drafter(), None, [999_999], mechanisms=ALL, max_tokens=5)
-    assert verifier.sessions == 0
-
-
-def test_draft_steps_continue_as_allowed_and_are_reported_in_order(
-    client: VerifierClient,
-) -> None:
-    """Steps do not wait for reactions: here the first reaction returns after the third step has begun."""
-    reported: list[tuple[int, bool]] = []
-    third, over = threading.Event(), threading.Event()
-
-    class Counting(ModelDrafter):
-        steps = 0
-
-        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
-            self.steps += 1
-            if self.steps == 3:
-                third.set()
-            return super().expand(text, tails, runners_up)
-
-    def react(event: Completion, _: object) -> bool:
-        assert isinstance(event, Drafted) and third.wait(20)
-        reported.append((event.expansion.proposals[0].token, event.onward))
-        if not event.onward:
-            over.set()
-        return False
-
-    drafter = Counting(ScriptedBackend(Script(seed=1)), GREEDY)
-    with closing(ThreadedExecutor(lane_of(client), drafter, Mechanisms(in_flight=0, self_continue=False))) as threads:
-        threads.open(len(PROMPT), react)
-        threads.draft(DraftStep([], [[]], len(PROMPT), False, 0.0, until=5), list(PROMPT))
-        assert over.wait(20)
-    assert reported == [(token, at < 5) for at, token in enumerate(target_alone(GREEDY, 6))]
 
 
 class _BlockedBackend(ScriptedBackend):

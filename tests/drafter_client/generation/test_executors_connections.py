@@ -12,7 +12,7 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from drafter_client.errors import BadKey, BadReply, ConnectionLost
+from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
 from drafter_client.metrics.statistics import Stats
@@ -28,7 +28,6 @@ from tests.drafter_client.support import (
     Verifier,
     begun,
     generate,
-    serving,
     target_alone,
     toy_drafter,
 )
@@ -126,33 +125,6 @@ def test_news_come_with_the_prefill_before_any_other_request(verifier: Verifier)
     assert verifier.sessions == 0
 
 
-def test_an_older_verifier_is_asked_for_the_stream(verifier: Verifier) -> None:
-    line = Line()
-    with line.client(verifier.url) as client, patch("drafter_client.http.client._WITH_NEWS", []):
-        run = generate(client, toy_drafter(), 3, mechanisms=ALL, max_tokens=40)
-    assert run.tokens == target_alone(GREEDY, 40)
-    (stream,) = [path for path in line.asked if "/stream" in path]
-    assert stream.endswith(f"/stream?from={len(PROMPT) + 1}")
-    assert verifier.sessions == 0
-
-
-@EACH_WAY
-def test_a_refused_prefill_leaves_no_session(mechanisms: Mechanisms) -> None:
-    with serving(api_key="sesame") as verifier, closing(VerifierClient(verifier.url, api_key="wrong")) as client:
-        with pytest.raises(BadKey):
-            generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=20)
-        assert verifier.sessions == 0
-
-
-@EACH_WAY
-def test_the_connection_for_the_next_text_is_open(verifier: Verifier, mechanisms: Mechanisms) -> None:
-    with closing(VerifierClient(verifier.url)) as client:
-        for _ in range(2):
-            run = generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=20)
-            assert run.tokens == target_alone(GREEDY, 20)
-            assert client.connection.traffic.sent > 0, "the session was released over it"
-
-
 @EACH_WAY
 def test_bytes_of_all_connections_are_counted(verifier: Verifier, mechanisms: Mechanisms) -> None:
     line = Line()
@@ -164,12 +136,6 @@ def test_bytes_of_all_connections_are_counted(verifier: Verifier, mechanisms: Me
         sent, received = (sum(each) for each in zip(*moved, strict=True))
         assert (stats.bytes_sent, stats.bytes_received) == (sent - before[0], received - before[1])
         assert sum(sent > 0 for sent, _ in moved) > 1
-
-
-def test_api_key_is_sent_over_every_connection() -> None:
-    with serving(api_key="sesame") as verifier, closing(VerifierClient(verifier.url, api_key="sesame")) as client:
-        run = generate(client, toy_drafter(), 3, mechanisms=ALL, max_tokens=20)
-    assert run.tokens == target_alone(GREEDY, 20)
 
 
 class _Shaky(Line):

@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.cli import pair_making
 from drafter_client.draft_sources import Lookup
 from drafter_client.http import transport as verifier_transport
 from drafter_client.options import Mode, Options
@@ -88,24 +87,6 @@ def test_a_session_and_its_stream_say_how_far_the_prompt_is() -> None:
         assert (told["prompt_read"], told["prompt_len"], told["total_tokens"]) == (512, 1000, 1000)
         assert client.get("/sessions/long").json()["prompt_read"] == 1000
         assert client.get("/sessions/other").status_code == 404
-
-
-def test_the_comment_is_read_as_it_is_written() -> None:
-    progress = PromptProgress(3, 40)
-    assert PromptProgress.from_comment(progress.comment().strip()) == progress
-    for line in (b":", b": prompt", b": prompt 3/x", b": prompt 3/4 5", b"data: prompt 3/4"):
-        assert PromptProgress.from_comment(line) is None
-
-
-def test_lines_are_ten_seconds_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter([100.0, 100.0, 105.0, 111.0, 111.0])
-    say = pair_making.say_prompt(lambda: next(times))
-    for read in (0, 500, 700):
-        say(PromptProgress(read, 1000))
-    assert capsys.readouterr().err.splitlines() == [
-        "drafter: reading the prompt … 0 of 1000 tokens",
-        "drafter: reading the prompt … 700 of 1000 tokens",
-    ]
 
 
 def test_openai_s_streams_say_it_in_comments(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:

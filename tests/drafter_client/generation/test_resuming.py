@@ -23,11 +23,9 @@ from drafter_client.http.stop import Stop
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode
 from specpair.protocol.errors import (
-    EngineError,
     InternalError,
     ModelLoading,
     Overloaded,
-    SessionConflict,
     ShuttingDown,
     UnknownSession,
 )
@@ -118,12 +116,6 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.0)
 
 
-def test_text_without_an_outage_is_one_attempt() -> None:
-    world = World((10, None))
-    assert _tokens(world.run()) == [*range(10, 20)] == world.text.tokens == world.stats.token_ids
-    assert world.stats.resumed == [] and world.health_checks == 0 and world.known == [[]]
-
-
 @pytest.mark.parametrize("error", OUTAGES, ids=lambda error: type(error).__name__)
 def test_text_resumes_after_the_known_tokens(error: Exception) -> None:
     unreachable = [Health(False, "nothing answers")] * 3 + [Health(True)]
@@ -148,14 +140,6 @@ def test_an_outage_is_no_part_of_ttft_and_latencies_and_has_its_own_share(mode: 
     waits = stats.waits()
     assert waits["outage"] == stats.outage_time == stats.total_time - 10.0 and sum(waits.values()) == stats.total_time
     assert stats.token_times == ([1.0] * 10 if mode is Mode.TARGET else [])
-
-
-def test_a_wait_that_fails_counts_in_the_total_time() -> None:
-    world = World((4, LOST), health=[Health(False, "nothing answers")])
-    with pytest.raises(ConnectionLost):
-        _tokens(world.run(patience=20.0))
-    assert world.stats.total_ms >= 20_000.0 and len(world.stats.token_ids) == 4
-    assert world.stats.working_time == 4.0 and world.stats.outages == 1
 
 
 def test_attempts_without_tokens_count_as_one_resumption() -> None:
@@ -189,37 +173,11 @@ def test_when_the_patience_is_over_what_is_known_was_passed_on() -> None:
     assert tokens == [10, 11, 12, 13] and 20 <= world.health_checks <= 22
 
 
-def test_patience_begins_anew_with_every_token() -> None:
-    unreachable = [Health(False, "nothing answers")] * 15 + [Health(True)]
-    world = World((4, LOST), (1, LOST), (5, None), health=unreachable + unreachable)
-    assert _tokens(world.run(patience=20.0)) == [*range(10, 20)] and world.health_checks == 32
-
-
-def test_overloaded_verifier_loses_no_text() -> None:
-    world = World((4, LOST), (0, Overloaded("full")), (6, None))
-    assert _tokens(world.run()) == [*range(10, 20)]
-
-
 def test_new_text_waits_a_minute_for_an_overloaded_verifier() -> None:
     world = World((0, Overloaded("full", retry_after=0)), (0, Overloaded("full", retry_after=0)), (10, None))
     assert _tokens(world.run()) == [*range(10, 20)] and world.stats.resumed == []
     with pytest.raises(Overloaded, match="come tomorrow"):
         _tokens(World((0, Overloaded("come tomorrow", retry_after=61))).run())
-
-
-def test_closed_idle_connection_is_no_outage() -> None:
-    world = World((0, LOST), (10, None))
-    assert _tokens(world.run()) == [*range(10, 20)] and world.health_checks == 0 and world.stats.resumed == []
-
-
-def test_session_conflict_does_not_end_the_text() -> None:
-    world = World((4, SessionConflict("the session goes on with a later request")), (6, None))
-    assert _tokens(world.run()) == [*range(10, 20)] and world.stats.resumed == [4]
-
-
-def test_engine_error_is_raised() -> None:
-    with pytest.raises(EngineError):
-        _tokens(World((4, EngineError("broken"))).run())
 
 
 @pytest.mark.parametrize("error", [ShuttingDown("draining"), ModelLoading("loading")])
@@ -251,24 +209,6 @@ def test_stop_ends_the_wait_and_the_text() -> None:
         world.text.stop.set()
         assert pending.result(10) == [10, 11, 12, 13]
     assert world.stats.finish_reason is None and not world.text.opened, "the lost verifier cannot release the session"
-
-
-def test_closing_the_run_closes_the_attempt() -> None:
-    closed = []
-    world = World((4, None))
-    attempt = world.attempt
-
-    def recording() -> Run:
-        try:
-            yield from attempt()
-        finally:
-            closed.append(True)
-
-    world.attempt = recording  # type: ignore[method-assign]
-    run = world.run()
-    next(run)
-    run.close()
-    assert closed == [True] and world.text.opened
 
 
 @pytest.mark.parametrize(("opened", "asked"), [(True, [("DELETE", "/sessions/mine")]), (False, [])])

@@ -9,7 +9,6 @@ import httpcore
 import httpx
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.resuming import released
@@ -19,12 +18,11 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.transport import VerifierTransport
 from drafter_client.metrics.statistics import Baseline, Stats
-from drafter_client.trace.recorder import Recorder
 from specpair.protocol.responses import Speculation
 from specpair.speculation.acceptance.token_source import TokenSource
 from tests.drafter_client.http.bodies import SAMPLING, body
 from tests.drafter_client.http.fake_transports import streamed
-from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain
+from tests.drafter_client.support import PROMPT, Ticks, Verifier
 
 SOME = {"tokens": [5], "sources": "b", "text": "x"}
 END: dict[str, Any] = {
@@ -79,18 +77,6 @@ def test_rate_and_first_token_are_timed_on_the_drafters_clock() -> None:
     assert stats.finish_reason == "length"
 
 
-def test_text_equals_target_alone(verifier: Verifier) -> None:
-    with closing(VerifierClient(verifier.url)) as client:
-        bounds, stats = ResponseBounds(verifier.url, 258, len(PROMPT) + 8), Stats()
-        with released(client, TextSession(PROMPT)) as text:
-            count = StatsCounter(stats).take
-            pieces = list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, count, Ticks()))
-        assert 0 < stats.bytes_sent < stats.bytes_received
-    ids = plain(ScriptedBackend(Script(seed=1)), PROMPT, 8)
-    assert [pair for piece in pieces for pair in piece.tokens] == [(token, TokenSource.BONUS) for token in ids]
-    assert (stats.token_ids, stats.prompt_tokens) == (ids, len(PROMPT))
-
-
 @pytest.mark.parametrize("change", [lambda ids: ids, lambda ids: ids[:-1], lambda ids: [*ids[:-1], 0], lambda ids: []])
 def test_baseline_compares_token_ids(change: Any) -> None:
     alone = Stats(token_ids=[1, 2, 3], ttft=0.005, total_time=1.5)
@@ -108,11 +94,6 @@ def test_stream_longer_than_its_limit_is_refused() -> None:
         _read(Streaming([(0.5, "tokens", SOME)] * 10), limit=3)
 
 
-def test_ids_outside_the_vocabulary_are_refused() -> None:
-    with pytest.raises(BadReply, match="a token is 5, and the vocabulary has 5 ids"):
-        _read(Streaming([(0.5, "tokens", SOME)]), ids=5)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -128,23 +109,6 @@ def test_ids_outside_the_vocabulary_are_refused() -> None:
 def test_inconsistent_summary_is_refused(change: Any) -> None:
     with pytest.raises(BadReply, match="http://v/generate: "):
         _read(Streaming([(0.5, "tokens", SOME), (0.1, "tokens", SOME), (0.5, "end", END | change)]))
-
-
-@pytest.mark.parametrize("summary", [{}, [], None], ids=str)
-def test_empty_summary_is_refused(summary: Any) -> None:
-    with pytest.raises(BadReply, match="http://v/generate: "):
-        _read(Streaming([(0.5, "end", summary)]))
-
-
-def test_listener_takes_each_token() -> None:
-    transport, recorder = Streaming([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", END)]), Recorder()
-    client, bounds = VerifierClient("http://v", transport=transport), ResponseBounds("http://v", 300, 1000)
-    transport.now = 7.0
-    text = TextSession(PROMPT)
-    for _ in served(client, text, {"max_tokens": 9}, bounds, recorder.take, lambda: transport.now):
-        pass
-    rows = [(row["position"], row["token"], row["committed_ms"]) for row in recorder.tokens()]
-    assert rows == [(len(PROMPT), 5, 500.0), (len(PROMPT) + 1, 5, 1500.0)]
 
 
 def test_one_connection_serves_several_texts(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:

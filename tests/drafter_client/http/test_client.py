@@ -22,8 +22,6 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
 from specpair.protocol.errors import (
-    BadGateway,
-    ModelLoading,
     NotFound,
     Overloaded,
     PositionBeyondCommitted,
@@ -87,12 +85,6 @@ def test_a_failed_load_is_reported_with_its_reason() -> None:
     client, _, _ = _client(_loading(0.2), reply(503, {"status": "failed", "reason": "no such file: x.gguf"}))
     with pytest.raises(DrafterError, match=r"has failed: no such file: x\.gguf"):
         client.wait_until_ready()
-
-
-def test_a_real_verifier_is_ready() -> None:
-    with serving(wait=False) as verifier, closing(VerifierClient(verifier.url)) as client:
-        client.wait_until_ready()
-        assert client.model().name == "scripted-1"
 
 
 @pytest.mark.parametrize(
@@ -184,21 +176,6 @@ def test_retries_with_an_overloaded_verifier_end_within_their_limit() -> None:
     assert time.slept == []
 
 
-def test_an_overload_without_a_pause_and_other_refusals_are_final() -> None:
-    for refusal in (Overloaded("full"), UnknownSession("no session s"), ModelLoading("the model is loading")):
-        client, transport, _ = _client(_refusal(refusal))
-        with pytest.raises(type(refusal), match=refusal.message):
-            client.verify("s", Draft.chain(3, [5]))
-        assert len(transport.asked) == 1
-
-
-def test_an_overloaded_prefill_is_refused_with_the_seconds_to_wait() -> None:
-    client, transport, time = _client(_refusal(Overloaded("all sessions are taken"), "7"))
-    with pytest.raises(Overloaded) as refused:  # the caller decides whether to wait
-        client.prefill(TextSession([1, 2]), {"max_tokens": 3})
-    assert refused.value.details["retry_after"] == 7.0 and len(transport.asked) == 1 and not time.slept
-
-
 def test_a_lost_connection_is_reopened_after_growing_pauses() -> None:
     client, transport, time = _client(LOST, AWAY, LOST, reply(200, VERIFIED))
     assert client.verify("s", Draft.chain(3, [5, 7])).tokens == [5, 6]
@@ -211,12 +188,6 @@ def test_a_verifier_that_never_answered_is_not_retried() -> None:
     with pytest.raises(VerifierUnreachable):
         client.verify("s", Draft.chain(3, [5]))
     assert time.slept == []
-
-
-def test_a_verifier_that_answered_before_is_retried() -> None:
-    client, _, time = _client(reply(200, VERIFIED), AWAY, AWAY, reply(200, VERIFIED))
-    assert [client.verify("s", Draft.chain(3, [5, 7])).tokens for _ in range(2)] == [[5, 6]] * 2
-    assert time.slept == [0.1, 0.2]
 
 
 def test_a_lasting_outage_is_raised_after_some_seconds() -> None:
@@ -284,22 +255,6 @@ def test_a_tree_has_parents_and_goes_only_to_a_verifier_that_takes_trees() -> No
     assert third == b'{"position":3,"draft_tokens":[5,7]}', "the chain of those that stand first"
 
 
-@pytest.mark.parametrize("page", [b"<html>hello</html>", b"", b"\xff\xfe", b"{", b"[" * 200_000], ids=range(5))
-def test_a_response_that_is_not_json_asks_whether_it_is_a_verifier(page: bytes) -> None:
-    event = b"event: tokens\ndata: " + page + b"\n\n"
-    client, _, _ = _client(httpx.Response(200, content=page), httpx.Response(200, content=iter([event])))
-    with pytest.raises(BadReply, match="not JSON: is it a verifier"):
-        client.verify("s", Draft.chain(3, [5]))
-    with pytest.raises(BadReply, match="not JSON: is it a verifier"):
-        next(client.generate(TextSession([1]), {}))
-
-
-def test_an_error_page_without_json_keeps_its_status() -> None:
-    client, _, _ = _client(httpx.Response(502, content=b"<html>Bad gateway</html>"))
-    with pytest.raises(BadGateway, match="a proxy answers HTTP 502 in place of the verifier"):
-        client.verify("s", Draft.chain(3, [5]))
-
-
 @pytest.mark.parametrize(
     ("header", "seconds"), [("3", 3.0), ("Wed, 21 Oct 2015 07:28:00 GMT", None), ("-1", None), ("\u00b2", None)]
 )
@@ -308,40 +263,6 @@ def test_retry_after_is_read_where_it_is_a_number_of_seconds(header: str, second
     busy = httpx.Response(503, json=Overloaded("full").body(), headers=[(b"Retry-After", header.encode("latin-1"))])
     error = client.refusal(busy)
     assert isinstance(error, Overloaded) and error.details.get("retry_after") == seconds
-
-
-def test_ping_measures_the_round_trip() -> None:
-    time = Time()
-
-    class Slow(Canned):
-        def answer(self, request: httpx.Request) -> httpx.Response:
-            time.now += 0.025
-            return super().answer(request)
-
-    client = VerifierClient("http://v", transport=Slow(reply(200, {"status": "ready"})), clock=time.clock)
-    assert client.ping() == pytest.approx(0.025)
-
-
-def test_another_client_has_the_same_address_transport_and_key() -> None:
-    transport = Canned(reply(200, VERIFIED))
-    VerifierClient("http://v", api_key="sesame", transport=transport).another().verify("s", Draft.chain(3, [5]))
-    (request,) = transport.requests
-    assert (request.method, str(request.url)) == ("POST", "http://v/verify")
-    assert request.headers["Authorization"] == "Bearer sesame"
-
-
-@pytest.mark.usefixtures("no_waiting")
-def test_another_connection_retries_from_the_start() -> None:
-    other = VerifierClient("http://v", transport=Canned(AWAY, reply(200, VERIFIED))).another()
-    assert other.verify("s", Draft.chain(3, [5, 7])).tokens == [5, 6]
-
-
-def test_an_aborted_exchange_is_not_retried() -> None:
-    client, transport, _ = _client(reply(200, VERIFIED))
-    client.abort()
-    with pytest.raises(ConnectionLost, match="aborted"):
-        client.verify("s", Draft.chain(3, [5]))
-    assert transport.asked == []
 
 
 def test_abort_ends_the_pause_between_two_attempts() -> None:

@@ -27,13 +27,6 @@ def _ask(sender: HttpConnection, body: bytes | None = b"[1]", timeout: float = 1
     return sender.exchange("POST", "/x", body, HEADERS, timeout).json()
 
 
-def test_one_connection_serves_request_after_request() -> None:
-    with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
-        assert [_ask(sender, b"[%d]" % n) for n in range(5)] == [[n] for n in range(5)]
-    assert server.connections == 1
-    assert [request.body for request in server.requests] == [b"[%d]" % n for n in range(5)]
-
-
 def test_a_request_is_sent_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces: list[bytes] = []
     send = SyncStream.write
@@ -54,27 +47,6 @@ def test_a_request_is_sent_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("host", "port", "authority"),
-    [
-        ("bigbox", None, "bigbox"),
-        ("bigbox", 8000, "bigbox:8000"),
-        ("::1", 8000, "[::1]:8000"),
-        ("b\u00fccher.example", 8000, "xn--bcher-kva.example:8000"),
-    ],
-)
-def test_the_host_header_has_the_form_of_http(host: str, port: int | None, authority: str) -> None:
-    heads: list[str] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        heads.append(request.headers["Host"])
-        return httpx.Response(200)
-
-    address = f"http://{f'[{host}]' if ':' in host else host}{'' if port is None else f':{port}'}"
-    HttpConnection(address, httpx.MockTransport(answer)).exchange("GET", "/health", None, [], 10.0)
-    assert heads == [authority]
-
-
 def test_every_byte_is_counted_in_both_directions() -> None:
     with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
         _ask(sender, b'{"draft_tokens":[1,2,3]}')
@@ -85,37 +57,9 @@ def test_every_byte_is_counted_in_both_directions() -> None:
     assert server.sent > 40_000
 
 
-def test_an_error_and_a_stream_are_counted_without_the_framing_of_chunks() -> None:
-    def refuse(peer: Peer) -> None:
-        peer.read()
-        peer.reply(b'{"error": {"message": "no"}}', "404 Not Found", "X-More: yes")
-        _stream(peer)
-
-    with answering(refuse) as server, closing(HttpConnection(server.url)) as sender:
-        assert sender.exchange("GET", "/nothing", None, [], 10.0).status_code == 404
-        assert [data for _, data in read_events(sender)] == [b'{"n": 1}', b'{"n": 2}']
-        counted = sender.traffic.sent, sender.traffic.received
-    first, second, third, last = 33, 9, 22, 0  # bytes in each chunk of the stream
-    framing = sum(len(b"%x\r\n\r\n" % size) for size in (first, second, third, last))
-    assert counted == (server.received, server.sent - framing)
-
-
 def test_a_stream_yields_events_by_name_and_leaves_the_connection_usable() -> None:
     with answering(_stream) as server, closing(HttpConnection(server.url)) as sender:
         assert list(read_events(sender)) == [("tokens", b'{"n": 1}'), ("end", b'{"n": 2}')]
-        assert _ask(sender, b"[7]") == [7]
-    assert server.connections == 1
-
-
-def test_a_refused_stream_leaves_the_connection_usable() -> None:
-    def refuse(peer: Peer) -> None:
-        peer.read()
-        peer.reply(b'{"error": 1}', "422 Unprocessable Entity")
-        echo(peer)
-
-    with answering(refuse) as server, closing(HttpConnection(server.url)) as sender:
-        with sender.respond("POST", "/generate", b"{}", HEADERS, 10.0) as response:
-            assert (response.status_code, response.read()) == (422, b'{"error": 1}')
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 1
 
@@ -131,13 +75,6 @@ def test_a_stream_closed_early_is_not_read_by_the_next_request() -> None:
             assert next(events) == ("tokens", b"1")
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 2
-
-
-def test_a_stream_without_a_body_is_a_get() -> None:
-    with answering(_stream) as server, closing(HttpConnection(server.url)) as sender:
-        assert len(list(read_events(sender, "/sessions/a/stream?from=3", None))) == 2
-    assert server.requests[0].line == "GET /sessions/a/stream?from=3 HTTP/1.1"
-    assert b"Content-Length" not in server.requests[0].head
 
 
 def test_a_connection_made_beforehand_is_used() -> None:
@@ -200,12 +137,6 @@ def test_a_long_idle_connection_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(verifier_transport, "IDLE_LIMIT", -1.0)
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 2
-
-
-def test_a_path_in_the_address_precedes_every_path() -> None:
-    with answering(echo) as server, closing(HttpConnection(server.url + "/base/")) as sender:
-        _ask(sender)
-    assert server.requests[0].line == "POST /base/x HTTP/1.1"
 
 
 @pytest.mark.parametrize(

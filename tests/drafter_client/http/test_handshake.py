@@ -15,7 +15,7 @@ from specpair.engines.backend import Logits
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.fake_transports import Faulty
-from tests.drafter_client.support import PROMPT, Verifier, drafts_of, generate, plain, serving
+from tests.drafter_client.support import PROMPT, Verifier, generate, plain, serving
 
 
 def _bytes_but(**changes: object) -> Vocabulary:
@@ -83,24 +83,6 @@ def test_different_control_tokens_are_accepted(verifier: Verifier) -> None:
         check_vocabulary(client, _bytes_but(pieces=pieces), "draft")
         with pytest.raises(VocabularyMismatch):  # ordinary in the target, a control token here
             check_vocabulary(client, _bytes_but(kinds=kinds), "draft")
-
-
-class _Eager(ScriptedBackend):
-    """Gives an id beyond the toy vocabulary the greatest logit."""
-
-    def logits_after(self, tokens: Sequence[int]) -> Logits:
-        logits = super().logits_after(tokens)
-        logits[280] = 100.0
-        return logits
-
-
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(seed=1, temperature=1.0)], ids=["greedy", "warm"])
-def test_ids_beyond_the_targets_vocabulary_are_never_drafted(verifier: Verifier, sampling: Sampling) -> None:
-    backend = _Eager(Script(seed=1, vocabulary_size=300))
-    drafter = ModelDrafter(backend, sampling, 258)
-    drafts = drafts_of(drafter, PROMPT, 20)
-    assert [draft.token for draft in drafts] == plain(ScriptedBackend(Script(seed=1)), PROMPT, 20, sampling)
-    assert all(0.0 < draft.confidence <= 1.0 for draft in drafts)
 
 
 class _Wide(ScriptedBackend):

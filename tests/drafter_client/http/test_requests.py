@@ -1,14 +1,13 @@
 """Lost responses: the client retries, the verifier sends the same response again, and the text is the same."""
 
 import json
-from collections import Counter
 from contextlib import closing
 
 import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.errors import BadKey, ConnectionLost
+from drafter_client.errors import BadKey
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.requests import SessionCookies
@@ -69,16 +68,6 @@ def test_the_text_does_not_depend_on_lost_messages(
     assert verifier.sessions == 0
 
 
-def test_a_draft_sent_twice_is_judged_and_counted_once(verifier: Verifier) -> None:
-    transport = Faulty(after=Every(2))
-    with over(transport, verifier.url) as client:
-        drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
-        stats = generate(client, drafter, 3, max_tokens=21).stats
-    assert stats.accepted <= stats.drafted
-    assert stats.generated_tokens == 21
-    assert Counter(transport.asked)["/verify"] > stats.rounds
-
-
 def test_ctrl_c_in_a_prefill_releases_the_session(verifier: Verifier) -> None:
     def interrupt(number: int, path: str) -> None:
         if path == "/prefill":
@@ -89,29 +78,6 @@ def test_ctrl_c_in_a_prefill_releases_the_session(verifier: Verifier) -> None:
     with over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
         generate(client, None, 3, max_tokens=21)
     assert verifier.sessions == 0
-
-
-def test_ctrl_c_in_a_verify_releases_the_session(verifier: Verifier) -> None:
-    def interrupt(number: int, path: str) -> None:
-        if path == "/verify":
-            raise KeyboardInterrupt
-
-    transport = Faulty(after=interrupt)
-    drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
-    with over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
-        generate(client, drafter, 3, max_tokens=21)
-    assert verifier.sessions == 0
-
-
-def test_a_verifier_that_dies_within_a_text_raises_connection_lost(verifier: Verifier) -> None:
-    def dead(number: int, path: str) -> None:
-        if number > 2:
-            raise LOST
-
-    transport = Faulty(before=dead)
-    drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
-    with over(transport, verifier.url) as client, pytest.raises(ConnectionLost):
-        generate(client, drafter, 3, max_tokens=21)
 
 
 URL = "http://balancer"
@@ -135,14 +101,6 @@ def test_what_is_sent_back(said: list[str], sent: bytes | None) -> None:
     assert cookies.header(URL, "another") == cookies.header("http://other", "s") == []
     cookies.forget(URL, "s")
     assert cookies.header(URL, "s") == []
-
-
-def test_the_oldest_session_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.http.requests.MOST_SESSIONS", 2)
-    cookies = SessionCookies()
-    for session in ("a", "b", "a", "c"):
-        cookies.keep(URL, session, ["x=1"])
-    assert [bool(cookies.header(URL, session)) for session in "abc"] == [True, False, True]
 
 
 def test_all_requests_of_a_session_bear_its_cookies() -> None:

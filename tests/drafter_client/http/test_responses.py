@@ -21,7 +21,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
 from drafter_client.http.responses import ResponseBounds, read
 from specpair.protocol.errors import ServerError
-from specpair.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
+from specpair.protocol.responses import VerifyResponse
 from specpair.protocol.service_responses import TokenizeResponse, VocabularyResponse
 from specpair.speculation.acceptance.explain import Decision
 from specpair.speculation.acceptance.token_details import TokenDetails
@@ -198,18 +198,6 @@ def _client(replies: dict[str, Any]) -> VerifierClient:
     return VerifierClient("http://v", transport=Pretender(replies))
 
 
-@pytest.mark.parametrize("path", ASK)
-def test_an_honest_response_is_read(path: str) -> None:
-    ASK[path](_client(HONEST))
-
-
-@pytest.mark.parametrize("path", ASK)
-@pytest.mark.parametrize("told", [None, [], "abc", 5, nan], ids=str)
-def test_a_response_that_is_no_object_is_refused(path: str, told: Any) -> None:
-    with pytest.raises(BadReply, match=f"^http://v{path}: the response should be an object: is it a verifier\\?$"):
-        ASK[path](_client({**HONEST, path: told}))
-
-
 @pytest.mark.parametrize(
     ("path", "name"), [(path, name) for path, told in HONEST.items() for name in told if name != "end"]
 )  # a verifier that was there before it does not tell `end`
@@ -296,15 +284,6 @@ def test_every_wrong_event_is_named(events: list[tuple[str, Any]], words: str) -
         list(client.stream("s", 10))
 
 
-def test_an_honest_stream_is_read_to_its_end() -> None:
-    client = VerifierClient("http://v", transport=Pretender({}, iter([_pushed(10, [65, 66]), _end(12, "stop")])))
-    told = client.stream("s", 10)
-    assert next(told) == StreamedTokens(
-        position=10, tokens=[65, 66], sources=split("tt"), target_decoded=True, forward_ms=1.0
-    )
-    assert next(told) == StreamEnd(total_tokens=12, finish_reason="stop")
-
-
 def _generate(
     replies: dict[str, Any], mechanisms: Mechanisms, events: Iterator[tuple[str, Any]] = iter(()), **options: Any
 ) -> None:
@@ -331,20 +310,6 @@ def _response(tokens: list[int]) -> dict[str, Any]:
 def test_a_text_that_exceeds_its_bounds_is_given_up(mechanisms: Mechanisms, tokens: list[int], words: str) -> None:
     with pytest.raises(BadReply, match=f"^http://v{words}: is it a verifier\\?$"):
         _generate(_response(tokens), mechanisms, max_tokens=6)
-
-
-def test_times_of_passes_that_make_no_sense_are_mended() -> None:
-    """Such as an engine that tells 0, or was disturbed while it was timed."""
-    told = model_info(pass_ms=[0.0, 500.0, 300.0], wide_pass_ms=[(64, 1e9), (32, 0.0), (3, 900.0)])
-    assert list(told.pass_times) == pytest.approx([0.4, 0.4, 0.4])
-    times = told.shared_pass_times
-    assert len(times) == 64 and list(times) == sorted(times) and times[0] > 0.0
-    assert not model_info(pass_ms=[0.0, 0.0]).pass_times
-
-
-def test_without_max_tokens_the_context_is_the_bound() -> None:
-    with pytest.raises(BadReply, match="/verify: the text has 1025 tokens, at most 1024 were asked for"):
-        _generate(_response([5]), LOCKSTEP)
 
 
 @pytest.mark.parametrize("mechanisms", [LOCKSTEP, WAITING, ALL], ids=["lockstep", "overlapped", "all"])

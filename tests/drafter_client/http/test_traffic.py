@@ -10,7 +10,6 @@ import pytest
 from drafter_client.errors import BadReply
 from drafter_client.http import traffic
 from drafter_client.http.connection import HttpConnection
-from drafter_client.http.traffic import Traffic
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, read_events
 
 JSON = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -64,23 +63,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_excessive_content_length_is_refused_before_reading() -> None:
     said = refusal(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n", iter(()))
     assert said == "URL/verify announces 10000000000 bytes, at most 16777216 are read: is it a verifier?"
-
-
-def test_the_limit_of_a_vocabulary_is_larger() -> None:
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
-    said = refusal(head % (64 * 2**20 + 1), iter(()), path="/vocabulary")
-    assert said == "URL/vocabulary announces 67108865 bytes, at most 67108864 are read: is it a verifier?"
-    body = b"[" + b" " * (17 * 2**20) + b"]"
-    with (
-        answering(flood(head % len(body), iter([body]))) as server,
-        closing(HttpConnection(server.url)) as sender,
-    ):
-        assert sender.exchange("GET", "/vocabulary", None, [], 10.0).json() == []
-
-
-def test_the_limit_of_an_error_is_smaller() -> None:
-    said = refusal(b"HTTP/1.1 500 No\r\nContent-Length: 1048577\r\n\r\n", iter(()))
-    assert said == "URL/verify announces 1048577 bytes, at most 1048576 are read: is it a verifier?"
 
 
 @pytest.mark.usefixtures("_small")
@@ -144,21 +126,3 @@ def test_an_endlessly_slow_response_is_given_up(head: bytes, block: bytes, monke
     monkeypatch.setattr(traffic, "SLOW_LINK", -9.9)
     said = refusal(head, repeat(block))
     assert said == "URL/verify took more than 0.1 s for one response: is it a verifier?"
-
-
-def test_time_of_the_reader_does_not_count_against_the_verifier() -> None:
-    """The stream of a session has no bound: it has no events for as long as the client sends no drafts."""
-    now = 0.0
-    bounds = Traffic(lambda: now)
-    bounds.begin("URL", "/generate", 10.0)
-    bounds.head(200, None)
-    bounds.next_event()
-    now = 899.0
-    bounds.check_duration()
-    now = 5000.0  # while the reader did something else
-    bounds.next_event()
-    bounds.check_duration()
-    bounds.begin("URL", "/sessions/s/stream?from=1", 10.0)
-    bounds.next_event()
-    now = 1e9
-    bounds.check_duration()

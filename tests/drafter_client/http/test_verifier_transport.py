@@ -1,11 +1,10 @@
 """The way to the verifier: proxies with passwords, SOCKS, certificates, and transports that the user gives."""
 
-import asyncio
 import re
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +13,7 @@ import httpx
 import pytest
 import trustme
 
-from drafter_client import AsyncPair, Lookup, Mode, Options, Pair
+from drafter_client import Lookup, Mode, Options, Pair
 from drafter_client.errors import BadOption, BadReply, BadUrl, ConnectionLost, VerifierUnreachable
 from drafter_client.http import transport as verifier_transport
 from drafter_client.http.client import VerifierClient
@@ -101,30 +100,6 @@ def test_other_hosts_go_through_the_proxy_of_the_environment(monkeypatch: pytest
             _ask(sender)
     assert proxy.requests[0].line == "POST http://[2001:db8::1]/x HTTP/1.1"
     assert b"\r\nHost: [2001:db8::1]\r\n" in proxy.requests[0].head
-
-
-def test_no_proxy_variables_exclude_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    monkeypatch.setenv("no_proxy", "verifier.invalid")
-    assert proxy_for(httpx.URL("http://verifier.invalid:8000")) is None
-    proxy = proxy_for(httpx.URL("http://other.invalid:8000"))
-    assert proxy is not None and proxy.url == "http://127.0.0.1:9"
-
-
-def test_a_proxy_with_an_invalid_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://proxy:port")
-    with pytest.raises(BadUrl, match="the proxy 'http://proxy:port' of the environment"):
-        HttpConnection("http://verifier.invalid:8000")
-
-
-@pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
-def test_user_and_password_of_a_proxy_are_sent_to_it(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(echo) as proxy:
-        monkeypatch.setenv(variable, f"http://me:secret@127.0.0.1:{proxy.port}")
-        with closing(HttpConnection("http://verifier.invalid:8000")) as connection:
-            assert _ask(connection) == [7]
-    assert proxy.requests[0].line == "POST http://verifier.invalid:8000/x HTTP/1.1"
-    assert b"\r\nProxy-Authorization: " + BASIC + b"\r\n" in proxy.requests[0].head
 
 
 @pytest.mark.usefixtures("trusted")
@@ -320,20 +295,6 @@ def test_a_server_without_tls_is_reported_with_http() -> None:
         _ask(connection)
 
 
-def test_a_connection_that_was_answered_before_has_no_advice_on_tls() -> None:
-    def once(peer: Peer) -> None:
-        peer.read()
-        peer.reply(b"[7]")
-        peer.read()
-        peer.close()
-
-    with answering(once) as server, closing(HttpConnection(server.url)) as connection:
-        assert _ask(connection) == [7]
-        with pytest.raises(ConnectionLost) as caught:
-            _ask(connection)
-    assert "TLS" not in str(caught.value)
-
-
 @pytest.mark.parametrize("has_certificate", [True, False])
 def test_a_transport_of_the_user_may_carry_a_client_certificate(authority: trustme.CA, has_certificate: bool) -> None:
     context = ssl.create_default_context()
@@ -372,16 +333,6 @@ def test_a_pair_sends_all_requests_over_the_transport_that_it_was_given(verifier
         assert any(streams)
         assert HttpConnection(verifier.url, given).exchange("GET", "/health", None, [], 5.0).status_code == 200
     assert verifier.sessions == 0
-
-
-async def _asynchronously(url: str, given: httpx.BaseTransport) -> int:
-    async with AsyncPair(url, None, transport=given) as pair:
-        return len((await pair.generate("import", Options(max_tokens=5, mode=Mode.TARGET)).read()).stats.token_ids)
-
-
-def test_an_asynchronous_pair_takes_a_transport(verifier: Verifier) -> None:
-    with httpx.HTTPTransport() as given:
-        assert asyncio.run(_asynchronously(verifier.url, given)) == 5
 
 
 def test_an_abort_ends_a_stream_over_a_transport_that_was_given() -> None:
@@ -425,20 +376,6 @@ def test_an_exchange_over_tls_can_be_aborted(authority: trustme.CA) -> None:
         connection.abort()
         with pytest.raises(ConnectionLost, match="aborted"):
             pending.result(10)
-
-
-def test_an_abort_takes_effect_with_the_next_part_of_a_mocked_response() -> None:
-    def parts() -> Iterator[bytes]:
-        yield b"event: tokens\ndata: 1\n\n"
-        connection.abort()
-        yield b"event: tokens\ndata: 2\n\n"
-
-    given = httpx.MockTransport(lambda request: httpx.Response(200, content=parts()))
-    connection = HttpConnection("http://v", given)
-    events = read_events(connection)
-    assert next(events) == ("tokens", b"1")
-    with pytest.raises(ConnectionLost, match="aborted"):
-        next(events)
 
 
 def test_a_compressed_response_is_refused() -> None:

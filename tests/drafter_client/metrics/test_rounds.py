@@ -145,15 +145,6 @@ def test_statistics_add_up_under_every_strategy(
     assert (stats.rounds, stats.drafted) == (passes.requested, passes.judged)
 
 
-def test_last_verify_requests_of_a_text_are_counted(client: VerifierClient, passes: Passes) -> None:
-    """Also if the response to an absorbed draft comes first and reports the end of the text."""
-    for count in range(2, 12):
-        stats = generate(client, toy_drafter(1.0), 3, mechanisms=WAYS["several in flight"], max_tokens=count).stats
-        check(stats)
-        assert (stats.rounds, stats.drafted) == (passes.requested, passes.judged)
-        passes.requested = passes.judged = 0
-
-
 def test_lost_last_response_does_not_fail_a_complete_text(verifier: Verifier) -> None:
     stream_ended = threading.Event()
 

@@ -48,25 +48,6 @@ def test_text_is_recorded_on_request(drafter: Command, verifier: Verifier, tmp_p
     assert not {"text", "pieces"} & {*json.loads((tmp_path / "run-2.json").read_text())}
 
 
-def test_recorded_text_needs_a_folder(drafter: Command) -> None:
-    ran = drafter(*TOY, "--prompt", "x", "--profile-text")
-    assert (ran.status, ran.out) == (2, "")
-    assert "--profile-text: is recorded in the folder that --profile names, which is missing" in ran.err
-
-
-def test_report_of_a_missing_folder_fails_with_the_reason(drafter: Command, tmp_path: Path) -> None:
-    ran = drafter("report", f"{tmp_path / 'no'}")
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err == f"drafter: the trace {tmp_path / 'no' / 'runs.csv'} cannot be read: No such file or directory\n"
-
-
-def test_foreign_folder_is_refused_before_the_run(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
-    (tmp_path / "runs.csv").write_text("mine\n")
-    ran = drafter(*_flags(verifier, tmp_path))
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err.startswith(f"drafter: {tmp_path / 'runs.csv'}, line 1: these are not the columns")
-
-
 @pytest.mark.parametrize("how", [["--lockstep"], ["--max-tokens", "900"]])
 def test_interrupted_run_leaves_a_trace(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: list[str]
@@ -92,12 +73,3 @@ def test_texts_of_every_mode_leave_a_trace(verifier: Verifier, tmp_path: Path) -
         assert run.metrics["rounds"] == text.stats.rounds
         if mode is Mode.REMOTE:
             assert sum(int(row["ran"] or 0) for row in run.rounds) == text.stats.rounds
-
-
-def test_nothing_is_recorded_without_a_folder(
-    verifier: Verifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with Pair(verifier.url, DraftModel(Path("1"), "scripted")) as pair:
-        pair.generate("def f(x):", Options(max_tokens=9)).read()
-    assert not list(tmp_path.iterdir())

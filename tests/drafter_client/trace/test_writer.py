@@ -3,14 +3,11 @@
 import errno
 import json
 import os
-import shutil
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from datetime import UTC, datetime, timedelta, timezone
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -19,12 +16,11 @@ import pandas
 import pytest
 
 from drafter_client.errors import TraceError
-from drafter_client.generation.events import Answered, Committed, RunEvent
+from drafter_client.generation.events import Committed
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
 from drafter_client.trace import writer
-from drafter_client.trace.recorder import Recorder
-from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS
+from drafter_client.trace.schema import RUNS, TOKENS
 from drafter_client.trace.writer import TraceFolder, append
 from lab.report.reader import read_run, read_table
 from specpair.speculation.acceptance.token_source import TokenSource
@@ -35,8 +31,6 @@ from tests.drafter_client.support import (
     PROMPT,
     WAYS,
     Scenario,
-    Verifier,
-    begun,
     generate,
     target_alone,
     toy_drafter,
@@ -92,31 +86,6 @@ def test_trace_adds_up_with_the_statistics(client: VerifierClient, tmp_path: Pat
     assert answered.arrived_ms.to_numpy() == pytest.approx((answered.sent_ms + answered.rtt_ms).to_numpy(), abs=0.01)
 
 
-def test_pandas_reads_numbers_as_numbers(client: VerifierClient, tmp_path: Path) -> None:
-    traced(tmp_path, client, Scenario(lambda tokens: 0, 0.25), length=2)
-    for table in TABLES:
-        frame = pandas.read_csv(tmp_path / table.file)
-        assert frame.columns.tolist() == table.names
-        for column in table.columns:
-            numeric = pandas.api.types.is_numeric_dtype(frame[column.name])
-            assert numeric == (column.kind is not str) or frame[column.name].isna().all(), column.name
-            assert not (column.needed and frame[column.name].isna().any()), column.name
-    run = pandas.read_csv(tmp_path / "runs.csv", parse_dates=["started"]).iloc[0]
-    assert run.started.to_pydatetime() == NOON == datetime(2026, 3, 4, 12, 0, 0, 250_000, tzinfo=UTC)
-    assert (run["mode"], run.model, run.draft_model, run.strategy) == ("remote", "big", "small, or so", "coupled")
-    assert (run.seed, run.temperature, run.top_p, run.finish_reason) == (3, 0, 1, "length")
-    rounds = pandas.read_csv(tmp_path / "rounds.csv")
-    with_drafts = rounds[rounds.k > 0]
-    assert (with_drafts.confidence_mean == 0.25).all() and (with_drafts.confidence_min == 0.25).all()
-
-
-def test_empty_draft_has_no_confidence(client: VerifierClient, tmp_path: Path) -> None:
-    traced(tmp_path, client, length=0, max_tokens=3)
-    rows = read_table(tmp_path, ROUNDS)
-    assert [row["k"] for row in rows] == [0, 0]
-    assert {row["confidence_mean"] for row in rows} == {row["confidence_min"] for row in rows} == {None}
-
-
 def test_json_file_holds_the_whole_run(client: VerifierClient, tmp_path: Path) -> None:
     stats = Stats(model="big", mode="auto")
     with TraceFolder(tmp_path).run(stats, {"lookup": True}) as listener:
@@ -135,14 +104,6 @@ def test_json_file_holds_the_whole_run(client: VerifierClient, tmp_path: Path) -
     assert all(step["width"] == len(step["drafts"]) == 1 <= step["read"] for step in body["steps"])
     [prefill] = body["prefills"]
     assert prefill["arrived_ms"] == pytest.approx(stats.ttft_ms)
-
-
-def test_self_continuation_is_recorded(client: VerifierClient, tmp_path: Path) -> None:
-    stats = traced(tmp_path, client, Scenario(lambda tokens: 0), mechanisms=ALL, max_tokens=120)
-    body = detail(tmp_path)
-    assert stats.sources[TokenSource.TARGET_DECODED] > 0 and body["self_continuation_passes"]
-    assert all(each["forward_ms"] >= 0 and each["arrived_ms"] > 0 for each in body["self_continuation_passes"])
-    assert sum(row["target_decoded"] for row in body["tokens"]) == stats.sources[TokenSource.TARGET_DECODED]
 
 
 class Interrupted(Scenario):
@@ -175,31 +136,6 @@ def test_run_that_ends_early_leaves_a_trace(
         assert len(run.steps) == 3
 
 
-def test_verify_request_without_a_response_has_empty_cells(tmp_path: Path, client: VerifierClient) -> None:
-    class Unanswered(Recorder):
-        def take(self, event: RunEvent, now: float) -> None:
-            if isinstance(event, Answered):
-                raise KeyboardInterrupt
-            super().take(event, now)
-
-    recorder = Unanswered()
-    with pytest.raises(KeyboardInterrupt):
-        generate(client, toy_drafter(), 2, listener=recorder.take, max_tokens=9)
-    [row] = recorder.rounds()
-    assert (row["k"], row["sent_ms"] > 0) == (2, True)
-    empty = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms", "arrived_ms")
-    assert {row[name] for name in (*empty, "committed")} == {None}
-    assert ROUNDS.lines([{"run": 1, **row}]).startswith("1,1,lockstep,10,2,,,,,0.4")
-
-
-def test_run_that_never_began_is_recorded(tmp_path: Path) -> None:
-    with pytest.raises(TraceError), TraceFolder(tmp_path).run(Stats()):
-        raise TraceError("something")
-    run = read_run(tmp_path)
-    assert (run.metrics["error"], run.metrics["generated_tokens"]) == ("TraceError", 0)
-    assert (run.rounds, run.tokens, run.steps, run.prefills) == ([], [], [], [])
-
-
 def test_each_run_is_added_to_the_folder(client: VerifierClient, tmp_path: Path) -> None:
     folder = tmp_path / "made" / "if missing"
     first = traced(folder, client, max_tokens=12)
@@ -223,29 +159,6 @@ def test_taken_run_number_is_not_used_again(tmp_path: Path) -> None:
     assert (tmp_path / "run-7.json").read_text() == "of a writer that was killed"
 
 
-def test_several_threads_write_at_once(verifier: Verifier, tmp_path: Path) -> None:
-    traces, written = TraceFolder(tmp_path), {}
-
-    def work(count: int) -> None:
-        stats = Stats(model=f"m{count}")
-        with closing(VerifierClient(verifier.url)) as client, traces.run(stats) as listener:
-            generate(client, toy_drafter(), 2, stats=stats, listener=listener, max_tokens=count)
-        written[f"m{count}"] = stats.token_ids
-
-    threads = [threading.Thread(target=work, args=(count,)) for count in range(3, 15)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    runs = read_table(tmp_path, RUNS)
-    assert sorted(int(row["run"] or 0) for row in runs) == list(range(1, 13))
-    for row in runs:
-        number = int(row["run"] or 0)
-        run = read_run(tmp_path, number)
-        assert [each["token"] for each in run.tokens] == written[str(row["model"])]
-    assert len(written) == 12
-
-
 WRITER = """
 import sys
 from pathlib import Path
@@ -266,17 +179,6 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
     assert Counter(str(row["model"]) for row in runs) == Counter(f"{name}-{n}" for name in "abc" for n in range(25))
 
 
-def test_malformed_sampling_becomes_empty_cells(tmp_path: Path) -> None:
-    for sampling in ({"seed": "x\ny", "temperature": float("nan"), "strategy": 7, "top_k": [1]}, ["no object"]):
-        with TraceFolder(tmp_path).run(Stats(model='a "b"\n,c', sampling=sampling)):  # type: ignore[arg-type]
-            pass
-    rows = read_table(tmp_path, RUNS)
-    assert [row["model"] for row in rows] == ['a "b" ,c'] * 2
-    assert {
-        row[name] for row in rows for name in ("seed", "temperature", "strategy", "threshold", "top_k", "top_p")
-    } == {None}
-
-
 def test_unusable_folder_is_refused_before_the_run(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
@@ -286,13 +188,6 @@ def test_unusable_folder_is_refused_before_the_run(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"rounds\.csv, line 1: these are not the columns .* name another folder"):
         TraceFolder(tmp_path)
     assert (tmp_path / "rounds.csv").read_text() == "a,b\n1,2\n"
-
-
-def test_folder_deleted_during_the_run_raises_trace_error(tmp_path: Path) -> None:
-    folder = tmp_path / "gone"
-    traces = TraceFolder(folder)
-    with pytest.raises(TraceError, match="gone cannot be written: No such file"), traces.run(Stats()):
-        shutil.rmtree(folder)
 
 
 def test_only_tokens_of_the_text_are_written(tmp_path: Path) -> None:
@@ -309,38 +204,7 @@ def test_only_tokens_of_the_text_are_written(tmp_path: Path) -> None:
     ]
 
 
-def test_text_closed_early_is_no_error(client: VerifierClient, tmp_path: Path) -> None:
-    stats, traces = Stats(), TraceFolder(tmp_path)
-
-    def written() -> Iterator[Committed]:
-        with traces.run(stats) as listener:
-            yield from begun(client, toy_drafter(), stats, LOCKSTEP, listener, max_tokens=90)
-
-    run = written()
-    next(run)
-    run.close()  # type: ignore[attr-defined]
-    [row] = read_table(tmp_path, RUNS)
-    assert (row["error"], row["finish_reason"], row["generated_tokens"]) == (None, None, 1)
-
-
 HEAD = "a,b\n"
-
-
-def test_header_is_written_once(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    append(path, HEAD)
-    assert path.read_text() == HEAD
-    append(path, HEAD, "1,2\n3,4\n")
-    append(path, HEAD)
-    append(path, HEAD, "5,6\n")
-    assert path.read_text() == "a,b\n1,2\n3,4\n5,6\n"
-
-
-def test_empty_file_gets_a_header(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.touch()
-    append(path, HEAD, "1,2\n")
-    assert path.read_text() == "a,b\n1,2\n"
 
 
 def test_unfinished_line_of_a_killed_writer_stays_separate(tmp_path: Path) -> None:
@@ -348,21 +212,6 @@ def test_unfinished_line_of_a_killed_writer_stays_separate(tmp_path: Path) -> No
     path.write_text("a,b\n1,")
     append(path, HEAD, "3,4\n")
     assert path.read_text() == "a,b\n1,\n3,4\n"
-
-
-def test_file_with_another_header_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    for other in ("a,c\n1,2\n", "a", "\n"):
-        path.write_text(other)
-        with pytest.raises(TraceError, match=r"t\.csv, line 1: these are not the columns"):
-            append(path, HEAD, "1,2\n")
-        assert path.read_text() == other
-
-
-def test_characters_without_encoding_are_escaped(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    append(path, HEAD, "\ud800,é\n")
-    assert path.read_text(encoding="utf-8") == "a,b\n\\ud800,é\n"
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
@@ -385,8 +234,3 @@ def test_incomplete_lines_are_removed(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(expected):
         append(path, HEAD, "3,4\n")
     assert path.read_text() == "a,b\n1,2\n"
-
-
-def test_error_names_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"the trace .* cannot be written: Is a directory"):
-        append(tmp_path, HEAD)
