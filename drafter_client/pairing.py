@@ -13,8 +13,8 @@ from drafter_client.draft_sources import OpenedSource
 from drafter_client.errors import BadOption, BadPrompt, PairBusy, VocabularyMismatch
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
+from drafter_client.modes.auto import LatencyProbe, ModeSelection
 from drafter_client.modes.memory import ModeMemory
-from drafter_client.modes.selection import LatencyProbe, ModeSelection
 from drafter_client.options import Mode, Options, foreign_id, with_prediction_ids
 from specpair.drafters.warm_engine import warmest
 from specpair.protocol.service_responses import ModelInfo, continues

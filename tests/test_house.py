@@ -57,7 +57,6 @@ FLOORS = {
         ["trace"],
         ["modes"],
         ["generation"],
-        ["metrics"],
         ["http"],
     ],
     "lab": [

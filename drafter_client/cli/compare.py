@@ -30,9 +30,9 @@ from drafter_client.display.comparison import (
     ways,
 )
 from drafter_client.errors import BadPromptFile, NoPicture
-from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
+from drafter_client.statistics import Stats
 from specpair.counted import counted
 from specpair.speculation.sampling.gumbel import SEED_LIMIT
 

@@ -27,8 +27,8 @@ from drafter_client.cli.solo import run_solo_command
 from drafter_client.cli.text_steps import INTERRUPTED, check_system, prompt_ids, read_prompt, show, text_options
 from drafter_client.display.readout import Readout
 from drafter_client.errors import DrafterError
-from drafter_client.metrics.statistics import Baseline
 from drafter_client.options import Mode
+from drafter_client.statistics import Baseline
 from specpair.command_line import lab_commands, start
 from specpair.command_line.parser import Parsers
 from specpair.engines.errors import BackendError, ModelLoadError

@@ -10,9 +10,9 @@ from drafter_client.conversation import Messages
 from drafter_client.display.readout import Readout
 from drafter_client.errors import BadOption, BadPrompt, BadPromptFile, DrafterError
 from drafter_client.generation.generation import Generation, Tokens
-from drafter_client.metrics.statistics import SOLO
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
+from drafter_client.statistics import SOLO
 from specpair.command_line.options import given
 from specpair.engines.errors import BackendError
 from specpair.options.option import options_of

@@ -12,8 +12,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from drafter_client.errors import NoPicture
-from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode
+from drafter_client.statistics import Stats
 from specpair.extras import installing
 from specpair.quantile import quantile
 

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 
-from drafter_client.errors import DrafterError, ModelChanged, OtherModel
+from drafter_client.errors import ConnectionLost, DrafterError, ModelChanged, OtherModel
 from drafter_client.generation.events import Committed, Ended, Listener, Resumed, Waited
-from drafter_client.generation.text_session import TextSession, new_session_id
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages, OutageWait
-from drafter_client.http.responses import ResponseBounds
-from drafter_client.http.retries import is_outage, may_be_idle_close
+from drafter_client.http.retries import is_outage
+from drafter_client.http.text_session import ResponseBounds, TextSession, new_session_id
 from specpair.protocol.errors import (
     EngineError,
     FusedUnavailable,
@@ -152,7 +151,8 @@ class _Resumption:
             return False
         if text.stop.is_set(above=False):  # by which `client` was aborted; the session is released
             return False
-        if may_be_idle_close(failure, self._outage is None and not (self._got_tokens or self._reconnected)):
+        first = self._outage is None and not (self._got_tokens or self._reconnected)
+        if first and isinstance(failure, ConnectionLost):  # the verifier may have closed an idle connection
             self._reconnected = True
             return True
         text.opened = False  # a lost verifier cannot release the session

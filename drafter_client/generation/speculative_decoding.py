@@ -10,9 +10,9 @@ from typing import Any
 
 from drafter_client.errors import ConnectionLost, DrafterError, StrategyRefused
 from drafter_client.generation.events import Began, Committed, Ended, Listener, Opened, PromptCached, PromptRead
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import STREAM, ResponseBounds
+from drafter_client.http.responses import STREAM
+from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.options import Options
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Streamed

@@ -12,7 +12,7 @@ from drafter_client.errors import BadKey, ConnectionLost, DrafterError, Verifier
 from drafter_client.http import retries
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.connection import Headers, HttpConnection
-from drafter_client.http.stop import Stop
+from drafter_client.http.outages import Stop
 from specpair.protocol.errors import BadGateway, SpecPairError, Unauthorized, from_body
 
 # Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from drafter_client.metrics import waits
-from drafter_client.trace.schema import Record, Value
-from lab.report.reader import Exchange, RunTrace
+from drafter_client import statistics
+from lab.report.reader import Exchange, Record, RunTrace, Value
 
 
 class Depth(NamedTuple):
@@ -55,8 +54,8 @@ class Span(NamedTuple):
 def timeline(run: RunTrace) -> list[Span]:
     """All activities that the trace of a run holds, ordered by their begin.
 
-    The clocks of the two machines are not compared: `waits.exchange` says how a request is placed on the drafter's. A
-    verifier pass of self-continuation is placed so that it ends when the drafter heard of it.
+    The clocks of the two machines are not compared: `statistics.exchange` says how a request is placed on the
+    drafter's. A verifier pass of self-continuation is placed so that it ends when the drafter heard of it.
     """
     exchanges = list(run.prefills)
     for record in run.rounds:
@@ -71,7 +70,7 @@ def timeline(run: RunTrace) -> list[Span]:
 
 def _lanes_of(exchange: Exchange) -> list[Span]:
     sent, queue, forward, arrived = exchange
-    _, (_, queued, begins), (_, _, ends) = waits.exchange(waits.VERIFY, sent, arrived, queue, forward)
+    _, (_, queued, begins), (_, _, ends) = statistics.exchange(statistics.VERIFY, sent, arrived, queue, forward)
     return [
         Span(Lane.NETWORK, sent, queued),
         Span(Lane.QUEUE, queued, begins),

@@ -5,8 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from drafter_client.trace.schema import ROUNDS, Prefill, RecordedStep, RoundDrafts, SelfContinuationPass, TokenDraft
-from lab.report.reader import RunTrace
+from drafter_client.trace.writer import ROUNDS
+from lab.report.reader import Prefill, RecordedStep, RoundDrafts, RunTrace, SelfContinuationPass, TokenDraft
 from lab.report.recorded import modes, outages
 
 VERSION = 1  # of this form

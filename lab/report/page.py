@@ -7,8 +7,7 @@ from typing import Any
 
 from drafter_client.display import panel_rows
 from drafter_client.display.panel_rows import ms, share, unit
-from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.waits import percentages
+from drafter_client.statistics import Stats
 from lab.report.analysis import acceptance_by_depth
 from lab.report.data import VERSION, run_data, settings
 from lab.report.reader import RunTrace
@@ -18,6 +17,7 @@ from lab.reports.markup import Markup, tag
 from lab.reports.scripts import bundled
 from specpair.counted import counted
 from specpair.extras import installed_version
+from specpair.quantile import percentages
 
 ENTRY = "report.js"
 # Whose files the page is made of: those that all pages share, those of the live page, its own.

@@ -7,7 +7,6 @@ from rich.table import Table
 from rich.text import Text
 
 from drafter_client.options import Mode
-from drafter_client.trace.schema import Record
 from lab.report.analysis import (
     Lane,
     Rate,
@@ -18,7 +17,7 @@ from lab.report.analysis import (
     timeline,
     window,
 )
-from lab.report.reader import RunTrace
+from lab.report.reader import Record, RunTrace
 from specpair.counted import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy

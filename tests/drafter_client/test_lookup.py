@@ -9,9 +9,9 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import BadReply
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
+from drafter_client.http.text_session import TextSession
 from specpair.drafters.lookup import NgramDrafter
 from specpair.protocol.responses import GenerateResponse
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms

@@ -12,7 +12,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Custom, DraftModel, Lookup, Mode, Options, Pair, Source, Strategy, Tokens
 from drafter_client.errors import BadOption
-from drafter_client.modes.selection import ModeSelection
+from drafter_client.modes.auto import ModeSelection
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Held, Scenario, Verifier, forget_all, plain, serving
 

@@ -34,7 +34,7 @@ from drafter_client import (
 from drafter_client.cli.pair_making import say_outage
 from drafter_client.errors import BadOption, ConnectionLost
 from drafter_client.http.connection import HttpConnection
-from drafter_client.modes.selection import ModeSelection
+from drafter_client.modes.auto import ModeSelection
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Held, Verifier, forget_all, held, held_backend, plain, read, serving
 

@@ -12,7 +12,7 @@ from backends.scripted import ByteVocabulary, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, text_run
 from drafter_client.draft_sources import OpenedSource
 from drafter_client.generation.speculative_decoding import SpeculativeRun
-from drafter_client.modes.selection import ModeSelection
+from drafter_client.modes.auto import ModeSelection
 from specpair.drafters.pass_times import PassTimes
 from specpair.engines.errors import first_line
 from specpair.speculation.policy.modes.estimate import PairLatencies
@@ -76,7 +76,7 @@ def test_a_draft_model_is_timed_when_it_is_loaded(verifier: Verifier, monkeypatc
             super().__init__(modes, machines, *rest)
             made.append(machines)
 
-    monkeypatch.setattr("drafter_client.modes.selection.ModeRates", Noted)
+    monkeypatch.setattr("drafter_client.modes.auto.ModeRates", Noted)
     for shared, read in ((False, None), (True, 0.0035)):
         monkeypatch.setattr(OpenedSource, "shares_cores", shared)
         with Pair(verifier.url, TOY):

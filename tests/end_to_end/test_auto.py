@@ -6,7 +6,7 @@ from itertools import cycle
 import pytest
 
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
-from drafter_client.modes.selection import ModeSelection
+from drafter_client.modes.auto import ModeSelection
 from models import DEFAULT_DRAFT
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, running

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.text_session import TextSession
 from specpair.protocol.responses import GenerateResponse
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import generate, options_of

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.text_session import TextSession
 from models import DEFAULT_DRAFT
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.speculation.draft import Draft

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from drafter_client.http.transport import CONNECT_TIMEOUT, IDLE_LIMIT, proxy_for
+from drafter_client.http.addresses import proxy_for
+from drafter_client.http.transport import CONNECT_TIMEOUT, IDLE_LIMIT
 from lab.bench.endpoint.chunks import EventSplitter, Reply
 from lab.bench.endpoint.side import Side
 from lab.bench.records import RequestFailure

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.generation.speculative_decoding import RemoteLane
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ResponseBounds
-from drafter_client.metrics.statistics import Stats
+from drafter_client.http.text_session import ResponseBounds
+from drafter_client.statistics import Stats
 from specpair.drafters.base import Expansion
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.run.executors import ThreadedExecutor

@@ -15,7 +15,7 @@ import pytest
 from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from specpair.protocol.errors import UnknownSession
 from specpair.speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from backends.scripted import ByteVocabulary
 from drafter_client import Finished, Generation, Options, Stats, Tokens, TokenSource
 from drafter_client.generation.events import Committed
-from drafter_client.generation.text_session import TextSession
+from drafter_client.http.text_session import TextSession
 
 PROMPT = [256, 97]
 TEXT = "naïve 日本 😀\n".encode()

@@ -13,15 +13,12 @@ from drafter_client.errors import BadReply, ConnectionLost, VerifierUnreachable
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Began, Committed, Ended, ModeChosen
 from drafter_client.generation.resuming import Run, released, resuming
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.health import Health
-from drafter_client.http.outages import Outages
-from drafter_client.http.responses import ResponseBounds
-from drafter_client.http.stop import Stop
-from drafter_client.metrics.statistics import Stats
+from drafter_client.http.outages import Health, Outages, Stop
+from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.options import Mode
+from drafter_client.statistics import Stats
 from specpair.protocol.errors import (
     InternalError,
     ModelLoading,

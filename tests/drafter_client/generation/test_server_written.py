@@ -13,11 +13,10 @@ from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.resuming import released
 from drafter_client.generation.server_written import served
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ResponseBounds
+from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.http.transport import VerifierTransport
-from drafter_client.metrics.statistics import Baseline, Stats
+from drafter_client.statistics import Baseline, Stats
 from specpair.protocol.responses import Speculation
 from specpair.speculation.acceptance.token_source import TokenSource
 from tests.drafter_client.http.bodies import SAMPLING, body

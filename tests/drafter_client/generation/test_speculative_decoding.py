@@ -10,8 +10,8 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.generation.speculative_decoding import Preparation, SpeculativeRun
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.text_session import TextSession
 from drafter_client.options import Options
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.run.executors import Executor

@@ -18,9 +18,8 @@ from drafter_client.errors import (
 )
 from drafter_client.generation.resuming import released
 from drafter_client.generation.speculative_decoding import RemoteLane
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ResponseBounds
+from drafter_client.http.text_session import ResponseBounds, TextSession
 from specpair.protocol.errors import (
     NotFound,
     Overloaded,

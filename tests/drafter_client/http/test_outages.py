@@ -12,10 +12,8 @@ import pytest
 
 from drafter_client.errors import BadKey, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.health import Health
-from drafter_client.http.outages import Outage, Outages
+from drafter_client.http.outages import Health, Outage, Outages, Stop
 from drafter_client.http.retries import is_outage
-from drafter_client.http.stop import Stop
 from specpair.protocol.errors import (
     EngineError,
     InternalError,

@@ -8,9 +8,9 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import BadKey
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.requests import SessionCookies
+from drafter_client.http.text_session import TextSession
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.http_service.keys import access as addresses
 from specpair.protocol.errors import Forbidden, UnknownSession

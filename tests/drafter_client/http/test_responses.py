@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from backends.scripted import ByteVocabulary
 from drafter_client.errors import BadReply, ConnectionLost
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
-from drafter_client.http.responses import ResponseBounds, read
+from drafter_client.http.responses import read
+from drafter_client.http.text_session import ResponseBounds, TextSession
 from specpair.protocol.errors import ServerError
 from specpair.protocol.responses import VerifyResponse
 from specpair.protocol.service_responses import TokenizeResponse, VocabularyResponse

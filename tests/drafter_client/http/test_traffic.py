@@ -8,7 +8,7 @@ from itertools import repeat
 import pytest
 
 from drafter_client.errors import BadReply
-from drafter_client.http import traffic
+from drafter_client.http import connection as traffic
 from drafter_client.http.connection import HttpConnection
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, read_events
 

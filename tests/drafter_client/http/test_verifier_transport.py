@@ -16,9 +16,9 @@ import trustme
 from drafter_client import Lookup, Mode, Options, Pair
 from drafter_client.errors import BadOption, BadReply, BadUrl, ConnectionLost, VerifierUnreachable
 from drafter_client.http import transport as verifier_transport
+from drafter_client.http.addresses import proxy_for
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
-from drafter_client.http.transport import proxy_for
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
 from tests.drafter_client.support import Verifier
 

@@ -11,7 +11,7 @@ import pytest
 from drafter_client.errors import BadUrl
 from drafter_client.http.addresses import VerifierAddress, addresses_of
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.health import Health, VerifierLoad
+from drafter_client.http.outages import Health, VerifierLoad
 from drafter_client.http.verifiers import Verifiers
 from specpair.protocol.errors import EngineError, Overloaded, RateLimited
 from specpair.protocol.service_responses import ModelInfo

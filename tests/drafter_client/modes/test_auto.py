@@ -13,13 +13,11 @@ from drafter_client import Mode, Options
 from drafter_client.errors import ConnectionLost
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Committed, Ended, Listener, ModeChosen, Resumed
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ResponseBounds
-from drafter_client.metrics.statistics import Stats
-from drafter_client.modes.auto import Run, automatic
+from drafter_client.http.text_session import ResponseBounds, TextSession
+from drafter_client.modes.auto import LatencyProbe, ModeSelection, Run, automatic
 from drafter_client.modes.memory import ModeMemory
-from drafter_client.modes.selection import LatencyProbe, ModeSelection
+from drafter_client.statistics import Stats
 from specpair.drafters.base import Expansion
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.service_responses import ModelInfo

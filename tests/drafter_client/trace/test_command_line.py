@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from drafter_client import DraftModel, Mode, Options, Pair
-from drafter_client.trace.schema import RUNS
-from drafter_client.trace.writer import TraceFolder
+from drafter_client.trace.writer import RUNS, TraceFolder
 from lab.report.reader import read_run, read_table
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import InterruptedAfter, Verifier

@@ -14,7 +14,7 @@ from drafter_client.generation.events import (
     Streamed,
     to_all,
 )
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from drafter_client.trace.recorder import Recorder
 from specpair.drafters.base import Expansion
 from specpair.protocol.responses import VerifyResponse

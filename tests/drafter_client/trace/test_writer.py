@@ -18,10 +18,9 @@ import pytest
 from drafter_client.errors import TraceError
 from drafter_client.generation.events import Committed
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from drafter_client.trace import writer
-from drafter_client.trace.schema import RUNS, TOKENS
-from drafter_client.trace.writer import TraceFolder, append
+from drafter_client.trace.writer import RUNS, TABLES, TOKENS, Column, TraceFolder, TraceTable, append
 from lab.report.reader import read_run, read_table
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
@@ -36,6 +35,7 @@ from tests.drafter_client.support import (
     toy_drafter,
 )
 from tests.forking import started
+from tests.paths import ROOT
 
 NOON = datetime(2026, 3, 4, 13, 0, 0, 250_000, tzinfo=timezone(timedelta(hours=1)))
 
@@ -163,7 +163,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from drafter_client.trace.writer import TraceFolder
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 for number in range(25):
     with TraceFolder(Path(sys.argv[1])).run(Stats(model=f"{sys.argv[2]}-{number}")):
         pass
@@ -234,3 +234,22 @@ def test_incomplete_lines_are_removed(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(expected):
         append(path, HEAD, "3,4\n")
     assert path.read_text() == "a,b\n1,2\n"
+
+
+DOCS = ROOT / "docs" / "traces.md"
+KINDS = {str: "text", int: "whole", float: "number"}
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.file)
+def test_documented_columns_are_the_written_columns(table: TraceTable) -> None:
+    section = DOCS.read_text(encoding="utf-8").partition(f"## {table.file}\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("| `")]
+    assert [(name, kind, empty) for name, kind, _, empty, _ in rows] == [
+        (f"`{column.name}`", KINDS[column.kind], "" if column.needed else "may be") for column in table.columns
+    ]
+    assert all(meaning for *_, meaning in rows)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, 2**60, "7", [1], {"a": 1}, None])
+def test_invalid_numbers_become_empty_cells(value: object) -> None:
+    assert Column("it", float).cell(value) == Column("it", int).cell(value) == ""

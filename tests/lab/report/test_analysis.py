@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.trace.schema import Record, RunDetail
 from lab.report.analysis import (
     Depth,
     Lane,
@@ -18,7 +17,7 @@ from lab.report.analysis import (
     timeline,
     window,
 )
-from lab.report.reader import RunTrace, read_run
+from lab.report.reader import Record, RunDetail, RunTrace, read_run
 from tests.drafter_client.trace.folders import write
 
 NOTHING = RunDetail(prefills=[], steps=[], self_continuation_passes=[])

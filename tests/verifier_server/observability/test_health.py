@@ -7,7 +7,7 @@ import pytest
 
 from backends.scripted import ScriptedBackend
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.health import Health, VerifierLoad
+from drafter_client.http.outages import Health, VerifierLoad
 from specpair.protocol.errors import ShuttingDown
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server.engine.queue import Queue

@@ -11,7 +11,7 @@ import pytest
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.paced.engine import Paced
 from specpair.drafters.draft_model import ModelDrafter
