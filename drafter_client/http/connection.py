@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -145,8 +144,6 @@ class HttpConnection:
         """Send a request and return its response, which was read. `timeout` and errors: as in `respond`."""
         with self.respond(method, path, body, headers, timeout) as response:
             response.read()
-        if self._plain and _asks_for_tls(response):
-            raise VerifierUnreachable(f"what answers at {self.url} speaks TLS: write https:// instead of http://")
         return response
 
     @contextmanager
@@ -292,9 +289,6 @@ class HttpConnection:
             advice = next((advice for sign, advice in _ADVICE.items() if sign in reason), _ADVICE[""])
             if advice is _ADVICE[""] and self._without_port:
                 advice += f" Without a port, 80 is asked, and a verifier listens mostly on 8000: {self.url}:8000"
-            authorities = os.environ.get("SSL_CERT_FILE", "")
-            if "SSL_CERT_FILE" in advice and authorities and not os.path.exists(authorities):
-                advice = f"SSL_CERT_FILE names {authorities}, which does not exist"
             return VerifierUnreachable(f"no verifier answers at {self.url}{through} ({reason}): {advice}")
         if isinstance(error, httpx.TimeoutException):
             return silence(f"{self.traffic.where} sent nothing for {timeout:g} s")
@@ -336,12 +330,6 @@ def _weakly(method: Callable[P, None]) -> Callable[P, None]:
             bound(*arguments, **more)
 
     return call
-
-
-def _asks_for_tls(response: httpx.Response) -> bool:
-    """Whether a server that was asked without TLS demands it: by a redirect, or by its error page."""
-    redirects = response.headers.get("Location", "").startswith("https://")
-    return redirects or (response.status_code == 400 and b"HTTPS" in response.content)
 
 
 def _head_size(line: str, headers: Headers) -> int:

@@ -1,5 +1,6 @@
 """Pair with a real verifier: events, ways to end a text, concurrent texts, and errors by type."""
 
+import gc
 import re
 import shutil
 import socket
@@ -349,18 +350,6 @@ def test_concurrent_texts_do_not_mix(verifier: Verifier, mode: Mode) -> None:
     assert [text.token_ids for text in texts] == [_expected(options, prompt) for prompt in prompts]
 
 
-@pytest.mark.parametrize("lockstep", [False, True], ids=["overlapped", "lockstep"])
-def test_error_of_a_custom_drafter_reaches_the_reader(verifier: Verifier, lockstep: bool) -> None:
-    def fail(tokens: Sequence[int]) -> int:
-        raise LookupError("no such word")
-
-    with Pair(verifier.url, Custom(lambda vocabulary, sampling: Scenario(fail))) as pair:
-        options = Options(max_tokens=900, lockstep=lockstep, draft_n=2)
-        with pytest.raises(LookupError, match="no such word"):
-            pair.generate(PROMPT, options).read()
-        assert pair.generate(PROMPT, Options(max_tokens=4, mode=Mode.TARGET)).read().token_ids
-
-
 TYPED = """
 import asyncio
 from collections.abc import Sequence
@@ -416,3 +405,25 @@ def test_programs_examples_and_pages_pass_strict_mypy(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     module = "drafter_client.generation.generation"
     assert ran.stdout.count(f'Revealed type is "{module}.Tokens | {module}.Finished"') == 2
+
+
+OURS = ("drafter_client.", "specpair.speculation.drafts.", "specpair.drafters.")
+
+
+@pytest.mark.parametrize("lockstep", [False, True], ids=["overlapped", "lockstep"])
+def test_a_text_leaves_no_cycles(verifier: Verifier, lockstep: bool) -> None:
+    options = Options(max_tokens=60, temperature=0.8, seed=3, lockstep=lockstep, draft_n=6)
+    with Pair(verifier.url, DraftModel(Path("1"), "scripted")) as pair:
+        pair.generate("def f(x):", options).read()
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            pair.generate("def f(x):", options).read()
+            gc.collect()
+            left = {f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.garbage}
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    assert not [name for name in sorted(left) if name.startswith(OURS)]

@@ -1,7 +1,6 @@
 """A prediction of the text: the text stays the target's in every mode; draft tokens are taken from the prediction."""
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Custom, DraftModel, Lookup, Mode, Options, Pair, Source, Strategy, Tokens
 from drafter_client.errors import BadOption
-from drafter_client.modes.auto import ModeSelection
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Held, Scenario, Verifier, forget_all, plain, serving
 
@@ -117,59 +115,6 @@ def test_a_resumed_text_goes_on_where_the_prediction_stands(mode: Mode) -> None:
     assert tokens == TEXT and text.stats.resumed
     assert mode is Mode.FUSED or text.stats.prediction_accepted > 75, "the summary of a broken stream is lost"
     assert text.stats.rounds < LENGTH / 3
-
-
-@pytest.mark.parametrize("served", ["no draft model", "draft model"])
-def test_stretches_of_mode_auto_share_the_prediction(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mode changes after some tokens; stretches of mode target draft nothing.
-
-    Mode remote comes first: the server writes nothing there that was not asked for. What it still writes of a stretch
-    that was left is held, so that the next one finds the text unfinished.
-    """
-    backend = Held(Script(seed=1))
-    turns = (Mode.REMOTE, Mode.TARGET, Mode.FUSED)
-    following = iter(turns)
-    asked: list[bool] = []
-    begin = Options.in_mode
-
-    def turn(selection: ModeSelection, left: int, mode: Mode | None = None, written: int = 0, _unread: int = 0) -> Mode:
-        asked.append(Mode.FUSED in selection.why())
-        return next(following) if mode is None or (written >= 20 and mode is not turns[-1]) else mode
-
-    def begun(options: Options, mode: Mode) -> Options:
-        backend.go(sys.maxsize if mode is turns[-1] else len(PROMPT) + (turns.index(mode) + 1) * 50)
-        return begin(options, mode)
-
-    monkeypatch.setattr(Options, "in_mode", begun)
-    monkeypatch.setattr(ModeSelection, "next", turn)
-    monkeypatch.setattr(Options, "one_mode", None)  # the mode changes although drafts have a fixed length
-    how: dict[str, Any] = {"draft_backend": "ngram"} if served == "draft model" else {}
-    with serving(backend, **how) as verifier, Pair(verifier.url, JUNK) as pair:
-        options = Options(max_tokens=LENGTH, prediction=EDITED, mode=Mode.AUTO, lockstep=True, draft_n=8)
-        text = pair.generate(PROMPT, options).read()
-    assert text.token_ids == TEXT and all(asked)
-    assert {stretch.mode for stretch in text.stats.turns} == set(turns)
-    assert text.stats.prediction_accepted > 10
-
-
-def test_texts_with_a_prediction_say_nothing_about_modes_for_other_texts(
-    verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured: list[ModeSelection] = []
-    add = ModeSelection.add_measurement
-
-    def noted(selection: ModeSelection, *stretch: Any) -> None:
-        measured.append(selection)
-        add(selection, *stretch)
-
-    monkeypatch.setattr(ModeSelection, "add_measurement", noted)
-    with Pair(verifier.url, TOY) as pair:
-        pair.generate(PROMPT, Options(max_tokens=LENGTH, prediction=TEXT, mode=Mode.AUTO)).read()
-        selections = pair.paired.selections
-        plain, predicted = (selections[predicted][0] for predicted in (False, True))
-        assert set(measured) == {predicted}
-        pair.generate(PROMPT, Options(max_tokens=LENGTH, mode=Mode.AUTO)).read()
-        assert set(measured) == {plain, predicted}
 
 
 FLAGS = ("--backend", "ngram", "--prompt", PROMPT, "--max-tokens", "60", "--lockstep", "--draft-n", "4")

@@ -1,11 +1,10 @@
 """Texts of a pair that loses its session or verifier: they resume, or end at once when they are closed."""
 
-import asyncio
 import json
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -17,11 +16,9 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import (
-    AsyncPair,
     Custom,
     DraftModel,
     Expansion,
-    Finished,
     Mode,
     Options,
     Outage,
@@ -181,40 +178,6 @@ def test_closing_does_not_wait_for_a_lost_verifier(verifier: Verifier, cable: Ca
         {"the text": text.close, "the pair": pair.close, "the waiting": pair.wait_no_more}[end]()
         assert len(reading.result(10)) >= 40
         assert text.stats.finish_reason is None
-    cable.out.clear()
-    forget_all(verifier)
-
-
-@pytest.mark.parametrize("end", ["closed", "cancelled", "left"])
-def test_async_text_does_not_wait_for_a_lost_verifier(verifier: Verifier, cable: Cable, end: str) -> None:
-    async def work() -> None:
-        async with AsyncPair(verifier.url, TOY) as pair:
-            text = pair.generate(PROMPT, LONG)
-            tokens = 0
-
-            async def read() -> None:
-                nonlocal tokens
-                async for event in text:
-                    assert not isinstance(event, Finished)
-                    tokens += len(event.tokens)
-                    if tokens >= 40:
-                        cable.out.set()
-
-            reading = asyncio.create_task(read())
-            await asyncio.to_thread(_wait_for_failed_uses, cable)
-            if end == "closed":
-                with pytest.raises(RuntimeError, match="already running"):  # it is for one task at a time
-                    await text.aclose()
-                await reading  # but what waits for the verifier ends
-                await text.aclose()
-            elif end == "cancelled":
-                reading.cancel()
-                with suppress(asyncio.CancelledError):
-                    await reading
-        if end == "left":
-            await reading
-
-    asyncio.run(asyncio.wait_for(work(), 20))
     cable.out.clear()
     forget_all(verifier)
 

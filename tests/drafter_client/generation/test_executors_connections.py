@@ -1,6 +1,5 @@
 """The connections of ThreadedExecutor, observed and broken: the text stays the target's, and nothing is left behind."""
 
-import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -12,11 +11,9 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from drafter_client.errors import BadReply, ConnectionLost
+from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
-from drafter_client.statistics import Stats
-from specpair.protocol.errors import UnknownSession
 from specpair.speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import (
     ALL,
@@ -26,7 +23,6 @@ from tests.drafter_client.support import (
     WAITING,
     WAYS,
     Verifier,
-    begun,
     generate,
     target_alone,
     toy_drafter,
@@ -180,55 +176,3 @@ def test_broken_stream_resumes_at_the_last_position(verifier: Verifier) -> None:
     begins = [int(path.partition("from=")[2]) for path in line.asked if "/stream" in path]
     assert len(begins) > 1 and begins[0] == len(PROMPT) + 1
     assert begins == sorted(set(begins)), "each stream begins after the tokens of the last one"
-
-
-@EACH_WAY
-def test_lost_verifier_raises_connection_lost(verifier: Verifier, mechanisms: Mechanisms) -> None:
-    class Gone(Line):
-        gone = False
-
-        def in_use(self) -> None:
-            if self.gone:
-                raise ConnectionLost("the connection broke")
-
-    line = Gone()
-    with line.client(verifier.url) as client:
-        stats = Stats()
-        run = begun(client, toy_drafter(), stats, mechanisms)
-        next(run)
-        line.gone = True
-        with pytest.raises(ConnectionLost):
-            list(run)
-    assert 1 <= stats.generated_tokens < 900 and stats.finish_reason is None and stats.bytes_sent > 0
-    (left,) = verifier.service.sessions.all()  # the broken connections could not release it
-    with closing(VerifierClient(verifier.url)) as client:
-        client.release(left.id)
-
-
-@EACH_WAY
-def test_session_deleted_by_another_client_raises_unknown_session(
-    client: VerifierClient, verifier: Verifier, mechanisms: Mechanisms
-) -> None:
-    run = begun(client, toy_drafter(), Stats(), mechanisms)
-    next(run)
-    (session,) = verifier.service.sessions.all()
-    with closing(VerifierClient(verifier.url)) as other:
-        other.release(session.id)
-    with pytest.raises(UnknownSession):
-        list(run)
-
-
-@pytest.mark.parametrize(
-    "nonsense", [{}, {"position": "x", "tokens": [], "own": True}, {"position": 11, "tokens": 5, "own": True}], ids=str
-)
-def test_malformed_stream_event_raises_bad_reply(verifier: Verifier, nonsense: dict[str, Any]) -> None:
-    class Odd(Line):
-        def arrived(self, event: tuple[str, bytes]) -> tuple[str, bytes]:
-            return event if event[0] == "open" else (event[0], json.dumps(nonsense).encode())
-
-    with (
-        Odd().client(verifier.url) as client,
-        pytest.raises(BadReply, match=f"{verifier.url}/sessions/…/stream: (position|tokens) (is|should be) "),
-    ):
-        generate(client, toy_drafter(0.0), 0, mechanisms=ALL, max_tokens=900)
-    assert verifier.sessions == 0

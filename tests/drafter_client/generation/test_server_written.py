@@ -2,26 +2,22 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import Any
 
-import httpcore
 import httpx
 import pytest
 
 from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.generation.counting import StatsCounter
-from drafter_client.generation.resuming import released
 from drafter_client.generation.server_written import served
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import ResponseBounds, TextSession
-from drafter_client.http.transport import VerifierTransport
 from drafter_client.statistics import Baseline, Stats
 from specpair.protocol.responses import Speculation
 from specpair.speculation.acceptance.token_source import TokenSource
 from tests.drafter_client.http.bodies import SAMPLING, body
 from tests.drafter_client.http.fake_transports import streamed
-from tests.drafter_client.support import PROMPT, Ticks, Verifier
+from tests.drafter_client.support import PROMPT
 
 SOME = {"tokens": [5], "sources": "b", "text": "x"}
 END: dict[str, Any] = {
@@ -110,44 +106,10 @@ def test_inconsistent_summary_is_refused(change: Any) -> None:
         _read(Streaming([(0.5, "tokens", SOME), (0.1, "tokens", SOME), (0.5, "end", END | change)]))
 
 
-def test_one_connection_serves_several_texts(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection can be used again only after its response was read to the end, which comes after the summary."""
-    opened: list[tuple[str, int]] = []
-    connect = VerifierTransport.connect_tcp
-
-    def counting(transport: VerifierTransport, host: str, port: int) -> httpcore.NetworkStream:
-        opened.append((host, port))
-        return connect(transport, host, port)
-
-    monkeypatch.setattr(VerifierTransport, "connect_tcp", counting)
-    with closing(VerifierClient(verifier.url)) as client:
-        for _ in range(3):
-            bounds = ResponseBounds(verifier.url, 258, len(PROMPT) + 8)
-            with released(client, TextSession(PROMPT)) as text:
-                assert list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, lambda *_: None, Ticks()))
-    assert len(opened) == 1
-
-
 def test_stream_that_continues_after_its_summary_is_refused() -> None:
     events: list[tuple[float, str, Any]] = [(0.1, "tokens", SOME), (0.1, "tokens", SOME), (0.1, "end", END)]
     with pytest.raises(BadReply, match="continues after its summary"):
         _read(Streaming([*events, (0.1, "tokens", SOME)]))
-
-
-def test_time_of_a_broken_request_counts_as_network() -> None:
-    """Its summary is lost, and with it the verifier's times."""
-
-    class Cut(Streaming):
-        def events(self, asked: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-            yield from super().events(asked)
-            raise ConnectionLost("the cable was pulled")
-
-    stats = Stats()
-    transport = Cut([(0.5, "tokens", SOME), (1.0, "tokens", SOME)])
-    client, bounds = VerifierClient("http://v", transport=transport), ResponseBounds("http://v", 300, 1000)
-    with pytest.raises(ConnectionLost):
-        list(served(client, TextSession(PROMPT), {}, bounds, StatsCounter(stats).take, lambda: transport.now))
-    assert stats.token_ids == [5, 5] and stats.times.network == stats.total_time == 1.5
 
 
 def test_summary_of_a_resumed_text_covers_the_whole_text() -> None:

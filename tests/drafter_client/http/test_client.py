@@ -25,7 +25,6 @@ from specpair.protocol.errors import (
     Overloaded,
     PositionBeyondCommitted,
     RequestError,
-    ServerError,
     SpecPairError,
     UnknownSession,
 )
@@ -83,22 +82,6 @@ def test_wait_until_ready_ends_when_patience_is_over() -> None:
 def test_a_failed_load_is_reported_with_its_reason() -> None:
     client, _, _ = _client(_loading(0.2), reply(503, {"status": "failed", "reason": "no such file: x.gguf"}))
     with pytest.raises(DrafterError, match=r"has failed: no such file: x\.gguf"):
-        client.wait_until_ready()
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        (reply(404, None), RequestError),
-        (reply(404, {"detail": "Not Found"}), RequestError),
-        (reply(500, None), ServerError),
-    ],
-)
-def test_an_unknown_health_response_asks_whether_it_is_a_verifier(
-    answer: httpx.Response, kind: type[Exception]
-) -> None:
-    client, _, _ = _client(answer)
-    with pytest.raises(kind, match="is this a verifier"):
         client.wait_until_ready()
 
 
@@ -182,13 +165,6 @@ def test_a_lost_connection_is_reopened_after_growing_pauses() -> None:
     assert time.slept == [0.1, 0.2, 0.4]
 
 
-def test_a_verifier_that_never_answered_is_not_retried() -> None:
-    client, _, time = _client(AWAY)
-    with pytest.raises(VerifierUnreachable):
-        client.verify("s", Draft.chain(3, [5]))
-    assert time.slept == []
-
-
 def test_a_lasting_outage_is_raised_after_some_seconds() -> None:
     client, _, time = _client(LOST, *[AWAY] * 20)
     with pytest.raises(VerifierUnreachable):
@@ -204,16 +180,6 @@ def test_a_timeout_is_not_retried_which_would_double_the_load() -> None:
     with pytest.raises(VerifierTimeout):
         client.prefill(TextSession([1]), {})
     assert len(transport.asked) == 1 and time.slept == []
-
-
-def test_a_prefill_has_a_long_timeout_and_health_a_short_one() -> None:
-    client, transport, _ = _client(reply(200, {"status": "ready"}), VerifierTimeout("x"), VerifierTimeout("x"))
-    client.wait_until_ready()
-    for ask in (lambda: client.prefill(TextSession([1]), {}), lambda: client.verify("s", Draft.chain(1, []))):
-        with pytest.raises(VerifierTimeout):
-            ask()
-    health, prefill, verify = transport.timeouts
-    assert health <= 10 < 60 <= verify <= prefill
 
 
 def test_the_client_makes_a_long_session_id_and_sends_it_from_the_first_request() -> None:
@@ -262,20 +228,6 @@ def test_retry_after_is_read_where_it_is_a_number_of_seconds(header: str, second
     busy = httpx.Response(503, json=Overloaded("full").body(), headers=[(b"Retry-After", header.encode("latin-1"))])
     error = client.refusal(busy)
     assert isinstance(error, Overloaded) and error.details.get("retry_after") == seconds
-
-
-def test_abort_ends_the_pause_between_two_attempts() -> None:
-    """A further connection really sleeps; this pause would last for half a minute."""
-    busy = _refusal(Overloaded("all sessions are taken"), "30")
-
-    class Aborting(Canned):
-        def answer(self, request: httpx.Request) -> httpx.Response:
-            other.abort()
-            return super().answer(request)
-
-    other = VerifierClient("http://v", transport=Aborting(busy, reply(200, VERIFIED))).another()
-    with pytest.raises(ConnectionLost, match="aborted"):
-        other.verify("s", Draft.chain(3, [5]))
 
 
 def test_a_stream_yields_the_committed_tokens_from_a_position_on(verifier: Verifier) -> None:

@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -14,7 +14,6 @@ import httpx
 import pytest
 
 from drafter_client.errors import ConnectionLost, VerifierTimeout, VerifierUnreachable
-from drafter_client.http import connection
 from drafter_client.http import transport as verifier_transport
 from drafter_client.http.connection import HttpConnection
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
@@ -89,24 +88,6 @@ def test_after_a_broken_connection_the_next_request_opens_another(sent: bytes) -
         assert len(str(caught.value)) > len(f"the connection to {server.url} broke: ")
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 2
-
-
-def test_a_connection_that_the_server_has_closed_is_replaced_before_the_next_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(verifier_transport, "LOOK_AFTER", -1.0)
-    left = threading.Event()
-
-    def one_and_leave(peer: Peer) -> None:
-        peer.read()
-        peer.reply(b"[1]")
-        peer.close()
-        left.set()
-
-    with answering(one_and_leave, echo) as server, closing(HttpConnection(server.url)) as sender:
-        assert _ask(sender) == [1]
-        assert left.wait(10)
-        assert _ask(sender, b"[7]") == [7]
 
 
 @pytest.mark.parametrize("sent", [b"", HALF], ids=["nothing", "half a body"])
@@ -280,46 +261,3 @@ def test_a_slow_response_is_given_up_where_health_does_not_answer(health: bytes)
         with pytest.raises(ConnectionLost, match=r"/verify sent nothing for 0\.02 s, and /health did not answer: "):
             _ask(sender)
         assert server.aborted.wait(10)
-
-
-@pytest.mark.usefixtures("_impatient")
-def test_a_frozen_verifier_is_probed_once_and_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system accepts its connections, as for a stopped process, and nothing ever answers."""
-    monkeypatch.setattr(connection, "PROBE_TIMEOUT", 0.2)  # longer than the wait before the probe
-    connections = 0
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as frozen:
-        url = f"http://127.0.0.1:{frozen.getsockname()[1]}"
-        given_up = pytest.raises(ConnectionLost, match=r"/health sent nothing for 0\.2 s")
-        with closing(HttpConnection(url)) as sender, given_up:
-            _ask(sender)
-        frozen.settimeout(0.0)
-        with suppress(BlockingIOError):
-            while True:
-                frozen.accept()[0].close()
-                connections += 1
-    assert connections == 2, "one for the request, one for the probe"
-
-
-def test_the_health_probe_is_aborted_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server accepts one connection at a time, so that the probe waits."""
-    monkeypatch.setattr(verifier_transport, "PROBE_AFTER", 0.02)
-    probing = threading.Event()
-    exchange = HttpConnection.exchange
-
-    def noted(self: HttpConnection, method: str, path: str, *request: Any) -> httpx.Response:
-        if path == "/health":
-            probing.set()
-        return exchange(self, method, path, *request)
-
-    monkeypatch.setattr(HttpConnection, "exchange", noted)
-    asked = threading.Event()
-    with (
-        answering(_silent_after(b"", asked)) as server,
-        closing(HttpConnection(server.url)) as sender,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        pending = pool.submit(_ask, sender)
-        assert probing.wait(10)
-        sender.abort()
-        with pytest.raises(ConnectionLost):
-            pending.result(5)

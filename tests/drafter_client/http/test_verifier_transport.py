@@ -69,17 +69,6 @@ def _over_tls(authority: trustme.CA, script: Script = echo, *, asks_certificate:
     return secured
 
 
-def test_file_of_certificates_that_does_not_exist_is_named(
-    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
-    words = r"SSL_CERT_FILE names .*none\.pem, which does not exist"
-    with answering(_over_tls(authority)) as server:
-        connection = HttpConnection(f"https://localhost:{server.port}")
-        with closing(connection), pytest.raises(VerifierUnreachable, match=words):
-            _ask(connection)
-
-
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
 def test_loopback_never_goes_through_a_proxy(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "http://127.0.0.1:9")  # a port that nothing listens on
@@ -165,28 +154,6 @@ def test_a_socks_proxy_is_used_with_user_and_password(monkeypatch: pytest.Monkey
     assert proxy.requests[0].line == "POST /x HTTP/1.1"
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x05\x00", b""])
-def test_what_is_no_socks_proxy_is_reported(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def other(peer: Peer) -> None:
-        peer.file.read(3)
-        peer.send(answer)
-        peer.close()
-
-    with answering(other) as proxy:
-        monkeypatch.setenv("all_proxy", f"socks5://me:secret@127.0.0.1:{proxy.port}")
-        connection = HttpConnection("http://verifier.invalid:8000")
-        with closing(connection), pytest.raises(VerifierUnreachable, match=f"the proxy 127.0.0.1:{proxy.port}"):
-            _ask(connection)
-
-
-def test_an_error_shows_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    for proxy in ("http://me:secret@proxy:port", "socks4://me:secret@proxy"):
-        monkeypatch.setenv("http_proxy", proxy)
-        with pytest.raises(BadUrl, match="of the environment") as caught:
-            HttpConnection("http://verifier.invalid")
-        assert "secret" not in str(caught.value)
-
-
 @pytest.mark.parametrize("password", ["sEcReT#x", "sEc/ReT", "sEc?ReT", "12/sEcReT"])
 def test_a_password_that_breaks_the_address_of_a_proxy_is_not_shown(
     password: str, monkeypatch: pytest.MonkeyPatch
@@ -261,27 +228,6 @@ def test_a_server_that_expects_tls_is_reported_with_https(authority: trustme.CA)
         _ask(connection)
 
 
-@pytest.mark.parametrize(
-    ("status", "head", "body"),
-    [
-        ("301 Moved Permanently", ["Location: https://bigbox/x"], b""),
-        ("400 Bad Request", [], b"<center>The plain HTTP request was sent to HTTPS port</center>"),
-    ],
-    ids=["redirect", "nginx"],
-)
-def test_a_web_server_that_asks_for_tls_is_reported_with_https(status: str, head: list[str], body: bytes) -> None:
-    def refuse(peer: Peer) -> None:
-        peer.read()
-        peer.reply(body, status, *head)
-
-    with (
-        answering(refuse) as server,
-        closing(HttpConnection(server.url)) as connection,
-        pytest.raises(VerifierUnreachable, match="speaks TLS: write https:// instead of http://"),
-    ):
-        _ask(connection)
-
-
 def test_a_server_without_tls_is_reported_with_http() -> None:
     def plain(peer: Peer) -> None:
         peer.connection.recv(1)  # of a handshake
@@ -293,24 +239,6 @@ def test_a_server_without_tls_is_reported_with_http() -> None:
         pytest.raises(VerifierUnreachable, match="does not speak TLS, write http:// instead of https://"),
     ):
         _ask(connection)
-
-
-@pytest.mark.parametrize("has_certificate", [True, False])
-def test_a_transport_of_the_user_may_carry_a_client_certificate(authority: trustme.CA, has_certificate: bool) -> None:
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    if has_certificate:
-        authority.issue_cert("laptop").configure_cert(context)
-    with (
-        answering(_over_tls(authority, asks_certificate=True)) as server,
-        httpx.HTTPTransport(verify=context) as given,
-        closing(HttpConnection(f"https://localhost:{server.port}", given)) as connection,
-    ):
-        if has_certificate:
-            assert _ask(connection) == [7]
-        else:
-            with pytest.raises(ConnectionLost, match="CERTIFICATE_REQUIRED"):
-                _ask(connection)
 
 
 def test_a_pair_sends_all_requests_over_the_transport_that_it_was_given(verifier: Verifier) -> None:
@@ -352,27 +280,6 @@ def test_an_abort_ends_a_stream_over_a_transport_that_was_given() -> None:
 
         pending = pool.submit(read)
         assert received.wait(10)
-        connection.abort()
-        with pytest.raises(ConnectionLost, match="aborted"):
-            pending.result(10)
-
-
-@pytest.mark.usefixtures("trusted")
-def test_an_exchange_over_tls_can_be_aborted(authority: trustme.CA) -> None:
-    asked = threading.Event()
-
-    def silent(peer: Peer) -> None:
-        peer.read()
-        asked.set()
-        assert peer.read() is None
-
-    with (
-        answering(_over_tls(authority, silent)) as server,
-        closing(HttpConnection(f"https://localhost:{server.port}")) as connection,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        pending = pool.submit(_ask, connection)
-        assert asked.wait(10)
         connection.abort()
         with pytest.raises(ConnectionLost, match="aborted"):
             pending.result(10)

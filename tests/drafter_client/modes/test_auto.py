@@ -1,33 +1,23 @@
 """Mode `auto`: the fastest mode generates the text, no token is lost or doubled, a changed link changes the mode."""
 
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drafter_client import Mode, Options
-from drafter_client.errors import ConnectionLost
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Committed, Ended, Listener, ModeChosen, Resumed
-from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import ResponseBounds, TextSession
-from drafter_client.modes.auto import LatencyProbe, ModeSelection, Run, automatic
+from drafter_client.modes.auto import ModeSelection, Run, automatic
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.statistics import Stats
-from specpair.drafters.base import Expansion
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_source import TokenSource
-from specpair.speculation.drafts.tree import Proposal
-from specpair.speculation.policy.modes.rates import ModeRates
 from tests.drafter_client.http.bodies import model_info
-from tests.drafter_client.http.fake_transports import Canned
-from tests.drafter_client.support import Ticks
 
 PROMPT = [1, 2, 3]
 MODES = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]
@@ -177,17 +167,6 @@ def test_no_stretch_begins_after_the_end_token(at: int) -> None:
     assert stats.finish_reason == "stop"
 
 
-def test_next_stretch_has_another_connection_that_is_connected() -> None:
-    """It is connected while the stretch before runs."""
-    world, client = World(lambda _, mode: 10.0), Connection()
-    _, run = _begin(world, 400, _selection(world), client)
-    for _ in run:
-        pass
-    assert world.used[0] is client and len(world.used) >= 3
-    assert all(one is not other for one, other in pairwise(world.used))
-    assert all(each.connected for each in world.used[1:])
-
-
 def test_unread_tokens_are_part_of_the_text() -> None:
     """A stretch may know more tokens than were taken from it; the next stretch continues after all of them."""
     world = World(lambda _, mode: 10.0)
@@ -240,39 +219,6 @@ def test_changed_link_changes_the_mode() -> None:
     assert max(stats.turns[:-1], key=lambda turn: turn.tokens).mode == Mode.REMOTE
 
 
-def test_single_slow_probe_does_not_change_the_link() -> None:
-    probes = []
-
-    def link(now: float) -> float:
-        probes.append(now)
-        return 0.08 if len(probes) % 4 == 0 else 0.0002
-
-    world = World(lambda _, mode: 50.0 if mode is Mode.REMOTE else 10.0, link)
-    stats, _ = _write(world, 2000)
-    assert len(probes) > 8 and len(stats.turns) <= 4
-
-
-def test_selection_is_asked_once_for_each_stretch() -> None:
-    """Another text may change the selection at any time; two runs of one mode would share a drafter."""
-    world = World(lambda _, mode: 10.0)
-    answers = iter([Mode.REMOTE, Mode.REMOTE, Mode.TARGET, Mode.REMOTE, Mode.TARGET])
-    unread_in: list[tuple[Mode | None, int]] = []  # by mode: tokens that the drafter here has not read
-
-    class Alternating(ModeSelection):
-        def next(self, left: int, mode: Mode | None = None, written: int = 0, unread: int = 0) -> Mode:
-            unread_in.append((mode, unread))
-            return next(answers, Mode.TARGET)
-
-    stats, _ = _write(world, 40, Alternating(MODES, INFO, "draft", 0.001, 0.0))
-    modes = [turn.mode for turn in stats.turns]
-    assert modes == [Mode.REMOTE, Mode.TARGET, Mode.REMOTE, Mode.TARGET]
-    assert world.most_open == 1
-    (begin, prompt), *others = unread_in
-    assert begin is None and prompt > 0, "at the beginning, the prompt"
-    assert all((unread == 0) == (mode is Mode.REMOTE) for mode, unread in others)
-    assert [unread for mode, unread in others if mode is Mode.TARGET][-1] > 20
-
-
 def test_probes_of_several_texts_are_counted_once() -> None:
     selection = ModeSelection([Mode.REMOTE, Mode.TARGET], INFO, "draft", 0.0005, 0.0)
     selection.add_measurement(Mode.REMOTE, 300, 1.0)
@@ -315,53 +261,3 @@ def test_memory_gives_the_first_mode_of_a_later_run(tmp_path: Path) -> None:
     stats, _ = _write(world, 128, warm)
     assert [turn.mode for turn in stats.turns] == [Mode.FUSED] and stats.why.startswith("fused measured 30.0, ")
     assert _write(world, 128, _selection(world))[0].turns[0].mode == Mode.REMOTE, "without the memory"
-
-
-def test_draft_model_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, drafted_after = Ticks(0.0), list[list[int]]()
-
-    class Slow:
-        width = 1
-
-        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
-            drafted_after.append([*text, *tails[0]])
-            now.now += 0.5 if len(drafted_after) == 1 else 0.02
-            return Expansion([Proposal(7, 0.5)], 1)
-
-    told: list[float] = []
-    monkeypatch.setattr(ModeRates, "drafts_in", lambda _, seconds: told.append(seconds))
-    selection = ModeSelection(MODES, INFO, "draft", 0.001, 0.0)
-    for _ in range(2):
-        selection.time_draft_steps(Slow(), [1, 2, 3, 4], now)
-    assert drafted_after == [[1, 2, *[7] * steps] for steps in range(6)], "each step continues the one before"
-    assert told == [pytest.approx(0.02)]
-
-
-class PingedClient(VerifierClient):
-    """Replies to pings wait for `may`; each then returns the given round trip or raises the given error."""
-
-    def __init__(self, answers: Sequence[float | Exception]) -> None:
-        super().__init__("http://v", transport=Canned())
-        self.answers, self.may, self.pinged = [*answers], threading.Event(), threading.Semaphore(0)
-
-    def ping(self) -> float:
-        self.pinged.release()
-        assert self.may.wait(10.0)
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-def test_failed_probes_are_ignored() -> None:
-    selection, client = (
-        ModeSelection(MODES, INFO, "draft", 0.001, 0.0),
-        PingedClient([ConnectionLost("gone"), 0.08, 0.3, 0.08, 0.095, 0.09, 0.08]),
-    )
-    client.may.set()
-    now = Ticks(0.6)
-    for answers_left in (6, 4, 2, 0):
-        with closing(LatencyProbe(client, selection, now)) as probe:
-            probe()
-        assert len(client.answers) == answers_left
-    assert selection.link == 0.08

@@ -14,22 +14,42 @@ from typing import Any
 
 import pandas
 import pytest
+from hypothesis import strategies as st
 
+from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.errors import TraceError
-from drafter_client.generation.events import Committed
+from drafter_client.generation.events import (
+    Answered,
+    Began,
+    Committed,
+    Drafted,
+    Sent,
+    Streamed,
+)
 from drafter_client.http.client import VerifierClient
 from drafter_client.statistics import Stats
 from drafter_client.trace import writer
+from drafter_client.trace.recorder import Recorder
 from drafter_client.trace.writer import RUNS, TABLES, TOKENS, Column, TraceFolder, TraceTable, append
 from lab.report.reader import read_run, read_table
-from specpair.speculation.acceptance.token_source import TokenSource
-from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.drafters.base import Expansion
+from specpair.speculation.acceptance.round_counts import JudgedRound
+from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import TokenSource, split
+from specpair.speculation.draft import Draft, DraftSource, DraftToken
+from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
+from specpair.speculation.policy.verifier_timeline import InFlightDraft
+from tests.drafter_client.cli.command_line import TOY, Command
+from tests.drafter_client.http.bodies import verified
 from tests.drafter_client.support import (
     ALL,
     GREEDY,
     PROMPT,
     WAYS,
+    InterruptedAfter,
     Scenario,
+    Verifier,
     generate,
     target_alone,
     toy_drafter,
@@ -253,3 +273,123 @@ def test_documented_columns_are_the_written_columns(table: TraceTable) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, 2**60, "7", [1], {"a": 1}, None])
 def test_invalid_numbers_become_empty_cells(value: object) -> None:
     assert Column("it", float).cell(value) == Column("it", int).cell(value) == ""
+
+
+def _flags(verifier: Verifier, folder: Path, *more: str) -> list[str]:
+    flags = ["--verifier", verifier.url, *TOY, "--prompt", "def f(x):", "--max-tokens", "24", "--draft-n", "3"]
+    return [*flags, "--profile", f"{folder}", "--json", *more]
+
+
+def test_profile_flag_writes_a_trace_that_report_shows(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
+    ran = drafter(*_flags(verifier, tmp_path, "--baseline"))
+    printed = json.loads(ran.out)
+    assert (ran.status, ran.err) == (0, "")
+    rows = read_table(tmp_path, RUNS)
+    assert [(row["run"], row["mode"], row["error"]) for row in rows] == [(1, "remote", None), (2, "target", None)]
+    for row in rows:
+        run = read_run(tmp_path, int(row["run"] or 0))
+        assert [each["token"] for each in run.tokens] == printed["token_ids"]
+    for name in ("model", "draft_model", "rounds", "drafted", "accepted", "bytes_sent", "tokens_per_second"):
+        assert rows[0][name] == printed[name]
+    settings = json.loads((tmp_path / "run-1.json").read_text())["settings"]
+    assert (settings["draft_n"], settings["mode"], settings["seed"]) == (3, "remote", printed["sampling"]["seed"])
+
+    ran = drafter("report", f"{tmp_path}", "--no-png", "--run", "1")
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.startswith("run 1, one of 2, ") and "acceptance by depth" in ran.out
+
+
+def test_text_is_recorded_on_request(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
+    ran = drafter(*_flags(verifier, tmp_path, "--profile-text", "--verbose", "--stop", "zz"))
+    printed, body = json.loads(ran.out), json.loads((tmp_path / "run-1.json").read_text())
+    assert (ran.status, ran.err) == (0, "")
+    assert "".join(body["text"]) == printed["text"] and len(body["text"]) == len(body["tokens"]) == 24
+    spelled = {int(token) for token in body["pieces"]}
+    assert spelled == {*printed["token_ids"]}.union(*(each["drafts"] for each in body["rounds"]))
+    drafter(*_flags(verifier, tmp_path))
+    assert not {"text", "pieces"} & {*json.loads((tmp_path / "run-2.json").read_text())}
+
+
+@pytest.mark.parametrize("how", [["--lockstep"], ["--max-tokens", "900"]])
+def test_interrupted_run_leaves_a_trace(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: list[str]
+) -> None:
+    monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", InterruptedAfter)
+    ran = drafter(*_flags(verifier, tmp_path, *how))
+    printed = json.loads(ran.out)
+    assert (ran.status, ran.err, printed["finish_reason"]) == (130, "", None)
+    run = read_run(tmp_path)
+    assert (run.metrics["error"], run.metrics["finish_reason"]) == ("KeyboardInterrupt", None)
+    assert [row["token"] for row in run.tokens] == printed["token_ids"] != []
+
+
+def test_texts_of_every_mode_leave_a_trace(verifier: Verifier, tmp_path: Path) -> None:
+    with Pair(verifier.url, DraftModel(Path("1"), "scripted"), observer=TraceFolder(tmp_path)) as pair:
+        modes = [*pair.modes, Mode.AUTO]
+        ended = [pair.generate("def f(x):", Options(max_tokens=200, mode=mode, seed=3)).read() for mode in modes]
+    rows = read_table(tmp_path, RUNS)
+    assert [row["mode"] for row in rows] == [str(mode) for mode in modes]
+    for number, (mode, text) in enumerate(zip(modes, ended, strict=True), 1):
+        run = read_run(tmp_path, number)
+        assert [row["token"] for row in run.tokens] == text.token_ids
+        assert run.metrics["rounds"] == text.stats.rounds
+        if mode is Mode.REMOTE:
+            assert sum(int(row["ran"] or 0) for row in run.rounds) == text.stats.rounds
+
+
+SECONDS = st.floats(0.0, 10.0)
+MS = st.floats(0.0, 1e4)
+
+
+def test_times_count_from_the_begin_of_the_run() -> None:
+    recorder = Recorder()
+    tell = recorder.take
+    tell(Began(9), 1.0)
+    tell(Began(9), 1.015)  # another stretch of the text
+    tell(Committed(9, [(4, TokenSource.BONUS)]), 1.005)
+    tell(Drafted(Expansion([Proposal(5, 0.5), Proposal(6, 0.2)], 4), took=0.003), 1.008)
+    draft = Draft(10, (DraftToken(5, 0.5), DraftToken(6, 0.25, DraftSource.LOOKUP)))
+    in_flight_draft = InFlightDraft(draft, 1.01)
+    tell(Sent(in_flight_draft, Schedule.LOCKSTEP), 1.01)
+    tell(Answered(in_flight_draft, verified([5, 9], 1, 2, queue_ms=4.0, forward_ms=6.0)), 1.03)
+    judged = JudgedRound(2, 1, draft.tokens, in_flight_draft)
+    tell(Committed(10, [(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)], rounds=[judged]), 1.03)
+    tell(Streamed(12, [8], TokenDetails(split("t")), None, 0.005), 1.044)
+    tell(Committed(12, [(8, TokenSource.TARGET_DECODED)]), 1.044)
+    assert recorder.prefills() == []
+    assert recorder.steps() == [{"began_ms": 5.0, "ended_ms": 8.0, "read": 4, "width": 2, "drafts": [5, 6]}]
+    assert recorder.rounds() == [
+        {
+            "round": 1,
+            "schedule": "lockstep",
+            "position": 10,
+            "k": 2,
+            "judged": 2,
+            "accepted": 1,
+            "ran": True,
+            "looked_up": 1,
+            "confidence_mean": 0.375,
+            "confidence_min": 0.25,
+            "draft_ms": 3.0,
+            "sent_ms": 10.0,
+            "rtt_ms": 20.0,
+            "network_ms": 10.0,
+            "queue_ms": 4.0,
+            "forward_ms": 6.0,
+            "arrived_ms": 30.0,
+            "committed": 2,
+            "drafts": [5, 6],
+            "confidence": [0.5, 0.25],
+            "from_lookup": [False, True],
+        }
+    ]
+    tokens = recorder.tokens()
+    drafts = [tuple(each.pop(name) for name in ("round", "draft", "draft_source", "confidence")) for each in tokens]
+    assert drafts == [(None,) * 4, (1, 5, "model", 0.5), (1, 6, "lookup", 0.25), (None,) * 4]
+    assert tokens == [
+        {"position": 9, "token": 4, "source": "bonus", "target_decoded": False, "committed_ms": 5.0},
+        {"position": 10, "token": 5, "source": "accepted", "target_decoded": False, "committed_ms": 30.0},
+        {"position": 11, "token": 9, "source": "recovered", "target_decoded": False, "committed_ms": 30.0},
+        {"position": 12, "token": 8, "source": "target_decoded", "target_decoded": True, "committed_ms": 44.0},
+    ]
+    assert recorder.self_continuation_passes() == [{"forward_ms": 5.0, "arrived_ms": 44.0}]
