@@ -20,8 +20,7 @@ from mlx_lm.utils import load_model
 from numpy.typing import NDArray
 
 from backends.buckets import NARROW, Buckets, Launch
-from backends.hugging_face.folder import check_folder, model_name
-from backends.hugging_face.vocabulary import read_vocabulary
+from backends.hugging_face import check_folder, model_name, read_vocabulary
 from backends.machine import available_bytes, check_room, cores_to_use, slots_that_fit
 from specpair.engines.backend import Backend, Entry, Logits, Progress
 from specpair.engines.errors import EngineFailure, ModelLoadError

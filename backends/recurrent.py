@@ -13,8 +13,7 @@ from math import inf
 from time import perf_counter
 from typing import Any, Protocol
 
-from specpair.engines.backend import Entry
-from specpair.engines.timing_ids import timing_ids
+from specpair.engines.backend import Entry, timing_ids
 
 JOINED = (
     8  # tokens read again at the head of a pass; more are read in a pass of their own, behind which a point is taken

@@ -17,14 +17,12 @@ from drafter_client.errors import BadOption, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary, texts_vocabulary
 from models import DEFAULT_DRAFT
-from specpair.drafters.base import Drafter
+from specpair.drafters.base import NGRAM_LOOKUP, Drafter, NgramDrafter
 from specpair.drafters.custom import CheckedDrafter, FallbackDrafter
 from specpair.drafters.draft_model import BRANCH_CELLS
-from specpair.drafters.lookup import NAME, NgramDrafter
-from specpair.drafters.pass_times import PassTimes, pass_times
 from specpair.drafters.shared_engine import SharedEngine
 from specpair.drafters.translation import TranslatingDrafter
-from specpair.drafters.warm_engine import WarmEngine
+from specpair.drafters.warm_engine import PassTimes, WarmEngine, pass_times
 from specpair.engines.backend import Backend
 from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import FASTEST, MOST_SLOTS, LoadOptions
@@ -195,7 +193,7 @@ class Lookup:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
         """Ask the verifier for its vocabulary; see `Source.open`."""
-        with _fetching(NAME, lambda _: [lambda *_: NgramDrafter(branches)] * texts, looks_up=True) as drafting:
+        with _fetching(NGRAM_LOOKUP, lambda _: [lambda *_: NgramDrafter(branches)] * texts, looks_up=True) as drafting:
             yield drafting(client, client.model())
 
 

@@ -9,7 +9,7 @@ from backends.registry import NAMES, SHOWN, TEST_ENGINES
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Options
 from drafter_client.pair_options import BRANCHES, VERIFIER
-from gateway.openai_api.answers.options import AnswerOptions
+from gateway.openai_api.tools.styles import AnswerOptions
 from models import DEFAULT_DRAFT
 from models.hub.names import HubOptions
 from specpair import plugins

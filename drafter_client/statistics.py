@@ -9,12 +9,11 @@ from specpair.corpus.draft_corpus import CorpusState
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import STOP_STRING
 from specpair.quantile import quantile
-from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.acceptance.judge import Decision
 from specpair.speculation.acceptance.round_counts import RoundCounts
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenDetails, TokenSource
 from specpair.speculation.policy.schedule import Schedule
-from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs
 
 _STEPS = 512
 SOLO = "solo"  # `Stats.mode` of one local model without a verifier

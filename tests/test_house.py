@@ -38,8 +38,7 @@ SHARED = {
 # The rooms of a package from the top floor to the ground; "" is the package's own level.
 FLOORS = {
     "specpair/speculation": [["policy"], ["drafts"], ["acceptance"], ["sampling"]],
-    "gateway": [["router"], ["anthropic_api"], ["openai_api"], ["balancing"]],
-    "gateway/router": [["passing"], ["nodes"], ["upstream"]],
+    "gateway": [["router"], ["anthropic_api"], ["openai_api"]],
     "models": [["commands"], ["training"], ["hub"]],
     "verifier_server": [
         ["commands"],

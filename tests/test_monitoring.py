@@ -14,11 +14,11 @@ import yaml
 
 from backends.scripted import ScriptedBackend
 from drafter_client.serve.metrics import DrafterMetrics, PairVerifierGauges
-from gateway.balancing.policies import POLICIES
+from gateway.balancing import POLICIES
+from gateway.router.forwarding import Forwarding, SessionNodes
 from gateway.router.metrics import DispatchTimes, NodeCollector
-from gateway.router.nodes.fleet import Fleet
-from gateway.router.nodes.watch import Watch
-from gateway.router.passing.forwarding import Forwarding, SessionNodes
+from gateway.router.nodes import Fleet
+from gateway.router.watch import Watch
 from specpair.http_service.observability.metrics import RequestMetrics, ServiceMetrics
 from tests.paths import ROOT
 from verifier_server.service import Service

@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 
 from gateway.anthropic_api.replies import form_of
-from gateway.openai_api.answers.options import style_named
 from gateway.openai_api.endpoints import Endpoints
+from gateway.openai_api.tools.styles import style_named
 from gateway.router.registration import registration_of
 from specpair.command_line.start import keep_loaded_objects
 from specpair.engines.backend import Backend

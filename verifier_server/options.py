@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from gateway.openai_api.answers.options import AnswerOptions
+from gateway.openai_api.tools.styles import AnswerOptions
 from models.hub.names import HubOptions
 from specpair.command_line.parser import KEY
 from specpair.corpus.draft_corpus import CorpusOptions

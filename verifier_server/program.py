@@ -58,7 +58,7 @@ def models(arguments: Sequence[str]) -> int:
     """The command of both ends, for a program that knows no other verifier. Returns the exit status."""
     from backends.machine import available_bytes
     from backends.registry import room
-    from gateway.openai_api.answers.reply_style import reply_style
+    from gateway.openai_api.answer import reply_style
     from models.commands import command
     from specpair.engines.errors import ModelLoadError
     from specpair.engines.load_options import FreeMemory, LoadOptions

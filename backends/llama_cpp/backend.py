@@ -17,9 +17,16 @@ import numpy as np
 
 from backends.llama_cpp.batch import PassBatch, TreeSequences, leaves_of
 from backends.llama_cpp.library import interrupts_held, lib, take_warnings
-from backends.llama_cpp.model import KV_TYPES, chat_templates, check_generates, kv_bytes_per_token, load_model
+from backends.llama_cpp.model import (
+    KV_TYPES,
+    LlamaVocabulary,
+    chat_templates,
+    check_generates,
+    check_gguf,
+    kv_bytes_per_token,
+    load_model,
+)
 from backends.llama_cpp.recurrent import LlamaStates, state_sizes
-from backends.llama_cpp.vocabulary import LlamaVocabulary, check_gguf
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
 from backends.recurrent import JOINED, RecurrentStates
 from specpair.engines.backend import Backend, Entry, Logits, Progress

@@ -8,9 +8,8 @@ from dataclasses import replace
 from backends.llama_cpp import selfcheck
 from backends.llama_cpp.backend import LlamaBackend
 from backends.llama_cpp.library import lib
-from backends.llama_cpp.model import KV_BYTES
+from backends.llama_cpp.model import KV_BYTES, find_gguf
 from backends.llama_cpp.requantised import requantised
-from backends.llama_cpp.vocabulary import find_gguf
 from backends.machine import available_bytes
 from specpair.engines.backend import Progress
 from specpair.engines.load_options import COMPILATION, STORED, FreeMemory, LoadOptions

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from backends.compilation import Compilation, folder_of
-from backends.hugging_face.folder import model_name
+from backends.hugging_face import model_name, read_vocabulary
 from backends.neuron import LEGACY_REQUIREMENTS, claim, import_neuron
 from backends.neuron_legacy.compiling import (
     Artefacts,
@@ -79,9 +79,6 @@ class NeuronLegacyBackend(Backend):
             self.kv_bytes = sizes.kv_bytes(self.devices)
             claim(self.devices)
             neuron = import_neuron("transformers_neuronx", LEGACY_REQUIREMENTS)
-            # This needs tokenizers, a dependency of transformers-neuronx.
-            from backends.hugging_face.vocabulary import read_vocabulary
-
             self.vocabulary = read_vocabulary(checkpoint.folder, checkpoint.vocabulary_size)
             self.take_chat_templates(read_chat_templates(checkpoint.folder))
             self._torch = import_module("torch")  # a dependency of transformers-neuronx, too

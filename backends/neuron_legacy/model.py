@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from backends.hugging_face.folder import check_folder
+from backends.hugging_face import check_folder
 from backends.neuron_legacy.memory import LlamaSizes
 from backends.neuron_legacy.passes import Programs
 from specpair.engines.errors import ModelLoadError

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backends.buckets import NARROW, Launch
-from backends.hugging_face.folder import model_name
+from backends.hugging_face import model_name
 from backends.machine import check_room, slots_that_fit
 from backends.recurrent import POINTS, RecurrentStates
 from backends.torch.cache import SlotCache, check_continues, check_settings, kept_shapes

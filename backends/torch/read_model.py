@@ -14,8 +14,7 @@ import transformers
 from safetensors import SafetensorError, safe_open
 from transformers import modeling_gguf_pytorch_utils as gguf_reading
 
-from backends.hugging_face.folder import FOLDER, check_folder
-from backends.hugging_face.vocabulary import read_vocabulary
+from backends.hugging_face import FOLDER, check_folder, read_vocabulary
 from backends.machine import available_bytes
 from backends.neuron import trn2_core_bytes
 from backends.torch.compiling import NEURON
@@ -77,7 +76,7 @@ def source_of(path: Path | None) -> dict[str, Any]:
                     f"a GGUF file is read with {name}, too, which is not installed: {installing('llama')}; "
                     "a folder of safetensors does without it"
                 )
-        from backends.llama_cpp.vocabulary import check_gguf  # here, since folders do not need llama.cpp
+        from backends.llama_cpp.model import check_gguf  # here, since folders do not need llama.cpp
 
         check_gguf(path)
         return {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
@@ -147,7 +146,7 @@ def _not_loaded(path: Path | None, error: Exception) -> ModelLoadError:
 def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, dict[str, str]]:
     """Read the vocabulary and the chat templates of a model that gives logits for `size` ids. Raises ModelLoadError."""
     if path.is_file():
-        from backends.llama_cpp.vocabulary import read_gguf_vocabulary  # here, since folders do not need llama.cpp
+        from backends.llama_cpp.model import read_gguf_vocabulary  # here, since folders do not need llama.cpp
 
         return read_gguf_vocabulary(path)
     return read_vocabulary(path, size), read_chat_templates(path)

@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers.distributed.tensor_parallel import get_kv_heads_per_rank
 from transformers.distributed.utils import get_distributed_backend
 
-from backends.hugging_face.folder import model_name
+from backends.hugging_face import model_name
 from backends.machine import cores
 from backends.neuron import show
 from backends.torch.backend import TorchBackend

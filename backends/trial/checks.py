@@ -1,12 +1,15 @@
-"""What checks of an engine share: how they end, texts and batches to try it with, and how logits are compared."""
+"""Checks of an engine with whatever model it has loaded, and what all checks share."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from statistics import median
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specpair.engines.backend import Backend, Entry
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec, timing_ids
 from specpair.engines.load_options import LoadOptions
 from specpair.engines.vocabulary import Kind
 
@@ -117,3 +120,118 @@ def random_batches(backend: Backend, turns: int, seed: int = 1) -> Iterator[list
         if batch:
             yield batch
             turns -= 1
+
+
+_WIDTHS = (1, 2, 4, 8, 16, 32)  # tokens of each slot
+_HELD = 128  # tokens that each slot holds, if the context has room for them
+_ROUNDS = 7
+_MOST_SECONDS = 60.0
+_TOLERANCE = 0.03  # of the spread of a row's logits: how much two ways to compute one may differ
+_WALK = 64  # tokens of the text that is walked over
+_GENERATED = 64  # tokens that are decoded alone and beside other slots
+
+
+def engine_checks(backend: Backend, line: Callable[[str], None]) -> Iterator[tuple[str, Callable[[], str]]]:
+    """The checks by name; each empties the slots first. `line`: takes the lines of a table of times."""
+    checks: dict[str, Callable[[], str]] = {
+        "pass times": partial(pass_times, backend, line),
+        "a cached walk against one pass": partial(_walk, backend),
+        "decoding alone and beside other slots": partial(_beside_others, backend),
+    }
+    for name, run in checks.items():
+
+        def emptied(run: Callable[[], str] = run) -> str:
+            empty(backend)
+            return run()
+
+        yield name, emptied
+
+
+def pass_times(backend: Backend, line: Callable[[str], None]) -> str:
+    """Write a table of milliseconds with `line`. Returns the times of one token and of eight of one slot, in words."""
+    held = min(_HELD, backend.context_length // 2)
+    length = held + max(_WIDTHS)
+    ids = [timing_ids(backend.vocabulary.size, (slot + 1) * length)[-length:] for slot in range(backend.slots)]
+    for slot in range(backend.slots):
+        for start in range(0, held, backend.max_batch_tokens):
+            part = ids[slot][start : min(held, start + backend.max_batch_tokens)]
+            backend.extend([Entry(slot, start, part, len(part))])
+    widths = [width for width in _WIDTHS if held + width <= backend.context_length]
+    counts = sorted({1, backend.slots})
+    cells = [(count, width) for count in counts for width in widths if count * width <= backend.max_batch_tokens]
+    samples: dict[tuple[int, int], list[float]] = {cell: [] for cell in cells}
+    began = time.perf_counter()
+    for number in range(_ROUNDS + 1):
+        if number > 1 and time.perf_counter() - began > _MOST_SECONDS:
+            break
+        for count, width in cells:
+            batch = [Entry(slot, held, ids[slot][held : held + width], 0) for slot in range(count)]
+            started = time.perf_counter()
+            backend.extend_top_logits(batch, [TopLogitsSpec(1, 1.0, backend.vocabulary.size)] * count)
+            if number:  # the first round may prepare what later ones use
+                samples[count, width].append(time.perf_counter() - started)
+    times = {cell: median(taken) for cell, taken in samples.items()}
+    line(f"        ms of a pass, after {held} tokens, each the median of {min(map(len, samples.values()))}")
+    line(f"        {'tokens a slot':>14}" + "".join(f"{width:>9}" for width in widths))
+    for count in counts:
+        shown = (f"{1e3 * times[count, width]:.2f}" if (count, width) in times else "-" for width in widths)
+        line(f"        {f'{count} slot' + 's' * (count > 1):>14}" + "".join(f"{text:>9}" for text in shown))
+    several = max(width for count, width in cells if count == 1 and width <= 8)
+    return f"{1e3 * times[1, 1]:.1f} ms for 1 token of a slot, {1e3 * times[1, several]:.1f} for {several}"
+
+
+def _walk(backend: Backend) -> str:
+    """Compare the logits of a text that is fed in pieces, with rollbacks, with those of one pass over it."""
+    count = min(_WALK, backend.context_length, backend.max_batch_tokens)
+    text = random_text(backend, 1, count)
+    whole = np.array(backend.extend([Entry(0, 0, text, 0)])[0], np.float32)
+    backend.release(0)
+    walked = np.empty_like(whole)
+    widths, at = [1, 2, 5, 8, 3, 13], 0
+    wrong = random_text(backend, 2, 4)
+    while at < count:
+        part = text[at : at + widths[at % len(widths)]]
+        room = min(4, backend.context_length - at - len(part), backend.max_batch_tokens - len(part))
+        (rows,) = backend.extend([Entry(0, at, [*part, *wrong[:room]], 0)])  # rejected draft tokens behind the part
+        walked[at : at + len(part)] = rows[: len(part)]
+        at += len(part)
+    agreed = int(np.count_nonzero(walked.argmax(axis=1) == whole.argmax(axis=1)))
+    comparison = Comparison(_TOLERANCE * spread(whole))
+    comparison.add(walked, whole, f"the same token is the best in {agreed} rows")
+    return f"{comparison.verdict()}, the same best token in {agreed}"
+
+
+def _beside_others(backend: Backend) -> str:
+    """Compare tokens decoded in slot 0 alone with those decoded while the other slots decode other texts."""
+    if backend.slots < 2:
+        raise CheckSkipped("there is only one slot")
+    prompt_length = min(8, backend.context_length // 2, backend.max_batch_tokens // backend.slots)
+    count = min(_GENERATED, backend.context_length - prompt_length)
+    prompts = [random_text(backend, 10 + slot, prompt_length) for slot in range(backend.slots)]
+    alone, rows = _decoded(backend, prompts[:1], count)
+    empty(backend)
+    together, _ = _decoded(backend, prompts, count)
+    same = next((at for at in range(count) if alone[at] != together[at]), count)
+    found = f"{same} of {count} tokens equal, beside {backend.slots - 1} other slots"
+    if same < count:
+        allowed = _TOLERANCE * spread(rows)
+        gap = difference(rows[same, [alone[same]]], rows[same, [together[same]]])
+        if gap > allowed:
+            raise CheckFailed(f"{found}; the next ones differ by a logit of {gap:.2g}, a tie is {allowed:.2g}")
+        return f"{found}; then a tie within {gap:.2g}, where both are right"
+    return found
+
+
+def _decoded(backend: Backend, prompts: Sequence[Sequence[int]], count: int) -> tuple[list[int], np.ndarray]:
+    """Decode `count` tokens greedily after each prompt. Returns those of slot 0, and the rows that chose them."""
+    texts = [list(prompt) for prompt in prompts]
+    pending = [(0, text) for text in texts]
+    chosen, rows = [], []
+    for _ in range(count):
+        batch = [Entry(slot, start, tokens, len(tokens) - 1) for slot, (start, tokens) in enumerate(pending)]
+        results = backend.extend(batch)
+        rows.append(np.array(results[0][0], np.float32))
+        tokens = [int(result[0].argmax()) for result in results]
+        chosen.append(tokens[0])
+        pending = [(start + len(fed), [token]) for (start, fed), token in zip(pending, tokens, strict=True)]
+    return chosen, np.stack(rows)

@@ -23,8 +23,7 @@ from backends.trial.checks import (
     empty,
     random_batches,
 )
-from backends.trial.reference import reference_logits
-from backends.trial.tiny_llama import TinyModel
+from backends.trial.tiny_llama import TinyModel, reference_logits
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.sampling.top_logits import TopLogits

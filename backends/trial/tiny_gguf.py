@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from gguf import GGUFWriter, TokenType
 
-from backends.trial.reference import Floats
-from backends.trial.tiny_llama import TinyModel, tiny_tokenizer
+from backends.trial.tiny_llama import Floats, TinyModel, tiny_tokenizer
 
 _NAMES = {
     "model.embed_tokens": "token_embd",

@@ -20,8 +20,15 @@ from rich.text import Text
 from drafter_client.batch.prompts import FilePrompt
 from drafter_client.batch.results import ModelNames, Result, ResultsFile, failed, finished
 from drafter_client.batch.totals import show_totals
-from drafter_client.cli.pair_making import check_draft_n, pair_of
-from drafter_client.cli.text_steps import INTERRUPTED, check_system, prompt_ids, read_prompts, text_options
+from drafter_client.cli.steps import (
+    INTERRUPTED,
+    check_draft_n,
+    check_system,
+    pair_of,
+    prompt_ids,
+    read_prompts,
+    text_options,
+)
 from drafter_client.display.progress import WritingProgress, writing
 from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.generation.generation import Finished

@@ -11,11 +11,9 @@ from pathlib import Path
 from rich.console import Console
 
 from drafter_client.cli import flags
-from drafter_client.cli.commands import explained
 from drafter_client.cli.flags import parsed, print_if_asked
-from drafter_client.cli.pair_making import api_key, draft_model, engine_of, said_of_loading
-from drafter_client.cli.text_steps import INTERRUPTED
-from drafter_client.display.progress import loading
+from drafter_client.cli.steps import INTERRUPTED, api_key, draft_model, engine_of, explained
+from drafter_client.display.progress import loading, said_of_loading
 from drafter_client.doctor.machine import Finding, engines, of_llama_cpp, this_machine
 from drafter_client.doctor.report import DoctorReport
 from drafter_client.doctor.speed import WIDE, Gain, ModelSpeed, gain, time_passes

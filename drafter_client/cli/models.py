@@ -6,13 +6,13 @@ from pathlib import Path
 
 from backends.registry import room
 from drafter_client.cli.flags import parsed, print_if_asked
-from drafter_client.cli.pair_making import api_key
+from drafter_client.cli.steps import api_key
 from drafter_client.errors import DrafterError, VocabularyMismatch
 from drafter_client.http.addresses import addresses_of
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.program_options import ProgramOptions
-from gateway.openai_api.answers.reply_style import reply_style
+from gateway.openai_api.answer import reply_style
 from models.commands import command
 from specpair.command_line.options import add_options
 from specpair.command_line.parser import Parser
@@ -45,7 +45,7 @@ def run_models(arguments: Sequence[str]) -> int:
                 return None
 
             def differs(path: Path) -> str | None:
-                from backends.llama_cpp.vocabulary import read_gguf_vocabulary  # with llama.cpp
+                from backends.llama_cpp.model import read_gguf_vocabulary  # with llama.cpp
 
                 try:
                     check_vocabulary(client, read_gguf_vocabulary(path)[0], path.stem, info)

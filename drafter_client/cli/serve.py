@@ -5,14 +5,13 @@ import logging
 import sys
 from contextlib import ExitStack
 
-from drafter_client.cli.pair_making import check_draft_n, pair_of
-from drafter_client.cli.text_steps import served_options
+from drafter_client.cli.steps import check_draft_n, pair_of, served_options
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve.app import AppOptions, create_app
 from drafter_client.serve.live import Feed
 from drafter_client.serve.metrics import DrafterMetrics, Observers
-from gateway.openai_api.answers.options import style_named
+from gateway.openai_api.tools.styles import style_named
 from gateway.router.registration import registration_of
 from specpair.command_line.given_values import SettingsError
 from specpair.http_service.keys.access import DRAFTER

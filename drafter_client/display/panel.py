@@ -24,7 +24,7 @@ from drafter_client.display.panel_rows import (
 )
 from drafter_client.statistics import Stats
 from specpair.quantile import percentages
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 
 _WIDEST = 60  # characters of the latency line, at most
 _GAP = "   "  # between two metrics in a line

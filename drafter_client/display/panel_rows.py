@@ -16,7 +16,7 @@ from drafter_client.statistics import (
 from specpair.counted import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 
 

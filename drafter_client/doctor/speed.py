@@ -8,8 +8,7 @@ from drafter_client.draft_sources import DraftModel
 from drafter_client.errors import VocabularyMismatch
 from drafter_client.options import Mode
 from drafter_client.pair import Pair
-from specpair.engines.backend import Backend, Entry, TopLogitsSpec
-from specpair.engines.timing_ids import timing_ids
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec, timing_ids
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.policy.modes.estimate import RateEstimate
 

@@ -12,12 +12,11 @@ from drafter_client.options import Options
 from drafter_client.statistics import Stats
 from gateway.openai_api.detokenizer import Detokenizer
 from specpair.engines.vocabulary import Vocabulary
-from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.acceptance.judge import Decision
 from specpair.speculation.acceptance.round_counts import draft_sources
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenDetails, TokenSource
 from specpair.speculation.draft import DraftSource
-from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs
 
 
 class Token(NamedTuple):

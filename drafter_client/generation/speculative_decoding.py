@@ -25,14 +25,13 @@ from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import PrefillResponse, StreamEnd, VerifyResponse
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
-from specpair.speculation.acceptance.token_source import forced_before
+from specpair.speculation.acceptance.token_details import forced_before
 from specpair.speculation.draft import Draft, TreeLimits
 from specpair.speculation.drafts.lookups import Lookups, TokenLookup
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates, Experience
-from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
-from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.policy.schedule import LOCKSTEP, UNSAID, Mechanisms, RejectionPolicy
 
 
 class RemoteLane:

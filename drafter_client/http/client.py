@@ -36,7 +36,7 @@ from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
 from specpair.protocol.service_responses import ModelInfo, SessionInfo
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
+from specpair.speculation.policy.schedule import UNSAID, RejectionPolicy
 
 _WITH_NEWS: Headers = [(b"Accept", b"text/event-stream")]  # a verifier that knows no such reply sends the usual one
 

@@ -15,7 +15,7 @@ from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.outages import Health, VerifierLoad
 from drafter_client.http.requests import Requests
 from drafter_client.http.responses import lacks, read
-from gateway.balancing.candidate import queue_time
+from gateway.balancing import queue_time
 from specpair.protocol.errors import BadGateway, NotFound, ServerError, ShuttingDown
 from specpair.protocol.service_responses import HealthResponse, ModelInfo, continues
 from specpair.protocol.terminal_text import one_line

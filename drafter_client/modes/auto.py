@@ -24,12 +24,11 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.modes.memory import ModeMemory, Setting
 from drafter_client.options import Mode, Options
-from specpair.drafters.base import Drafter
-from specpair.drafters.lookup import NAME as LOOKUP
-from specpair.drafters.pass_times import PassTimes
+from specpair.drafters.base import NGRAM_LOOKUP, Drafter
+from specpair.drafters.warm_engine import PassTimes
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.modes.estimate import (
     PRIOR_LOOKUP,
     PRIOR_PREDICTION,
@@ -81,9 +80,9 @@ class ModeSelection:
         self._memory = memory
         # Earlier links of this run: round trip, measurements by mode, and `ModeSelector.written`.
         self._links: list[tuple[float, dict[str, ModeMeasurement], float]] = []
-        drafts = {Mode.REMOTE: draft, Mode.FUSED: info.draft_model or (LOOKUP if predicted else None)}
+        drafts = {Mode.REMOTE: draft, Mode.FUSED: info.draft_model or (NGRAM_LOOKUP if predicted else None)}
         names = {str(mode): name for mode, name in drafts.items() if name is not None}
-        priors = {name: PRIOR_LOOKUP for name in names.values() if name == LOOKUP}
+        priors = {name: PRIOR_LOOKUP for name in names.values() if name == NGRAM_LOOKUP}
         if predicted:
             priors = dict.fromkeys(names.values(), PRIOR_PREDICTION)
         if memory is not None:

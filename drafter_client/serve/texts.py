@@ -18,7 +18,7 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.pairing import Paired
 from drafter_client.serve.text_events import RETRY_AFTER, PairEvents, UsageCounter, reported
-from gateway.openai_api.limits import check_size
+from gateway.openai_api.prompts import check_size
 from gateway.openai_api.texts import Target, TextRequest
 from specpair.engines.vocabulary import PromptSpan, Vocabulary
 from specpair.grammar.turns import GrammarCompiler

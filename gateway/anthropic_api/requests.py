@@ -51,7 +51,7 @@ class ToolResultBlock(Object):
     content: Annotated[Text | None, Field(description="What the tool says.")] = None
 
 
-Block = Annotated[
+MessageBlock = Annotated[
     Annotated[TextBlock, Tag("[text]")]
     | Annotated[ThinkingBlock, Tag("[thinking]")]
     | Annotated[RedactedBlock, Tag("[redacted_thinking]")]
@@ -66,7 +66,7 @@ class TurnMessage(Object):
 
     role: Annotated[Literal["user", "assistant", "system"], Field(description="Who says it.")]
     content: Annotated[
-        str | Annotated[list[Block], Field(fail_fast=True)], Field(description="A string, or blocks of content.")
+        str | Annotated[list[MessageBlock], Field(fail_fast=True)], Field(description="A string, or blocks of content.")
     ]
 
     @property

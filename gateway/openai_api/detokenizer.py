@@ -6,8 +6,48 @@ A control token has no characters, unless it is shown. One that a stop string na
 import codecs
 from collections.abc import Sequence
 
-from gateway.openai_api.stop_strings import Fed, StopStrings
 from specpair.engines.vocabulary import Kind, Vocabulary
+
+
+class StopStrings:
+    """Takes a text in parts and gives it back up to the first stop string.
+
+    Characters that may be the beginning of a stop string are held back until the next part shows whether they are. The
+    result does not depend on how the text is divided: the stop string that is complete first ends the text, and of
+    several that are complete with the same character, the one that began first.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        """`stops`: strings of at least one character; none: the text passes as it is."""
+        self._stops = tuple(stops)
+        self.held = ""  # characters that may be the beginning of a stop string
+        self.found: str | None = None  # the stop string that has ended the text
+
+    def feed(self, text: str) -> str:
+        """Take the next part of the text; return what can be sent now. Not to be called after `found` is set."""
+        if not self._stops:
+            return text
+        seen = self.held + text
+        found = [(at + len(stop), at, stop) for stop in self._stops if (at := seen.find(stop)) >= 0]
+        if found:
+            _, at, self.found = min(found)
+            self.held = ""
+            return seen[:at]
+        keep = beginning(seen, self._stops)
+        self.held = seen[len(seen) - keep :]
+        return seen[: len(seen) - keep]
+
+    def end(self) -> str:
+        """The characters that were held back, at the end of the text."""
+        held, self.held = self.held, ""
+        return held
+
+
+def beginning(text: str, strings: Sequence[str]) -> int:
+    """How many of the last characters of a text may be the beginning of one of these strings."""
+    most = min(max(map(len, strings), default=1) - 1, len(text))
+    sizes = (size for size in range(most, 0, -1) if any(each.startswith(text[-size:]) for each in strings))
+    return next(sizes, 0)
 
 
 class Detokenizer:
@@ -41,7 +81,7 @@ class Detokenizer:
             self.stopped, self.stop_string = True, self._vocabulary.pieces[token].decode()
             self._pieces.append(self._stops.end())
         else:
-            self._pieces.append(self._feed(part).text)
+            self._pieces.append(self._feed(part))
         return self._pieces[-1]
 
     def end(self) -> str:
@@ -51,12 +91,12 @@ class Detokenizer:
         rest = self._decoder.decode(b"", final=True)
         self.decoded += len(rest)
         fed = self._feed(rest)
-        self._pieces.append(fed.text if self.stopped else fed.text + self._stops.end())
+        self._pieces.append(fed if self.stopped else fed + self._stops.end())
         return self._pieces[-1]
 
-    def _feed(self, part: str) -> Fed:
+    def _feed(self, part: str) -> str:
         fed = self._stops.feed(part)
-        self.stopped, self.stop_string = fed.stopped, self._stops.found
+        self.stopped, self.stop_string = self._stops.found is not None, self._stops.found
         return fed
 
     @property

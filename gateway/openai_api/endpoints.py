@@ -11,16 +11,15 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.openai_api.answers.answer import PLAIN, AnswerForm
-from gateway.openai_api.answers.form import calling_style, form_of, kept_to, of_tools
+from gateway.openai_api.answer import PLAIN, AnswerForm
+from gateway.openai_api.answer_form import calling_style, form_of, kept_to, of_tools
 from gateway.openai_api.generation import Order, TextGeneration, reply_to
-from gateway.openai_api.limits import check_bias, check_draft_n, check_model, check_size
 from gateway.openai_api.messages import replies
 from gateway.openai_api.messages.objects import read_request
 from gateway.openai_api.messages.options import Speculative
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.places import QueuedEvents, TextQueue
-from gateway.openai_api.prompts import Prompts
+from gateway.openai_api.prompts import Prompts, check_bias, check_draft_n, check_model, check_size
 from gateway.openai_api.texts import Target, TextRequest, TextSource
 from gateway.openai_api.tools.styles import Style
 from gateway.openai_api.writers import ChatWriter, CompletionWriter

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from starlette.responses import Response
 
-from gateway.openai_api.answers.answer import PLAIN, AnswerForm, AnswerReason
+from gateway.openai_api.answer import PLAIN, AnswerForm, AnswerReason
 from gateway.openai_api.messages.replies import (
     CompletionTokensDetails,
     Metrics,
@@ -19,9 +19,9 @@ from gateway.openai_api.messages.replies import (
     Timings,
     TokenUsage,
 )
+from gateway.openai_api.messages.requests import Names, renamed
 from gateway.openai_api.output import ChoiceText, Delta
 from gateway.openai_api.texts import End, Events, RunningTexts
-from gateway.openai_api.translated import Names, renamed
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.events import HEARTBEAT, EventStream, comment
 from specpair.http_service.replies.json_replies import JsonReply

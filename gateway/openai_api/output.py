@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway.openai_api.answers.answer import PLAIN, AnswerEvent, AnswerForm, AnswerReader, AnswerReason
+from gateway.openai_api.answer import PLAIN, AnswerEvent, AnswerForm, AnswerReader, AnswerReason
 from gateway.openai_api.detokenizer import Detokenizer
 from gateway.openai_api.texts import NewTokens
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.response_fields import FinishReason
-from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.judge import Decision
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.draft import DraftSource
-from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs
 
 
 class TokenPart(NamedTuple):

@@ -15,11 +15,11 @@ from specpair.protocol.errors import SpecPairError
 from specpair.protocol.messages import TokenizeRequest
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import FinishReason
-from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.acceptance.judge import Decision
 from specpair.speculation.acceptance.round_counts import RoundCounts
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.draft import DraftSource
-from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs
 from specpair.speculation.text_options import TextSpec
 
 T = TypeVar("T")

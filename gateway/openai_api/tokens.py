@@ -12,12 +12,11 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.openai_api.limits import check_ids, check_model, check_size
 from gateway.openai_api.messages.objects import read_request
 from gateway.openai_api.messages.options import ModelName
 from gateway.openai_api.messages.replies import Reply
 from gateway.openai_api.messages.requests import ChatRequest
-from gateway.openai_api.prompts import Prompts
+from gateway.openai_api.prompts import Prompts, check_ids, check_model, check_size
 from gateway.openai_api.texts import TextSource
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.http_service.replies.json_replies import JsonReply

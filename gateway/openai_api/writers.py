@@ -8,10 +8,10 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from gateway.openai_api.answers.answer import AnswerEvent, AnswerReason, Thought
+from gateway.openai_api.answer import AnswerEvent, AnswerReason, Thought
 from gateway.openai_api.generation import TextGeneration, Writer
 from gateway.openai_api.messages import replies
-from gateway.openai_api.messages.errors import FORM
+from gateway.openai_api.messages.objects import FORM
 from gateway.openai_api.messages.replies import Reply
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.output import Delta, TokenPart, joined
@@ -19,8 +19,8 @@ from gateway.openai_api.tools.notation import ArgumentsGrew, CallBegan, CallEnde
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.events import event_bytes
 from specpair.protocol.errors import SpecPairError
-from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.acceptance.judge import Decision
+from specpair.speculation.sampling.distribution import TokenLogprobs
 
 DONE = b"data: [DONE]\n\n"
 _CHARACTERS = string.ascii_letters + string.digits

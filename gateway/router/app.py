@@ -9,17 +9,17 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from gateway.anthropic_api.replies import form_of
-from gateway.balancing.policies import policy_of
+from gateway.balancing import policy_of
 from gateway.router import endpoints as own
 from gateway.router.endpoints import RouterEndpoints
+from gateway.router.forwarding import Forwarding, SessionNodes
+from gateway.router.messages import NodeSpec
 from gateway.router.metrics import DispatchTimes, NodeCollector
-from gateway.router.nodes.fleet import Fleet
-from gateway.router.nodes.node import NodeSpec
-from gateway.router.nodes.watch import Watch
-from gateway.router.passing.forwarding import Forwarding, SessionNodes
-from gateway.router.passing.passing import Passing, RouterEntrance
+from gateway.router.nodes import Fleet
+from gateway.router.passing import Passing, RouterEntrance
 from gateway.router.settings import RouterSettings, from_flags, keys_file
 from gateway.router.settings import flags_parser as parser
+from gateway.router.watch import Watch
 from specpair.http_service import listening
 from specpair.http_service.app import App, HeadRequests, TrailingSlash
 from specpair.http_service.keys import key_command

@@ -21,8 +21,8 @@ from gateway.router.messages import (
     NodesResponse,
     StatsResponse,
 )
-from gateway.router.nodes.node import VERIFIER, Node
-from gateway.router.passing.passing import Passing
+from gateway.router.nodes import VERIFIER, Node
+from gateway.router.passing import Passing
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.observability.health import Condition
 from specpair.http_service.openapi import document as built

@@ -1,13 +1,13 @@
 """The requests and responses of the router's own endpoints, and the file of its nodes: a table `[[nodes]]` for each."""
 
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
-from gateway.router.nodes.node import NodeSpec
-from gateway.router.upstream.pool import node_url
+from gateway.router.connections import node_url
 from specpair.command_line.given_values import SettingsError
 from specpair.command_line.known_keys import KnownKeys
 from specpair.protocol.messages import RequestModel
@@ -25,6 +25,16 @@ Pace = Annotated[Amount | None, Field(description="On average since then, idle t
 Price = Annotated[
     Amount | None, Field(description="What a million tokens have cost since then: the hours that were paid, by tokens.")
 ]
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """What somebody says of a node: the list, the file, or the node itself."""
+
+    url: str  # one spelling: see `node_url`
+    model: str | None = None  # the only one that it may serve; None: any
+    weight: float = 1.0
+    hourly_price: float | None = None
 
 
 class ListedNode(KnownKeys):

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.router.nodes.node import Node
-from gateway.router.passing.forwarding import Forwarding
+from gateway.router.forwarding import Forwarding
+from gateway.router.nodes import Node
 from specpair.http_service.observability.metrics import PREFIX, RequestMetrics, label
 from specpair.quantile import quantile
 

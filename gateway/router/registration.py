@@ -6,9 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import quote
 
+from gateway.router.connections import NodeAddress, NodeLost, Pool, node_url
 from gateway.router.messages import NodeRequest
-from gateway.router.upstream.connection import NodeLost
-from gateway.router.upstream.pool import NodeAddress, Pool, node_url
 from specpair.command_line.given_values import SettingsError
 from specpair.command_line.parser import flag
 from specpair.http_service.options import NodeOptions

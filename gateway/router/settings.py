@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr, model_validator
 
-from gateway.balancing.policies import DEFAULT, LOOK_EVERY, POLICIES, check_policy
-from gateway.router.messages import read_nodes
-from gateway.router.nodes.node import NodeSpec
-from gateway.router.upstream.pool import node_url
+from gateway.balancing import DEFAULT, LOOK_EVERY, POLICIES, check_policy
+from gateway.router.connections import node_url
+from gateway.router.messages import NodeSpec, read_nodes
 from specpair.command_line.given_values import SettingsError
 from specpair.command_line.layers import (
     Layer,

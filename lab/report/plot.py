@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from drafter_client.display.comparison import new_figure, save
 from drafter_client.errors import TraceError
 from lab.report.analysis import Lane, acceptance_by_depth, speed_over_time, timeline, window
 from lab.report.reader import RunTrace
 from lab.report.terminal import summary, title
+from lab.reports.figures import new_figure, save
 
 _COLOURS = {Lane.DRAFTING: "tab:green", Lane.NETWORK: "tab:orange", Lane.QUEUE: "tab:red", Lane.VERIFY: "tab:blue"}
 _PASSES = 24  # verifier passes in the timeline, at most

@@ -12,7 +12,7 @@ from drafter_client.options import Mode
 from drafter_client.statistics import DRAFTING, PREFILL, VERIFY, Baseline, Span, Stats, Turn, WaitTimes, exchange
 from drafter_client.trace.writer import MOST
 from lab.report.reader import Record, RunTrace
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 
 _Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]

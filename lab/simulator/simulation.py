@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gateway.balancing.policies import policy_of
+from gateway.balancing import policy_of
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.connections import ALL, network_between
 from lab.simulator.configuration.devices import DrafterKeys, DraftModelKeys, VerifierKeys

@@ -1,6 +1,6 @@
 """Predict the next token of a text from the user's files: where its last tokens occur there, the longest match first.
 
-The chance is measured (`hit_rates`): the latest tokens of the text, those of its prompt too, are predicted before they
+The chance is measured (`HitRates`): the latest tokens of the text, those of its prompt too, are predicted before they
 are taken in, and the outcomes are counted by length of match, and by how many of the matching places agree.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from specpair.corpus.suffix_array import LONGEST, SuffixArray
-from specpair.speculation.drafts.hit_rates import HitRates, kind_of
+from specpair.speculation.drafts.text_lookup import HitRates, kind_of
 
 _LEAST = 3  # tokens of the shortest match that counts
 _TRIED = 100  # latest added tokens that are predicted before they are added

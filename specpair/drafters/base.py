@@ -1,8 +1,12 @@
-"""The contract of a drafter: to predict the next token behind each of several continuations of the text; its errors."""
+"""The contract of a drafter: to predict the next token behind each of several continuations of the text.
+
+Its errors, and the drafter that looks up n-grams, are here, too.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from specpair.speculation.drafts.text_lookup import TextLookup
 from specpair.speculation.drafts.tree import Proposal
 
 
@@ -40,3 +44,24 @@ class BadDrafter(DrafterError):
 
 class StrategyRefused(DrafterError):
     """The strategy is not possible with this drafter or these options."""
+
+
+NGRAM_LOOKUP = "n-gram lookup"
+
+
+class NgramDrafter:
+    """If the last tokens occurred earlier in the text, predicts the token that followed them there."""
+
+    def __init__(self, width: int = 1) -> None:
+        self.width = width
+        self._index = TextLookup()
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
+        self._index.extend(text[len(self._index) :])
+        return Expansion([self._predict(text, tail) for tail in tails], len(tails))
+
+    def _predict(self, text: Sequence[int], tail: Sequence[int]) -> Proposal:
+        found = self._index.predict(tail, most=2)
+        if not found:  # a proposal needs a token; one of confidence 0 is never sent
+            return Proposal(tail[-1] if tail else text[-1], 0.0)
+        return Proposal(*found[0], runner_up=found[1][0] if len(found) > 1 else None)

@@ -4,13 +4,15 @@ The next turn of a chat begins with the whole turn before. What the draft model 
 may end anywhere. A text of another scope (see `specpair.engines.kept_texts`) shares nothing.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from specpair.drafters.draft_model import ModelDrafter, model_drafter
-from specpair.engines.backend import Backend
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec, timing_ids
 from specpair.engines.kept_texts import can_cut, shared_length
 from specpair.engines.vocabulary import Vocabulary
+from specpair.speculation.policy.cost_by_width import LEAST
 from specpair.speculation.text_options import TextSpec
 
 K = TypeVar("K")
@@ -81,3 +83,41 @@ def warmest(engines: Iterable[tuple[K, WarmEngine]], prompt: Sequence[int], scop
     Among equals it is the first one that holds the least of other texts. There must be one.
     """
     return max(engines, key=lambda each: (each[1].shared(prompt, scope), -each[1].held))[0]
+
+
+READ_WIDTH = 32  # most tokens of the pass that shows how long reading takes
+_ROUNDS = 5  # passes of each kind
+_LIMIT = 0.5  # seconds after which no further round begins
+
+
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """Seconds of a draft model's passes."""
+
+    token: float  # a pass over one token that drafts the next one
+    read: float  # a token of a text that is read in one pass
+
+
+def pass_times(backend: Backend, clock: Callable[[], float]) -> PassTimes:
+    """Measure in slot 0, which is released afterwards.
+
+    `clock`: returns seconds.
+
+    Raises what the engine raises.
+
+    The shortest of several passes counts, since the first ones may also prepare what later ones use.
+    """
+    wanted = [TopLogitsSpec(1, 1.0, backend.vocabulary.size)]
+    read = max(1, min(READ_WIDTH, backend.max_batch_tokens, backend.context_length - 1))
+    ids = timing_ids(backend.vocabulary.size, read + 1)
+    token_times, read_times = list[float](), list[float]()
+    began = clock()
+    while len(token_times) < 2 or (len(token_times) < _ROUNDS and clock() - began < _LIMIT):
+        started = clock()
+        backend.extend([Entry(0, 0, ids[:read], read)])
+        reached = clock()
+        backend.extend_top_logits([Entry(0, read, ids[read:], 0)], wanted)
+        token_times.append(clock() - reached)
+        read_times.append((reached - started) / read)
+        backend.release(0)
+    return PassTimes(max(LEAST, min(token_times)), min(read_times))

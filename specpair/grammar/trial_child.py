@@ -1,4 +1,4 @@
-"""A program that tries grammars: what compiling one takes, and its first masks. See `specpair.grammar.trial`.
+"""A program that tries grammars: what compiling one takes, and its first masks. See `specpair.grammar.compiling`.
 
 The first request has the vocabulary and the `limits` of llguidance, each later one a grammar. Its answer has `wrong`,
 what llguidance says of a grammar that it does not take; else the seconds of its slowest mask, and the bytes that the

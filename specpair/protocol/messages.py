@@ -22,7 +22,7 @@ from specpair.protocol.errors import InvalidRequest
 from specpair.protocol.times import seconds
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import RejectionPolicy
+from specpair.speculation.policy.schedule import RejectionPolicy
 from specpair.speculation.text_options import TextSpec, wrong_together
 
 _MOST_ERRORS = 1000  # of which the first is named: to list more takes long

@@ -20,11 +20,11 @@ from specpair.options.option import options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.terminal_text import one_line
 from specpair.protocol.times import seconds
-from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.acceptance.token_source import PATTERN, TokenMark, joined, split
+from specpair.speculation.acceptance.judge import Decision
+from specpair.speculation.acceptance.token_details import PATTERN, TokenMark, joined, split
 from specpair.speculation.sampling import gumbel
+from specpair.speculation.sampling.distribution import TokenLogprobs
 from specpair.speculation.sampling.grammar import GRAMMARS
-from specpair.speculation.sampling.logprobs import TokenLogprobs
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 

@@ -35,8 +35,7 @@ from specpair.protocol.response_fields import (
     TotalTokens,
 )
 from specpair.protocol.times import seconds
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import Round, last_round
+from specpair.speculation.acceptance.token_details import Round, TokenDetails, last_round
 
 
 class PrefillResponse(TimedResponse):

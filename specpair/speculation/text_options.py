@@ -5,8 +5,8 @@ from typing import Any, Self
 
 from specpair.options.option import complaint, option, options_of
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
+from specpair.speculation.sampling.distribution import MOST_LOGPROBS
 from specpair.speculation.sampling.grammar import wrong_grammars
-from specpair.speculation.sampling.logprobs import MOST_LOGPROBS
 from specpair.speculation.sampling.sampling import Sampling, SamplingOptions
 
 

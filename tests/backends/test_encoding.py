@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import pytest
 from gguf import GGUFWriter
 
-from backends.llama_cpp.vocabulary import read_gguf_vocabulary
+from backends.llama_cpp.model import read_gguf_vocabulary
 from specpair.engines.vocabulary import PromptSpan, Vocabulary
 
 pytest.importorskip("tokenizers", reason="needs the extra in requirements/torch.txt")
 
-from backends.hugging_face.vocabulary import read_vocabulary  # noqa: E402 - as above
+from backends.hugging_face import read_vocabulary  # noqa: E402 - as above
 
 pytestmark = pytest.mark.engine("torch")
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from backends.llama_cpp.vocabulary import read_gguf_vocabulary
+from backends.llama_cpp.model import read_gguf_vocabulary
 from backends.registry import load, room
 from models.export import export_hf
 from specpair.engines.backend import Backend, Entry

@@ -12,12 +12,12 @@ import pytest
 
 from backends.recurrent import JOINED, POINTS
 from backends.registry import load
-from backends.trial.tiny_architectures import RECURRENT, write_tiny_architecture
 from specpair.drafters.draft_model import model_drafter
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.kept_texts import pays_to_cut
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.text_options import TextSpec
+from tests.stand_ins.tiny_architectures import RECURRENT, write_tiny_architecture
 from tests.stand_ins.tiny_folders import write_tiny_folder
 
 CONTEXT, BATCH = 256, 32

@@ -16,13 +16,13 @@ import pytest
 
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
-from backends.trial.tiny_architectures import Sizes, write_tiny_architecture
 from models import DEFAULT_TARGET
 from specpair.drafters.shared_engine import SharedEngine
 from specpair.engines.backend import Backend
 from specpair.engines.load_options import LoadOptions
 from tests.models.conftest import TinyModel
 from tests.stand_ins.neuron import load_on_stand_in, own_environment
+from tests.stand_ins.tiny_architectures import Sizes, write_tiny_architecture
 from tests.stand_ins.tiny_folders import write_tiny_folder
 from tests.transformers_neuronx.loaded import load_model
 

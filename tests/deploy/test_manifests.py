@@ -5,8 +5,8 @@ import re
 import pytest
 import yaml
 
+from drafter_client.cli.commands import serve_parser
 from drafter_client.cli.flags import parsed
-from drafter_client.cli.parsers import serve_parser
 from gateway.router.settings import from_flags as router_settings
 from lab.bench.cases.reading import chosen_cases
 from lab.bench.cli.command_line import bench_options

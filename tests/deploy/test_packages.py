@@ -9,7 +9,7 @@ import tomllib
 
 import pytest
 
-from drafter_client.cli.parsers import serve_parser
+from drafter_client.cli.commands import serve_parser
 from drafter_client.program_options import OPTIONS
 from tests.paths import ROOT
 

@@ -11,7 +11,7 @@ from drafter_client import Custom, Drafter, DraftModel, Expansion, Lookup, Mode,
 from drafter_client.errors import BadOption
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.errors import InvalidRequest
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, running
 from verifier_server.settings import Settings

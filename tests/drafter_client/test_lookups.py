@@ -18,7 +18,7 @@ from drafter_client.http.text_session import TextSession
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from specpair.corpus.draft_corpus import DraftCorpus
-from specpair.drafters.lookup import NgramDrafter
+from specpair.drafters.base import NgramDrafter
 from specpair.protocol.responses import GenerateResponse
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling

@@ -11,8 +11,8 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.errors import TokenOutOfRange
-from specpair.speculation.acceptance.token_source import TokenSource
-from specpair.speculation.sampling.logprobs import TokenLogprobs, token_logprobs
+from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.sampling.distribution import TokenLogprobs, token_logprobs
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, running
 from tests.specpair.speculation import processed

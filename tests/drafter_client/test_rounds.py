@@ -17,7 +17,7 @@ from lab.simulator.paced.engine import Paced
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import (

@@ -8,7 +8,7 @@ import pytest
 
 from drafter_client import DraftModel, Mode, Options, Pair
 from models import DEFAULT_DRAFT
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from tests.drafter_client.support import running
 from tests.end_to_end.reference import CONTEXT
 from verifier_server.settings import Settings

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import pytest
 
 from backends.registry import load
-from backends.trial.tiny_architectures import write_tiny_architecture
 from drafter_client.http.client import VerifierClient
+from specpair.drafters.base import NgramDrafter
 from specpair.drafters.draft_model import ModelDrafter
-from specpair.drafters.lookup import NgramDrafter
 from specpair.engines.backend import Backend
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.reference import CONTEXT, Reference
+from tests.stand_ins.tiny_architectures import write_tiny_architecture
 from tests.stand_ins.tiny_folders import write_tiny_folder
 from verifier_server.settings import Settings
 

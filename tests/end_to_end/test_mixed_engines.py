@@ -10,9 +10,8 @@ from backends.registry import load
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from specpair.drafters.base import Drafter
+from specpair.drafters.base import Drafter, NgramDrafter
 from specpair.drafters.draft_model import ModelDrafter
-from specpair.drafters.lookup import NgramDrafter
 from specpair.engines.backend import Backend
 from specpair.engines.load_options import LoadOptions
 from specpair.engines.vocabulary import Vocabulary

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backends.trial.reference import Floats as Floats
-from backends.trial.reference import reference_logits as reference_logits
+from backends.trial.tiny_llama import Floats as Floats
 from backends.trial.tiny_llama import TinyModel as TinyModel
+from backends.trial.tiny_llama import reference_logits as reference_logits
 from backends.trial.tiny_llama import tiny_tokenizer as tiny_tokenizer
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from backends.registry import load
-from backends.trial.reference import Floats, reference_logits
-from backends.trial.tiny_llama import TinyModel
+from backends.trial.tiny_llama import Floats, TinyModel, reference_logits
 from scripts.repeat_heads import main, repeat_heads
 from specpair.engines.backend import Entry
 from specpair.engines.errors import ModelLoadError

@@ -88,7 +88,7 @@ def test_solo_shows_a_panel(verifier: Verifier, which: list[str], columns: int) 
 def test_compare_names_the_fastest_configuration(verifier: Verifier, tmp_path: Path, columns: int) -> None:
     case = tmp_path / "cases.txt"
     case.write_text("def main():\n", encoding="utf-8")
-    arguments = ["--lengths", "2", "--runs", "1", "--max-tokens", "12", "--seed", "1", "--no-png", "--threads", "1"]
+    arguments = ["--lengths", "2", "--runs", "1", "--max-tokens", "12", "--seed", "1", "--threads", "1"]
     arguments += ["--verifier", verifier.url, "--prompt-file", str(case)]
     with shown("compare", *arguments, columns=columns) as screen:
         assert screen.coloured

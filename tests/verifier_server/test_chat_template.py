@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.llama_cpp.vocabulary import read_gguf_vocabulary
+from backends.llama_cpp.model import read_gguf_vocabulary
 from backends.scripted import Script, ScriptedBackend
 from backends.trial.tiny_gguf import write_tiny_gguf
 from backends.trial.tiny_llama import TinyModel

@@ -4,8 +4,7 @@ import pytest
 
 from specpair.http_service.keys.access import ANYONE, Caller
 from specpair.protocol.errors import SessionConflict, UnknownSession
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import split
+from specpair.speculation.acceptance.token_details import TokenDetails, split
 from specpair.speculation.text_options import TextSpec
 from verifier_server.session_table import CALLERS, SessionTable
 from verifier_server.sessions import Session

@@ -19,8 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from backends.registry import devices_of_draft, load
-from backends.trial.checks import CheckSkipped, Load, devices_of
-from backends.trial.engine_checks import engine_checks
+from backends.trial.checks import CheckSkipped, Load, devices_of, engine_checks
 from backends.trial.tiny_checks import check_tiny
 from specpair.command_line import interruptible
 from specpair.command_line.layers import settings_table

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from statistics import median
 
-from specpair.engines.backend import Backend, Entry, TopLogitsSpec
-from specpair.engines.timing_ids import timing_ids
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec, timing_ids
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.policy.timing import NARROW, Line
 

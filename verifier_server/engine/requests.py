@@ -12,10 +12,9 @@ from specpair.protocol.errors import PositionBeyondCommitted, PositionInsideProm
 from specpair.protocol.response_fields import FinishReason, Timing
 from specpair.protocol.times import milliseconds
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import Round, last_round
+from specpair.speculation.acceptance.token_details import Round, TokenDetails, last_round
 from specpair.speculation.draft import NO_DRAFT, Draft
-from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
+from specpair.speculation.policy.schedule import UNSAID, RejectionPolicy
 from verifier_server.sessions import Session
 
 

@@ -15,11 +15,9 @@ from collections.abc import Sequence
 from specpair.engines.backend import Backend, Entry, Rows
 from specpair.engines.errors import BackendError, EngineFailure
 from specpair.protocol.errors import EngineError, InvalidRequest, SpecPairError
-from specpair.speculation.acceptance.explain import explain
-from specpair.speculation.acceptance.judge import judge
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import SELF_CONTINUED, marks_of
-from specpair.speculation.sampling.logprobs import token_logprobs
+from specpair.speculation.acceptance.judge import explain, judge
+from specpair.speculation.acceptance.token_details import SELF_CONTINUED, TokenDetails, marks_of
+from specpair.speculation.sampling.distribution import token_logprobs
 from specpair.speculation.sampling.row_changes import ProcessedRows
 from specpair.speculation.sampling.sampling import Logits, Row
 from verifier_server.engine.arrivals import LONGEST, window_until

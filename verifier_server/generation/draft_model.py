@@ -6,8 +6,7 @@ from contextlib import ExitStack, contextmanager
 
 from backends.machine import cores_to_use
 from backends.registry import load
-from specpair.drafters.base import Drafter
-from specpair.drafters.lookup import NAME, NgramDrafter
+from specpair.drafters.base import NGRAM_LOOKUP, Drafter, NgramDrafter
 from specpair.drafters.shared_engine import SharedEngine
 from specpair.drafters.warm_engine import WarmEngine, warmest
 from specpair.engines.backend import Backend, Progress
@@ -48,7 +47,7 @@ class SharedDraftModel:
         self._choosing = threading.Lock()  # guards it; the engines that were used longest ago come first
         self._vocabulary_size = vocabulary_size
         self._failed: str | None = None  # why the latest draft step failed
-        self.name = NAME if backend is None else backend.model_name
+        self.name = NGRAM_LOOKUP if backend is None else backend.model_name
         self.step_time = self._time_step(clock)  # seconds of a draft step
 
     @property

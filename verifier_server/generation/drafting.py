@@ -8,7 +8,7 @@ from specpair.protocol.errors import InvalidRequest
 from specpair.protocol.responses import Speculation
 from specpair.protocol.times import milliseconds
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
-from specpair.speculation.acceptance.token_source import rounds
+from specpair.speculation.acceptance.token_details import rounds
 from specpair.speculation.draft import Draft
 from verifier_server.engine.port import EngineInfo, TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer, Request

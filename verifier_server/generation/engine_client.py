@@ -10,7 +10,7 @@ from typing import TypeVar
 from specpair.http_service.keys.accounts import Accounts
 from specpair.protocol.errors import InvalidRequest, SpecPairError
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
+from specpair.speculation.policy.schedule import UNSAID, RejectionPolicy
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session

@@ -17,7 +17,7 @@ from specpair.grammar.of_text import processors_of
 from specpair.protocol.errors import InternalError, SpecPairError
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
-from specpair.speculation.acceptance.token_source import forced_before, last_round, passes, rounds
+from specpair.speculation.acceptance.token_details import forced_before, last_round, passes, rounds
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups, TokenLookup

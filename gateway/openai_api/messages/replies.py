@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.openai_api.answers.answer import AnswerReason
+from gateway.openai_api.answer import AnswerReason
 
 Ended = Annotated[
     AnswerReason | None,

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import Discriminator, Field, Tag, create_model, model_validator
 
-from gateway.openai_api.messages.grammar import FormatType, JsonSchemaFormat
 from gateway.openai_api.messages.objects import Object, by_type, check_type
-from gateway.openai_api.messages.options import Drafting, ModelName, Streams, text_fields
+from gateway.openai_api.messages.options import Drafting, FormatType, JsonSchemaFormat, ModelName, Streams, text_fields
 
 
 class InputText(Object):

@@ -2,7 +2,7 @@
 
 import re
 
-from gateway.openai_api.stop_strings import beginning
+from gateway.openai_api.detokenizer import beginning
 from gateway.openai_api.tools.notation import Broken, Calls, Event, Reading, Tools
 from gateway.openai_api.tools.styles import NOTATIONS, Style
 

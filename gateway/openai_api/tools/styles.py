@@ -1,13 +1,16 @@
 """The styles in which models write calls, and the one that a chat template shows."""
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 
+from gateway.openai_api.tools.gemma import Gemma
+from gateway.openai_api.tools.json_objects import Generic, Hermes, Llama, Mistral
 from gateway.openai_api.tools.notation import Notation
-from gateway.openai_api.tools.notations.gemma import Gemma
-from gateway.openai_api.tools.notations.json_objects import Generic, Hermes, Llama, Mistral
-from gateway.openai_api.tools.notations.pythonic import Pythonic
-from gateway.openai_api.tools.notations.qwen_xml import QwenXml
+from gateway.openai_api.tools.pythonic import Pythonic
+from gateway.openai_api.tools.qwen_xml import QwenXml
+from specpair.http_service.options import SERVICE, NodeOptions
+from specpair.options.option import AUTO, option
 
 
 class Style(StrEnum):
@@ -49,3 +52,23 @@ _SIGNS = (
 def style_of(template: str | None) -> Style:
     """The style that a chat template shows. Of a template without calls, or with those of no style here: `JSON`."""
     return next((style for style, sign in _SIGNS if re.search(sign, template or "")), Style.JSON)
+
+
+def style_named(setting: str) -> Style | None:
+    """The style that the setting `tool_style` names; None: that of the chat template. Raises ValueError."""
+    if setting not in (AUTO, *Style):
+        raise ValueError(f"is no style: choose one of {', '.join((AUTO, *Style))}")
+    return None if setting == AUTO else Style(setting)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(NodeOptions):
+    """Settings of a service that answers. Flags, variables and keys of both ends are made from these fields."""
+
+    tool_style: str = option(
+        AUTO,
+        f"how the model writes calls of tools: {', '.join(Style)}; auto: as its chat template shows",
+        check=style_named,
+        group=SERVICE,
+        placeholder="STYLE",
+    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from drafter_client.cli.text_steps import INTERRUPTED
+from drafter_client.cli.steps import INTERRUPTED
 from lab.bench.cases.reading import LoadedCase, chosen_cases
 from lab.bench.cli.output import standard_output
 from lab.bench.endpoint.side import side_of_record, sides_of

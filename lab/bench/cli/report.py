@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from drafter_client.cli import flags
-from drafter_client.errors import NoPicture
 from lab.bench.cli.output import standard_output
 from lab.bench.push import cloudwatch, pushgateway
 from lab.bench.record_files import read_results
@@ -15,6 +14,7 @@ from lab.bench.report.files import write_picture, write_reports
 from lab.bench.report.terminal import show
 from lab.bench.statistics.analysis import analyse
 from lab.bench.statistics.merging import merged
+from lab.reports.figures import NoPicture
 from specpair.command_line.parser import Parser
 from specpair.counted import counted
 

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from drafter_client.display.comparison import new_figure, save
-from drafter_client.errors import NoPicture
 from lab.bench.report import sentences
 from lab.bench.statistics import measures
 from lab.bench.statistics.analysis import Analysis
+from lab.reports.figures import new_figure, save
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9")  # Okabe and Ito's
 _MARKS = ("o", "s", "^", "D", "v", "P")
@@ -18,10 +17,10 @@ def draw(analysis: Analysis, path: Path) -> None:
     """Write the PNG: tokens/s, TTFT and ITL of each side in each case, with the middle half. Raises NoPicture."""
     cases = [case for case in analysis.run.cases if analysis.summaries_of(case)]
     rows = len(cases) * (len(analysis.run.sides) + 1)
-    figure = new_figure(sentences.title(analysis), 13, max(3.0, 1.5 + 0.2 * rows), NoPicture)
+    figure = new_figure(sentences.title(analysis), 13, max(3.0, 1.5 + 0.2 * rows))
     for axes, measure in zip(figure.subplots(1, len(_CHARTED), sharey=True), _CHARTED, strict=True):
         _plot(axes, analysis, measure)
-    save(figure, path, NoPicture)
+    save(figure, path)
 
 
 def _plot(axes: Any, analysis: Analysis, measure: measures.Measure) -> None:

@@ -23,58 +23,15 @@ Each failure names its seed, and the command that repeats it.
     python -m lab.benchmarks.faults [--seeds 300] [--minutes 1.5] [--first 0] [--world SEED] [--seed 0] [--way nginx]
 """
 
-import argparse
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from lab.benchmarks.faults import disk, fleet, worlds
-from lab.benchmarks.faults.soak import soaking
+from lab.benchmarks.faults import disk, fleet, soak, worlds
 from lab.benchmarks.harness.report import Report, options_of
 from tests.deploy.routers import FILES, program
 
-
-class _Part:
-    """One part of the suite: its figures and its faults."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self.faults = 0
-
-    @contextmanager
-    def begun(self, name: str) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self._report.line(f"{name}: {time.monotonic() - began:.0f} s")
-
-    def wrong(self, fault: str) -> None:
-        self.faults += 1
-        if self.faults <= 20:
-            self._report.line(f"FAULT {fault}")
-
-
-def _virtual(options: argparse.Namespace, report: Report, part: _Part) -> None:
-    seeds, before = range(options.first, options.first + options.seeds), part.faults
-    with part.begun(f"{options.seeds} worlds in virtual time"):
-        for fault in worlds.failures(seeds):
-            part.wrong(fault)
-    report.line(f"  {part.faults - before} worlds with a difference, a loss or something left")
-
-
-def _real(options: argparse.Namespace, report: Report, part: _Part) -> None:
-    seconds = 30 * options.minutes  # each of two parts; a full disk takes a few seconds
-    again = f"    repeat: python -m lab.benchmarks.faults --seeds 0 --minutes {options.minutes:g} --seed {options.seed}"
-    for name, run in (
-        ("full disk", disk.run),
-        ("fleet", lambda: fleet.run(seconds, options.seed, options.way)),
-        ("soak", lambda: soaking.run(seconds, options.seed)),
-    ):
-        with part.begun(name):
-            figures, faults = run()
-        report.line(*(f"  {each}" for each in figures))
-        for fault in faults:
-            part.wrong(f"{name}: {fault}\n{again}")
+_SHOWN = 20  # faults
 
 
 def main() -> None:
@@ -86,15 +43,28 @@ def main() -> None:
         return
     if program(options.way) is None:
         raise SystemExit(f"{options.way} is not installed")
-    report = Report("faults", options)
-    part = _Part(report)
+    report, found = Report("faults", options), 0
+
+    def part(name: str, run: Callable[[], tuple[Sequence[str], Sequence[str]]], again: str = "") -> None:
+        nonlocal found
+        began = time.monotonic()
+        figures, faults = run()
+        report.line(f"{name}: {time.monotonic() - began:.0f} s", *(f"  {each}" for each in figures))
+        report.line(*(f"FAULT {each}{again}" for each in faults[: max(0, _SHOWN - found)]))
+        found += len(faults)
+
     if options.seeds:
-        _virtual(options, report, part)
+        seeds = range(options.first, options.first + options.seeds)
+        part(f"{options.seeds} worlds in virtual time", lambda: worlds.run(seeds))
     if options.minutes:
-        _real(options, report, part)
-    report.line(f"{part.faults} faults")
+        seconds, seed = 30 * options.minutes, options.seed  # each of two parts; a full disk takes a few seconds
+        again = f"\n    repeat: python -m lab.benchmarks.faults --seeds 0 --minutes {options.minutes:g} --seed {seed}"
+        part("full disk", disk.run, again)
+        part("fleet", lambda: fleet.run(seconds, seed, options.way), again)
+        part("soak", lambda: soak.run(seconds, seed), again)
+    report.line(f"{found} faults")
     report.save()
-    if part.faults:
+    if found:
         raise SystemExit(1)
 
 

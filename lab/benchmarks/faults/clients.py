@@ -5,7 +5,6 @@ Every text is that of plain decoding, every request is answered, and the schedul
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from backends.scripted import Script, ScriptedBackend
@@ -14,7 +13,7 @@ from specpair.engines.errors import EngineFailure
 from specpair.protocol.errors import EngineError, Overloaded, SpecPairError, TooManyDrafts, UnknownSession
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import RejectionPolicy
+from specpair.speculation.policy.schedule import RejectionPolicy
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.trees import random_tree
@@ -25,6 +24,9 @@ from verifier_server.sessions import Session
 SCRIPT = Script(seed=3, support=40, end_bias=5.0)
 LENGTH = 60
 SYSTEM = list(range(1, 40))
+ENDS = 6.0  # seconds after which clients send nothing more
+ACTS = ["right", "right", "wrong", "stale", "plain", "double", "too long", "cancel", "rest", "renew"]
+ACTS += ["tree", "tree", "stale tree", "repeated"]
 
 
 @lru_cache(64)
@@ -43,108 +45,95 @@ class Fragile(ScriptedBackend):
         return super()._forward(batch)
 
 
-@dataclass
 class Client:
     """A client that sends random requests for one session."""
 
-    world: World
-    chance: random.Random
-    session: Session
-    known: int  # the highest position an answer gave
-    waiting: list[Request] = field(default_factory=list)
+    def __init__(self, world: World, chance: random.Random, prompt: list[int], sampling: Sampling) -> None:
+        self.world, self._chance, self._sampling = world, chance, sampling
+        self.prompt, self.text = prompt, text_of(tuple(prompt), sampling)
+        self.session = self._open()
+        self._known = len(prompt)  # the highest position an answer gave
+        self.waiting: list[Request] = []
+        self.send(Draft(self._known))
+        world.after(0.05, self.act)
 
-    @property
-    def text(self) -> list[int]:
-        return text_of(tuple(self.session.tokens[: self.session.prompt_len]), self.session.spec.sampling)
+    def _open(self) -> Session:
+        self_continue = self._chance.random() < 0.5
+        return self.world.open(self.prompt, max_tokens=LENGTH, sampling=self._sampling, self_continue=self_continue)
 
     def act(self) -> None:
         """Send one request (right, wrong, stale, contained in another, too long) or none; schedule the next action."""
-        if self.session.gone or self.world.now > 6.0:
+        chance = self._chance
+        if self.session.gone or self.world.now > ENDS:
             return
-        kinds = ["right", "right", "wrong", "stale", "plain", "double", "too long", "cancel", "rest", "renew"]
-        kinds += ["tree", "tree", "stale tree", "repeated"]
-        kind = self.chance.choice(kinds)
-        at = self.known - self.session.prompt_len
-        right = self.text[at : at + self.chance.randint(0, 9)]
-        if kind == "stale":
-            back = self.chance.randint(0, at)
-            self.send(self.known - back, self.text[at - back :][: self.chance.randint(0, 12)])
-        elif kind == "stale tree":
-            back = self.chance.randint(0, at)
-            right = self.text[at - back :][: self.chance.randint(0, back + 6)]
-            self.send(self.known - back, random_tree(self.chance, self.known - back, right, 40, 8))
-        elif kind == "tree":
-            self.send(self.known, random_tree(self.chance, self.known, right, 40, 8))
-        elif kind == "repeated" and self.waiting:
-            again = self.chance.choice(self.waiting).draft
-            self.send(again.position, again.first(self.chance.choice([None, 4])))
-        elif kind == "renew":
-            self.renew()
-        elif kind == "cancel" and self.waiting:
+        act, at = chance.choice(ACTS), self._known - len(self.prompt)
+        back = chance.randint(0, at) if act.startswith("stale") else 0
+        position, right = self._known - back, self.text[at - back :][: chance.randint(0, back + 9)]
+        if act in ("tree", "stale tree"):
+            self.send(random_tree(chance, position, right, 40, 8))
+        elif act == "repeated" and self.waiting:
+            self.send(chance.choice(self.waiting).draft.first(chance.choice([None, 4])))
+        elif act == "renew":
+            self._renew()
+        elif act == "cancel" and self.waiting:
             self.waiting.pop().cancelled = True
-        elif kind == "too long":
-            self.send(self.known, right + [0] * 40)
-        elif kind != "rest":
-            wrong = [self.chance.randrange(40) for _ in range(3)] if kind == "wrong" else []
-            self.send(self.known, [] if kind == "plain" else right + wrong)
-            if kind == "double":
-                self.send(self.known, self.text[at : at + 12])
-        self.world.after(self.chance.choice([0.0, 0.001, 0.01, 0.05, 0.3, 3.0]), self.act)
+        elif act != "rest":
+            wrong = {"wrong": [chance.randrange(40) for _ in range(3)], "too long": [0] * 40}.get(act, [])
+            self.send(Draft.chain(position, [] if act == "plain" else right + wrong))
+            if act == "double":
+                self.send(Draft.chain(position, self.text[at : at + 12]))
+        self.world.after(chance.choice([0.0, 0.001, 0.01, 0.05, 0.3, 3.0]), self.act)
 
-    def renew(self) -> None:
+    def _renew(self) -> None:
         """Replace the session by a new one with some of the text; its waiting requests fail."""
-        old, text = self.session, self.text
-        prompt, self_continue = old.tokens[: old.prompt_len], self.chance.random() < 0.5
-        self.session = new = self.world.open(
-            prompt, max_tokens=LENGTH, sampling=old.spec.sampling, self_continue=self_continue
-        )
-        new.resume(text[: self.chance.randint(0, len(text))])
-        self.known = len(new.tokens)
-        self.world.scheduler.replace(old, new)
-        assert not [request for request in self.waiting if request.session is old and not request.cancelled]
+        old, self.session = self.session, self._open()
+        self.session.resume(self.text[: self._chance.randint(0, len(self.text))])
+        self._known = len(self.session.tokens)
+        self.world.scheduler.replace(old, self.session)
+        assert not [each for each in self.waiting if each.session is old and not each.cancelled]
 
-    def send(self, position: int, drafts: Sequence[int] | Draft) -> None:
+    def send(self, draft: Draft) -> None:
         def done(result: Answer | SpecPairError) -> None:
             if request.cancelled:
                 return
             self.waiting.remove(request)
             if isinstance(result, Answer):
-                self.check(request, result)
+                self._check(request, result)
             else:
                 assert isinstance(result, EngineError | UnknownSession | TooManyDrafts)
 
-        next_in = self.chance.choice([None, None, 0.0, 0.01, 0.1])
-        self_continue = self.chance.choice([None, True, False])
-        draft = drafts if isinstance(drafts, Draft) else Draft.chain(position, drafts)
-        request = Request(self.session, draft, done, policy=RejectionPolicy(self_continue, next_in))
+        policy = RejectionPolicy(
+            self._chance.choice([None, True, False]), self._chance.choice([None, None, 0.0, 0.01, 0.1])
+        )
+        request = Request(self.session, draft, done, policy=policy)
         self.waiting.append(request)
         try:
             self.world.scheduler.submit(request, self.world.now)
         except Overloaded:
             self.waiting.remove(request)
 
-    def check(self, request: Request, answer: Answer) -> None:
-        at = request.position - request.session.prompt_len
-        assert answer.tokens == self.text[at : answer.total_tokens - request.session.prompt_len]
-        if request.draft.is_chain:
-            assert answer.accepted == common_prefix(request.draft.ids, answer.tokens) and answer.path is None
+    def _check(self, request: Request, answer: Answer) -> None:
+        at, draft = request.position - len(self.prompt), request.draft
+        assert answer.tokens == self.text[at : answer.total_tokens - len(self.prompt)]
+        if draft.is_chain:
+            assert answer.accepted == common_prefix(draft.ids, answer.tokens) and answer.path is None
         else:
             assert answer.path is not None and answer.accepted == len(answer.path)
-            assert [request.draft.ids[each] for each in answer.path] == answer.tokens[: answer.accepted]
-        assert answer.judged <= min(len(request.draft), 32)
+            assert [draft.ids[each] for each in answer.path] == answer.tokens[: answer.accepted]
+        assert answer.judged <= min(len(draft), 32) and answer.queue >= 0.0
         assert answer.tokens or answer.finish_reason
-        assert answer.queue >= 0.0
         if request.session is self.session:
-            self.known = max(self.known, answer.total_tokens)
+            self._known = max(self._known, answer.total_tokens)
 
-
-def finish(world: World, client: Client) -> None:
-    """Decode the rest of a text."""
-    done: list[Answer] = []
-    world.ask(client.session, client.session.prompt_len, [], done.append, until_end=True)
-    world.run(world.now + 60.0)
-    assert client.session.tokens[client.session.prompt_len :] == client.text
-    assert done[-1].finish_reason is not None
+    def finish(self) -> None:
+        """See that every request was answered, and decode the rest of the text."""
+        assert [each for each in self.waiting if not each.cancelled] == [], "every request was answered"
+        generated, done = self.session.tokens[len(self.prompt) :], list[Answer]()
+        assert generated == self.text[: len(generated)]
+        if not self.session.gone:
+            self.world.ask(self.session, len(self.prompt), [], done.append, until_end=True)
+            self.world.run(self.world.now + 60.0)
+            assert self.session.tokens == [*self.prompt, *self.text] and done[-1].finish_reason is not None
 
 
 def run(seed: int) -> str:
@@ -172,27 +161,18 @@ def run(seed: int) -> str:
     clients: list[Client] = []
 
     def start() -> None:
-        shared = SYSTEM[: chance.choice([0, 20, 39])]
-        prompt = [256, *shared, *(chance.randrange(40) for _ in range(chance.randint(1, 60)))]
-        sampling = Sampling(len(clients), chance.choice([0.0, 0.8]))
-        session = world.open(prompt, max_tokens=LENGTH, sampling=sampling, self_continue=chance.random() < 0.5)
-        client = Client(world, chance, session, len(prompt))
+        prompt = [256, *SYSTEM[: chance.choice([0, 20, 39])], *chance.choices(range(40), k=chance.randint(1, 60))]
+        client = Client(world, chance, prompt, Sampling(len(clients), chance.choice([0.0, 0.8])))
         clients.append(client)
-        client.send(len(prompt), [])
-        world.after(0.05, client.act)
         if chance.random() < 0.3:
             world.after(chance.uniform(0.0, 3.0), lambda: world.scheduler.forget(client.session))
 
     for _ in range(8):
         world.at(chance.uniform(0.0, 1.0), start)
-    world.run(6.0)
+    world.run(ENDS)
     backend.chance = None
     world.run(60.0)
     assert world.scheduler.wake_at is None, "it is idle"
     for client in clients:
-        assert [request for request in client.waiting if not request.cancelled] == [], "every request was answered"
-        generated = client.session.tokens[client.session.prompt_len :]
-        assert generated == client.text[: len(generated)]
-        if not client.session.gone:
-            finish(world, client)
+        client.finish()
     return f"{len(world.plans)} passes, {sum(len(each.session.tokens) for each in clients)} tokens"

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -37,24 +37,12 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 
 
-class Ran(NamedTuple):
-    """How a program ended, and what it said."""
-
-    status: int
-    out: str
-    errors: str
-
-    @property
-    def traceback(self) -> bool:
-        return "Traceback" in self.errors or "Traceback" in self.out
-
-
 class Case(NamedTuple):
     """A program that writes files.
 
     `needed`: whether it fails where it cannot write.
     `size`: bytes that a file may have.
-    `whole`: whether what it wrote, and its text, are right once it has succeeded: takes its folder and its output.
+    `whole`: whether what it wrote is right once it has succeeded: takes its folder and its output.
     """
 
     module: str
@@ -63,20 +51,27 @@ class Case(NamedTuple):
     size: int
     whole: Callable[[Path, str], bool]
 
+    def run(self, folder: Path, url: str, most: int) -> "subprocess.CompletedProcess[str]":
+        arguments = [each.format(folder=folder, url=url) for each in self.arguments]
+        environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-c", _LIMITED, str(most), self.module, *arguments]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
 
-def _run(case: Case, folder: Path, url: str, most: int) -> Ran:
-    arguments = [each.format(folder=folder, url=url) for each in case.arguments]
-    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", _LIMITED, str(most), case.module, *arguments]
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
-    return Ran(ran.returncode, ran.stdout, ran.stderr)
-
-
-def _texts() -> list[list[int]]:
-    """The target's own."""
-    options = LoadOptions(model=DEFAULT_TARGET, deterministic=True, threads=1, context_length=512)
-    with closing(load("llama_cpp", options)) as target:
-        return [plain(target, target.vocabulary.encode(each), TOKENS, Sampling(seed=7)) for each in PROMPTS]
+    def faults(self, folder: Path, url: str) -> Iterator[str]:
+        """What is wrong on a full disk, and with room afterwards."""
+        full = self.run(folder, url, self.size)
+        said = f"{full.returncode}, {full.stdout!r} {full.stderr[-600:]}"
+        if "Traceback" in full.stdout + full.stderr:
+            yield f"a traceback: {said}"
+        if full.returncode == 0:
+            if not self.whole(folder, full.stdout):
+                yield f"it says that all went well, and it did not: {said}"
+            return
+        if not self.needed or not full.stderr.strip():
+            yield f"it fails without what it can do without, or says nothing: {said}"
+        again = self.run(folder, url, -1)
+        if again.returncode or not self.whole(folder, again.stdout):
+            yield f"with room again: {again.returncode}, {again.stdout!r} {again.stderr[-600:]}"
 
 
 def _cases(expected: list[list[int]]) -> dict[str, Case]:
@@ -96,48 +91,32 @@ def _cases(expected: list[list[int]]) -> dict[str, Case]:
         return "laptop" in (folder / "keys.toml").read_text()
 
     text = ("--verifier", "{url}", "--max-tokens", str(TOKENS), "--seed", "7")
-    one_text, lookup = (*text, "--json", "--prompt", PROMPTS[0]), ("--backend", "ngram")
-    many = (*text, *lookup, "--prompt-file", "{folder}/prompts.txt", "--output", "{folder}/results.jsonl")
+    one_text = (*text, "--json", "--prompt", PROMPTS[0])
+    lookup, many = ("--backend", "ngram"), ("--prompt-file", "{folder}/prompts.txt")
+    corpus, profile = ("--draft-corpus", "{folder}/corpus"), ("--profile", "{folder}/profile")
     new_key = ("key", "new", "laptop", "--keys-file", "{folder}/keys.toml")
     return {
         "a text, and its caches": Case("drafter_client", one_text, False, 0, one),
-        "a draft corpus": Case(
-            "drafter_client", (*one_text, *lookup, "--draft-corpus", "{folder}/corpus"), True, 0, one
+        "a draft corpus": Case("drafter_client", (*one_text, *lookup, *corpus), True, 0, one),
+        "a profile": Case("drafter_client", (*one_text, *lookup, *profile), True, 300, recorded),
+        "results": Case(
+            "drafter_client", (*text, *lookup, *many, "--output", "{folder}/results.jsonl"), True, 300, results
         ),
-        "a profile": Case("drafter_client", (*one_text, *lookup, "--profile", "{folder}/profile"), True, 300, recorded),
-        "results": Case("drafter_client", many, True, 300, results),
         "keys": Case("verifier_server", new_key, True, 0, keys),
     }
 
 
 def run() -> tuple[list[str], list[str]]:
     """Run all cases. Returns figures, and faults."""
-    faults = list[str]()
+    options = LoadOptions(model=DEFAULT_TARGET, deterministic=True, threads=1, context_length=512)
+    with closing(load("llama_cpp", options)) as target:
+        expected = [plain(target, target.vocabulary.encode(each), TOKENS, Sampling(seed=7)) for each in PROMPTS]
+    cases, faults = _cases(expected), list[str]()
     with verifier(deterministic=1, threads=1, context=512, slots=2) as server, tempfile.TemporaryDirectory() as folders:
-        for name, case in _cases(_texts()).items():
+        for name, case in cases.items():
             folder = Path(folders) / name
             (folder / "corpus").mkdir(parents=True)
             (folder / "corpus" / "f.py").write_text("def f(x):\n    return x\n" * 50)
             (folder / "prompts.txt").write_text("\n".join(PROMPTS) + "\n")
-            faults += [f"{name}: {wrong}" for wrong in _case(case, folder, server.url)]
-    return [f"{len(_cases([]))} programs on a full disk, and with room again"], faults
-
-
-def _case(case: Case, folder: Path, url: str) -> list[str]:
-    """What is wrong with a case on a full disk, and with room afterwards."""
-    wrong = []
-    full = _run(case, folder, url, case.size)
-    if full.traceback:
-        wrong.append(f"a traceback: {full.errors[-600:]}")
-    if full.status == 0 and not case.whole(folder, full.out):
-        wrong.append(f"it says that all went well, and it did not: {full.out!r} {full.errors[-300:]}")
-    if full.status != 0 and not case.needed:
-        wrong.append(f"it fails without what it can do without: {full.status}, {full.errors[-300:]}")
-    if full.status != 0 and not full.errors.strip():
-        wrong.append(f"it ends with {full.status} and says nothing")
-    if full.status == 0:
-        return wrong
-    again = _run(case, folder, url, -1)
-    if again.status or not case.whole(folder, again.out):
-        wrong.append(f"with room again: {again.status}, {again.out!r} {again.errors[-600:]}")
-    return wrong
+            faults += [f"{name}: {wrong}" for wrong in case.faults(folder, server.url)]
+    return [f"{len(cases)} programs on a full disk, and with room again"], faults

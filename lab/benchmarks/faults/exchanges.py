@@ -5,10 +5,9 @@ it asks again, until a whole text comes; what it had of each stream has to be th
 model takes the address, a text that was begun ends with ModelChanged, and the next one is the new model's.
 """
 
-import json
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from unittest.mock import patch
@@ -23,8 +22,8 @@ from drafter_client.generation.generation import Finished
 from drafter_client.http import retries
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages
-from lab.benchmarks.faults.hostile import URL, Address
-from lab.benchmarks.faults.whole_verifier import Clock
+from lab.benchmarks.faults.checks import NO_END, completion
+from lab.benchmarks.faults.hostile import URL, Address, Clock
 from specpair.protocol.errors import EngineError
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain
@@ -85,7 +84,7 @@ def _options(rng: random.Random, drafts: bool) -> Options:
 def _text(rng: random.Random, address: Address, pair: Pair, drafts: bool) -> int:
     """Have the library write a text. Returns how many tokens came."""
     options, tokens, finished = _options(rng, drafts), list[int](), None
-    failures, models = address.engine_failures, len(address.models)
+    failures = address.engine_failures
     generation = pair.generate(rng.choice(PROMPTS), options)
     prompt = tuple(generation.prompt_ids)
     error: Exception | None = None
@@ -99,17 +98,18 @@ def _text(rng: random.Random, address: Address, pair: Pair, drafts: bool) -> int
                 finished = event
     except (EngineError, ModelChanged) as caught:
         error = caught
-    one_of = [expected(each, prompt, options.max_tokens, options.sampling) for each in address.models]
+    one_of = {
+        f"scripted-{each.seed}": expected(each, prompt, options.max_tokens, options.sampling) for each in address.models
+    }
     if error is None:
         assert isinstance(finished, Finished) and finished.token_ids == tokens
-        assert tokens in one_of, f"{tokens} is the text of none of {one_of}"
+        own = one_of[str(generation.stats.model)]
+        assert tokens == own, f"{tokens} is not the text of {generation.stats.model}: {own}"
         assert finished.finish_reason == ("stop" if tokens[-1] == END else "length")
-        name = generation.stats.model
-        assert one_of[[f"scripted-{each.seed}" for each in address.models].index(str(name))] == tokens, name
         return len(tokens)
-    happened = address.engine_failures > failures if isinstance(error, EngineError) else len(address.models) > 1
-    assert happened, f"without a reason: {error!r} (of {models} models)"
-    assert any(tokens == each[: len(tokens)] for each in one_of), f"{tokens} begins none of {one_of}"
+    happened = address.engine_failures > failures if isinstance(error, EngineError) else len(one_of) > 1
+    assert happened, f"without a reason: {error!r}"
+    assert any(tokens == each[: len(tokens)] for each in one_of.values()), f"{tokens} begins none of {one_of}"
     return len(tokens)
 
 
@@ -117,12 +117,17 @@ def _stream(rng: random.Random, address: Address) -> int:
     """Stream a text from OpenAI's endpoint, again and again until a whole one comes. Returns how many bytes came."""
     prompt, options = rng.choice(PROMPTS[1:]), _options(rng, drafts=False)
     body = {"prompt": prompt, "max_tokens": options.max_tokens, "temperature": options.temperature}
-    body |= {"seed": options.seed, "stream": True}
-    ids = Toy(Script()).vocabulary.encode(prompt)
+    request = httpx.Request("POST", f"{URL}/v1/completions", json=body | {"seed": options.seed, "stream": True})
+    ids = tuple(Toy(Script()).vocabulary.encode(prompt))
     for _ in range(_ASKED_AGAIN):
-        text, ended = _one_stream(address, body)
-        one_of = [_shown(expected(each, tuple(ids), options.max_tokens, options.sampling)) for each in address.models]
-        if ended:
+        text = ""
+        why: str | None = "refused"
+        with suppress(httpx.TransportError), closing(address.handle_request(request)) as response:
+            if response.status_code == 200:
+                text, why = completion(response.iter_lines())
+        one_of = [_shown(expected(each, ids, options.max_tokens, options.sampling)) for each in address.models]
+        assert why != NO_END, f"after {text!r}: {why}"
+        if why is None:
             assert text in one_of, f"{text!r} is the text of none of {one_of}"
             return len(text)
         assert any(each.startswith(text) for each in one_of), f"{text!r} begins none of {one_of}"
@@ -131,31 +136,3 @@ def _stream(rng: random.Random, address: Address) -> int:
 
 def _shown(tokens: Sequence[int]) -> str:
     return bytes(token for token in tokens if token != END).decode(errors="replace")
-
-
-def _one_stream(address: Address, body: dict[str, object]) -> tuple[str, bool]:
-    """The text that came, and whether it ended."""
-    request = httpx.Request("POST", f"{URL}/v1/completions", json=body)
-    text, rest, ended = "", b"", False
-    try:
-        response = address.handle_request(request)
-        with closing(response):
-            if response.status_code != 200:
-                response.read()
-                return "", False
-            for part in response.iter_bytes():
-                *lines, rest = (rest + part).split(b"\n")
-                for line in lines:
-                    if line == b"data: [DONE]":
-                        return text, ended
-                    if not line.startswith(b"data: "):
-                        continue
-                    event = json.loads(line[6:])
-                    if "error" in event:
-                        return text, False
-                    for choice in event["choices"]:
-                        text += choice["text"]
-                        ended = ended or choice["finish_reason"] is not None
-    except httpx.TransportError:
-        return text, False
-    raise AssertionError(f"the stream ended without [DONE], after {text!r}")

@@ -18,32 +18,32 @@ that says so. At the end all are left alone, and nothing may be left of the text
 """
 
 import itertools
-import json
 import os
 import random
+import signal
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from subprocess import DEVNULL
-from typing import NamedTuple
+from subprocess import DEVNULL, Popen
+from typing import Any, NamedTuple
 
 import httpx
 
 from backends.registry import load
 from drafter_client import DraftModel, Lookup, Mode, Options, Pair, Tokens
 from drafter_client.draft_sources import Source
-from drafter_client.errors import DrafterError, ModelChanged
-from drafter_client.http.client import VerifierClient
-from lab.benchmarks.faults.machines import PAUSE, Held, Machine, disturb, left, routers, wait_until
+from drafter_client.errors import ModelChanged
+from lab.benchmarks.faults.checks import Held, completion, wait_until
 from models import DEFAULT_TARGET
 from specpair.child_processes.children import child
+from specpair.child_processes.serving import variables
 from specpair.engines.load_options import LoadOptions
 from tests.deploy.routers import FILES, free_port, routing
 from tests.drafter_client.support import plain
@@ -52,24 +52,13 @@ PROMPT = "def f(x):"
 OTHER = DEFAULT_TARGET.with_name("stdlib-target-q4_0.gguf")  # the model that takes the fourth address by turns
 LENGTHS = (20, 60, 120)  # tokens of a text
 SEEDS = 6
-Texts = dict[tuple[str, int], list[int]]  # by the target's name and the seed; the longest ones
-
-
-@dataclass
-class Outcome:
-    """What became of the texts. Used by several threads, each of which adds to lists."""
-
-    expected: Texts
-    over: threading.Event = field(default_factory=threading.Event)
-    tokens: list[int] = field(default_factory=list)  # of each text
-    gaps: list[float] = field(default_factory=list)  # the longest of each text, in seconds
-    resumed: list[int] = field(default_factory=list)  # how often each text went on elsewhere, or later
-    refused: list[str] = field(default_factory=list)  # texts that another model could not go on with
-    broken: list[str] = field(default_factory=list)  # streams of a plain client that broke
-    faults: list[str] = field(default_factory=list)
-
-    def texts(self, seed: int, length: int, models: Sequence[str]) -> list[list[int]]:
-        return [self.expected[each, seed][:length] for each in models]
+SETTINGS = {
+    **{"deterministic": 1, "threads": 1, "context": 512, "slots": 4, "draft_backend": "ngram"},
+    **{"drain_seconds": 5, "session_ttl": 15, "log_format": "json"},
+}
+PAUSE, CUT_OFF = 3.0, 4.0  # seconds between two events; that a verifier is cut off
+AT_REST = 60.0  # seconds within which sessions expire and everything is back
+START = 120.0  # seconds within which a program is ready
 
 
 class Kind(NamedTuple):
@@ -92,135 +81,198 @@ KINDS = (
 )
 
 
-def plain_texts() -> Texts:
-    """The texts of both targets by plain decoding."""
-    texts: Texts = {}
-    for model in (DEFAULT_TARGET, OTHER):
-        options = LoadOptions(model=model, deterministic=True, threads=1, context_length=512)
-        with closing(load("llama_cpp", options)) as target:
-            prompt = target.vocabulary.encode(PROMPT)
-            for seed in range(SEEDS):
-                sampling = _options(max(LENGTHS), seed).sampling
-                texts[target.model_name, seed] = plain(target, prompt, max(LENGTHS), sampling)
-    return texts
+def _health(url: str) -> dict[str, Any]:
+    """What a service says of itself; nothing: it does not answer."""
+    with suppress(httpx.HTTPError, ValueError):
+        return dict(httpx.get(f"{url}/health", timeout=5, trust_env=False).json())
+    return {}
+
+
+class Machine:
+    """One verifier on a port of its own."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack, self.port = stack, free_port()
+        self._process: Popen[str] | None = None
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    @property
+    def is_away(self) -> bool:
+        """Whether its process has ended."""
+        return self._process is None or self._process.poll() is not None
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.is_away and _health(self.url).get("status") == "ready"
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is left of any text."""
+        if self.is_away:
+            return True
+        with suppress(httpx.HTTPError):
+            httpx.get(f"{self.url}/sessions", timeout=5, trust_env=False)  # which removes expired sessions
+        health = _health(self.url)
+        return [health.get(name) for name in ("sessions", "texts", "waiting")] == [0, 0, 0]
+
+    def start(self, model: Path = DEFAULT_TARGET) -> None:
+        """Start its process, when one before has ended."""
+        if self._process is not None:
+            self._process.wait()
+        command = ("-m", "uvicorn", "verifier_server.app:app", "--port", str(self.port))
+        environment = os.environ | variables(**SETTINGS, model=model)
+        running = child(*command, environment=environment, stdout=DEVNULL, stderr=DEVNULL)
+        self._process = self._stack.enter_context(running)
+
+    def tell(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+
+def disturb(machines: list[Machine], rng: random.Random, timers: list[threading.Timer]) -> str:
+    """Have one thing happen to one of them; returns which."""
+    ready, away = [each for each in machines if each.is_ready], [each for each in machines if each.is_away]
+    possible = ["added", "added"] * bool(away) + ["killed", "drained", "cut off"] * (len(ready) > 1)
+    if not possible:
+        return "nothing, as one is left"
+    what = rng.choice(possible)
+    if what == "added":
+        rng.choice(away).start()
+        return what
+    one, signals = rng.choice(ready), {"killed": signal.SIGKILL, "drained": signal.SIGTERM, "cut off": signal.SIGSTOP}
+    one.tell(signals[what])
+    if what == "cut off":
+        timers.append(threading.Timer(CUT_OFF, one.tell, [signal.SIGCONT]))
+        timers[-1].start()
+    return what
 
 
 def _options(length: int, seed: int, mode: Mode = Mode.TARGET) -> Options:
     return Options(max_tokens=length, temperature=0.8 * (seed % 2), seed=seed, mode=mode)
 
 
-def drafter(number: int, kind: Kind, url: str, outcome: Outcome) -> None:
-    """Write texts until all is over."""
-    rng = random.Random(number)
-    models = [name for name, _ in outcome.expected]
-    with Pair(url, kind.source, on_notice=lambda _: None) as pair:
-        while not outcome.over.is_set():
-            length, seed = rng.choice(LENGTHS), rng.randrange(SEEDS)
-            what = f"drafter {number}, {kind.way}, mode {kind.mode}, {length} tokens, seed {seed}"
-            tokens, gap, last = list[int](), 0.0, None
-            text = pair.generate(PROMPT, _options(length, seed, kind.mode))
-            start = len(text.prompt_ids)
-            may_be = outcome.texts(seed, length, models if kind.way == "turning" else models[:1])
-            try:
-                for event in text:
-                    if isinstance(event, Tokens):
-                        now = time.perf_counter()
-                        gap, last = max(gap, 0.0 if last is None else now - last), now
-                        if event.position != start + len(tokens):
-                            outcome.faults.append(f"{what}: position {event.position} after {len(tokens)} tokens")
-                        tokens += [token.id for token in event.tokens]
-            except Exception as error:  # whatever it is, the text is lost
-                begins = any(tokens == each[: len(tokens)] for each in may_be)
-                if kind.way != "turning" or not isinstance(error, ModelChanged) or not begins:
-                    outcome.faults.append(f"{what}: lost after {len(tokens)} tokens: {error!r}")
-                outcome.refused.append(what)
-                continue
-            if tokens not in may_be:
-                outcome.faults.append(f"{what}: changed: {tokens}")
-            outcome.gaps.append(gap)
-            outcome.resumed.append(len(text.stats.resumed))
-            outcome.tokens.append(len(tokens))
+def _plain_texts() -> list[dict[int, list[int]]]:
+    """The longest texts of both targets by plain decoding, by their seeds."""
+    texts = []
+    for model in (DEFAULT_TARGET, OTHER):
+        options = LoadOptions(model=model, deterministic=True, threads=1, context_length=512)
+        with closing(load("llama_cpp", options)) as target:
+            prompt = target.vocabulary.encode(PROMPT)
+            each = {seed: _options(max(LENGTHS), seed).sampling for seed in range(SEEDS)}
+            texts.append({seed: plain(target, prompt, max(LENGTHS), sampling) for seed, sampling in each.items()})
+    return texts
 
 
-def client(number: int, url: str, may_break: bool, outcome: Outcome, decode: Callable[[list[int]], str]) -> None:
-    """Stream texts from an endpoint of OpenAI's until all is over. `may_break`: whether a stream may."""
-    rng, models = random.Random(number), [name for name, _ in outcome.expected]
-    with httpx.Client(timeout=60, trust_env=False) as http:
-        while not outcome.over.is_set():
-            length, seed = rng.choice(LENGTHS), rng.randrange(SEEDS)
-            what = f"client {number}, {length} tokens, seed {seed}"
-            body = {"prompt": PROMPT, "max_tokens": length, "seed": seed, "temperature": 0.8 * (seed % 2)}
-            [expected] = outcome.texts(seed, length, models[:1])
-            text, why = _streamed(http, f"{url}/v1/completions", body | {"stream": True})
-            whole = decode(expected)
-            if not whole.startswith(text) or (why is None and text != whole):
-                outcome.faults.append(f"{what}: changed: {text!r} is not {whole!r}")
-            elif why is None:
-                outcome.tokens.append(len(expected))
-            elif may_break:
-                outcome.broken.append(what)
-                outcome.over.wait(0.2)
-            else:
-                outcome.faults.append(f"{what}: lost after {text!r}: {why}")
+@dataclass
+class Texts:
+    """Has texts written, and notes what became of them. Used by several threads, each of which adds to lists."""
+
+    expected: list[dict[int, list[int]]] = field(default_factory=_plain_texts)  # of each target, the longest by seed
+    over: threading.Event = field(default_factory=threading.Event)
+    tokens: list[int] = field(default_factory=list)  # of each text
+    gaps: list[float] = field(default_factory=list)  # the longest of each text, in seconds
+    resumed: list[int] = field(default_factory=list)  # how often each text went on elsewhere, or later
+    refused: list[str] = field(default_factory=list)  # texts that another model could not go on with
+    broken: list[str] = field(default_factory=list)  # streams of a plain client that broke
+    faults: list[str] = field(default_factory=list)
+
+    def by_library(self, number: int, kind: Kind, url: str) -> None:
+        """Have a drafter write texts until all is over."""
+        rng, turning = random.Random(number), kind.way == "turning"
+        with Pair(url, kind.source, on_notice=lambda _: None) as pair:
+            while not self.over.is_set():
+                length, seed = rng.choice(LENGTHS), rng.randrange(SEEDS)
+                what = f"drafter {number}, {kind.way}, mode {kind.mode}, {length} tokens, seed {seed}"
+                may_be = [each[seed][:length] for each in (self.expected if turning else self.expected[:1])]
+                tokens, times = list[int](), list[float]()
+                text = pair.generate(PROMPT, _options(length, seed, kind.mode))
+                try:
+                    for event in text:
+                        if isinstance(event, Tokens):
+                            times.append(time.perf_counter())
+                            if event.position != len(text.prompt_ids) + len(tokens):
+                                self.faults.append(f"{what}: position {event.position} after {len(tokens)} tokens")
+                            tokens += [token.id for token in event.tokens]
+                except Exception as error:  # whatever it is, the text is lost
+                    begins = any(tokens == each[: len(tokens)] for each in may_be)
+                    if not turning or not isinstance(error, ModelChanged) or not begins:
+                        self.faults.append(f"{what}: lost after {len(tokens)} tokens: {error!r}")
+                    self.refused.append(what)
+                    continue
+                if tokens not in may_be:
+                    self.faults.append(f"{what}: changed: {tokens}")
+                self.gaps += [after - before for before, after in itertools.pairwise(times)]
+                self.resumed.append(len(text.stats.resumed))
+                self.tokens.append(len(tokens))
+
+    def by_endpoint(self, number: int, url: str, may_break: bool, decode: Callable[[list[int]], str]) -> None:
+        """Stream texts from an endpoint of OpenAI's until all is over. `may_break`: whether a stream may."""
+        rng = random.Random(number)
+        with httpx.Client(timeout=60, trust_env=False) as http:
+            while not self.over.is_set():
+                length, seed = rng.choice(LENGTHS), rng.randrange(SEEDS)
+                what = f"client {number}, {length} tokens, seed {seed}"
+                body = {"prompt": PROMPT, "max_tokens": length, "seed": seed, "temperature": 0.8 * (seed % 2)}
+                expected, text = self.expected[0][seed][:length], ""
+                try:
+                    with http.stream("POST", f"{url}/v1/completions", json=body | {"stream": True}) as reply:
+                        refused = None if reply.is_success else f"{reply.status_code}: {reply.read()[:300]!r}"
+                        text, why = ("", refused) if refused else completion(reply.iter_lines())
+                except httpx.TransportError as error:
+                    why = repr(error)
+                whole = decode(expected)
+                if not whole.startswith(text) or (why is None and text != whole):
+                    self.faults.append(f"{what}: changed: {text!r} is not {whole!r}")
+                elif why is None:
+                    self.tokens.append(len(expected))
+                elif may_break:
+                    self.broken.append(what)
+                    self.over.wait(0.2)
+                else:
+                    self.faults.append(f"{what}: lost after {text!r}: {why}")
+
+    @property
+    def figures(self) -> list[str]:
+        return [
+            f"{len(self.tokens)} texts, {sum(self.tokens)} tokens, {sum(map(bool, self.resumed))} texts resumed;"
+            f" longest gap {max(self.gaps, default=0.0):.2f} s",
+            f"{len(self.refused)} texts that another model could not go on with, {len(self.broken)} streams of a"
+            " plain client broken, and asked for again",
+            f"{len(self.faults)} texts lost or changed",
+        ]
 
 
-def _streamed(http: httpx.Client, url: str, body: dict[str, object]) -> tuple[str, str | None]:
-    """The text that came, and why it is not whole; None: it is."""
-    text, ended = "", False
-    try:
-        with http.stream("POST", url, json=body) as reply:
-            if reply.status_code != 200:
-                return "", f"{reply.status_code}: {reply.read()[:300]!r}"
-            for line in reply.iter_lines():
-                if line == "data: [DONE]":
-                    return text, None if ended else "[DONE] came before the end"
-                if line.startswith("data: "):
-                    event = json.loads(line[6:])
-                    if "error" in event:
-                        return text, line
-                    text += "".join(each["text"] for each in event["choices"])
-                    ended = ended or any(each["finish_reason"] for each in event["choices"])
-    except httpx.TransportError as error:
-        return text, repr(error)
-    return text, "the stream ended without [DONE]"
-
-
-def _ready(url: str) -> bool:
-    try:
-        with closing(VerifierClient(url)) as asking:
-            return asking.health().ready
-    except DrafterError:
-        return False
+def _listening(port: int) -> list[int]:
+    """The processes of a Python program that was started with this port."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):  # it has ended
+            if entry.name.isdecimal() and f"-m\0specpair\0router\0--port\0{port}\0" in (entry / "cmdline").read_text():
+                found.append(int(entry.name))
+    return found
 
 
 def run(seconds: float, seed: int, way: str) -> tuple[list[str], list[str]]:
     """Run for so long. `way`: the router. Returns figures, and faults."""
-    rng, happened = random.Random(seed), Counter[str]()
-    outcome, timers = Outcome(plain_texts()), list[threading.Timer]()
-    own, before = Held.by(os.getpid())._replace(memory=inf), dict[int, Held]()  # its draft models come later
+    rng, happened, texts = random.Random(seed), Counter[str](), Texts()
+    timers, before = list[threading.Timer](), dict[int, Held]()
+    own = Held.by(os.getpid())._replace(memory=inf)  # its draft models come later
     with ExitStack() as stack:
-        machines = [Machine(stack) for _ in range(3)]
-        turning, targets = Machine(stack), itertools.cycle((DEFAULT_TARGET, OTHER))
+        machines, turning = [Machine(stack) for _ in range(3)], Machine(stack)
+        targets = itertools.cycle((DEFAULT_TARGET, OTHER))
         for each in machines:
             each.start()
         turning.start(next(targets))
-        assert wait_until(lambda: all(each.is_ready for each in (*machines, turning)), 120), (
-            "the verifiers did not start"
-        )
+        assert wait_until(lambda: all(each.is_ready for each in (*machines, turning)), START), "no verifiers"
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        port, ports = free_port(), [each.port for each in machines]
+        router, port = free_port(), free_port()
+        command = FILES[way](folder, router, [each.port for each in machines])
         urls = {"list": ",".join(each.url for each in machines), "turning": turning.url}
-        urls["router"] = stack.enter_context(routing(FILES[way](folder, port, ports), port))
-        port = free_port()
-        serving = stack.enter_context(
-            child(
-                *("-m", "drafter_client", "serve", "--verifier", urls["router"], "--port", str(port), "--threads", "1"),
-                stdout=DEVNULL,
-                stderr=DEVNULL,
-            )
-        )
+        urls["router"] = stack.enter_context(routing(command, router))
+        serve = ("-m", "drafter_client", "serve", "--verifier", urls["router"], "--port", str(port), "--threads", "1")
+        serving = stack.enter_context(child(*serve, stdout=DEVNULL, stderr=DEVNULL))
         endpoint = f"http://127.0.0.1:{port}"
-        assert wait_until(lambda: _ready(endpoint), 120), "drafter serve did not start"
+        assert wait_until(lambda: _health(endpoint).get("status") == "ready", START), "drafter serve did not start"
         vocabulary = stack.enter_context(closing(load("llama_cpp", LoadOptions(model=DEFAULT_TARGET)))).vocabulary
 
         def decode(tokens: list[int]) -> str:
@@ -228,40 +280,37 @@ def run(seconds: float, seed: int, way: str) -> tuple[list[str], list[str]]:
 
         with ThreadPoolExecutor(len(KINDS) + 3) as threads:
             writing = [
-                threads.submit(drafter, number, kind, urls[kind.way], outcome) for number, kind in enumerate(KINDS)
+                threads.submit(texts.by_library, number, kind, urls[kind.way]) for number, kind in enumerate(KINDS)
             ]
-            writing += [threads.submit(client, number, endpoint, False, outcome, decode) for number in (100, 101)]
-            writing.append(threads.submit(client, 102, urls["router"], True, outcome, decode))
-            lasting = [serving.pid, *routers()]
+            writing += [threads.submit(texts.by_endpoint, number, endpoint, False, decode) for number in (100, 101)]
+            writing.append(threads.submit(texts.by_endpoint, 102, urls["router"], True, decode))
             until, events = time.monotonic() + seconds, 0
             try:
-                while time.monotonic() < until and not outcome.faults:
-                    outcome.over.wait(min(PAUSE, max(0.0, until - time.monotonic())))
+                while time.monotonic() < until and not texts.faults:
+                    texts.over.wait(min(PAUSE, max(0.0, until - time.monotonic())))
                     events += 1
-                    if not before and len(outcome.tokens) > 20:
-                        before = {each: Held.by(each) for each in lasting}
+                    if not before and len(texts.tokens) > 20:
+                        before = {each: Held.by(each) for each in (serving.pid, *_listening(router))}
                         own = own._replace(memory=Held.by(os.getpid()).memory)
                     if events % 5 == 0 and turning.is_ready:
-                        turning.kill()
+                        turning.tell(signal.SIGKILL)
                         turning.start(next(targets))
                         happened["another model"] += 1
                     else:
                         happened[disturb(machines, rng, timers)] += 1
             finally:
-                outcome.over.set()
+                texts.over.set()
                 for timer in timers:
                     timer.join()
             for text in writing:
                 text.result()
-        faults = [*outcome.faults, *left(machines, before)]
+        faults = list(texts.faults)
+        for each in machines:  # one that drains ends meanwhile
+            if not wait_until(lambda machine=each: machine.rests, AT_REST):  # type: ignore[misc]
+                faults.append(f"left at a verifier: {_health(each.url)}")
+        for pid, held in before.items():
+            if not wait_until(lambda pid=pid, held=held: not Held.by(pid).more_than(held), AT_REST):  # type: ignore[misc]
+                faults.append(f"process {pid} holds more: {Held.by(pid).more_than(held)}")
     if at_rest := Held.by(os.getpid()).more_than(own):
         faults.append(f"this process holds more than before: {at_rest}")
-    figures = [
-        ", ".join(f"{what} {count}" for what, count in sorted(happened.items())),
-        f"{len(outcome.tokens)} texts, {sum(outcome.tokens)} tokens, {sum(map(bool, outcome.resumed))} texts resumed;"
-        f" longest gap {max(outcome.gaps, default=0.0):.2f} s",
-        f"{len(outcome.refused)} texts that another model could not go on with, {len(outcome.broken)} streams of a"
-        " plain client broken, and asked for again",
-        f"{len(outcome.faults)} texts lost or changed",
-    ]
-    return figures, faults
+    return [", ".join(f"{what} {count}" for what, count in sorted(happened.items())), *texts.figures], faults

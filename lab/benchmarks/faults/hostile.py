@@ -1,108 +1,194 @@
-"""The network to a verifier in virtual time, which loses, cuts, repeats and delays what is sent; and an address.
+"""A whole verifier in virtual time, and the network to it, which loses, cuts, repeats and delays what is sent.
 
-The verifier is asked as a server asks it (ASGI). The client's thread runs the loop while it waits.
+The verifier is the application that ships, asked as a server asks it (ASGI). Its engine runs between the events of a
+loop whose clock jumps, and the client's thread runs the loop while it waits. So there is no other thread, and a seed
+decides all that happens.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import selectors
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import httpx
 from starlette.types import Message
 
 from backends.scripted import Script
-from lab.benchmarks.faults.whole_verifier import TTL, Clock, Verifier
+from specpair.engines.backend import Entry, Logits
+from specpair.engines.errors import EngineFailure
+from specpair.speculation.policy.cost_by_width import CostByWidth
+from tests.specpair.speculation.policy.virtual_pair import Toy
+from verifier_server.app import create_app
+from verifier_server.engine.engine import Engine
+from verifier_server.engine.port import EngineInfo
+from verifier_server.engine.requests import Request
+from verifier_server.engine.scheduler import Scheduler
+from verifier_server.generation.draft_model import lookup_alone
+from verifier_server.generation.server_drafting import ServerDrafting
+from verifier_server.loading import LoadedModels
+from verifier_server.settings import Settings
 
 URL = "http://127.0.0.1:8000"
 IN_A_ROW = 3  # requests that may fail in a row: the client gives up after six
 FATES = ("unreachable", "lost", "late", "unanswered", "twice", "cut", "refused", "killed")
-_END, _BROKEN = object(), object()
+PASS_TIMES = [0.02 + 0.001 * tokens for tokens in range(1, 18)]  # seconds
+TTL = 60.0  # seconds that a session is kept
 
 
-class Exchange:
-    """One request to a verifier, and the parts of its reply as they come."""
+class Clock(asyncio.SelectorEventLoop):
+    """An event loop whose time jumps to the next event. Raises RuntimeError where nothing will ever happen."""
 
-    def __init__(self, clock: Clock, verifier: Verifier, request: httpx.Request) -> None:
-        self._clock, self._body, self._left = clock, request.read(), asyncio.Event()
-        self._parts: asyncio.Queue[object] = asyncio.Queue()
-        self._asked = False
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__(_Jumping(self))
+
+    def time(self) -> float:
+        return self.now
+
+    def run_in_executor(self, executor: object, call: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Make the call at once: a thread would take its own time."""
+        future = self.create_future()
+        try:
+            future.set_result(call(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def let_pass(self, seconds: float) -> None:
+        self.run_until_complete(asyncio.sleep(seconds))
+
+
+class _Jumping(selectors.SelectSelector):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready and timeout is None:
+            raise RuntimeError("everybody waits, and nothing will happen")
+        if not ready and timeout:
+            self._clock.now += timeout
+        return ready
+
+
+class _Paced(Toy):
+    """A toy model whose passes take virtual time, and fail as often as the world says."""
+
+    clock: Clock
+    fails: Callable[[], bool] = staticmethod(lambda: False)
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        self.clock.now += PASS_TIMES[min(sum(len(entry.tokens) for entry in batch), len(PASS_TIMES)) - 1]
+        if self.fails():
+            raise EngineFailure("a device went away")
+        return super()._forward(batch)
+
+
+class _Between(Engine):
+    """An engine without a thread: it runs its passes between the events of the loop."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock, deliver: Callable[[], None]) -> None:
+        super().__init__(scheduler, clock.time, deliver)
+        self._loop, self._plans = clock, scheduler
+
+    def submit(self, *requests: Request) -> None:
+        super().submit(*requests)
+        self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        if self.step():
+            self._loop.call_soon(self._turn)
+        elif self._plans.wake_at is not None:
+            self._loop.call_at(self._plans.wake_at, self._turn)
+
+
+class Verifier:
+    """A verifier of one model."""
+
+    def __init__(self, clock: Clock, script: Script, slots: int, fails: Callable[[], bool]) -> None:
+        settings = Settings(backend="scripted", access_log=False, session_ttl=TTL)
+        backend = _Paced(script, slots=slots)
+        backend.clock = clock
+        self.app = create_app(settings, backend, clock=clock.time)
+        self.service = service = self.app.state.service
+        service.sessions.clock = clock.time
+        service.engine_client.attach(clock)
+        deliver = service.engine_client.deliver
+        scheduler = Scheduler(backend, max_drafts=settings.max_drafts, pass_times=PASS_TIMES)
+        self.engine = _Between(scheduler, clock, deliver)
+        lookup = lookup_alone(settings, EngineInfo.of(backend, settings.max_drafts), clock.time)
+        drafting = ServerDrafting(lookup, PASS_TIMES, clock.time, deliver)
+        service.loader.models = LoadedModels(
+            self.engine, backend.model_name, CostByWidth.of(PASS_TIMES), None, drafting
+        )
+        backend.fails = fails
+        self.requests: set[asyncio.Task[None]] = set()  # under way
+
+    def kill(self) -> None:
+        for each in self.requests:
+            each.cancel()
+
+
+class Exchange(httpx.SyncByteStream):
+    """One request to a verifier, and the body of its reply, which breaks off after so many parts (None: never)."""
+
+    breaks_after: int | None = None
+
+    def __init__(self, clock: Clock, verifier: Verifier, request: httpx.Request, broken: Callable[[], object]) -> None:
+        """`broken`: called when the body breaks off."""
+        self._clock, self._broken, self._left = clock, broken, asyncio.Event()
+        self._asked: list[Message] = [{"type": "http.request", "body": request.read(), "more_body": False}]
+        self._parts: asyncio.Queue[Message | BaseException | None] = asyncio.Queue()
         scope: Message = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1",
-            "method": request.method,
-            "scheme": "http",
-            "path": request.url.path,
+            **{"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1"},
+            **{"method": request.method, "scheme": "http", "root_path": "", "path": request.url.path},
             "raw_path": request.url.raw_path.partition(b"?")[0],
             "query_string": request.url.query,
-            "root_path": "",
             "headers": [(name.lower(), value) for name, value in request.headers.raw],
-            "client": ("127.0.0.1", 50_000),
-            "server": ("127.0.0.1", 8000),
+            **{"client": ("127.0.0.1", 50_000), "server": ("127.0.0.1", 8000)},
         }
         task = clock.create_task(self._run(verifier, scope))
         verifier.requests.add(task)
         task.add_done_callback(verifier.requests.discard)
 
     async def _run(self, verifier: Verifier, scope: Message) -> None:
+        over: BaseException | None = None
         try:
-            await verifier.app(scope, self._receive, self._send)
-        except asyncio.CancelledError:
-            self._parts.put_nowait(_BROKEN)
+            await verifier.app(scope, self._receive, self._parts.put)
         except BaseException as error:
-            self._parts.put_nowait(error)
-        else:
-            self._parts.put_nowait(_END)
+            over = error
+        self._parts.put_nowait(over)
 
     async def _receive(self) -> Message:
-        if not self._asked:
-            self._asked = True
-            return {"type": "http.request", "body": self._body, "more_body": False}
+        if self._asked:
+            return self._asked.pop()
         await self._left.wait()
         return {"type": "http.disconnect"}
-
-    async def _send(self, message: Message) -> None:
-        self._parts.put_nowait(message)
-
-    def leave(self) -> None:
-        """The client's connection is gone."""
-        self._left.set()
 
     def part(self) -> Message | None:
         """The next message of the reply; None: it is over. Raises ReadError, and what the application raised."""
         part = self._clock.run_until_complete(self._parts.get())
-        if isinstance(part, dict):
-            return part
-        if part is _END:
-            return None
+        if isinstance(part, asyncio.CancelledError):
+            raise httpx.ReadError("the verifier was killed")
         if isinstance(part, BaseException):
             raise AssertionError("the application raised an error") from part
-        raise httpx.ReadError("the verifier was killed")
-
-
-@dataclass
-class _Reply(httpx.SyncByteStream):
-    """The body of a reply, which breaks off after some parts (None: never), as `broken` says."""
-
-    exchange: Exchange
-    parts: int | None
-    broken: Callable[[], object]
+        return part
 
     def __iter__(self) -> Iterator[bytes]:
-        while (message := self.exchange.part()) is not None:
-            if self.parts == 0:
-                self.broken()
-                self.exchange.leave()
+        while (message := self.part()) is not None:
+            if self.breaks_after == 0:
+                self._broken()
+                self.close()
                 raise httpx.ReadError("the connection broke in the middle of the reply")
-            if self.parts is not None:
-                self.parts -= 1
-            body = message.get("body", b"")
-            assert isinstance(body, bytes)
-            yield body
+            if self.breaks_after is not None:
+                self.breaks_after -= 1
+            yield bytes(message.get("body", b""))
 
     def close(self) -> None:
-        self.exchange.leave()
+        """The client's connection is gone."""
+        self._left.set()
 
 
 class Address(httpx.BaseTransport):
@@ -139,34 +225,38 @@ class Address(httpx.BaseTransport):
         return fails
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        rng = self._rng
+        rng, clock = self._rng, self.clock
         fate = self._fate(request.method) if self.hostile else ""
-        self.events.append(f"{self.clock.now:.3f} {request.method} {_without_id(request.url.path)} {fate}".rstrip())
-        self.clock.let_pass(rng.choice([0.0, rng.uniform(0.0, 0.2)]))
+        # Session ids are not drawn by the seed.
+        path = "/sessions/…" if request.url.path.startswith("/sessions/") else request.url.path
+        self.events.append(f"{clock.now:.3f} {request.method} {path} {fate}".rstrip())
+        clock.let_pass(rng.choice([0.0, rng.uniform(0.0, 0.2)]))
         if fate in ("unreachable", "away"):
             raise httpx.ConnectError("nobody is there")
         if fate == "refused":
             return httpx.Response(502, content=b"<html>Bad Gateway</html>", headers={"Server": "a proxy"})
         if fate == "late":
-            self.clock.call_later(rng.uniform(0.0, 1.0), self._forgotten, request, self.verifiers[-1])
+            clock.call_later(rng.uniform(0.0, 1.0), self._forgotten, request, self.verifiers[-1])
         if fate in ("lost", "late"):
             raise httpx.ReadError("the connection broke")
         if fate == "twice":
             self._forgotten(request, self.verifiers[-1])
-        exchange = Exchange(self.clock, self.verifiers[-1], request)
+
+        def broken() -> None:
+            if fate == "killed":
+                self._kill()
+
+        exchange = Exchange(clock, self.verifiers[-1], request, broken)
         if fate == "unanswered" or (fate == "killed" and rng.random() < 0.5):
-            self.clock.let_pass(rng.uniform(0.0, 0.5))
-            self._break(fate)
-            exchange.leave()
+            clock.let_pass(rng.uniform(0.0, 0.5))
+            broken()
+            exchange.close()
             raise httpx.ReadError("the connection broke")
         head = exchange.part()
-        assert head is not None and isinstance(head["status"], int)
-        parts = rng.choice([0, 1, rng.randint(2, 20)]) if fate in ("cut", "killed") else None
-        return httpx.Response(
-            head["status"],
-            headers=head["headers"],
-            stream=_Reply(exchange, parts, lambda: self._break(fate)),
-        )
+        assert head is not None
+        if fate in ("cut", "killed"):
+            exchange.breaks_after = rng.choice([0, 1, rng.randint(2, 20)])
+        return httpx.Response(head["status"], headers=head["headers"], stream=exchange)
 
     def _fate(self, method: str) -> str:
         """What becomes of a request; empty: it is answered."""
@@ -183,12 +273,7 @@ class Address(httpx.BaseTransport):
     def _forgotten(self, request: httpx.Request, verifier: Verifier) -> None:
         """The request arrives, and nobody waits for the answer."""
         if verifier is self.verifiers[-1]:
-            Exchange(self.clock, verifier, request).leave()
-
-    def _break(self, fate: str) -> None:
-        """What happens besides when a connection breaks."""
-        if fate == "killed":
-            self._kill()
+            Exchange(self.clock, verifier, request, lambda: None).close()
 
     def _kill(self) -> None:
         """Kill the verifier, unless all is over; another one takes its place."""
@@ -223,8 +308,3 @@ class Address(httpx.BaseTransport):
             each.kill()
         self.clock.let_pass(0.0)
         self.clock.close()
-
-
-def _without_id(path: str) -> str:
-    """A path as it is the same each time: session ids are not drawn by the seed."""
-    return "/sessions/…" if path.startswith("/sessions/") else path

@@ -6,8 +6,9 @@ event, and the number of events is bounded, which detects deadlocks and endless 
 """
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from backends.scripted import END, Script
 from lab.simulator.virtual.drafter import VirtualDrafter
@@ -15,7 +16,7 @@ from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import EventLoop, Verifier
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.protocol.errors import SpecPairError
-from specpair.speculation.acceptance.token_source import SELF_CONTINUED
+from specpair.speculation.acceptance.token_details import SELF_CONTINUED
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain
@@ -25,57 +26,72 @@ from verifier_server.engine.requests import Request
 MOST_EVENTS = 40_000  # the busiest world needs a fifth of it
 
 
-class Killable(EventLoop):
-    """A clock, and a verifier that can be killed: another one, which knows no session, takes its place."""
+class RandomWorld(EventLoop):
+    """The world of a seed: a clock, a verifier that can be killed, and the texts that are written.
+
+    In place of a killed verifier comes another one, which knows no session.
+    """
 
     looks = True
 
-    def __init__(self, make: Callable[[], Toy], cost: Callable[[int], float], max_drafts: int) -> None:
+    def __init__(self, seed: int) -> None:
         super().__init__()
-        self._make, self._cost, self._max_drafts = make, cost, max_drafts
-        self.passes = 0
+        self.rng = rng = random.Random(seed)
+        self.temperature = rng.choice([0.0, 0.8])
+        self.script = Script(seed=rng.randrange(3), end_bias=rng.choice([-100.0, -100.0, 5.0]))
+        self.slots, self.context, self.batch = rng.randint(1, 4), rng.choice([40, 1024]), rng.choice([64, 512])
+        self._step, self._wider = rng.choice([0.002, 0.02, 0.1]), rng.choice([0.0, 0.01, 0.3])
+        self._max_drafts = rng.choice([2, 16, 64])
+        self.passes = self.kills = 0
         self.verifier = self._another()
+        self.texts = [Text(self, 10 * seed + number) for number in range(rng.randint(1, 3))]
+        for text in self.texts:
+            self.at(rng.choice([0.0, rng.uniform(0.0, 0.5)]), text.live)
+        for _ in range(rng.choice([0, 0, 1, rng.randint(1, 6)])):
+            self.at(rng.uniform(0.0, 1.5), self._kill)
 
     def _another(self) -> Verifier:
         def counted(_began: float, _plan: object) -> None:
             self.passes += 1
 
-        how = {"check": True, "on_pass": counted, "max_drafts": self._max_drafts}
-        return Verifier(self, self._make(), lambda plan: self._cost(plan.tokens), **how)  # type: ignore[arg-type]
-
-    def kill(self) -> None:
-        self.verifier.stopped = True
-        self.verifier = self._another()
+        return Verifier(
+            self,
+            Toy(self.script, slots=self.slots, context_length=self.context, max_batch_tokens=self.batch),
+            lambda plan: self._step * (1.0 + self._wider * (plan.tokens - 1)),
+            check=True,
+            on_pass=counted,
+            max_drafts=self._max_drafts,
+        )
 
     def look(self) -> None:
         self.verifier.look()
 
+    @property
+    def finished(self) -> bool:
+        return all(text.finished for text in self.texts)
+
+    def _kill(self) -> None:
+        """Kill the verifier. Each drafter learns of it in its own time, and begins another life."""
+        self.kills += 1
+        self.verifier.stopped = True
+        self.verifier = self._another()
+        for text in self.texts:
+            if text.lives:
+                self.at(self.now + self.rng.choice([0.0, self.rng.uniform(0.0, 0.3)]), text.live)
+
 
 class Link:
-    """What one life of a drafter sees of the world: a `Place` at the verifier of the time. Once it is cut, nothing
-    happens for that life any more."""
+    """A `ReachableVerifier`: what one life of a drafter sees of the world. Once it is cut, nothing happens there."""
 
-    def __init__(self, world: Killable, repeats: Callable[[], float | None]) -> None:
+    def __init__(self, world: RandomWorld, repeats: Callable[[], float | None]) -> None:
         """`repeats`: seconds after which a request comes a second time; None: it does not."""
-        self._world, self._repeats, self.verifier = world, repeats, world.verifier
-        self.cut = False
+        self._world, self._repeats, self._verifier = world, repeats, world.verifier
+        self.scheduler, self.backend, self.cut = self, self._verifier.backend, False
+        self.max_drafts = self._verifier.scheduler.max_drafts
 
     @property
     def now(self) -> float:
         return self._world.now
-
-    @property
-    def backend(self) -> Toy:
-        assert isinstance(self.verifier.backend, Toy)
-        return self.verifier.backend
-
-    @property
-    def scheduler(self) -> "Link":
-        return self
-
-    @property
-    def max_drafts(self) -> int:
-        return self.verifier.scheduler.max_drafts
 
     def at(self, when: float, do: Callable[[], object]) -> None:
         self._world.at(when, lambda: None if self.cut else do())
@@ -85,36 +101,58 @@ class Link:
 
     def submit(self, request: Request, now: float) -> None:
         """Take in a request that has arrived. One that was sent to a dead verifier is lost."""
-        if self.verifier.stopped:
+        if self._verifier.stopped:
             return
-        self.verifier.scheduler.submit(request, now)
+        self._verifier.scheduler.submit(request, now)
         if (after := self._repeats()) is not None:
             again = Request(request.session, request.draft, lambda _: None, policy=request.policy)
             self._world.at(now + after, lambda: self._repeat(again))
 
     def _repeat(self, request: Request) -> None:
-        if not self.verifier.stopped and not request.session.gone:
-            self.verifier.scheduler.submit(request, self.now)
+        if not self._verifier.stopped and not request.session.gone:
+            self._verifier.scheduler.submit(request, self.now)
 
 
-@dataclass
 class Text:
     """A text that a drafter writes, by one life after the other."""
 
-    begin: Callable[[Link, int], VirtualDrafter]  # a life, at a link, by its number
-    link: Callable[[], Link]
-    prompt: list[int]
-    expected: list[int]
-    lives: list[VirtualDrafter] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
-
-    @property
-    def known(self) -> list[int]:
-        """What the drafter knows."""
-        for life in reversed(self.lives):
-            if life.controller is not None:
-                return life.controller.known
-        return self.prompt
+    def __init__(self, world: RandomWorld, seed: int) -> None:
+        self._world, self._seed, rng = world, seed, world.rng
+        self._sampling = Sampling(seed=rng.randrange(100), temperature=world.temperature)
+        self._draft_model = Toy(
+            replace(world.script, agreement=rng.choice([0.0, 1.0, rng.random()])),
+            slots=rng.randint(1, 6),
+            context_length=rng.choice([16, 1024, 1024]),
+            max_batch_tokens=rng.choice([8, 512, 512]),
+        )
+        draft, row = rng.choice([0.0001, 0.005, 0.05]), rng.choice([0.0, 0.3, 1.0])
+        self._draft_time = lambda rows: draft * (1.0 + row * (rows - 1))
+        self.prompt = [256, *rng.choices(range(256), k=rng.randint(0, 12))]
+        mechanisms = Mechanisms(rng.random() < 0.7, rng.randint(1, 6), rng.random() < 0.5, rng.random() < 0.5)
+        broken = rng.uniform(0.0, 0.5)
+        self._how: dict[str, Any] = {
+            "max_tokens": rng.choice([1, 2, rng.randint(3, 50)]),
+            "network": Network(
+                rtt=rng.choice([0.0, rng.uniform(0.0, 0.1)]),
+                jitter=rng.choice([0.0, 0.0, rng.uniform(0.0, 0.05)]),
+                loss=rng.choice([0.0, 0.0, rng.uniform(0.0, 0.3)]),
+                outages=rng.choice([(), (), ((broken, broken + rng.uniform(0.0, 2.0)),)]),
+            ),
+            "overhead": rng.choice([0.0, 0.001]),
+            "length": rng.choice([None, None, 0, 1, rng.randint(2, 12)]),
+            "mechanisms": replace(LOCKSTEP if rng.random() < 0.2 else mechanisms, trees=rng.random() < 0.6),
+            # Threads that wait for a core now and then, for longer than a pass takes.
+            "held_up": _now_and_then(rng.choice([0.0, 0.0, 0.02, 0.2]), 0.3, random.Random(seed)),
+        }
+        # Requests that arrive twice, as a proxy repeats them.
+        chance, repeats = rng.choice([0.0, 0.0, 0.1, 0.5]), random.Random(seed)
+        again = _now_and_then(1.0, 1.0, repeats)
+        self._repeats = lambda: again() if repeats.random() < chance else None
+        self.expected = plain(
+            Toy(world.script, context_length=world.context), self.prompt, self._how["max_tokens"], self._sampling
+        )
+        self.lives: list[VirtualDrafter] = []
+        self._link: Link | None = None
 
     @property
     def finished(self) -> bool:
@@ -122,123 +160,48 @@ class Text:
 
     def live(self) -> None:
         """Begin, or go on after the tokens that are known."""
-        known = self.known[len(self.prompt) :]
         if self.finished:
             return
-        if self.links:
-            self.links[-1].cut = True
-        self.links.append(self.link())
-        life = self.begin(self.links[-1], len(self.lives))
-        if known:
-            life.session.resume(known)
+        if self._link:
+            self._link.cut = True
+        known = next((each.controller.known for each in reversed(self.lives) if each.controller), self.prompt)
+        self._link = Link(self._world, self._repeats)
+        life = VirtualDrafter(
+            self._link,
+            self.prompt,
+            self._sampling,
+            ModelDrafter(self._draft_model, self._sampling),
+            self._draft_time,
+            seed=self._seed,
+            name=f"{self._seed}, life {len(self.lives)}",
+            **self._how,
+        )
+        if len(known) > len(self.prompt):
+            life.session.resume(known[len(self.prompt) :])
         self.lives.append(life)
         life.start()
 
-
-@dataclass
-class RandomWorld:
-    """A world, and the texts that are written in it."""
-
-    world: Killable
-    texts: list[Text] = field(default_factory=list)
-    kills: int = 0
-
-    @property
-    def finished(self) -> bool:
-        return all(text.finished for text in self.texts)
-
-    def kill(self, rng: random.Random) -> None:
-        """Kill the verifier. Each drafter learns of it in its own time, and begins another life."""
-        self.kills += 1
-        self.world.kill()
-        for text in self.texts:
-            if text.lives:
-                self.world.at(self.world.now + rng.choice([0.0, rng.uniform(0.0, 0.3)]), text.live)
+    def check(self, *, killed: bool) -> None:
+        expected, before = self.expected, self.prompt
+        for controller in (life.controller for life in self.lives if life.controller is not None):
+            assert controller.known[: len(before)] == before, f"{controller.known} does not go on with {before}"
+            before = controller.known
+        assert before == self.prompt + expected, f"{before[len(self.prompt) :]} is not the target's own {expected}"
+        last = self.lives[-1]
+        assert last.controller is not None and last.session.tokens == self.prompt + expected
+        assert last.session.finish_reason == ("stop" if expected[-1] == END else "length")
+        if killed:
+            return
+        course, own, text = last.course, last.session.details.sources.count(SELF_CONTINUED), last.controller.text
+        assert len(course.times) == len(expected) - 1 and course.times == sorted(course.times)
+        assert 0 <= course.accepted <= course.judged
+        assert course.accepted + own <= len(expected) - 1, "each token has one source; the first comes from the prefill"
+        assert 0 <= text.next_draft_ready <= text.mispredicted <= len(expected) - 1
 
 
-def _mechanisms(rng: random.Random) -> Mechanisms:
-    drawn = Mechanisms(rng.random() < 0.7, rng.randint(1, 6), rng.random() < 0.5, rng.random() < 0.5)
-    return replace(LOCKSTEP if rng.random() < 0.2 else drawn, trees=rng.random() < 0.6)
-
-
-def _network(rng: random.Random) -> Network:
-    broken = rng.uniform(0.0, 0.5)
-    return Network(
-        rtt=rng.choice([0.0, rng.uniform(0.0, 0.1)]),
-        jitter=rng.choice([0.0, 0.0, rng.uniform(0.0, 0.05)]),
-        loss=rng.choice([0.0, 0.0, rng.uniform(0.0, 0.3)]),
-        outages=rng.choice([(), (), ((broken, broken + rng.uniform(0.0, 2.0)),)]),
-    )
-
-
-def _held_up(rng: random.Random, seed: int) -> Callable[[], float]:
-    """Threads that wait for a core now and then, for longer than a pass takes."""
-    chance, waits = rng.choice([0.0, 0.0, 0.02, 0.2]), random.Random(seed)
-    return lambda: waits.uniform(0.0, 0.3) if waits.random() < chance else 0.0
-
-
-def _repeats(rng: random.Random, seed: int) -> Callable[[], float | None]:
-    """Requests that arrive twice, as a proxy repeats them: at once, or when later ones have been answered."""
-    chance, draws = rng.choice([0.0, 0.0, 0.1, 0.5]), random.Random(seed)
-    return lambda: draws.choice([0.0, draws.uniform(0.0, 1.0)]) if draws.random() < chance else None
-
-
-def drawn(seed: int) -> RandomWorld:
-    """The world of this seed."""
-    rng = random.Random(seed)
-    temperature = rng.choice([0.0, 0.8])
-    script = Script(seed=rng.randrange(3), end_bias=rng.choice([-100.0, -100.0, 5.0]))
-    slots, context, batch = rng.randint(1, 4), rng.choice([40, 1024]), rng.choice([64, 512])
-    step, wider = rng.choice([0.002, 0.02, 0.1]), rng.choice([0.0, 0.01, 0.3])
-    world = Killable(
-        lambda: Toy(script, slots=slots, context_length=context, max_batch_tokens=batch),
-        lambda tokens: step * (1.0 + wider * (tokens - 1)),
-        max_drafts=rng.choice([2, 16, 64]),
-    )
-    random_world = RandomWorld(world)
-    for number in range(rng.randint(1, 3)):
-        text = _text(rng, world, script, temperature, context, 10 * seed + number)
-        random_world.texts.append(text)
-        world.at(rng.choice([0.0, rng.uniform(0.0, 0.5)]), text.live)
-    for _ in range(rng.choice([0, 0, 1, rng.randint(1, 6)])):
-        world.at(rng.uniform(0.0, 1.5), lambda: random_world.kill(rng))
-    return random_world
-
-
-def _text(rng: random.Random, world: Killable, script: Script, temperature: float, context: int, seed: int) -> Text:
-    sampling = Sampling(seed=rng.randrange(100), temperature=temperature)
-    draft_model = Toy(
-        replace(script, agreement=rng.choice([0.0, 1.0, rng.random()])),
-        slots=rng.randint(1, 6),
-        context_length=rng.choice([16, 1024, 1024]),
-        max_batch_tokens=rng.choice([8, 512, 512]),
-    )
-    draft, row = rng.choice([0.0001, 0.005, 0.05]), rng.choice([0.0, 0.3, 1.0])
-    prompt = [256, *rng.choices(range(256), k=rng.randint(0, 12))]
-    count = rng.choice([1, 2, rng.randint(3, 50)])
-    network, overhead, mechanisms = _network(rng), rng.choice([0.0, 0.001]), _mechanisms(rng)
-    length, held_up = rng.choice([None, None, 0, 1, rng.randint(2, 12)]), _held_up(rng, seed)
-    repeats = _repeats(rng, seed)
-
-    def begin(link: Link, life: int) -> VirtualDrafter:
-        return VirtualDrafter(
-            link,
-            prompt,
-            sampling,
-            ModelDrafter(draft_model, sampling),
-            lambda rows: draft * (1.0 + row * (rows - 1)),
-            max_tokens=count,
-            network=network,
-            overhead=overhead,
-            length=length,
-            mechanisms=mechanisms,
-            held_up=held_up,
-            seed=seed,
-            name=f"{seed}, life {life}",
-        )
-
-    expected = plain(Toy(script, context_length=context), prompt, count, sampling)
-    return Text(begin, lambda: Link(world, repeats), prompt, expected)
+def _now_and_then(chance: float, longest: float, draws: random.Random) -> Callable[[], float]:
+    """Seconds that something takes longer: up to `longest`, as often as `chance` says."""
+    return lambda: draws.uniform(0.0, longest) if draws.random() < chance else 0.0
 
 
 def run(seed: int) -> str:
@@ -246,45 +209,20 @@ def run(seed: int) -> str:
 
     Returns what happened, the same each time.
     """
-    random_world = drawn(seed)
-    world, events = random_world.world, 0
+    world = RandomWorld(seed)
 
     def over() -> bool:
-        nonlocal events
-        events += 1
-        assert events < MOST_EVENTS, f"endless loop at {world.now:.3f} s"
-        return random_world.finished
+        assert world.events < MOST_EVENTS, f"endless loop at {world.now:.3f} s"
+        return world.finished
 
     world.run(done=over)
-    assert random_world.finished, f"deadlock at {world.now:.3f} s"
+    assert world.finished, f"deadlock at {world.now:.3f} s"
     ended, passes = world.now, world.passes
     world.run(done=lambda: over() and False)
     # A drafter that learns late of an earlier kill leaves a session behind, which self-continues for a while.
-    needless = 0 if random_world.kills else world.passes - passes
+    needless = 0 if world.kills else world.passes - passes
     assert needless <= 1, "passes were computed without need, beside one that had begun"
-    for text in random_world.texts:
-        _check(text, killed=random_world.kills > 0)
+    for text in world.texts:
+        text.check(killed=world.kills > 0)
     assert world.verifier.scheduler.wake_at is None, "the verifier is not idle"
-    return f"{ended:.6f} s, {events} events, {world.passes} passes, {random_world.kills} kills"
-
-
-def _check(text: Text, *, killed: bool) -> None:
-    expected, before = text.expected, text.prompt
-    for life in text.lives:
-        if life.controller is None:  # it ended before it knew anything
-            continue
-        known = life.controller.known
-        assert known[: len(before)] == before, f"{known} does not go on with {before}"
-        before = known
-    assert before == text.prompt + expected, f"{before[len(text.prompt) :]} is not the target's own {expected}"
-    last = text.lives[-1]
-    assert last.controller is not None and last.session.tokens == text.prompt + expected
-    assert last.session.finish_reason == ("stop" if expected[-1] == END else "length")
-    if killed:
-        return
-    course, own = last.course, last.session.details.sources.count(SELF_CONTINUED)
-    assert len(course.times) == len(expected) - 1 and course.times == sorted(course.times)
-    assert 0 <= course.accepted <= course.judged
-    assert course.accepted + own <= len(expected) - 1, "each token has one source; the first comes from the prefill"
-    controlled: Sequence[int] = (last.controller.text.next_draft_ready, last.controller.text.mispredicted)
-    assert 0 <= controlled[0] <= controlled[1] <= len(expected) - 1
+    return f"{ended:.6f} s, {world.events} events, {world.passes} passes, {world.kills} kills"

@@ -5,7 +5,7 @@ import multiprocessing
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from types import FrameType
 
@@ -26,16 +26,16 @@ def name(seed: int) -> str:
     return KINDS[seed % len(KINDS)].__module__.rpartition(".")[2]
 
 
-def failures(seeds: range) -> Iterator[str]:
-    """Run these worlds. Yields what went wrong in each that failed, and how to repeat it."""
+def run(seeds: range) -> tuple[list[str], list[str]]:
+    """Run these worlds. Returns how many failed, and what went wrong in each, with how to repeat it."""
     parts = [seeds[start : start + _AT_ONCE] for start in range(0, len(seeds), _AT_ONCE)]
-    # Not forked: this process has threads.
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(cores(), spawn, _begin) as pool:
-        for number, wrong in enumerate(pool.map(failed, parts), 1):
-            yield from wrong
+    wrong = list[str]()
+    with ProcessPoolExecutor(cores(), multiprocessing.get_context("spawn"), _begin) as pool:  # this one has threads
+        for number, each in enumerate(pool.map(failed, parts), 1):
+            wrong += each
             if number % 25 == 0:
                 print(f"{number * _AT_ONCE} worlds", file=sys.stderr)
+    return [f"{len(wrong)} worlds with a difference, a loss or something left"], wrong
 
 
 def _begin() -> None:
@@ -48,7 +48,7 @@ def _hung(_number: int, _frame: FrameType | None) -> None:
 
 
 def failed(seeds: range) -> list[str]:
-    """Run these worlds in this process. Returns what `failures` yields."""
+    """Run these worlds in this process. Returns what went wrong in each that failed."""
     wrong = []
     for seed in seeds:
         signal.alarm(LONGEST)

@@ -93,7 +93,8 @@ class Report:
 
     def line(self, *lines: str) -> None:
         """Print lines and keep them."""
-        print(*lines, sep="\n", flush=True)
+        for each in lines:
+            print(each, flush=True)
         self._lines += lines
 
     def save(self) -> None:

@@ -11,7 +11,7 @@ token known here to the last. Columns, all but the first as multiples of what th
     -overlap … -adaptive   ours with one mechanism off
     reference    the best static policy in a replay of this text's agreement with the times measured in this cell: a
                  step of the drafter, the verifier's passes, and what an exchange took beyond them in the run of `k=4`
-                 (`lab.simulator.known_outputs`: chosen with hindsight, and its decisions take no time)
+                 (`reference.py`: chosen with hindsight, and its decisions take no time)
     U            what no chain verification can beat
 
 A run is repeated, at most twice, where the machine lost more than 10 % of the time (2 % in the first two columns); the
@@ -38,7 +38,7 @@ from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.harness.texts import Written, alone, connected, paired
 from lab.benchmarks.latency_sweep import summary
 from lab.benchmarks.latency_sweep.drafters import NAMES, Loaded, loaded
-from lab.simulator.known_outputs.static_policies import MeasuredLatencies, Trace, best, pass_times, upper_bound
+from lab.benchmarks.latency_sweep.reference import MeasuredLatencies, Trace, best, pass_times, upper_bound
 from lab.simulator.paced import engine as paced
 from specpair.child_processes.serving import verifier
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms

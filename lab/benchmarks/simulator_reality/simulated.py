@@ -14,8 +14,7 @@ from typing import Any
 
 import yaml
 
-from gateway.balancing.candidate import NewText, ordered
-from gateway.balancing.policies import C, Policy
+from gateway.balancing import C, NewText, Policy, ordered
 from lab.benchmarks.simulator_reality.comparing import Measures, mean, measured
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.connections import between

@@ -12,7 +12,7 @@ from types import FrameType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from drafter_client.errors import NoPicture
+from lab.reports.figures import NoPicture
 from lab.simulator.commands.command import (
     ERRORS,
     INTERRUPTED,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
-from gateway.balancing.policies import DEFAULT, KNOWN, LOOK_EVERY, check_policy
+from gateway.balancing import DEFAULT, KNOWN, LOOK_EVERY, check_policy
 from lab.simulator.configuration.connections import ALL, ConnectionKeys
 from lab.simulator.configuration.devices import Devices
 from lab.simulator.configuration.keys import FOLDER, Count, Keys, Mistake, NonNegative, Positive

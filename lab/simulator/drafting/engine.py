@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from lab.simulator.costs.cost import PassCost, SequencePass
 from lab.simulator.virtual.world import EventLoop
-from specpair.drafters.pass_times import READ_WIDTH
 from specpair.drafters.run.executors import READ_CHUNK
+from specpair.drafters.warm_engine import READ_WIDTH
 
 
 class _DraftCall(NamedTuple):

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 
 from drafter_client.http.retries import PATIENCE
-from gateway.balancing.candidate import ordered
+from gateway.balancing import ordered
 from lab.simulator.fleet.conversation import Conversation
 from lab.simulator.fleet.nodes import Nodes
 from lab.simulator.fleet.record import FleetObserver

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from gateway.balancing.candidate import queue_time
+from gateway.balancing import queue_time
 from lab.simulator.drafting.engine import DraftEngine
 from lab.simulator.drafting.rounds import VirtualRounds
 from lab.simulator.fleet.device_pool import Learnt

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.balancing.candidate import NewText
+from gateway.balancing import NewText
 from lab.simulator.fleet.device_pool import Learnt
 from lab.simulator.fleet.node import FleetNode
 from lab.simulator.fleet.record import Record

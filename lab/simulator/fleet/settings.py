@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gateway.balancing.policies import DEFAULT, KNOWN, LOOK_EVERY, Policy
+from gateway.balancing import DEFAULT, KNOWN, LOOK_EVERY, Policy
 from lab.simulator.costs.cost import PassCost
 from lab.simulator.virtual.agreement import Agreement, constant
 from lab.simulator.virtual.network import Network

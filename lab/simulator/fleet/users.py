@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gateway.balancing.candidate import NewText
+from gateway.balancing import NewText
 from lab.simulator.fleet.conversation import Conversation
 from lab.simulator.fleet.device_pool import DevicePool, FleetDevice
 from lab.simulator.fleet.record import FleetObserver, Record, Status

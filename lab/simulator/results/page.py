@@ -6,9 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from drafter_client.display.comparison import new_figure, save
-from drafter_client.errors import NoPicture
 from lab.reports.document import charted, contents, document, folded, table, terms
+from lab.reports.figures import new_figure, save
 from lab.reports.markup import Markup, tag
 from lab.simulator.configuration.keys import MS
 from lab.simulator.results import tables
@@ -114,7 +113,7 @@ def _as_table(cells: Table, label: str) -> Markup:
 
 def draw(run: RunSummary, path: Path) -> None:
     """Write the PNG: measures over time, of each replication. Raises NoPicture."""
-    figure = new_figure(one_line(f"simulation: {run.name}"), 15, 6, NoPicture)
+    figure = new_figure(one_line(f"simulation: {run.name}"), 15, 6)
     seconds, burn_in = (run.configuration[key] * MS for key in ("sim_time_ms", "burn_in_ms"))
     for axes, measure in zip(
         figure.subplots(2, 4, sharex=True).flat, (MEASURES[name] for name in OVER_TIME), strict=True
@@ -130,4 +129,4 @@ def draw(run: RunSummary, path: Path) -> None:
         axes.grid(alpha=0.3)
         axes.set_title(measure.caption, fontsize=10)
         axes.set_xlabel("simulated seconds", fontsize=9)
-    save(figure, path, NoPicture)
+    save(figure, path)

@@ -21,8 +21,7 @@ from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates
-from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
-from specpair.speculation.policy.schedule import Mechanisms
+from specpair.speculation.policy.schedule import UNSAID, Mechanisms, RejectionPolicy
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec

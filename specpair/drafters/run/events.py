@@ -6,11 +6,9 @@ from typing import Protocol
 
 from specpair.drafters.base import Expansion
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenDetails, TokenSource
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
-from specpair.speculation.policy.schedule import Schedule
+from specpair.speculation.policy.schedule import UNSAID, RejectionPolicy, Schedule
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 

@@ -9,9 +9,9 @@ from typing import Protocol
 from specpair.drafters.run import events
 from specpair.drafters.run.events import Verified
 from specpair.drafters.run.executors import Executor
-from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.acceptance.judge import Decision
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_source import TokenMark, forced_before, last_round, passes, rounds
+from specpair.speculation.acceptance.token_details import TokenMark, forced_before, last_round, passes, rounds
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 

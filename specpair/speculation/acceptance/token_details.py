@@ -1,12 +1,143 @@
-"""What is told of committed tokens besides their ids: where each came from, why, and how likely it was."""
+"""What is told of committed tokens besides their ids: where each came from, why, and how likely it was.
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, Self, TypeVar
+`marks_of` decides for the tokens of a judged draft; the scheduler marks those that it decodes without a request. On the
+wire a mark is text: the first letter of the source, and an x for each draft token that was judged in vain. `split`
+reads the marks of a reply, once, and `joined` writes them.
+"""
 
-from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.acceptance.token_source import ELSEWHERE, TokenMark, TokenSource
-from specpair.speculation.sampling.logprobs import TokenLogprobs
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
+
+from specpair.speculation.acceptance.judge import Decision
+from specpair.speculation.sampling.distribution import TokenLogprobs
 from specpair.speculation.text_options import TextSpec
+
+
+class TokenSource(Enum):
+    """Every generated token has exactly one of these sources."""
+
+    ACCEPTED = "accepted"  # a draft token that was accepted
+    RECOVERED = "recovered"  # the target's token in place of a rejected draft token
+    BONUS = "bonus"  # the target's token after a fully accepted draft, or without a draft
+    TARGET_DECODED = "target_decoded"  # decoded by self-continuation before a draft for its position arrived
+    FORCED = "forced"  # the only token that the text's grammar allowed there, so that no pass was needed
+
+    def __init__(self, name: Any) -> None:
+        self.letter: str = name[0]  # on the wire
+
+
+class TokenMark(NamedTuple):
+    """The source of one token, and whether the pass that committed it went on behind it.
+
+    `source`: None: not known, as the token was not committed in this session.
+    `vain`: draft tokens that the same pass judged although they followed a rejected one, or the end of the text.
+    """
+
+    source: TokenSource | None
+    vain: int = 0
+
+    @property
+    def ends_pass(self) -> bool:
+        """Whether the pass, or what needed none, committed no further token by a draft."""
+        return self.source is not TokenSource.ACCEPTED or self.vain > 0
+
+    def __str__(self) -> str:
+        """The mark as the wire has it."""
+        return (_UNKNOWN if self.source is None else self.source.letter) + _VAIN * self.vain
+
+
+SELF_CONTINUED = TokenMark(TokenSource.TARGET_DECODED)
+FORCED = TokenMark(TokenSource.FORCED)  # follows what a pass has committed
+ELSEWHERE = TokenMark(None)  # of a token that was not committed in this session
+_ACCEPTED, _RECOVERED, _BONUS = map(TokenMark, (TokenSource.ACCEPTED, TokenSource.RECOVERED, TokenSource.BONUS))
+_BY_LETTER = {source.letter: source for source in TokenSource}
+_UNKNOWN, _VAIN = "-", "x"
+_MARK = f"[{''.join(_BY_LETTER)}{_UNKNOWN}]{_VAIN}*"
+PATTERN = f"^({_MARK})*$"  # of the marks of several tokens, one after the other
+
+
+def split(marks: str) -> list[TokenMark]:
+    """The marks of several tokens, as the wire has them. Raises ValueError if `marks` are none."""
+    if re.fullmatch(PATTERN, marks) is None:
+        raise ValueError(f"should be made of the letters {''.join(_BY_LETTER)}{_UNKNOWN}{_VAIN}")
+    return [_read(each) for each in re.findall(_MARK, marks)]
+
+
+@lru_cache(256)
+def _read(mark: str) -> TokenMark:
+    return TokenMark(_BY_LETTER.get(mark[0]), len(mark) - 1)
+
+
+def joined(marks: Iterable[TokenMark]) -> str:
+    """The marks of several tokens for the wire."""
+    return "".join(map(str, marks))
+
+
+class Round(NamedTuple):
+    """A pass of the target after the prefill's: tokens that it committed, and draft tokens that it judged."""
+
+    start: int  # index of its first token among the tokens in question
+    accepted: int  # draft tokens that were accepted, the first of its tokens
+    judged: int  # draft tokens that were judged
+
+
+def rounds(marks: Sequence[TokenMark]) -> Iterator[Round]:
+    """The passes that committed tokens with these marks, one each, and judged drafts or were requested without.
+
+    `marks`: from the beginning of a pass to the end of one. Self-continuation, forced tokens and tokens of other
+    sessions are left out.
+    """
+    start, last = 0, len(marks) - 1
+    for at, mark in enumerate(marks):
+        if mark.source in (None, TokenSource.TARGET_DECODED, TokenSource.FORCED):
+            start = at + 1
+        elif mark.ends_pass or at == last:
+            judged = at - start + (mark.source is not TokenSource.BONUS) + mark.vain
+            yield Round(start, at - start + (mark.source is TokenSource.ACCEPTED), judged)
+            start = at + 1
+
+
+def passes(marks: Sequence[TokenMark]) -> Iterator[list[TokenMark]]:
+    """The marks of each pass apart, in order, with those of forced tokens behind it; those of self-continuation one by
+    one."""
+    begun: list[TokenMark] = []
+    for at, mark in enumerate(marks):
+        begun.append(mark)
+        if at == len(marks) - 1 or (mark.ends_pass and marks[at + 1] != FORCED):
+            yield begun
+            begun = []
+
+
+def forced_before(marks: Sequence[TokenMark], end: int) -> int:
+    """How many forced tokens stand one after the other right before index `end`. The pass that starts there reads
+    them, too."""
+    return next((end - at - 1 for at in reversed(range(end)) if marks[at] != FORCED), end)
+
+
+def last_round(marks: Sequence[TokenMark]) -> Round | None:
+    """The last of the `rounds` of these marks; None if there is none."""
+    return next(iter([*rounds(marks)][-1:]), None)
+
+
+def marks_of(accepted: Sequence[bool], judged: int, rejected: bool | None = None) -> list[TokenMark]:
+    """The marks of the tokens of a pass over a draft of `judged` tokens.
+
+    `accepted`: for each of them, whether it is an accepted draft token.
+    `rejected`: whether the last one, if it is none, stands in place of draft tokens that were rejected; None: the draft
+        was a chain, whose length tells.
+    """
+    if rejected is None:
+        rejected = len(accepted) <= judged
+    last = _RECOVERED if rejected else _BONUS
+    marks = [_ACCEPTED if each else last for each in accepted]
+    vain = judged - len(marks) + (last is _BONUS and not accepted[-1])
+    if vain > 0:
+        marks[-1] = TokenMark(marks[-1].source, vain)
+    return marks
+
 
 T = TypeVar("T")
 

@@ -117,7 +117,7 @@ class CommittedText:
     def side_nodes(
         self, path: Sequence[TreeNode], chances: Sequence[float], skip: int, in_flight: Callable[[TreeNode], bool]
     ) -> Iterator[SideNode]:
-        """The nodes beside a path from the root, as `side_nodes.side_nodes` yields them."""
+        """The nodes beside a path from the root, as `node_selection.side_nodes` yields them."""
         return side_nodes(self.tree.root, path, chances, self._acceptance_model, skip, in_flight)
 
     def look_up(

@@ -10,7 +10,7 @@ What the target put in place of some tokens is remembered, and proposed where th
 changed throughout costs one rejection, not one at each place.
 
 The longer output and prediction have agreed, the likelier the next token agrees, too. The chance is measured
-(`hit_rates`): each committed token is compared with the prediction's, and the outcomes are counted by length of the
+(`HitRates`): each committed token is compared with the prediction's, and the outcomes are counted by length of the
 agreement.
 """
 
@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from specpair.speculation.drafts.hit_rates import HitRates
+from specpair.speculation.drafts.text_lookup import HitRates
 
 _LONGEST = 32  # most tokens of an agreement that count
 _AT_START = 4  # tokens of agreement that the beginning of the output counts for

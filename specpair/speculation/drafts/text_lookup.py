@@ -8,13 +8,55 @@ The longest match counts. It is found by a suffix automaton of the text (Blumer 
 set of places that some words of the text end at, and which grows with each token in constant time on average. A state
 knows what followed its places, the latest first.
 
-The chance is measured (`hit_rates`): every token that is added is predicted before, those of the prompt too, and the
+The chance is measured (`HitRates`): every token that is added is predicted before, those of the prompt too, and the
 outcomes are counted by length of match, for each choice.
 """
 
 from collections.abc import Sequence
 
-from specpair.speculation.drafts.hit_rates import HitRates, kind_of
+_KEEP = 0.995  # factor by which old counts fade with each prediction
+_PRIOR_WEIGHT = 4.0  # predictions of its kind that the prior counts for
+_EXPECTED = 4.0  # right predictions that the factor 1 counts for
+
+
+class HitRates:
+    """The shares of right predictions of one source in one text: a prior chance at first, by kind of prediction.
+
+    The kind is mostly the length of the match by which a token was found. How likely such a match is right differs
+    from text to text. So all predictions so far move the priors of all kinds: the right ones over those that were
+    expected to be right are the factor of the odds.
+    """
+
+    def __init__(self, priors: Sequence[Sequence[float]]) -> None:
+        """`priors`: for each kind of prediction the chances, between 0 and 1, that its first choice is right, and each
+        choice after it."""
+        self._priors = priors
+        self._right = [[0.0] * len(chances) for chances in priors]  # these three fade
+        self._tried = [0.0] * len(priors)
+        self._all_right = self._all_expected = _EXPECTED
+
+    def chances(self, kind: int) -> list[float]:
+        """For each choice of such a prediction, the chance that it is right."""
+        factor, tried = self._all_right / self._all_expected, self._tried[kind] + _PRIOR_WEIGHT
+        return [
+            (right + _PRIOR_WEIGHT * factor * prior / (1.0 - prior + factor * prior)) / tried
+            for right, prior in zip(self._right[kind], self._priors[kind], strict=True)
+        ]
+
+    def learn(self, kind: int, right: int | None) -> None:
+        """Take in the outcome of a prediction. `right`: which of its choices was right, from 0 on; None: none was."""
+        self._tried[kind] = _KEEP * self._tried[kind] + 1.0
+        counts = self._right[kind] = [_KEEP * count for count in self._right[kind]]
+        self._all_right = _KEEP * self._all_right + (right == 0)
+        self._all_expected = _KEEP * self._all_expected + self._priors[kind][0]
+        if right is not None:
+            counts[right] += 1.0
+
+
+def kind_of(length: int, kinds: int) -> int:
+    """The kind of a match of `length` tokens, one or more, among `kinds`: twice as long, the next kind."""
+    return min(length.bit_length(), kinds) - 1
+
 
 _CHOICES = 3  # different tokens that are predicted at a place, at most
 _FRESH = 8  # longest words before a new token whose states learn that it was the latest there

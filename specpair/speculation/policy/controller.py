@@ -26,13 +26,11 @@ from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.drafts.tree import Proposal, TreeNode, draft_of
 from specpair.speculation.policy.branches import BranchPolicy
+from specpair.speculation.policy.decisions import REPORT, ExpandPolicy, SendPolicy
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.drafting_state import TICK, DraftingState
-from specpair.speculation.policy.expand_policy import ExpandPolicy
 from specpair.speculation.policy.experience import Estimates
-from specpair.speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy
-from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
-from specpair.speculation.policy.send_policy import REPORT, SendPolicy
+from specpair.speculation.policy.schedule import LOCKSTEP, NOT_SOON, Mechanisms, RejectionPolicy, Schedule
 from specpair.speculation.policy.verifier_timeline import InFlightDraft, VerifierTimeline
 
 _RUNNERS_UP = 5  # choices after the first that a draft step predicts for a tree

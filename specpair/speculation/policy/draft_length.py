@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from specpair.speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy, best_rejection_policy
-from specpair.speculation.policy.schedule import Mechanisms
+from specpair.speculation.policy.schedule import NOT_SOON, Mechanisms, RejectionPolicy, best_rejection_policy
 from specpair.speculation.policy.timing import NARROW, LatencyModel
 from specpair.speculation.policy.verifier_timeline import PassStart
 

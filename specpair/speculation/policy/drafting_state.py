@@ -2,7 +2,7 @@
 
 `DraftingState` also answers what follows from these at a moment: how many draft tokens the next request may carry, when
 the draft step under way ends, whether a token should be drafted only to measure acceptance, and the plan for the next
-request. `send_policy` and `expand_policy` decide by these answers.
+request. `decisions` decides by these answers.
 """
 
 from collections.abc import Sequence

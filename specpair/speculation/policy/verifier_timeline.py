@@ -10,7 +10,7 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
+from specpair.speculation.policy.schedule import UNSAID, RejectionPolicy
 from specpair.speculation.policy.timing import LatencyModel
 
 _LONG_AGO = -1e9  # seconds; stands for "the verifier expects no draft"

@@ -1,13 +1,16 @@
-"""Compute the target's probabilities from a row of logits under a session's sampling settings.
+"""The target's probabilities by a row of logits: under a session's sampling settings, and as log probabilities.
 
 Tokens are drawn without this (`sampling.choose`). A whole vocabulary takes about a millisecond in float64, so the
 probabilities are computed only where a strategy or `explain` needs them.
 """
 
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
+from math import isfinite, log
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Strict
 
 from specpair.speculation.sampling import full_logits
 from specpair.speculation.sampling.sampling import Logits, Row, Sampling
@@ -68,3 +71,41 @@ def _kept(logits: Logits, scaled: NDArray[np.float64], sampling: Sampling) -> ND
         searched = searched * _WIDER if most == searched else size
     ids = np.lexsort((np.arange(size), -scaled))
     return ids[: full_logits.nucleus_size(scaled[ids], top_p)]
+
+
+MOST_LOGPROBS = 20  # likeliest tokens that a request may ask for
+DIGITS = 6  # decimals; a float32 row knows no more
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """The log probability of one committed token, and those of the likeliest tokens at its position."""
+
+    token: int = field(metadata={"ge": 0, "description": "The token that was committed."})
+    logprob: float = field(metadata={"le": 0.0, "allow_inf_nan": False, "description": "Its log probability."})
+    # JSON has no tuples: strict models would take an array for a list only.
+    top: list[Annotated[tuple[int, float], Strict(False)]] = field(
+        metadata={"description": "The likeliest tokens and their log probabilities, the likeliest first."}
+    )
+
+    def body(self) -> dict[str, Any]:
+        """The JSON object of replies."""
+        return asdict(self)
+
+
+def token_logprobs(row: Row, token: int, top: int) -> TokenLogprobs:
+    """The log probability of `token`, and of the `top` likeliest ids (ties: the smaller id first), by `row`.
+
+    `row`: as the engine gave it. Ids that cannot be drawn are left out.
+
+    Raises ValueError where the row holds a NaN or no finite value.
+    """
+    logits = row.whole() if isinstance(row, TopLogits) else row
+    best = float(logits[full_logits.likeliest(logits)])
+    log_sum = best + log(float(np.exp(logits - np.float32(best)).sum(dtype=np.float64)))
+
+    def logprob(of: int) -> float:
+        return min(0.0, round(float(logits[of]) - log_sum, DIGITS))
+
+    ids = full_logits.top_ids(logits, min(top, len(logits))).tolist() if top else []
+    return TokenLogprobs(token, logprob(token), [(each, logprob(each)) for each in ids if isfinite(logits[each])])

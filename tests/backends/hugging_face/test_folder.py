@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.hugging_face.folder import check_folder, model_name
+from backends.hugging_face import check_folder, model_name
 from specpair.engines.errors import ModelLoadError, NoGenerator
 
 

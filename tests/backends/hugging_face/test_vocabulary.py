@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backends.llama_cpp.vocabulary import read_gguf_vocabulary
+from backends.llama_cpp.model import read_gguf_vocabulary
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from models.export import export_hf
 from models.gguf_file import read_gguf, write_gguf
@@ -19,7 +19,7 @@ from tests.models.conftest import TinyModel
 
 pytest.importorskip("tokenizers", reason="needs the extra in requirements/torch.txt")
 
-from backends.hugging_face.vocabulary import HfVocabulary, read_vocabulary  # noqa: E402 - as above
+from backends.hugging_face import HfVocabulary, read_vocabulary  # noqa: E402 - as above
 from tests.backends.hugging_face.support import tokenizer_of
 
 pytestmark = pytest.mark.engine("torch")

@@ -10,7 +10,7 @@ import pytest
 from gguf import GGUFValueType, GGUFWriter
 
 from backends import registry
-from backends.llama_cpp.vocabulary import read_gguf_vocabulary
+from backends.llama_cpp.model import read_gguf_vocabulary
 from models import DEFAULT_TARGET
 from models.gguf_file import Field, read_gguf, write_gguf
 from specpair.engines.errors import ModelLoadError

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from backends.registry import load
-from backends.trial.tiny_architectures import write_tiny_architecture
 from specpair.engines.backend import Entry
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
+from tests.stand_ins.tiny_architectures import write_tiny_architecture
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import pytest
 
 from backends.llama_cpp.batch import leaves_of
 from backends.registry import load
-from backends.trial.tiny_architectures import write_tiny_architecture
 from models import DEFAULT_DRAFT
 from specpair.engines.backend import Entry
 from specpair.engines.errors import BadEntry, OutOfRoom
 from specpair.engines.load_options import MOST_SLOTS, LoadOptions
+from tests.stand_ins.tiny_architectures import write_tiny_architecture
 
 TEXT = [5 + 7 * at % 190 for at in range(40)]
 

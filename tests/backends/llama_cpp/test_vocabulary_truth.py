@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from gguf import GGUFWriter, TokenType
 
-from backends.llama_cpp.vocabulary import LlamaVocabulary, read_gguf_vocabulary
+from backends.llama_cpp.model import LlamaVocabulary, read_gguf_vocabulary
 from backends.scripted import ByteVocabulary
 from backends.trial.tiny_llama import tiny_tokenizer
 from models.commands.reading import describe_gguf

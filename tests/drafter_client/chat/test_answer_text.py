@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from backends.scripted import ByteVocabulary
 from drafter_client.chat.answer_view import AnswerText, begins_thoughts
 from drafter_client.generation.generation import Token
-from gateway.openai_api.answers.answer import THINK
-from specpair.speculation.acceptance.token_source import TokenSource
+from gateway.openai_api.answer import THINK
+from specpair.speculation.acceptance.token_details import TokenSource
 
 TEXTS = st.sampled_from(["<think>a b</think>\n\nc", "<think>a b</think>c", "\n<think>\na b\n</think>\n\nc"])
 

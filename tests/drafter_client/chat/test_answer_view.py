@@ -10,7 +10,7 @@ from rich.console import Console
 
 from drafter_client.chat.answer_view import AnswerPart, AnswerView
 from drafter_client.chat.markdown import BlockSplitter, rendered
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from tests.terminal.screen import Screen
 
 WIDTH = 24

@@ -14,7 +14,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.statistics import SOLO, Baseline, Stats
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.policy.schedule import Schedule
 from specpair.speculation.policy.verifier_timeline import InFlightDraft

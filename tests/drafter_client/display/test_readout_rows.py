@@ -8,14 +8,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from drafter_client.cli.pair_making import say_outage
 from drafter_client.display.panel_rows import bars, columns, couples, lines
+from drafter_client.display.progress import say_outage
 from drafter_client.display.readout import Readout
 from drafter_client.display.status_line import may_share_rows
 from drafter_client.generation.generation import Token, Tokens
 from drafter_client.http.outages import Outage
 from drafter_client.statistics import Stats
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 from tests.drafter_client.display.support import everything
 from tests.paths import ROOT

@@ -18,7 +18,7 @@ from drafter_client.http.client import VerifierClient
 from specpair.drafters.base import Expansion
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Entry, Logits
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.fake_transports import Faulty

@@ -26,7 +26,7 @@ from specpair.protocol.errors import (
     UnknownSession,
 )
 from specpair.protocol.responses import PrefillResponse
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from tests.drafter_client.http.bodies import body, prefilled
 from tests.drafter_client.http.fake_transports import Canned, reply
 

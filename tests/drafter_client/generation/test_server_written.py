@@ -14,7 +14,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.statistics import Baseline, Stats
 from specpair.protocol.responses import Speculation
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from tests.drafter_client.http.bodies import SAMPLING, body
 from tests.drafter_client.http.fake_transports import streamed
 from tests.drafter_client.support import PROMPT

@@ -11,12 +11,10 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import BadReply, StrategyRefused
 from drafter_client.http.client import VerifierClient
-from specpair.drafters.base import Drafter
+from specpair.drafters.base import Drafter, NgramDrafter
 from specpair.drafters.draft_model import ModelDrafter
-from specpair.drafters.lookup import NgramDrafter
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenDetails, TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.sampling import Sampling

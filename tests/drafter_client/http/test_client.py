@@ -35,9 +35,9 @@ from specpair.protocol.responses import (
     StreamedTokens,
     StreamEnd,
 )
-from specpair.speculation.acceptance.token_source import split
+from specpair.speculation.acceptance.token_details import split
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import RejectionPolicy
+from specpair.speculation.policy.schedule import RejectionPolicy
 from tests.drafter_client.http.bodies import body, verified
 from tests.drafter_client.http.fake_transports import Canned, reply, streamed
 from tests.drafter_client.support import Verifier, serving

@@ -22,12 +22,11 @@ from drafter_client.http.responses import read
 from drafter_client.http.text_session import ResponseBounds, TextSession
 from specpair.protocol.responses import VerifyResponse
 from specpair.protocol.service_responses import TokenizeResponse, VocabularyResponse
-from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import split
+from specpair.speculation.acceptance.judge import Decision
+from specpair.speculation.acceptance.token_details import TokenDetails, split
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
-from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs
 from specpair.speculation.text_options import TextSpec
 from tests.drafter_client.http.bodies import body, model_info, prefilled, verified
 from tests.drafter_client.http.fake_transports import Canned, reply, streamed

@@ -22,8 +22,7 @@ from drafter_client.serve.app import AppOptions, create_app
 from drafter_client.serve.messages import Network, NetworkNode
 from drafter_client.serve.network import Looking
 from drafter_client.serve.network_view import Behind, Done, NodePaces, Seen, network
-from gateway.router.messages import NodeInfo
-from gateway.router.nodes.node import NodeSpec
+from gateway.router.messages import NodeInfo, NodeSpec
 from specpair.protocol.service_responses import HealthResponse
 from tests.drafter_client.support import Held, serving
 from tests.gateway.openai_api.conftest import served

@@ -12,7 +12,7 @@ import pytest
 from backends.scripted import Script
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.serve.app import AppOptions, create_app
-from gateway.router.nodes.node import NodeSpec
+from gateway.router.messages import NodeSpec
 from tests.accessibility import assert_accessible
 from tests.browser import opened
 from tests.drafter_client.support import Held, serving

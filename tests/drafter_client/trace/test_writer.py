@@ -34,8 +34,7 @@ from drafter_client.trace.writer import RUNS, TABLES, TOKENS, Column, TraceFolde
 from lab.report.reader import read_run, read_table
 from specpair.drafters.base import Expansion
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import TokenSource, split
+from specpair.speculation.acceptance.token_details import TokenDetails, TokenSource, split
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gateway.balancing.candidate import Candidate, NewText
-from gateway.balancing.policies import Policy
+from gateway.balancing import Candidate, NewText, Policy
 
 C = TypeVar("C", bound=Candidate)
 

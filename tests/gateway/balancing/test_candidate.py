@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.balancing.candidate import ordered
+from gateway.balancing import ordered
 from tests.gateway.balancing.nodes import Node
 
 KEYS = [f"{number:032x}" for number in range(4000)]

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.balancing.candidate import NewText, ordered, queue_time
-from gateway.balancing.policies import (
+from gateway.balancing import (
     KNOWN,
     Hash,
     Jiq,
     Jsq,
     Jsq2,
     LeastQueueTime,
+    NewText,
     PrefixAware,
     Random,
     RoundRobin,
@@ -23,7 +23,9 @@ from gateway.balancing.policies import (
     SloAware,
     Wjsq2,
     check_policy,
+    ordered,
     policy_of,
+    queue_time,
 )
 from tests.gateway.balancing.nodes import Last, Node
 
@@ -189,7 +191,7 @@ def test_a_policy_by_its_name_or_by_where_it_is() -> None:
         ("tests:", "no policy 'tests:'"),
         ("no_such:Mine", "no_such of the policy no_such:Mine cannot be imported: ModuleNotFoundError"),
         (f"{Last.__module__}:Mine", f"has no Mine, which the policy {Last.__module__}:Mine names"),
-        (f"{Last.__module__}:Node", "is no policy: a class that inherits from gateway.balancing.policies.Policy"),
+        (f"{Last.__module__}:Node", "is no policy: a class that inherits from gateway.balancing.Policy"),
         (f"{Last.__module__}:Unmade", "cannot be made: TypeError"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.anthropic_api.endpoints import MessageWriter
-from gateway.openai_api.answers.answer import AnswerReason
+from gateway.openai_api.answer import AnswerReason
 from gateway.openai_api.generation import reply_to
 from gateway.openai_api.messages.replies import TokenUsage
 from gateway.openai_api.output import Delta

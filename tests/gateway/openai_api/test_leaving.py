@@ -14,7 +14,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
-from gateway.router.nodes.node import NodeSpec
+from gateway.router.messages import NodeSpec
 from specpair.engines.backend import Entry, Logits
 from specpair.http_service import connection
 from specpair.http_service.replies import hang_up

@@ -2,13 +2,13 @@
 
 import pytest
 
-from gateway.openai_api.answers.answer import THINK, AnswerForm
+from gateway.openai_api.answer import THINK, AnswerForm
 from gateway.openai_api.output import ChoiceText, joined
 from gateway.openai_api.texts import NewTokens
 from gateway.openai_api.tools.styles import Style
 from gateway.openai_api.writers import message_of
 from specpair.engines.vocabulary import Kind, Vocabulary
-from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs
 
 PIECES = [bytes([byte]) for byte in range(256)] + [b"<|im_start|>", b"</s>", b"<|im_end|>"]
 START, END, STOP = range(256, 259)

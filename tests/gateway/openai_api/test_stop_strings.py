@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai_api.stop_strings import StopStrings
+from gateway.openai_api.detokenizer import StopStrings
 
 TEXTS = st.text(alphabet="abé", max_size=30)
 STOPS = st.lists(st.text(alphabet="abé", min_size=1, max_size=4), max_size=4)
@@ -14,9 +14,8 @@ STOPS = st.lists(st.text(alphabet="abé", min_size=1, max_size=4), max_size=4)
 def _fed(text: str, stops: list[str], cuts: list[int]) -> tuple[str, bool]:
     stopper, out, bounds = StopStrings(stops), "", [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     for begin, end in pairwise(bounds):
-        part, stopped = stopper.feed(text[begin:end])
-        out += part
-        if stopped:
+        out += stopper.feed(text[begin:end])
+        if stopper.found is not None:
             return out, True
     return out + stopper.end(), False
 
@@ -42,5 +41,5 @@ def test_what_cannot_begin_a_stop_string_is_not_held_back(text: str, stops: list
     if _cut(text, stops)[1]:
         return
     stopper = StopStrings(stops)
-    held = text[len(stopper.feed(text).text) :]
+    held = text[len(stopper.feed(text)) :]
     assert held == "" or any(stop.startswith(held) and stop != held for stop in stops)

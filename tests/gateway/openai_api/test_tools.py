@@ -11,8 +11,8 @@ import pytest
 from openai.types.chat import ChatCompletion
 
 from backends.scripted import ByteVocabulary
-from gateway.openai_api.answers.answer import PLAIN
-from gateway.openai_api.answers.form import kept_to
+from gateway.openai_api.answer import PLAIN
+from gateway.openai_api.answer_form import kept_to
 from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.texts import Target
 from gateway.openai_api.tools.styles import Style

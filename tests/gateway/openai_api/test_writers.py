@@ -8,7 +8,7 @@ from gateway.openai_api.messages.replies import CompletionLogprobs
 from gateway.openai_api.output import TokenPart
 from gateway.openai_api.writers import completion_logprobs
 from specpair.engines.vocabulary import Kind, Vocabulary
-from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs
 
 PIECES = [
     b"a",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from gateway.router.app import create_app
-from gateway.router.nodes.node import NodeSpec
+from gateway.router.messages import NodeSpec
 from gateway.router.settings import RouterSettings
 from tests.drafter_client.http.bodies import model_info
 from tests.gateway.openai_api.conftest import served

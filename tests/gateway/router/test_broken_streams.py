@@ -19,8 +19,8 @@ from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import TextSession
-from gateway.router.nodes.node import NodeSpec
-from gateway.router.passing.passing import WholeEvents
+from gateway.router.messages import NodeSpec
+from gateway.router.passing import WholeEvents
 from tests.drafter_client.support import plain, read, serving
 from tests.gateway.router.links import Link, link
 from tests.gateway.router.stub_nodes import Got, Router, breaks, fleet, routing

@@ -15,11 +15,11 @@ from pydantic import SecretStr
 from drafter_client import Pair
 from drafter_client.errors import VerifierUnreachable
 from drafter_client.http.outages import Outage
-from gateway.router.nodes.fleet import Fleet
-from gateway.router.nodes.node import NodeSpec, TokenPace
-from gateway.router.passing.forwarding import SessionNodes
-from gateway.router.passing.requests import RoutedRequest, asked, look, prefixes, to_node
-from gateway.router.upstream.pool import NodeAddress, Pool
+from gateway.router.connections import NodeAddress, Pool
+from gateway.router.forwarding import SessionNodes
+from gateway.router.messages import NodeSpec
+from gateway.router.nodes import Fleet, TokenPace
+from gateway.router.requests import RoutedRequest, asked, look, prefixes, to_node
 from specpair.protocol.errors import BadGateway, ModelLoading, SpecPairError, UnknownModel
 from specpair.protocol.service_responses import HealthResponse
 from tests.drafter_client.http.bodies import model_info
@@ -218,7 +218,7 @@ def test_a_node_that_is_killed_and_comes_back() -> None:
 
 def test_requests_leave_a_node_that_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """As behind a link that is cut: no connection breaks."""
-    monkeypatch.setattr("gateway.router.nodes.watch.PATIENCE", 0.2)
+    monkeypatch.setattr("gateway.router.watch.PATIENCE", 0.2)
     with fleet(2, policy="round_robin") as router, ThreadPoolExecutor(4) as threads:
         silent, other = router.nodes
         silent.going.clear()
@@ -237,8 +237,8 @@ def test_a_node_that_answers_no_look_is_there_while_anything_comes_from_it(monke
         looks.append(path)
         answering.wait(20)
 
-    monkeypatch.setattr("gateway.router.nodes.watch.PATIENCE", 0.05)
-    monkeypatch.setattr("gateway.router.upstream.pool.Pool.heard_within", lambda pool, seconds: heard)
+    monkeypatch.setattr("gateway.router.watch.PATIENCE", 0.05)
+    monkeypatch.setattr("gateway.router.connections.Pool.heard_within", lambda pool, seconds: heard)
     answering = threading.Event()
     with fleet(2, policy="round_robin") as router, ThreadPoolExecutor(2) as threads:
         busy, other = router.nodes

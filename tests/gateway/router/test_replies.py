@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.router.upstream import connection as upstream
-from gateway.router.upstream.connection import NodeLost
-from gateway.router.upstream.pool import NodeAddress, Pool
+from gateway.router import connections as upstream
+from gateway.router.connections import NodeAddress, NodeLost, Pool
 from specpair.protocol.http_reply import MOST_OF_A_HEAD
 from tests.gateway.router.stub_nodes import Got, Handler, Router, StubNode, fleet, routing
 from tests.waiting import until

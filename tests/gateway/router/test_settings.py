@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.router.messages import read_nodes
-from gateway.router.nodes.node import NodeSpec
+from gateway.router.connections import node_url
+from gateway.router.messages import NodeSpec, read_nodes
 from gateway.router.settings import from_flags
-from gateway.router.upstream.pool import node_url
 from specpair.__main__ import main
 from specpair.command_line.given_values import SettingsError
 

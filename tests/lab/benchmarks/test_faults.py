@@ -8,17 +8,13 @@ import re
 import pytest
 
 from lab.benchmarks.faults import pairs, worlds
-from lab.benchmarks.faults.machines import Held
-from lab.benchmarks.faults.soak.drafters import Life, Sample, Soak
-from lab.benchmarks.faults.soak.soaking import soak
-from lab.benchmarks.faults.soak.verifier import Books, Fault, Truth, WholeContext
-from specpair.speculation.sampling.sampling import Sampling
+from lab.benchmarks.faults.checks import Held
+from lab.benchmarks.faults.soak import SETTLED, Life, Sample, Soak, soak
+from lab.benchmarks.faults.soak_verifier import Books, WholeContext
 from verifier_server.engine.slots import SlotPool
 from verifier_server.service import Service
 from verifier_server.sessions import Session
 from verifier_server.settings import Settings
-
-PROMPT = [1, 2, 3]
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +59,7 @@ def test_a_short_soak_is_clean_and_leaves_nothing() -> None:
     assert rest is not None and rest.held["fault"] is None and rest.held["sessions"] == rest.held["slots"] == 0
     assert rest.held["checks"] > 50
     assert max(sample.held["slots"] for sample in soaked.samples) == 6
-    for what in ("flights", "streams", "crashes", "stalls", "returns", "deleted in flight"):
+    for what in ("drafts in flight", "streams", "crashes", "stalls", "returns", "deleted in flight"):
         assert soaked.happened[what], what
 
 
@@ -78,52 +74,16 @@ def test_the_model_depends_on_every_token_before() -> None:
     said = model.logits_after(text)
     assert (model.logits_after(text) == said).all()
     for at in (0, 50, 99):
-        other = [*text[:at], 200, *text[at + 1 :]]
-        assert (model.logits_after(other) != said).any()
-    assert (model.logits_after(text[1:]) != said).any()
+        assert (model.logits_after([*text[:at], 200, *text[at + 1 :]]) != said).any()
 
 
-def _truth(most: int = 8, **sampling: float) -> Truth:
-    return Truth(WholeContext(), PROMPT, Sampling(**sampling), most)  # type: ignore[arg-type]
-
-
-def test_the_truth_is_the_text_of_the_model_alone() -> None:
-    model, truth = WholeContext(), _truth()
-    text = truth.between(0, 99)
-    assert text[:3] == PROMPT and len(text) == 11
-    assert text[3:] == [int(model.logits_after(text[:at]).argmax()) for at in range(3, 11)]
-    assert [truth.ending(total) for total in (3, 10, 11)] == [None, None, "length"]
-
-
-@pytest.mark.parametrize(
-    ("position", "total", "reason", "wrong"),
-    [(5, 7, None, True), (5, 8, None, False), (5, 7, "length", False), (6, 7, None, False)],
-    ids=["a token", "the total", "the reason", "the place"],
-)
-def test_any_difference_from_the_truth_is_a_fault(position: int, total: int, reason: str | None, wrong: bool) -> None:
-    truth = _truth(temperature=1.0, seed=3)
-    tokens = truth.between(5, 7)
-    truth.compare(5, tokens, 7, None, "mine")
-    if wrong:
-        tokens[1] ^= 1
-    with pytest.raises(Fault, match="mine"):
-        truth.compare(position, tokens, total, reason, "mine")
-
-
-def _life(seed: int, number: int) -> Life:
-    return Life(Soak(("127.0.0.1", 1), seed, 1000.0, WholeContext()), 3, number)
-
-
-def test_a_session_used_lately_must_be_known_until_it_is_deleted() -> None:
-    life = _life(1, 5)
-    assert life.must_know(1e9) and not life.must_know(-1e9)  # 1e9: a moment ahead of any clock's
-    life.deleted = True
-    assert not life.must_know(1e9)
+def _soak(seed: int = 0, **fields: list[Sample]) -> Soak:
+    return Soak(("127.0.0.1", 1), seed, 1000.0, WholeContext(), **fields)  # type: ignore[arg-type]
 
 
 def test_what_a_drafter_chooses_depends_on_the_seed_alone() -> None:
-    assert _life(1, 5).opening == _life(1, 5).opening
-    assert _life(1, 5).opening != _life(1, 6).opening and _life(1, 5).opening != _life(2, 5).opening
+    first, again, later, other = (Life(_soak(seed), 3, number) for seed, number in ((1, 5), (1, 5), (1, 6), (2, 5)))
+    assert first.opening == again.opening and first.opening not in (later.opening, other.opening)
 
 
 def test_inconsistent_bookkeeping_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +108,8 @@ def test_inconsistent_bookkeeping_is_reported(monkeypatch: pytest.MonkeyPatch) -
     assert status == 500 and "the slots [3, 2, 1, 0, 0] are free" in str(shown["fault"])
 
 
-def test_growth_is_that_of_the_last_quarter_over_the_second() -> None:
+def test_growth_is_that_of_the_last_quarter_over_the_second_of_a_long_run() -> None:
     levels = [10.0, 40.0, 50.0, 51.0, 49.0, 60.0, 55.0, 53.0]
-    samples = [Sample(float(at), Held(0, 0, level), {}) for at, level in enumerate(levels)]
-    assert Soak(("127.0.0.1", 1), 0, 1.0, WholeContext(), samples=samples).growth == 54.0 - 50.5
+    for seconds, growth in ((SETTLED, 54.0 - 50.5), (1.0, None)):
+        samples = [Sample(seconds * at, Held(0, 0, level), {}) for at, level in enumerate(levels)]
+        assert _soak(samples=samples).growth == growth

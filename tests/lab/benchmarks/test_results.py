@@ -29,17 +29,17 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_results_go_to_the_tracked_folder_only_when_asked(
     folders: Path, arguments: list[str], folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = Report("sampling", _options(*arguments))
+    made = Report("round_trip", _options(*arguments))
     made.line("a figure")
     made.save()
     made.beside(".png").touch()
     assert sorted(path.relative_to(folders).as_posix() for path in folders.rglob("*.*")) == [
-        f"{folder}/sampling.png",
-        f"{folder}/sampling.txt",
+        f"{folder}/round_trip.png",
+        f"{folder}/round_trip.txt",
     ]
     said = capsys.readouterr()
-    assert said.out == (folders / folder / "sampling.txt").read_text() and said.out.endswith("a figure\n")
-    assert said.err == f"written to {folders / folder / 'sampling.txt'}\n"
+    assert said.out == (folders / folder / "round_trip.txt").read_text() and said.out.endswith("a figure\n")
+    assert said.err == f"written to {folders / folder / 'round_trip.txt'}\n"
 
 
 def test_a_folder_that_a_user_names_is_made_before_anything_is_measured(tmp_path: Path) -> None:
@@ -54,10 +54,10 @@ def test_what_is_not_saved_is_not_tracked() -> None:
 
 
 def test_records_are_kept_beside_the_results(tmp_path: Path) -> None:
-    made = Report("sampling", _options(), folder=tmp_path)
+    made = Report("round_trip", _options(), folder=tmp_path)
     assert made.kept() == []
     made.keep({"a": 1.5})
-    assert Report("sampling", _options(), folder=tmp_path).kept() == [{"a": 1.5}]
+    assert Report("round_trip", _options(), folder=tmp_path).kept() == [{"a": 1.5}]
 
 
 def test_options_have_the_types_of_their_defaults() -> None:
@@ -71,8 +71,7 @@ def test_options_have_the_types_of_their_defaults() -> None:
 @pytest.mark.parametrize(
     ("module", "package"),
     [
-        ("capacity", "matplotlib"),
-        pytest.param("latency_sweep", "matplotlib", marks=pytest.mark.slow),
+        ("latency_sweep", "matplotlib"),
         ("verify_curve", "torch"),
     ],
 )

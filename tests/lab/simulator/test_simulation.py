@@ -170,7 +170,7 @@ def test_long_prompts_on_a_slow_link_come_late() -> None:
 
 def test_a_policy_beside_the_file_is_the_router(tmp_path: Path) -> None:
     (tmp_path / "last_of_all.py").write_text(
-        "from gateway.balancing.policies import Policy\n\n\nclass Last(Policy):\n"
+        "from gateway.balancing import Policy\n\n\nclass Last(Policy):\n"
         "    def choose(self, order, text):\n        return max(order, key=lambda each: each.name)\n"
     )
     found = ran(configured("router: last_of_all:Last\n" + SMALL, tmp_path))

@@ -8,7 +8,7 @@ import pytest
 
 from backends.trial.tiny_gguf import write_tiny_gguf
 from backends.trial.tiny_llama import TinyModel
-from gateway.openai_api.answers.reply_style import reply_style
+from gateway.openai_api.answer import reply_style
 from models.commands import command
 from models.commands.command import ServedModel
 from models.hub.catalogue import read_catalogue

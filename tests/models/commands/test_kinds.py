@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from backends.llama_cpp.backend import LlamaBackend
-from backends.trial.tiny_architectures import ARCHITECTURES, RECURRENT, write_tiny_architecture
-from gateway.openai_api.answers.reply_style import reply_style
+from gateway.openai_api.answer import reply_style
 from models.commands.reading import describe_gguf
 from models.commands.showing import rows
 from models.hub.gguf_head import read_head
 from specpair.engines.load_options import LoadOptions
+from tests.stand_ins.tiny_architectures import ARCHITECTURES, RECURRENT, write_tiny_architecture
 
 KINDS = {
     "qwen3": "dense",

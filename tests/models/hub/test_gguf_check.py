@@ -15,8 +15,7 @@ from gguf import GGMLQuantizationType, GGUFValueType
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backends.llama_cpp.vocabulary import check_gguf, read_gguf_vocabulary
-from backends.trial.tiny_architectures import write_tiny_architecture
+from backends.llama_cpp.model import check_gguf, read_gguf_vocabulary
 from backends.trial.tiny_gguf import write_tiny_gguf
 from backends.trial.tiny_llama import TinyModel
 from models.errors import BadHead
@@ -25,6 +24,7 @@ from models.hub.gguf_check import check_model, read_parts
 from models.hub.gguf_head import read_head
 from specpair.engines.errors import ModelLoadError
 from tests.paths import ROOT
+from tests.stand_ins.tiny_architectures import write_tiny_architecture
 
 U32, I32, F32, STR = GGUFValueType.UINT32, GGUFValueType.INT32, GGUFValueType.FLOAT32, GGUFValueType.STRING
 EXTREMES = [0, 1, 3, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**60, 2**63 - 1, 2**63, 2**64 - 1]
@@ -202,7 +202,7 @@ LOADER = """
 import os, random, sys
 from pathlib import Path
 from backends.llama_cpp.library import lib
-from backends.llama_cpp.vocabulary import check_gguf
+from backends.llama_cpp.model import check_gguf
 from specpair.engines.errors import ModelLoadError
 from models.hub.gguf_head import read_head
 

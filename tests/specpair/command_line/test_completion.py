@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drafter_client.cli.parsers import COMMANDS, serve_parser
+from drafter_client.cli.commands import COMMANDS, serve_parser
 from drafter_client.cli.program import parsers
 from specpair.command_line.completion import SHELLS, script
 from specpair.command_line.parser import Parsers

@@ -23,7 +23,7 @@ def test_in_flags_of_the_drafter(home: Path) -> None:
     assert found == tuple(home / name for name in "dporc")
     assert drafter_options(["--prediction-file", "~/x"]).prediction_file == home / "x"
     assert solo_options(["--model=~/x"]).model == home / "x"
-    assert compare_options(["--prompt-file=~/x", "--png=~/y"]).prompt_file == [home / "x"]
+    assert compare_options(["--prompt-file=~/x"]).prompt_file == [home / "x"]
 
 
 def test_in_variables_and_in_the_name_of_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from drafter_client.cli.parsers import drafter_parser
+from drafter_client.cli.commands import drafter_parser
 from specpair.command_line.suggestion import advice, nearest
 from verifier_server.settings import Settings
 

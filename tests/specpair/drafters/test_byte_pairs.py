@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.llama_cpp.vocabulary import read_gguf_vocabulary
+from backends.llama_cpp.model import read_gguf_vocabulary
 from models import DEFAULT_TARGET
 from specpair.drafters.byte_pairs import BytePairs
 from specpair.engines.vocabulary import Kind

@@ -2,7 +2,7 @@
 
 from specpair.drafters.run.reactor import JudgedRounds
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_source import split
+from specpair.speculation.acceptance.token_details import split
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 

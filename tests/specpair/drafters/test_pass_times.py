@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.drafters.pass_times import pass_times
+from specpair.drafters.warm_engine import pass_times
 from specpair.engines.backend import Entry, Logits
 
 FIRST, TOKEN, READ = 0.5, 0.02, 0.004  # seconds: more in the first pass of each kind, to draft, to read a token

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.llama_cpp.vocabulary import read_gguf_vocabulary
+from backends.llama_cpp.model import read_gguf_vocabulary
 from backends.scripted import BEGIN, END, ByteVocabulary, Script, ScriptedBackend
 from drafter_client.errors import StrategyRefused
 from models import DEFAULT_TARGET

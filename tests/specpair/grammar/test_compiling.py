@@ -12,10 +12,9 @@ from llguidance import LLTokenizer
 from backends.scripted import BEGIN, ByteVocabulary
 from specpair.engines.vocabulary import Vocabulary
 from specpair.grammar import compiling
-from specpair.grammar.compiling import Grammars, grammars_of
+from specpair.grammar.compiling import Grammars, TooCostly, grammars_of
 from specpair.grammar.of_text import prepare_grammars
 from specpair.grammar.tokenizer import tokenizer_of as made
-from specpair.grammar.trial import TooCostly
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import GrammarText
 

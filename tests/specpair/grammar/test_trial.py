@@ -7,8 +7,8 @@ from llguidance import LLMatcher
 
 from backends.scripted import ByteVocabulary
 from specpair.grammar import compiling
+from specpair.grammar.compiling import TooCostly, Trials
 from specpair.grammar.tokenizer import TokenTable
-from specpair.grammar.trial import TooCostly, Trials
 
 HOSTILE = 'start: %json {"type": "integer", "multipleOf": 9999991}'
 PRODUCT: list[Any] = [{"anyOf": [{"properties": {f"{name}{at}": {}}} for name in "ab"]} for at in range(20)]

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from specpair.protocol import messages, response_fields, responses, service_responses
 from specpair.protocol.errors import Overloaded
 from specpair.protocol.fingerprint import Fingerprint
-from specpair.speculation.acceptance import token_source
-from specpair.speculation.acceptance.explain import Decision, Verdict
+from specpair.speculation.acceptance import token_details
+from specpair.speculation.acceptance.judge import Decision, Verdict
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs
 
 COUNTS = st.integers(0, 2**53)
 SIZES = st.integers(1, 2**53)
@@ -70,7 +70,7 @@ DECIDED: dict[str, Any] = {
     "decisions": st.none() | st.lists(st.none() | DECISIONS, max_size=3),
     "logprobs": st.none() | st.lists(st.none() | LOGPROBS, max_size=3),
 }
-MARKS = st.from_regex(token_source.PATTERN, fullmatch=True).map(token_source.split)
+MARKS = st.from_regex(token_details.PATTERN, fullmatch=True).map(token_details.split)
 TOKENS: dict[str, Any] = {"position": COUNTS, "tokens": IDS, "sources": MARKS}
 ENDED = st.none() | REASONS
 VERIFIED = st.builds(

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from specpair.protocol import messages, response_fields, responses, service_responses
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.token_source import TokenMark, marks_of, split
+from specpair.speculation.acceptance.token_details import TokenMark, marks_of, split
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 from tests.specpair.protocol.drawn import REQUESTS, RESPONSES

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backends.scripted import ScriptedBackend
-from specpair.speculation.sampling.logprobs import token_logprobs
+from specpair.speculation.sampling.distribution import token_logprobs
 from specpair.speculation.sampling.processors import MOST_BIASES
 from tests.specpair.speculation import processed
 from tests.verifier_server.conftest import SCRIPT, LiveServer

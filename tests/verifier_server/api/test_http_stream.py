@@ -10,8 +10,7 @@ from backends.scripted import ScriptedBackend
 from drafter_client.http.requests import SILENCE
 from specpair.engines.backend import Entry, Logits
 from specpair.http_service.replies import events as event_stream
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import split
+from specpair.speculation.acceptance.token_details import TokenDetails, split
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import read_events, tokens_of, until

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specpair.speculation.policy.rejection_policy import NOT_SOON
+from specpair.speculation.policy.schedule import NOT_SOON
 from verifier_server.engine.arrivals import ArrivalEstimator
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
 from lab.simulator.costs.linear import LinearCost
-from lab.simulator.known_outputs.capacity_clients import Setting
-from lab.simulator.paced.engine import DRAFTER_8, TARGET_25
+from lab.simulator.paced.engine import TARGET_25
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.policy.cost_by_width import CostByWidth
@@ -26,8 +25,7 @@ from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3)
 PASS_TIMES = [0.025 + 0.0005 * drafts for drafts in range(17)]
-SETTING = Setting(TARGET_25, DRAFTER_8, warm_up=1.0, seconds=4.0)
-EXPENSIVE = Setting(LinearCost(25.0, 8.0, 2.0), DRAFTER_8, warm_up=1.0, seconds=8.0)
+CHEAP, EXPENSIVE = (TARGET_25, 4.0), (LinearCost(25.0, 8.0, 2.0), 8.0)  # the cost of passes, and seconds to measure
 
 
 def make_world(**options: Any) -> World:
@@ -37,22 +35,21 @@ def make_world(**options: Any) -> World:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", [SETTING, EXPENSIVE], ids=["cheap", "expensive"])
+@pytest.mark.parametrize("setting", [CHEAP, EXPENSIVE], ids=["cheap", "expensive"])
 @pytest.mark.parametrize("beside", ["junk", "junk, 16", "junk, new"])
-@pytest.mark.parametrize("form", ["target", "ours"])
+@pytest.mark.parametrize("drafts", [False, True], ids=["target", "drafter"])
 def test_random_drafts_slow_other_clients_hardly_more_than_plain_decoding(
-    form: str, beside: str, setting: Setting
+    drafts: bool, beside: str, setting: tuple[LinearCost, float]
 ) -> None:
     plain = "plain, new" if beside == "junk, new" else "plain"
-    assert rate(form, beside, setting) >= 0.85 * rate(form, plain, setting)
+    assert rate(drafts, beside, *setting) >= 0.85 * rate(drafts, plain, *setting)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["k=4", "ours"])
-def test_credit_costs_good_drafters_nothing(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    limited = rate(form, "honest", SETTING)
+def test_credit_costs_good_drafters_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = rate(True, "honest", *CHEAP)
     monkeypatch.setattr(DraftCredit, "drafts", lambda *_: None)
-    assert limited == rate(form, "honest", SETTING)
+    assert limited == rate(True, "honest", *CHEAP)
 
 
 def test_a_drafter_with_one_draft_token_in_four_accepted_is_never_limited() -> None:

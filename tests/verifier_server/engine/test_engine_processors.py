@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry, Rows, TopLogitsSpec
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.sampling.distribution import probabilities
-from specpair.speculation.sampling.logprobs import TokenLogprobs, token_logprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs, probabilities, token_logprobs
 from specpair.speculation.sampling.row_changes import LogitProcessor
 from specpair.speculation.sampling.sampling import Logits, Sampling
 from tests.examples import examples

@@ -12,8 +12,7 @@ from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry
 from specpair.protocol.errors import OverlapRefused, PositionBeyondCommitted
 from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, propose
-from specpair.speculation.acceptance.explain import explain
-from specpair.speculation.acceptance.judge import Rule, judge
+from specpair.speculation.acceptance.judge import Rule, explain, judge
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
 from specpair.speculation.draft import Draft, chain
 from specpair.speculation.sampling.distribution import probabilities
@@ -255,7 +254,7 @@ def test_each_distribution_is_computed_once_for_rule_and_decision(
         asked.append(sampling)
         return probabilities(row, sampling)
 
-    monkeypatch.setattr("specpair.speculation.acceptance.explain.probabilities", counted)
+    monkeypatch.setattr("specpair.speculation.acceptance.judge.probabilities", counted)
     monkeypatch.setattr("specpair.speculation.acceptance.judge.probabilities", counted)
     bench = Bench(SCRIPT)
     session = opened(bench, strategy, explain=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from backends.scripted import END, Script, ScriptedBackend
 from specpair.grammar.compiling import Grammars
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
-from specpair.speculation.acceptance.token_source import joined
+from specpair.speculation.acceptance.token_details import joined
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.sampling.sampling import Sampling
 from tests.examples import examples

@@ -9,7 +9,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure
-from specpair.speculation.acceptance.token_source import joined
+from specpair.speculation.acceptance.token_details import joined
 from tests.verifier_server.engine.bench import Bench, plain
 from tests.verifier_server.engine.virtual import World, fed, linear
 from verifier_server.engine.arrivals import SILENCE

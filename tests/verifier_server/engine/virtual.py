@@ -8,7 +8,7 @@ from lab.simulator.virtual import world
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import RejectionPolicy
+from specpair.speculation.policy.schedule import RejectionPolicy
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.composer import BatchPlan

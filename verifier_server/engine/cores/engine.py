@@ -17,8 +17,7 @@ from typing import Any
 from specpair.protocol.errors import EngineError, ModelLoading, ShuttingDown, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import SELF_CONTINUED, marks_of
+from specpair.speculation.acceptance.token_details import SELF_CONTINUED, TokenDetails, marks_of
 from verifier_server.engine.cores.core import (
     Core,
     CoreAway,

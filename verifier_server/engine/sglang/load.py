@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backends import hugging_face
 from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import COMPILATION, LoadOptions
@@ -124,10 +125,9 @@ def _loaded(
 def read_vocabulary(folder: Path, size: int) -> Vocabulary:
     """The vocabulary of a folder in Hugging Face layout. Raises ModelLoadError."""
     try:
-        from backends.hugging_face.vocabulary import read_vocabulary
+        return hugging_face.read_vocabulary(folder, size)
     except ModuleNotFoundError as error:
         raise _missing(error) from error
-    return read_vocabulary(folder, size)
 
 
 def _missing(error: ModuleNotFoundError) -> ModelLoadError:
@@ -165,8 +165,6 @@ def _info(
     server: Mapping[str, Any],
     vocabulary: Vocabulary,
 ) -> EngineInfo:
-    from backends.hugging_face.folder import model_name
-
     longest = server.get("max_req_input_len")  # of a request, so that a pass over all but a text's last token fits
     if not isinstance(longest, int):
         raise ModelLoadError("sglang_url: its /server_info has no max_req_input_len: is it SGLang?", "sglang_url")
@@ -176,7 +174,7 @@ def _info(
         devices *= each
     return EngineInfo(
         name="sglang",
-        model_name=model_name(Path(str(model.get("served_model_name") or model.get("model_path")))),
+        model_name=hugging_face.model_name(Path(str(model.get("served_model_name") or model.get("model_path")))),
         vocabulary=vocabulary,
         slots=options.slots or _running(server),
         context_length=min(longest, options.context_length or longest),

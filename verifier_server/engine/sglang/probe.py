@@ -4,8 +4,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specpair.engines.backend import timing_ids
 from specpair.engines.errors import ModelLoadError
-from specpair.engines.timing_ids import timing_ids
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.protocol.errors import SpecPairError
 from verifier_server.engine.sglang.api import PassPrompt, SglangApi

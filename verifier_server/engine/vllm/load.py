@@ -101,8 +101,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
         os.environ.setdefault(name, value)
     try:
         found = check_version()
-        from backends.hugging_face.folder import check_folder, model_name
-        from backends.hugging_face.vocabulary import read_vocabulary
+        from backends.hugging_face import check_folder, model_name, read_vocabulary
 
         folder = check_folder(options.model, "vllm")
         arguments = engine_arguments(options, settings.vllm_args, max_drafts, folder)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai_api.answers.answer import (
+from gateway.openai_api.answer import (
     THINK,
     AnswerForm,
     AnswerReader,

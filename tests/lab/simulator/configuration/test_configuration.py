@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateway.balancing.policies import KNOWN
+from gateway.balancing import KNOWN
 from lab.simulator import command_line
 from lab.simulator.command_line import example, schema
 from lab.simulator.configuration.configuration import Configuration

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.balancing.policies import KNOWN
+from gateway.balancing import KNOWN
 from lab.simulator.configuration.devices import ComesAndGoes
 from lab.simulator.fleet.conversation import Conversation, Turn
 from lab.simulator.fleet.device_pool import DevicePool, FleetDevice

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from drafter_client.http.retries import PATIENCE
-from gateway.balancing.policies import KNOWN, Jsq2, Policy, Random
+from gateway.balancing import KNOWN, Jsq2, Policy, Random
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.drafting.drafter import EngineDrafter
 from lab.simulator.drafting.engine import DraftEngine

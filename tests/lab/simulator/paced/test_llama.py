@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from backends.recurrent import JOINED
-from backends.trial.tiny_architectures import write_tiny_architecture
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.paced.llama import load_paced_llama
 from lab.simulator.paced.pace import PassPacer
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.load_options import LoadOptions
 from tests.stand_ins.clock import Time
+from tests.stand_ins.tiny_architectures import write_tiny_architecture
 
 
 def test_tokens_that_are_read_again_take_their_time(tmp_path: Path) -> None:

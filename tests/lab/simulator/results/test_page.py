@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from drafter_client.errors import NoPicture
+from lab.reports.figures import NoPicture
 from lab.simulator.configuration.reading import parse
 from lab.simulator.fleet.record import Record, Sample
 from lab.simulator.results.charts import over_key

@@ -11,7 +11,7 @@ from drafter_client.http.text_session import TextSession
 from lab.simulator.virtual.message_sizes import SIZES
 from specpair.protocol.responses import GenerateTokensEvent, StreamedTokens
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import RejectionPolicy
+from specpair.speculation.policy.schedule import RejectionPolicy
 from tests.drafter_client.support import serving
 
 DIGITS = 3

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from specpair.speculation.acceptance.explain import Decision, explain
-from specpair.speculation.acceptance.judge import Rule, judge
+from specpair.speculation.acceptance.judge import Decision, Rule, explain, judge
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling import gumbel

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.acceptance.explain import explain
-from specpair.speculation.acceptance.judge import Rule, judge
+from specpair.speculation.acceptance.judge import Rule, explain, judge
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
-from specpair.speculation.acceptance.token_source import TokenSource, marks_of, rounds
+from specpair.speculation.acceptance.token_details import TokenSource, marks_of, rounds
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.sampling.row_changes import ProcessedRows
 from specpair.speculation.sampling.sampling import Logits, Sampling, choose

@@ -12,8 +12,7 @@ import pytest
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.grammar.compiling import Grammars
 from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, propose
-from specpair.speculation.acceptance.explain import explain
-from specpair.speculation.acceptance.judge import Rule, judge
+from specpair.speculation.acceptance.judge import Rule, explain, judge
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.distribution import probabilities

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts, draft_sources
-from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
 
 M, L, P = DraftSource.MODEL, DraftSource.LOOKUP, DraftSource.PREDICTION

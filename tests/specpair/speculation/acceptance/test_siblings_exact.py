@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, normalised, propose, without
-from specpair.speculation.acceptance.explain import explain
-from specpair.speculation.acceptance.judge import Rule, coin, decide, judge, residual
+from specpair.speculation.acceptance.judge import Rule, coin, decide, explain, judge, residual
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.sampling.sampling import Sampling

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.acceptance import token_source
-from specpair.speculation.acceptance.token_source import (
+from specpair.speculation.acceptance import token_details
+from specpair.speculation.acceptance.token_details import (
     ELSEWHERE,
     SELF_CONTINUED,
     Round,
@@ -42,7 +42,7 @@ def test_the_marks_of_a_pass(accepted: list[bool], judged: int, marks: str) -> N
 def test_sources_by_mark() -> None:
     sources = [ACCEPTED, RECOVERED, BONUS, TARGET_DECODED, FORCED, None]
     assert [mark.source for mark in split("arxbtf-")] == sources
-    assert split("tf-") == [SELF_CONTINUED, token_source.FORCED, ELSEWHERE]
+    assert split("tf-") == [SELF_CONTINUED, token_details.FORCED, ELSEWHERE]
 
 
 @pytest.mark.parametrize("wrong", ["q", "x", "a ", "xa", "A", "a\n"])

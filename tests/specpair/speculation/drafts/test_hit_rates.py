@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.drafts.hit_rates import HitRates, kind_of
+from specpair.speculation.drafts.text_lookup import HitRates, kind_of
 
 PRIORS = [(0.2, 0.05), (0.6, 0.05)]
 OUTCOMES = st.lists(st.tuples(st.integers(0, 1), st.sampled_from([None, 0, 1])), max_size=60)

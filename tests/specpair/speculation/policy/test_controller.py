@@ -14,8 +14,7 @@ from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates
-from specpair.speculation.policy.rejection_policy import RejectionPolicy
-from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, RejectionPolicy, Schedule
 from specpair.speculation.policy.timing import LatencyModel
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from specpair.speculation.sampling.row_changes import LogitProcessor, following

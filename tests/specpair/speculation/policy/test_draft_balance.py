@@ -7,10 +7,10 @@ import pytest
 
 from backends.recurrent import RecurrentStates
 from backends.scripted import Script
-from specpair.drafters.lookup import NgramDrafter
+from specpair.drafters.base import NgramDrafter
 from specpair.engines.backend import Entry
+from specpair.speculation.policy.decisions import DraftBalance
 from specpair.speculation.policy.schedule import Mechanisms
-from specpair.speculation.policy.send_policy import DraftBalance
 from specpair.speculation.policy.timing import LatencyModel
 from tests.specpair.speculation.policy.virtual_pair import run
 

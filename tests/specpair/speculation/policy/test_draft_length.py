@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.policy.draft_length import MAX_AUTO, prospects, worth_sending
-from specpair.speculation.policy.rejection_policy import NOT_SOON
-from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.policy.schedule import LOCKSTEP, NOT_SOON, Mechanisms
 from tests.examples import examples
 
 OVERLAPPED = Mechanisms(in_flight=1, after_recovered=False, self_continue=False)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy, best_rejection_policy
+from specpair.speculation.policy.schedule import NOT_SOON, RejectionPolicy, best_rejection_policy
 
 STEP, MOST = 0.025, 16  # seconds of a pass; draft tokens
 

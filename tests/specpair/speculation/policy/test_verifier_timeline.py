@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import RejectionPolicy
+from specpair.speculation.policy.schedule import RejectionPolicy
 from specpair.speculation.policy.verifier_timeline import InFlightDraft, PassStart, VerifierTimeline
 
 

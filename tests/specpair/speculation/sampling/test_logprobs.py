@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.sampling.logprobs import TokenLogprobs, token_logprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs, token_logprobs
 from specpair.speculation.sampling.sampling import Logits
 from specpair.speculation.sampling.top_logits import top_logits_of
 from tests.specpair.speculation.rows import rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from backends.scripted import ScriptedBackend
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
-from specpair.speculation.sampling.logprobs import TokenLogprobs, token_logprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs, token_logprobs
 from verifier_server.engine.cores.core import CoreAway, CoreLost, CoreOutput, CoreRequest, CoreStep
 from verifier_server.sessions import Session
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.speculation.acceptance.token_source import split
-from specpair.speculation.sampling.logprobs import token_logprobs
+from specpair.speculation.acceptance.token_details import split
+from specpair.speculation.sampling.distribution import token_logprobs
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain

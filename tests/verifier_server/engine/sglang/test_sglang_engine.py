@@ -16,7 +16,7 @@ import pytest
 
 from backends.scripted import END, Script, ScriptedBackend
 from specpair.engines.errors import ModelLoadError
-from specpair.speculation.acceptance.token_source import joined
+from specpair.speculation.acceptance.token_details import joined
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.cores.live import START, TEXT, AsServer, Live, over_sglang, prepare

@@ -20,8 +20,7 @@ import pytest
 
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
-from specpair.speculation.sampling.distribution import probabilities
-from specpair.speculation.sampling.logprobs import token_logprobs
+from specpair.speculation.sampling.distribution import probabilities, token_logprobs
 from specpair.speculation.sampling.sampling import Sampling
 from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import LiveServer

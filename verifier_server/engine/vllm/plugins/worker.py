@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 
-from backends.hugging_face.vocabulary import read_vocabulary
+from backends.hugging_face import read_vocabulary
 from backends.torch.top_logits import select_top_logits
 from specpair.engines.backend import Rows, top_logits_spec
 from specpair.engines.vocabulary import Vocabulary
@@ -26,7 +26,7 @@ from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.judge import Rule, judge
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import chain
-from specpair.speculation.sampling.logprobs import TokenLogprobs, token_logprobs
+from specpair.speculation.sampling.distribution import TokenLogprobs, token_logprobs
 from specpair.speculation.sampling.row_changes import ProcessedRows, ProcessorChain
 from specpair.speculation.sampling.sampling import Sampling
 from verifier_server.engine.vllm.plugins import KEY, NO_TOKEN

@@ -1,1 +1,0 @@
-"""Readers of model folders in Hugging Face layout, shared by several engines."""

@@ -1,0 +1,283 @@
+"""Which of several nodes a text goes to: the order in which the text's key puts them, and policies that choose.
+
+Pure: it neither measures nor waits, so a simulator can run the same code. A policy is found by its name or by where it
+is (`module:Class`). It gets the nodes that can take the text, in the rendezvous order of the text's key. That order is
+all the chance that it needs: the first two nodes are two that were drawn at random, a node with twice the weight twice
+as often. And they are the same two for every router, so a router that has not seen the text begin knows where to look
+for it.
+"""
+
+import hashlib
+import math
+import random
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, TypeVar
+
+from specpair.plugins import class_at
+
+
+@dataclass(frozen=True, slots=True)
+class NewText:
+    """A text that begins, as far as is known."""
+
+    key: str = ""  # tells it from the others
+    prefixes: tuple[
+        str, ...
+    ] = ()  # keys of what its prompt begins with, the longest first; equal ones share a KV cache
+    tokens: float = 1.0  # that it is expected to get; 1 where that is not known, so that texts are counted
+    deadline: float = math.inf  # seconds in which each of its drafts should be judged
+
+
+class Candidate(Protocol):
+    """A node that takes texts, and how busy it is. Times are in seconds."""
+
+    @property
+    def name(self) -> str:
+        """Tells it from the others."""
+
+    @property
+    def weight(self) -> float:
+        """How many texts it can take in relation to others; above 0."""
+
+    @property
+    def queue(self) -> int:
+        """Texts under way there, and requests that wait for a pass."""
+
+    @property
+    def queue_time(self) -> float:
+        """Until a draft of one more text would be judged there: see `queue_time`."""
+
+    @property
+    def work(self) -> float:
+        """Tokens that its texts are still expected to get, each as `NewText.tokens` counts it."""
+
+    @property
+    def deadline(self) -> float:
+        """The shortest of its texts' deadlines; infinite where none is known."""
+
+
+def queue_time(link: float, pass_times: Sequence[float], slots: int, texts: int, waiting: int) -> float:
+    """Seconds until a draft of one more text is judged: the round trip, the passes for which others wait, and its own
+    pass, over a token of each text. Texts beyond the slots take turns.
+
+    `link`: the round trip.
+    `pass_times`: of passes over 1, 2, … tokens; empty: they are not known, and count as nothing.
+    `slots`: texts that can share a pass, at least 1.
+    `texts`: under way, without the one more.
+    `waiting`: requests that wait for a pass.
+    """
+    if not pass_times:
+        return link
+    width = texts + 1
+    together = min(len(pass_times), slots)
+    took = pass_times[min(width, together) - 1] * max(1.0, width / together)
+    return link + took * (1.0 + waiting / width)
+
+
+C = TypeVar("C", bound=Candidate)
+_BITS = 53  # of the hash: as many as a float holds
+
+
+def ordered(key: str, nodes: Iterable[C]) -> list[C]:
+    """The nodes in the order of the key. Two processes with the same nodes find the same order."""
+    keyed = hashlib.blake2b(key.encode(), digest_size=8, person=b"specpair-node")
+    drawn = [(_variate(keyed, each), each.name, each) for each in nodes]
+    return [node for *_, node in sorted(drawn, key=lambda each: each[:2])]
+
+
+def _variate(keyed: "hashlib.blake2b", node: Candidate) -> float:
+    hashed = keyed.copy()
+    hashed.update(b"\0" + node.name.encode())
+    drawn = int.from_bytes(hashed.digest(), "big") >> (64 - _BITS)
+    return -math.log((drawn + 0.5) / 2**_BITS) / node.weight
+
+
+_ABOUT = 1.1  # queue times that differ less are the same: they are estimates
+_OVERLOADED = 2.0  # so many times the least load: sharing a prefix does not make up for it
+_MOST_PREFIXES = 65_536  # that are remembered
+
+
+class Policy(ABC):
+    """A policy. Used by one thread. One of your own inherits from it, and is made without arguments."""
+
+    reads_prompts: ClassVar[bool] = False  # whether it looks at `NewText.prefixes`: else a router reads no prompts
+
+    @abstractmethod
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        """Choose the node of a new text. `order`: those that can take it, at least one, in the order of its key."""
+
+
+class Hash(Policy):
+    """The first of the order, whatever the load."""
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        return order[0]
+
+
+class Random(Policy):
+    """Any of the nodes by the text's key alone, whatever load and weight."""
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        return random.Random(text.key).choice(sorted(order, key=lambda each: each.name))
+
+
+class RoundRobin(Policy):
+    """Each node in its turn, by name."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        by_name = sorted(order, key=lambda each: each.name)
+        chosen = next((each for each in by_name if each.name > self._last), by_name[0])
+        self._last = chosen.name
+        return chosen
+
+
+class Jsq(Policy):
+    """The shortest queue of all nodes (join the shortest queue), whatever the weights."""
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        return min(order, key=lambda each: each.queue)
+
+
+class Jsq2(Policy):
+    """The shorter queue of two nodes (power of two choices: Mitzenmacher, "The power of two choices in randomized load
+    balancing", 2001)."""
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        return min(order[:2], key=lambda each: each.queue)
+
+
+class Wjsq(Policy):
+    """Of all nodes, the one whose queue with this text is shortest for its weight."""
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        return min(order, key=_load)
+
+
+class Wjsq2(Policy):
+    """Of two nodes, the one whose queue with this text is shorter for its weight."""
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        return min(order[:2], key=_load)
+
+
+class Jiq(Policy):
+    """The node that has been idle longest, else the first of the order (Lu et al., "Join-Idle-Queue", 2011).
+
+    A node counts as idle from the first text before which it was seen to be."""
+
+    def __init__(self) -> None:
+        self._idle: list[str] = []  # names, the longest idle first
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        idle = {each.name: each for each in order if each.queue == 0}
+        self._idle = [*dict.fromkeys([*(name for name in self._idle if name in idle), *idle])]
+        return idle[self._idle.pop(0)] if self._idle else order[0]
+
+
+class LeastQueueTime(Policy):
+    """Of all nodes where a draft of the text is judged about as soon as anywhere, the one whose queue is shortest for
+    its weight."""
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        soonest = min(each.queue_time for each in order)
+        near = [each for each in order if each.queue_time <= _ABOUT * soonest]
+        return min(near, key=lambda each: each.queue / each.weight)
+
+
+class PrefixAware(Policy):
+    """The node that has last begun a text with the longest of its prefixes, unless that is overloaded: it has twice the
+    load of the node that `Wjsq2` chooses. That one takes the text then, and a text whose prefixes are all new."""
+
+    reads_prompts = True
+
+    def __init__(self) -> None:
+        self._nodes: OrderedDict[str, str] = OrderedDict()  # names by prefix, the latest last
+        self._otherwise = Wjsq2()
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        chosen = self._otherwise.choose(order, text)
+        there = {each.name: each for each in order}
+        having = (there.get(self._nodes.get(prefix, "")) for prefix in text.prefixes)
+        warm = next((each for each in having if each is not None), chosen)
+        if _load(warm) <= _OVERLOADED * _load(chosen):
+            chosen = warm
+        for prefix in text.prefixes:
+            self._nodes[prefix] = chosen.name
+            self._nodes.move_to_end(prefix)
+        while len(self._nodes) > _MOST_PREFIXES:
+            self._nodes.popitem(last=False)
+        return chosen
+
+
+class SemiClairvoyant(Policy):
+    """The node with the least expected work for its weight, this text included. The lengths of texts are expected, not
+    known: a good guess makes it better than the shortest queue."""
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        return min(order, key=lambda each: (each.work + text.tokens) / each.weight)
+
+
+class SloAware(Policy):
+    """The node where deadlines are most likely kept, that of the text and those of the texts that are there: where the
+    shortest of them is the longest for the queue time. Without deadlines, the node with the least queue time.
+    (WISP, arXiv 2601.11652, forms batches by what is left until each deadline; this chooses between nodes so.)"""
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        def strained(each: Candidate) -> tuple[float, float]:
+            return each.queue_time / min(text.deadline, each.deadline), each.queue_time
+
+        return min(order, key=strained)
+
+
+def _load(node: Candidate) -> float:
+    """What a node has for its weight when it gets one more text."""
+    return (node.queue + 1) / node.weight
+
+
+POLICIES: Mapping[str, Callable[[], Policy]] = {
+    "hash": Hash,
+    "random": Random,
+    "round_robin": RoundRobin,
+    "jsq": Jsq,
+    "jsq2": Jsq2,
+    "wjsq": Wjsq,
+    "wjsq2": Wjsq2,
+    "jiq": Jiq,
+    "least_queue_time": LeastQueueTime,
+    "prefix_aware": PrefixAware,
+}
+# These need what no request says: expected lengths, and deadlines. A simulator knows them.
+INFORMED: Mapping[str, Callable[[], Policy]] = {"semi_clairvoyant": SemiClairvoyant, "slo_aware": SloAware}
+
+
+KNOWN = {**POLICIES, **INFORMED}
+DEFAULT = "wjsq"  # of a router that is told no policy
+LOOK_EVERY = 1.0  # seconds between two looks of such a router at each node
+
+
+def policy_of(name: str) -> Callable[[], Policy]:
+    """What makes the policy `name`. Imports the module of one that is none of `KNOWN`.
+
+    Raises ValueError, which says what is wrong with the name or with what stands there.
+    """
+    known = KNOWN.get(name)
+    if known is not None:
+        return known
+    if ":" not in name:
+        raise ValueError(f"no policy {name!r}: choose one of {', '.join(KNOWN)}, or your own as module:Class")
+    return class_at(name, Policy)  # type: ignore[type-abstract]
+
+
+def check_policy(name: str) -> None:
+    """Make the policy `name` once. Raises ValueError, which says what is wrong."""
+    make = policy_of(name)
+    try:
+        make()
+    except Exception as error:
+        raise ValueError(f"the policy {name} cannot be made: {type(error).__name__}: {error}") from error

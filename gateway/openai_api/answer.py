@@ -1,0 +1,283 @@
+"""Reads one text as an answer, as it grows: thoughts between markers, content, calls of tools."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+from gateway.openai_api.detokenizer import beginning
+from gateway.openai_api.tools.notation import CallEnded, Content, Event, Tools
+from gateway.openai_api.tools.reader import CallReader
+from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
+from specpair.protocol.response_fields import FinishReason
+
+if TYPE_CHECKING:
+    from models.commands.showing import ReplyStyle
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """What stands around thoughts. `heads`: what may stand before the answer, with or without thoughts before it."""
+
+    begin: str
+    end: str
+    heads: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All of them. Models have them, or their parts, as control tokens, which the text must show."""
+        return (self.begin, self.end, *self.heads)
+
+
+THINK = Markers("<think>", "</think>")  # of most families
+_HARMONY = Markers(
+    "<|channel|>analysis<|message|>",
+    "<|end|>",
+    ("<|start|>assistant<|channel|>final<|message|>", "<|channel|>final<|message|>"),
+)
+_FAMILIES = (
+    THINK,
+    Markers("[THINK]", "[/THINK]"),  # Magistral, Ministral
+    Markers("<|channel>thought", "<channel|>"),  # Gemma 4
+    Markers("<seed:think>", "</seed:think>"),  # Seed-OSS
+    Markers("<|START_THINKING|>", "<|END_THINKING|>"),  # Command R7B, Command A
+    Markers("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
+    Markers("<thought>", "</thought>"),  # EXAONE Deep
+    Markers("◁think▷", "◁/think▷"),  # Kimi
+)
+
+
+@lru_cache(maxsize=8)
+def markers_of(template: str | None) -> Markers | None:
+    """The markers that a chat template shows, in the prompt, in earlier answers, or in both; None: there are none."""
+    shown = template or ""
+    if "<|channel|>" in shown and "analysis" in shown:  # gpt-oss: the template puts them together
+        return _HARMONY
+    return next((each for each in _FAMILIES if each.begin in shown or each.end in shown), None)
+
+
+def reply_style(template: str) -> "ReplyStyle":
+    """How a chat template has the model write calls of tools and thoughts, for the commands about models."""
+    from models.commands.showing import ReplyStyle  # here: services do without it
+
+    style, markers = style_of(template), markers_of(template)
+    return ReplyStyle(style.value, style is not Style.JSON, None if markers is None else (markers.begin, markers.end))
+
+
+def markers_to_read(template: str | None) -> Markers:
+    """The markers by which texts of a model with this chat template are read: fine-tunes think without telling it."""
+    return markers_of(template) or THINK
+
+
+class _Place(Enum):
+    """Where in a text the reader is."""
+
+    START = auto()
+    THOUGHTS = auto()
+    BEHIND = auto()  # behind the end marker, where only whitespace and a head have come
+    ANSWER = auto()
+
+
+class ThoughtReader:
+    """Takes a text in parts and divides it into thoughts and what follows them.
+
+    Thoughts stand at the beginning of the text, or the prompt has begun them. Whitespace on either side of a marker
+    belongs to it. Thoughts that nothing ends are all that there is.
+
+    `end`: how many characters the thoughts and their markers have; None: that is not known yet.
+    """
+
+    def __init__(self, markers: Markers, *, begun: bool) -> None:
+        """`begun`: whether the prompt ends with the beginning of thoughts."""
+        self._markers, self._begun = markers, begun
+        self._place = _Place.START
+        self._pending = ""  # what was read and not told
+        self._told = False  # whether thoughts were
+        self._read = 0  # characters
+        self.end: int | None = None
+
+    @property
+    def thinking(self) -> bool:
+        """Whether what was read last are thoughts."""
+        return self._place is _Place.THOUGHTS
+
+    def feed(self, text: str) -> tuple[str, str]:
+        """Take the next part of the text. Returns what it adds to the thoughts, and to what follows them."""
+        self._read += len(text)
+        self._pending += text
+        if self._place is _Place.START:
+            self._begin()
+        thoughts = self._think() if self._place is _Place.THOUGHTS else ""
+        if self._place is _Place.BEHIND:
+            self._go_behind()
+        if self._place is not _Place.ANSWER:
+            return thoughts, ""
+        answer, self._pending = self._pending, ""
+        return thoughts, answer
+
+    def finish(self) -> tuple[str, str]:
+        """Take the end of the text."""
+        pending, self._pending = self._pending, ""
+        if self._place is _Place.THOUGHTS or (self._place is _Place.START and self._begun):
+            self.end = self._read
+            return (pending.rstrip() if self._told else pending.strip()), ""
+        if self._place is _Place.BEHIND:
+            return "", ""
+        self.end = self.end or 0
+        return "", pending
+
+    def _begin(self) -> None:
+        """Look whether thoughts begin, or the head of an answer. It may be too early to tell."""
+        stripped = self._pending.lstrip()
+        openers = (self._markers.begin, *(() if self._begun else self._markers.heads))
+        found = next((each for each in openers if stripped.startswith(each)), None)
+        if found is None and any(each.startswith(stripped) for each in openers):
+            return
+        if found is not None:
+            self._pending = stripped[len(found) :]
+        if found == self._markers.begin or self._begun:
+            self._place = _Place.THOUGHTS
+            return
+        self._place = _Place.ANSWER
+        self.end = 0 if found is None else self._read - len(self._pending)
+
+    def _think(self) -> str:
+        """The thoughts that are certain, up to the end marker."""
+        thoughts, end, behind = self._pending.partition(self._markers.end)
+        if end:
+            self._place, self._pending, self.end = _Place.BEHIND, behind, self._read - len(behind)
+            thoughts = thoughts.rstrip()
+        else:
+            thoughts = thoughts[: len(thoughts) - beginning(thoughts, [self._markers.end])].rstrip()
+            self._pending = self._pending[len(thoughts) :]
+        if not self._told:
+            thoughts = thoughts.lstrip()
+        self._told = self._told or bool(thoughts)
+        return thoughts
+
+    def _go_behind(self) -> None:
+        """Pass over whitespace and a head behind the end marker. It may be too early to tell."""
+        stripped, heads = self._pending.lstrip(), self._markers.heads
+        found = next((each for each in heads if stripped.startswith(each)), None)
+        if found is None and (not stripped or any(each.startswith(stripped) for each in heads)):
+            return
+        self._place, self._pending = _Place.ANSWER, stripped[len(found or "") :]
+        if found:
+            self.end = self._read - len(self._pending)
+
+
+AnswerReason = Literal["stop", "length", "tool_calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """Thoughts before an answer. They are never empty."""
+
+    text: str
+
+
+AnswerEvent = Thought | Event
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """How the texts of one request are read.
+
+    `markers`   those of thoughts; None: nothing is a thought
+    `begun`     whether the prompt has begun the thoughts
+    `apart`     whether thoughts are told apart from the content; otherwise they are content, as they were written
+    `style`     how calls are written; None: nothing is a call
+    `tools`     the tools that may be called
+    `whole`     a call is told when it has ended, for replies that are not streamed
+    `one_call`  the answer ends behind its first call
+    """
+
+    markers: Markers | None = None
+    begun: bool = False
+    apart: bool = True
+    style: Style | None = None
+    tools: Tools = field(default_factory=dict)
+    whole: bool = False
+    one_call: bool = False
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Texts whose control tokens the text must show."""
+        thoughts = () if self.markers is None else self.markers.texts
+        return thoughts if self.style is None else (*thoughts, *NOTATIONS[self.style].writing().tokens)
+
+
+PLAIN = AnswerForm()  # all of a text is content
+
+
+class AnswerReader:
+    """Takes a text in parts and tells what it holds.
+
+    `ended`: whether it has ended behind its first call.
+    """
+
+    def __init__(self, form: AnswerForm) -> None:
+        self._form = form
+        self._thoughts = None if form.markers is None else ThoughtReader(form.markers, begun=form.begun)
+        self._reader = None if form.style is None else CallReader(form.style, form.tools, whole=form.whole)
+        self._written = ""  # as far as thoughts are not told apart: what was not told
+        self._read = 0  # characters
+        self._called = False  # whether a whole call came
+        self.ended = False
+
+    def feed(self, text: str) -> list[AnswerEvent]:
+        """Take the next part of the text. Not to be called after the answer has ended."""
+        if not text:
+            return []
+        self._read += len(text)
+        if self._thoughts is None:
+            return self._answered(text)
+        return self._divided(*self._thoughts.feed(text), text)
+
+    def finish(self) -> list[AnswerEvent]:
+        """Take the end of the text."""
+        if self.ended:
+            return []
+        events = [] if self._thoughts is None else self._divided(*self._thoughts.finish(), "")
+        rest = [] if self._reader is None or self.ended else self._reader.finish()
+        return events + self._called_in(rest)
+
+    def reason(self, reason: FinishReason) -> AnswerReason:
+        """Why the answer has ended. `reason`: why the text has."""
+        return "tool_calls" if self.ended or (self._called and reason == "stop") else reason
+
+    def thinks_at(self, character: int) -> bool | None:
+        """Whether the thoughts or their markers have the character at this index; None: that is not known yet."""
+        if self._thoughts is None:
+            return False
+        if self._thoughts.end is None:
+            return True if self._thoughts.thinking else None
+        return character < self._thoughts.end
+
+    def _divided(self, thoughts: str, answer: str, text: str) -> list[AnswerEvent]:
+        """What a part of the text holds, which was divided."""
+        assert self._thoughts is not None
+        if self._form.apart:
+            return [*([Thought(thoughts)] if thoughts else []), *self._answered(answer)]
+        self._written += text
+        if self._thoughts.end is None and not self._thoughts.thinking:
+            return []
+        behind = 0 if self._thoughts.end is None else min(self._read - self._thoughts.end, len(self._written))
+        at = len(self._written) - behind
+        written, self._written = self._written, ""
+        return [*([Content(written[:at])] if at else []), *self._answered(written[at:])]
+
+    def _answered(self, text: str) -> list[AnswerEvent]:
+        """What a part of the text behind the thoughts holds."""
+        if not text:
+            return []
+        return [Content(text)] if self._reader is None else self._called_in(self._reader.feed(text))
+
+    def _called_in(self, events: list[Event]) -> list[AnswerEvent]:
+        """The events up to where the answer ends."""
+        first = next((at for at, event in enumerate(events) if isinstance(event, CallEnded) and event.whole), None)
+        if first is None:
+            return [*events]
+        self._called = True
+        self.ended = self._form.one_call
+        return [*events[: first + 1]] if self.ended else [*events]

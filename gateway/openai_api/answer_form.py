@@ -1,0 +1,161 @@
+"""How the answers to a request are read, and what they keep to: by the chat template, the request, and the setting.
+
+Calls may have to come, to fit or not to come; a grammar may begin behind thoughts."""
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from gateway.openai_api.answer import AnswerForm, Markers, markers_of, markers_to_read
+from gateway.openai_api.messages.requests import ChatRequest
+from gateway.openai_api.texts import Target
+from gateway.openai_api.tools.grammar import Schema, calls_grammar
+from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
+from specpair.engines.vocabulary import Kind, PromptSpan, Vocabulary
+from specpair.grammar.keywords import place_of
+from specpair.protocol.errors import InvalidRequest
+from specpair.speculation.sampling.grammar import LONGEST_GRAMMAR
+from specpair.speculation.sampling.processors import BIAS
+
+_style_of = lru_cache(maxsize=8)(style_of)  # it looks through the whole template
+
+
+def form_of(
+    message: ChatRequest, target: Target, prompt: Sequence[PromptSpan], style: Style | None, *, whole: bool
+) -> AnswerForm:
+    """How the answers to a conversation are read.
+
+    `prompt`: the rendered chat template.
+    `style`: how the model writes calls; None: as its template shows.
+    `whole`: whether a call is told only when it has ended.
+    """
+    tools = {tool.function.name: tool.function.parameters or {} for tool in message.callable_tools}
+    template = target.chat_template
+    markers = markers_to_read(template)
+    begun = "".join(part.text for part in prompt[-3:]).rstrip().endswith(markers.begin)
+    return AnswerForm(
+        markers=markers if _may_think(message, target, markers, begun) else None,
+        begun=begun,
+        apart=message.thoughts_apart,
+        style=calling_style(target, style) if tools else None,
+        tools=tools,
+        whole=whole,
+        one_call=message.parallel_tool_calls is False,
+    )
+
+
+def calling_style(target: Target, style: Style | None) -> Style:
+    """How the model writes calls. `style`: as above."""
+    return style or _style_of(target.chat_template)
+
+
+def _may_think(message: ChatRequest, target: Target, markers: Markers, begun: bool) -> bool:
+    """Whether there may be thoughts: a grammar leaves room for them if it begins behind them."""
+    if not message.has_grammar or message.callable_tools:  # that of calls does, too
+        return True
+    if message.grammar_after:
+        return message.grammar_after == markers.end
+    return begun and target.vocabulary.token_of(markers.end) is not None
+
+
+async def kept_to(message: ChatRequest, form: AnswerForm, target: Target, style: Style) -> dict[str, Any]:
+    """Further options of the texts.
+
+    `form`: how they are read.
+    `style`: how the model writes calls.
+
+    Raises InvalidRequest for parameters that cannot be kept to.
+    """
+    if message.has_grammar and not message.callable_tools:
+        if form.markers is None:
+            return {}
+        return {"grammar_after": form.markers.end}
+    if message.tools and not message.callable_tools:
+        return _without_calls(message, style, target.vocabulary)
+    free = not message.must_call and message.document is None
+    if free and not any(tool.function.strict for tool in message.callable_tools):
+        return {}
+    grammar = await asyncio.to_thread(_calls, message, form, target, style, free)  # many tools take long
+    if grammar is not None and len(grammar) > LONGEST_GRAMMAR:
+        also = "" if message.document is None else " and the JSON Schema of the text"
+        raise InvalidRequest(
+            f"tools: a grammar of them{also} has {len(grammar)} characters, at most {LONGEST_GRAMMAR} are taken: send "
+            "fewer, or leave strict and tool_choice out",
+            param="tools",
+        )
+    return {} if grammar is None else {"grammar": grammar}
+
+
+def _without_calls(message: ChatRequest, style: Style, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Options that keep the model from a call where one begins with a token of its own."""
+    begins = {token for text in NOTATIONS[style].anywhere if (token := vocabulary.token_of(text)) is not None}
+    biases = {int(token): bias for token, bias in message.bias.items()} | dict.fromkeys(begins, -BIAS)
+    return {"logit_bias": biases} if begins else {}
+
+
+def _calls(message: ChatRequest, form: AnswerForm, target: Target, style: Style, free: bool) -> str | None:
+    """The grammar of an answer with calls, in Lark; None: it forbids nothing. Thoughts may come before it.
+
+    `free`: whether there may be no call, and any text.
+    """
+    document = None if message.must_call else message.document
+    writing, tools = NOTATIONS[style].writing(), _tools(message, form)
+    markers, thoughts = _control_tokens(writing.tokens, target.vocabulary), markers_of(target.chat_template)
+    try:
+        grammar = calls_grammar(writing, tools, markers, parallel=not form.one_call, free=free, document=document)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):  # parameters may be any JSON
+        raise InvalidRequest(
+            "tools: calls cannot be made to keep to the parameters: those of a tool are no JSON Schema", param="tools"
+        ) from None
+    if grammar is None or free or thoughts is None or message.grammar_after:
+        return grammar  # what is free may have thoughts, too
+    return _behind(grammar, thoughts, target.vocabulary, begun=form.begun)
+
+
+def of_tools(error: InvalidRequest, document: Any) -> InvalidRequest:
+    """An error of a text that keeps to such a grammar, which the request did not name.
+
+    `document`: the JSON Schema that the text may keep to in place of calls; None: there is none.
+    """
+    where, _, why = error.message.partition(": ")
+    if where != "grammar":
+        return error
+    if document is not None and (place := place_of(json.dumps(document), why)) is not None:
+        return InvalidRequest(f"json_schema{place}: {why}", param="json_schema")
+    return InvalidRequest(f"tools: calls cannot be made to keep to the parameters: {why}", param="tools")
+
+
+def _tools(message: ChatRequest, form: AnswerForm) -> Mapping[str, Schema | None]:
+    """The schemas to which calls keep. Calls that need not come keep to those of strict tools alone.
+
+    None: any arguments fit.
+    """
+    named = message.named_tool
+    if named is not None:
+        return {named: form.tools[named]}
+    if message.must_call:
+        return form.tools
+    return {
+        tool.function.name: form.tools[tool.function.name] if tool.function.strict else None
+        for tool in message.callable_tools
+    }
+
+
+def _behind(grammar: str, thoughts: Markers, vocabulary: Vocabulary, *, begun: bool) -> str:
+    """A grammar that begins behind thoughts, which `begun` says the prompt has begun; otherwise they may be missing."""
+    control = _control_tokens((thoughts.begin, thoughts.end), vocabulary)
+    begin, end = (f"<[{control[text]}]>" if text in control else f'"{text}"' for text in (thoughts.begin, thoughts.end))
+    lazy = "" if thoughts.end in control else "[lazy]"
+    start = "start: thoughts answer" if begun else f"start: ({begin} thoughts)? answer"
+    rules = [start, "thoughts: ended BLANK", f"ended{lazy}: TEXT {end}", r"BLANK: /\s*/"]
+    return "\n".join([*rules, grammar.replace("start:", "answer:", 1)])
+
+
+def _control_tokens(spelled: Iterable[str], vocabulary: Vocabulary) -> dict[str, int]:
+    """Those of these texts that are control tokens."""
+    found = {text: vocabulary.token_of(text) for text in spelled}
+    return {
+        text: token for text, token in found.items() if token is not None and vocabulary.kinds[token] == Kind.CONTROL
+    }

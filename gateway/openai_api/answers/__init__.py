@@ -1,1 +1,0 @@
-"""What a text is as an answer: thoughts, content and calls of tools, read from its characters as they grow."""

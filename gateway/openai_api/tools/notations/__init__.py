@@ -1,1 +1,0 @@
-"""One module for each style in which models write calls."""

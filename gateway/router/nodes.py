@@ -1,0 +1,348 @@
+"""The nodes: what the router knows of each, who serves which model, and which of them can take a request.
+
+Times are seconds of one clock. Used in the event loop.
+"""
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gateway.balancing import queue_time
+from gateway.router.messages import NodeSpec
+from specpair.protocol.errors import BadGateway, ModelLoading, ShuttingDown, SpecPairError, UnknownModel
+from specpair.protocol.service_responses import HealthResponse, ModelInfo, ServiceStatus
+from specpair.quantile import quantile
+
+_HOUR = 3600.0  # seconds
+
+
+@dataclass
+class TokenPace:
+    """Tokens and hours of a node since it was first seen. It counts from there on when the node starts again."""
+
+    tokens: int = 0
+    seconds: float = 0.0  # for which the node was ready
+    _last: tuple[float, int] | None = None  # when it was looked at, and the tokens since the node's start
+
+    def note(self, now: float, generated: int | None) -> None:
+        """Note what the node told at a look. `generated`: tokens since its start; None: it is not ready."""
+        if generated is None:
+            self._last = None
+            return
+        if self._last is not None:
+            since, before = self._last
+            self.seconds += now - since
+            self.tokens += generated - before if generated >= before else generated
+        self._last = now, generated
+
+    def cost(self, hourly_price: float) -> float:
+        """What the time has cost, idle time included."""
+        return hourly_price * self.seconds / _HOUR
+
+    def price(self, hourly_price: float) -> float | None:
+        """What a million tokens have cost; None: there are no tokens yet."""
+        return 1e6 * self.cost(hourly_price) / self.tokens if self.tokens else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """On average, idle time included; None: it was not looked at twice."""
+        return self.tokens / self.seconds if self.seconds else None
+
+
+Kind = Literal["verifier", "drafter"]
+Status = ServiceStatus | Literal["unknown", "away", "refused"]  # unknown: it was not looked at yet
+VERIFIER: Kind = "verifier"
+DRAFTER: Kind = "drafter"
+_LINKS = 5  # round trips that are kept: the shortest is nearest to the link's own
+_LATENCIES = 512  # requests whose latency is kept
+_FIRST_OUT, _LONGEST_OUT = 0.5, 8.0  # seconds that a node gets no new text after a failure; doubled with each in a row
+
+
+@dataclass(eq=False)
+class Node:
+    """A node. It is a `Candidate` of the policies."""
+
+    spec: NodeSpec
+    expires: float | None = None  # when it leaves unless it reports again; None: never
+    status: Status = "unknown"
+    why: str = ""  # it is not ready, in words
+    health: HealthResponse | None = None  # the last one that was told while it was ready
+    info: ModelInfo | None = None  # of a verifier
+    progress: float | None = None  # share of its model that is loaded, while it loads
+    kind: Kind = VERIFIER
+    model: str = ""  # empty: not known yet
+    begun: int = 0  # texts that have gone there since the last look
+    in_flight: int = 0  # requests
+    beginning: int = 0  # of these, those that begin a text
+    requests: int = 0
+    failures: int = 0
+    in_a_row: int = 0  # failures
+    out_until: float = float("-inf")
+    links: deque[float] = field(default_factory=lambda: deque(maxlen=_LINKS))
+    looked_at: float | None = None  # when the last of them was measured
+    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))  # to the begin of the reply
+    pace: TokenPace = field(default_factory=TokenPace)
+
+    @property
+    def name(self) -> str:
+        return self.spec.url
+
+    @property
+    def weight(self) -> float:
+        return self.spec.weight
+
+    @property
+    def identity(self) -> str:
+        """That of a verifier; empty: unknown, or it is a drafter."""
+        return "" if self.health is None else self.health.identity or ""
+
+    @property
+    def defines_texts(self) -> tuple[object, object]:
+        """What the nodes of one model have in common, each part as far as it is known: the first part of the identity,
+        a drafter's verifier's too, and the fingerprint of the vocabulary, which only a verifier's `/model` tells."""
+        identity = self.identity or (self.health and self.health.target_identity) or ""
+        return identity.partition("-")[0], self.info and self.info.vocabulary
+
+    @property
+    def texts(self) -> int:
+        """Texts under way: as it told, with those since then. A drafter does not tell: its requests for texts count."""
+        told = 0 if self.health is None else self.health.texts or 0
+        return max(told + self.begun, self.beginning)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a pass."""
+        return 0 if self.health is None else self.health.waiting or 0
+
+    @property
+    def queue(self) -> int:
+        return self.texts + self.waiting
+
+    @property
+    def link(self) -> float:
+        """The round trip."""
+        return min(self.links, default=0.0)
+
+    @property
+    def queue_time(self) -> float:
+        """See `Candidate`. A drafter tells no times of passes: its requests' own stand for them."""
+        if self.info is not None and self.info.pass_times:
+            return queue_time(self.link, self.info.pass_times, max(1, self.info.rows), self.texts, self.waiting)
+        known = [self.latency(0.5)] if self.latencies else []
+        return queue_time(self.link, known, 1, self.texts, self.waiting)
+
+    @property
+    def work(self) -> float:
+        """See `Candidate`. How long texts will be is not known: they are counted."""
+        return float(self.texts)
+
+    @property
+    def deadline(self) -> float:
+        """See `Candidate`. No request says one."""
+        return math.inf
+
+    @property
+    def reachable(self) -> bool:
+        """Whether it goes on with the sessions that it has."""
+        return self.status in ("ready", "overloaded", "draining")
+
+    def takes_texts(self, now: float) -> bool:
+        """Whether it takes new texts."""
+        return self.status in ("ready", "overloaded") and self.out_until <= now
+
+    def latency(self, share: float) -> float:
+        """Seconds to the begin of a reply: the quantile `share` of the last requests, at least one."""
+        return quantile(self.latencies, share)
+
+    def looked(self, seconds: float, now: float) -> None:
+        """Note that it has answered a look that it is ready, after this time."""
+        self.links.append(seconds)
+        self.looked_at = now
+
+    def answered(self, seconds: float) -> None:
+        """Note that it has begun to reply to a request after this time."""
+        self.in_a_row = 0
+        self.latencies.append(seconds)
+
+    def failed(self, now: float) -> None:
+        """Note that it has not replied to a request: it gets no new texts for a while."""
+        self.failures += 1
+        self.in_a_row += 1
+        self.out_until = now + min(_FIRST_OUT * 2.0 ** min(self.in_a_row - 1, 10), _LONGEST_OUT)
+
+
+_log = logging.getLogger("gateway.router")
+_BAD = ("away", "refused", "failed", "verifier_away", "model_mismatch")
+
+
+class Fleet:
+    """The nodes by URL."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: in seconds."""
+        self.clock = clock
+        self._nodes: dict[str, Node] = {}
+        self._texts: dict[str, tuple[object, object]] = {}  # by model: what defines its texts
+        self.on_join: Callable[[Node], object] = lambda node: None
+        self.on_leave: Callable[[Node], object] = lambda node: None
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes, in the order in which they came."""
+        return [*self._nodes.values()]
+
+    def __contains__(self, node: Node) -> bool:
+        return self._nodes.get(node.name) is node
+
+    def join(self, spec: NodeSpec, ttl: float | None = None) -> Node:
+        """Take a node in, or note that it is still there. `ttl`: seconds after which it leaves unless it reports again;
+        None: it stays."""
+        expires = None if ttl is None else self.clock() + ttl
+        node = self._nodes.get(spec.url)
+        if node is None:
+            node = self._nodes[spec.url] = Node(spec, expires)
+            self.on_join(node)
+        else:
+            node.spec = spec
+            node.expires = None if node.expires is None else expires  # one that was listed stays
+        return node
+
+    def leave(self, url: str, why: str) -> bool:
+        """Take a node out. Returns whether there was one."""
+        node = self._nodes.pop(url, None)
+        if node is not None:
+            _log.info("the node %s has left: %s", url, why)
+            self.on_leave(node)
+        return node is not None
+
+    def expire(self) -> None:
+        """Take out the nodes that have not reported for too long."""
+        now = self.clock()
+        for node in self.nodes:
+            if node.expires is not None and node.expires < now:
+                self.leave(node.name, "it has not reported for too long")
+
+    def found(self, node: Node, health: HealthResponse, info: ModelInfo | None) -> None:
+        """Note what a look at a node has found. `info`: of a verifier that is ready, or was."""
+        status: Status = "overloaded" if health.status == "ready" and health.overloaded else health.status
+        node.progress = health.progress
+        node.pace.note(self.clock(), health.generated_tokens if health.status == "ready" else None)
+        if health.status == "ready":
+            node.health, node.info, node.begun = health, info, 0
+            node.model, node.kind = health.model or "", VERIFIER if health.identity else DRAFTER
+            refusal = self._refusal(node)
+            self._set(node, "refused" if refusal else status, refusal)
+        else:
+            self._set(node, status, health.reason or _WORDS.get(status, ""))
+
+    def away(self, node: Node, why: str, status: Status = "away") -> None:
+        """Note that a node does not answer, or not as a node does."""
+        node.pace.note(self.clock(), None)
+        self._set(node, status, why)
+
+    @property
+    def models(self) -> list[str]:
+        """The models that nodes serve, those that are away included."""
+        return [*dict.fromkeys(each.model for each in self.nodes if each.model and each.status != "refused")]
+
+    def has_model(self, name: str) -> bool:
+        """Whether a node serves a model of this name, or was given for it."""
+        return any(name in (each.model, each.spec.model) for each in self._nodes.values())
+
+    def having(self, model: str | None, openai: bool) -> list[Node]:
+        """The nodes that a request can go to, whether or not they take new texts.
+
+        `model`: that it names; None: it names none, so one model has to be served.
+        `openai`: whether it is for OpenAI's interface or Anthropic's, which drafters have, too. They are asked where
+            they can be, since they write faster.
+
+        Raises UnknownModel, and the error that says why there is none.
+        """
+        served = self.models
+        if model is None and len(served) > 1:
+            raise UnknownModel(
+                f"several models are served here, and the request names none: {', '.join(served)}. Name one in the "
+                "field model, or put /models/NAME before the path"
+            )
+        if model is not None and model not in served and served:
+            which = f"{', '.join(served)} {'is' if len(served) == 1 else 'are'} served here"
+            raise UnknownModel(f"no node serves {model[:100]!r}: {which}")
+        of_model = [each for each in self.nodes if model is None or each.model == model]
+        usable = [each for each in of_model if each.reachable and (openai or each.kind == VERIFIER)]
+        drafters = [each for each in usable if each.kind == DRAFTER]
+        if usable:
+            return drafters or usable
+        raise self._nobody(of_model or self.nodes, openai)  # of those that were never ready, the models are unknown
+
+    def taking(self, nodes: Iterable[Node]) -> list[Node]:
+        """Those of `nodes` that take new texts: of these, those that are not overloaded, if there are any."""
+        now = self.clock()
+        taking = [each for each in nodes if each.takes_texts(now)]
+        return [each for each in taking if each.status == "ready"] or taking
+
+    def has_another(self, node: Node) -> bool:
+        """Whether another node can go on with the requests of this one."""
+        return any(
+            each is not node and each.reachable and (each.model, each.kind) == (node.model, node.kind)
+            for each in self.nodes
+        )
+
+    def _nobody(self, nodes: list[Node], openai: bool) -> SpecPairError:
+        """The error of a request that no node can take."""
+        if not nodes:
+            return BadGateway("no node is known to this router: register one, or name it with --node")
+        loading = [each for each in nodes if each.status == "loading"]
+        said = "; ".join(f"{each.name}: {each.why or each.status}" for each in nodes)
+        if loading:
+            known = [each.progress for each in loading if each.progress is not None]
+            return ModelLoading(f"no node is ready yet: {said}", **({"progress": max(known)} if known else {}))
+        if all(each.status == "draining" for each in nodes):
+            return ShuttingDown(f"no node takes new texts: {said}")
+        if any(each.reachable for each in nodes) and not openai:
+            return BadGateway(f"no verifier is behind this router, only drafters, which take OpenAI's requests: {said}")
+        return BadGateway(f"no node is ready: {said}. Ask again when one is; /nodes shows them")
+
+    def _refusal(self, node: Node) -> str:
+        """Why a node that is ready gets no requests; empty: it gets them."""
+        wanted = node.spec.model
+        if not node.model:
+            return "it does not say what it serves: give its key with --node-key"
+        if wanted is not None and node.model != wanted:
+            return f"it serves {node.model}, and it was given for {wanted}"
+        texts, mine = self._texts.get(node.model, ("", None)), node.defines_texts
+        others = (each for each in self.nodes if each is not node and each.model == node.model and each.reachable)
+        other = next((each for each in others if _alike(each.defines_texts, texts)), None)
+        if other is None or _alike(mine, texts):
+            known = ("", None) if other is None else texts
+            self._texts[node.model] = mine[0] or known[0], mine[1] or known[1]
+            return ""
+        return (
+            f"it serves {node.model} with another vocabulary, other weights or another way to sample than {other.name}"
+        )
+
+    def _set(self, node: Node, status: Status, why: str) -> None:
+        before = node.status, node.why
+        node.status, node.why = status, why
+        if before == (status, why):
+            return
+        if status in _BAD:
+            _log.warning("the node %s gets no texts (%s): %s", node.name, status, why)
+        elif status != before[0] and {status, before[0]} != {"ready", "overloaded"}:
+            _log.info("the node %s is %s%s", node.name, status, f": {node.model}" if status == "ready" else "")
+
+
+def _alike(one: tuple[object, object], other: tuple[object, object]) -> bool:
+    """Whether what is known of both is the same."""
+    return all(left == right for left, right in zip(one, other, strict=True) if left and right)
+
+
+_WORDS = {
+    "loading": "it loads its model",
+    "draining": "it is being stopped",
+    "verifier_away": "its verifier is away",
+    "model_mismatch": "its verifier serves another model",
+}

@@ -1,0 +1,204 @@
+"""The entrance of every request: the router's own endpoints answer it, or a node does, whose reply is passed back."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from math import inf
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.anthropic_api.replies import form_of
+from gateway.router.connections import NodeConnection, NodeLost
+from gateway.router.forwarding import Forwarding
+from gateway.router.requests import SESSION, RoutedRequest, asked, to_client, to_node, value_of
+from gateway.router.several import JOINED, verify_batch
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.openapi.operation import ErrorForm
+from specpair.http_service.replies.failures import Failures, NotedSend
+from specpair.http_service.replies.hang_up import HangUp
+from specpair.http_service.shutdown import Draining
+from specpair.protocol.errors import BadGateway, ShuttingDown, SpecPairError
+from specpair.protocol.http_reply import ReplyHead
+
+_END = b"\n\n"
+_NAME = b"event: "
+
+
+class WholeEvents:
+    """Cuts the bytes of a stream behind its events."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()  # of an event that is not whole yet
+        self.named = 0  # events with a name that were returned
+
+    def take(self, piece: bytes, last: bool = False) -> bytes:
+        """The bytes that may be sent now, of this piece and those before. `last`: no more come, so these are all."""
+        held, before = self._held, len(self._held)
+        held += piece
+        found = held.rfind(_END, max(0, before - 1))
+        if found < 0 and not last:
+            return b""
+        end = len(held) if last else found + len(_END)
+        whole = bytes(held[:end])
+        del held[:end]
+        self.named += whole.startswith(_NAME) + whole.count(b"\n" + _NAME)
+        return whole
+
+
+class Sending:
+    """The reply to one request."""
+
+    def __init__(self, send: Send, form: ErrorForm) -> None:
+        """`form`: how errors are reported to this request."""
+        self._send, self._form = send, form
+        self._events: WholeEvents | None = None  # of a reply that is a stream of them
+
+    async def send(self, head: ReplyHead, body: bytes) -> None:
+        """Send a reply whose body is there."""
+        await self._begin(head)
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def pass_on(self, head: ReplyHead, connection: NodeConnection) -> None:
+        """Send a reply whose body is still to be read. Raises NodeLost."""
+        await self._begin(head)
+        if _is_event_stream(head):
+            self._events = WholeEvents()
+        last = False
+        while not last:
+            body, last = await connection.read()
+            if self._events is not None:
+                body = self._events.take(body, last)
+            if body or last:
+                await self._send({"type": "http.response.body", "body": body, "more_body": not last})
+
+    async def end_with(self, error: SpecPairError) -> bool:
+        """End the reply with the event of an error. Returns whether that is possible: it is a stream of events."""
+        if self._events is None:
+            return False
+        event = self._form.last_event(error, self._events.named)
+        await self._send({"type": "http.response.body", "body": event})
+        return True
+
+    async def _begin(self, head: ReplyHead) -> None:
+        await self._send({"type": "http.response.start", "status": head.status, "headers": to_client(head)})
+
+
+def _is_event_stream(head: ReplyHead) -> bool:
+    """Whether a reply is a stream of events to whose end another one can be put."""
+    names = {name for name, _ in head.headers}
+    plain = not names & {b"content-length", b"content-encoding"}
+    return plain and value_of(head.headers, b"content-type").startswith("text/event-stream")
+
+
+class Passing:
+    """The part of the application that passes requests on."""
+
+    def __init__(self, forwarding: Forwarding, seconds: float) -> None:
+        """`seconds`: the grace of requests under way after SIGTERM."""
+        self.forwarding = forwarding
+        self.in_flight = 0
+        self.draining = Draining(seconds, lambda: inf if self.in_flight else 0.0)
+
+    async def serve(self, request: Request, send: Send, what: RoutedRequest, body: bytes) -> None:
+        """Pass a request on, and its reply back.
+
+        Raises SpecPairError, and NodeLost in the middle of a reply that cannot tell an error: one that is no stream of
+        events.
+        """
+        forwarding, scope = self.forwarding, request.scope
+        method = scope["method"].encode()
+        if what.begins and method == b"POST":
+            self.draining.check_new_text()
+        what = await forwarding.known(request, what, body)
+        query = scope["query_string"]
+        target = what.target + (b"?" + query if query else b"")
+        headers = to_node(scope["headers"], (scope.get("client") or (None,))[0], forwarding.node_key)
+        self.in_flight += 1
+        sending = Sending(send, form_of(what.path))
+        try:
+            async with forwarding.reply(what, method, target, headers, body) as (node, reply):
+                if node is not None:
+                    forwarding.note(what, method, node, reply.head)
+                if reply.connection is None:
+                    await sending.send(reply.head, reply.body or b"")
+                else:
+                    await sending.pass_on(reply.head, reply.connection)
+        except NodeLost as lost:
+            if not await sending.end_with(self._broken_off(lost)):
+                raise
+        finally:
+            self.in_flight -= 1
+            self.draining.changed()
+
+    def _broken_off(self, lost: NodeLost) -> SpecPairError:
+        """The error with which a reply ends whose node was lost in the middle."""
+        if self.forwarding.stopping:
+            return ShuttingDown("the router is being stopped: ask again when it is back")
+        return BadGateway(f"the node that wrote this was lost ({lost}): ask again, /nodes shows how the nodes are")
+
+
+OWN = frozenset(
+    ("", "/health", "/live", "/ready", "/metrics", "/nodes", "/stats", "/docs", "/openapi.json")
+)  # paths of the router itself; all others are passed on
+
+
+class RouterEntrance:
+    """Middleware: passes requests on, but for those to the router itself, which another application serves."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        gate: Gate,
+        passing: Passing,
+        failures: Failures,
+        of_model: Mapping[str, Callable[[Request, str | None], Response]],
+    ) -> None:
+        """`of_model`: by path, replies about the nodes of one model."""
+        self._app, self._gate, self._passing = app, gate, passing
+        self._failures, self._of_model = failures, of_model
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        written = scope.get("raw_path") or quote(scope["path"]).encode()
+        target = written.partition(b"?")[0].removeprefix(scope.get("root_path", "").encode())
+        what = asked(target, value_of(scope["headers"], SESSION), self._passing.forwarding.fleet.has_model)
+        if (what.path in OWN or what.path.startswith("/docs/")) and what.model is None:
+            await self._app(scope, receive, send)
+            return
+        noted = NotedSend(send)
+        try:
+            request = Request(scope, receive)
+            self._gate.admit(request)
+            body = await self._passing.forwarding.body_of(request)
+            async with HangUp(receive):
+                await self._serve(request, noted, what, body)
+        except NodeLost:
+            pass  # in the middle of a reply: the server closes the connection, since the reply is not complete
+        except (SpecPairError, asyncio.CancelledError) as raised:
+            if isinstance(raised, asyncio.CancelledError) and not self._passing.forwarding.stopping:
+                raise
+            if not noted.begun:
+                error = raised if isinstance(raised, SpecPairError) else _STOPPING
+                at = Request({**scope, "path": what.path})
+                await (await self._failures.failed(at, error))(scope, receive, send)
+
+    async def _serve(self, request: Request, send: Send, what: RoutedRequest, body: bytes) -> None:
+        forwarding, method = self._passing.forwarding, request.method
+        reply: Response
+        if method == "GET" and what.path in self._of_model:
+            reply = self._of_model[what.path](request, what.model)
+        elif method == "POST" and what.path == "/verify/batch":
+            reply = await verify_batch(forwarding, request, what, body)
+        elif method == "GET" and what.model is None and what.path in JOINED:
+            reply = await JOINED[what.path](forwarding, request)
+        else:
+            await self._passing.serve(request, send, what, body)
+            return
+        await reply(request.scope, request.receive, send)
+
+
+_STOPPING = ShuttingDown("the router is being stopped: ask again when it is back")

@@ -1,1 +1,0 @@
-"""Passes requests on to nodes, and their replies back as they come."""

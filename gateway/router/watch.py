@@ -1,0 +1,184 @@
+"""Looks at each node again and again, and takes out those that have not reported for too long."""
+
+import asyncio
+from contextlib import suppress
+from contextvars import Context
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from gateway.router.connections import Headers, NodeAddress, NodeLost, Pool
+from gateway.router.nodes import Fleet, Node
+from specpair.protocol.errors import SpecPairError, from_body
+from specpair.protocol.service_responses import HealthResponse, ModelInfo
+
+PATIENCE = 2.0  # seconds for a reply to a look, if nothing else comes from the node either
+_FIRST_LOOKS = 1.0  # seconds for which the start waits for the looks at the nodes of the list
+_MOST_OF_A_LOOK = 1024 * 1024  # bytes
+_LOST_AFTER = 3  # looks in a row that got no reply, after which requests are given up that no other node can take
+_ACCESS = {"unauthorized": "it does not take the router's key: give its key with --node-key"}
+_NO_ACCESS = "it has no key, and serves its own network only: give it a key, and the router the same with --node-key"
+
+
+class Look(NamedTuple):
+    """What a look at a node has found: its health and what it serves, or why it is refused."""
+
+    health: HealthResponse | None = None
+    info: ModelInfo | None = None
+    refusal: str = ""
+
+
+class NoReply(NodeLost):
+    """A look got no reply in time."""
+
+
+class Watch:
+    """Watches the nodes of a fleet, with one task each. Used in the event loop."""
+
+    def __init__(self, fleet: Fleet, key: str | None, every: float) -> None:
+        """`key`: of the nodes; None: they want none.
+        `every`: seconds between two looks.
+        """
+        self._fleet, self._every = fleet, every
+        self._headers: Headers = [] if key is None else [(b"authorization", b"Bearer " + key.encode())]
+        self._watched: dict[Node, tuple[Pool, asyncio.Task[None], asyncio.Event]] = {}
+        self._expiry: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Watch the nodes that are there, and those that join.
+
+        The first looks at those that are there are noted in their order: of several that serve different models under
+        one name, the first says which one is meant.
+        """
+        nodes = self._fleet.nodes
+        for node, look in zip(nodes, await asyncio.gather(*map(self._first_look, nodes)), strict=True):
+            if look is not None:
+                self._note(node, look)
+        self._fleet.on_join, self._fleet.on_leave = self._join, self._leave
+        for node in self._fleet.nodes:
+            self._join(node)
+        self._expiry = asyncio.create_task(self._expire())
+
+    async def stop(self) -> None:
+        """Watch no longer, and break all connections."""
+        tasks = [task for _, task, _ in self._watched.values()] + ([] if self._expiry is None else [self._expiry])
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.abort("the router is being stopped")
+        self._watched.clear()
+        await asyncio.sleep(0)  # the event loop closes the connections before it is closed itself
+
+    def abort(self, why: str) -> None:
+        """Break all connections."""
+        for pool, _, _ in self._watched.values():
+            pool.abort(why)
+
+    def pool(self, node: Node) -> Pool:
+        """The connections to a node. Raises NodeLost if it has left."""
+        if node not in self._watched:
+            raise NodeLost("it has left")
+        return self._watched[node][0]
+
+    def failed(self, node: Node, why: str) -> None:
+        """Note that a node has not replied to a request, and look at it now."""
+        node.failed(self._fleet.clock())
+        if node in self._watched:
+            self._watched[node][2].set()
+
+    def look_soon(self, node: Node) -> None:
+        """Look at a node now: a reply of its says that it has changed."""
+        if node in self._watched:
+            self._watched[node][2].set()
+
+    def _join(self, node: Node) -> None:
+        due = asyncio.Event()
+        pool = Pool(NodeAddress(node.name), self._fleet.clock)
+        # In a context of its own: the logs of its looks would name the request by which the node has registered.
+        task = asyncio.create_task(self._watch(node, pool, due), context=Context())
+        self._watched[node] = pool, task, due
+
+    def _leave(self, node: Node) -> None:
+        """Look at it no longer. Its requests go on."""
+        if node in self._watched:
+            pool, task, _ = self._watched.pop(node)
+            task.cancel()
+            pool.close()
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(self._every)
+            self._fleet.expire()
+
+    async def _watch(self, node: Node, pool: Pool, due: asyncio.Event) -> None:
+        lost = 0
+        while True:
+            due.clear()
+            try:
+                self._note(node, await self._look(node, pool))
+                lost = 0
+            except NodeLost as error:
+                lost += 1
+                heard = pool.heard_within(PATIENCE)
+                if not (heard and isinstance(error, NoReply)):  # else it is there, and busy
+                    self._fleet.away(node, f"nothing answers: {error}")
+                if not heard and (lost >= _LOST_AFTER or self._fleet.has_another(node)):
+                    pool.abort("the node does not answer")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every):
+                    await due.wait()
+
+    async def _first_look(self, node: Node) -> Look | None:
+        """A look at a node before it is watched; None: it takes too long, or nothing answers."""
+        pool = Pool(NodeAddress(node.name), self._fleet.clock)
+        try:
+            async with asyncio.timeout(_FIRST_LOOKS):
+                return await self._look(node, pool)
+        except (NodeLost, TimeoutError):
+            return None
+        finally:
+            pool.abort("the look is over")
+
+    async def _look(self, node: Node, pool: Pool) -> Look:
+        """Ask a node how it is, and what it serves if that may have changed. Raises NodeLost."""
+        asked = self._fleet.clock()
+        status, content = await self._get(pool, b"/health")
+        answered = self._fleet.clock()
+        try:
+            health = HealthResponse.model_validate_json(content)
+        except ValidationError:
+            return Look(refusal=f"HTTP {status} at /health without a health that is known: is it a node?")
+        if health.access is not None:
+            return Look(refusal=_ACCESS.get(health.access, _NO_ACCESS))
+        if health.status != "ready":
+            return Look(health)
+        node.looked(answered - asked, answered)
+        if health.identity is None or (node.info is not None and node.identity == health.identity):
+            return Look(health, node.info)
+        try:
+            return Look(health, await self._model(pool))
+        except SpecPairError as error:
+            return Look(refusal=f"/model: {error}")
+
+    def _note(self, node: Node, look: Look) -> None:
+        if look.health is None:
+            self._fleet.away(node, look.refusal, "refused")
+        else:
+            self._fleet.found(node, look.health, look.info)
+
+    async def _model(self, pool: Pool) -> ModelInfo:
+        """What a verifier serves. Raises SpecPairError, and NodeLost."""
+        status, content = await self._get(pool, b"/model")
+        if status != 200:
+            raise from_body(status, content)
+        try:
+            return ModelInfo.model_validate_json(content)
+        except ValidationError as error:
+            raise SpecPairError(f"not what a verifier of this version says: {error.errors()[0]['loc']}") from None
+
+    async def _get(self, pool: Pool, target: bytes) -> tuple[int, bytes]:
+        try:
+            async with asyncio.timeout(PATIENCE), pool.exchange(b"GET", target, self._headers) as (head, connection):
+                return head.status, await connection.read_all(_MOST_OF_A_LOOK)
+        except TimeoutError:
+            raise NoReply(f"no reply within {PATIENCE:g} s") from None

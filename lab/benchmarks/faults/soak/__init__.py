@@ -1,1 +1,0 @@
-"""Many drafters that connect, crash, stall and return."""

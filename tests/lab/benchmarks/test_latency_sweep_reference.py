@@ -1,0 +1,155 @@
+"""Static policies replayed: cases computed by hand, and what holds for any text and any times."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.benchmarks.latency_sweep.reference import (
+    MeasuredLatencies,
+    Policy,
+    Trace,
+    best,
+    policies,
+    replay,
+    upper_bound,
+)
+
+LENGTHS = range(17)
+
+
+def policy(name: str, k: int) -> Policy:
+    return next(policy for policy in policies(k) if policy.name == name)
+
+
+def trace(text: str) -> Trace:
+    """`+` where the drafter agrees, `-` where not; the first token, which prefill brings, is left out."""
+    return Trace([False, *(place == "+" for place in text)])
+
+
+def times(draft: float = 2.0, delay: float = 4.0, per_draft: float = 1.0) -> MeasuredLatencies:
+    return MeasuredLatencies(draft, lambda k: 10.0 + per_draft * k, 2 * delay)
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "text", "draft", "history"),
+    [
+        ("lockstep", 0, "+-+", 2, [(0, 1), (18, 2), (36, 3), (54, 4)]),
+        # Two tokens are drafted at 4, with the verifier at 8, judged at 20, answered at 24; the second is rejected.
+        # At the end nothing is left to draft: the last token is asked for as it is.
+        ("lockstep", 2, "+-++++", 2, [(0, 1), (24, 3), (48, 6), (66, 7)]),
+        # One draft goes out at 2. Until the answer at 21 the token that comes with it and one more are drafted, which
+        # goes out at once.
+        ("overlapped, topped up", 1, "+++++", 2, [(0, 1), (21, 3), (40, 5), (58, 6)]),
+        # The answer at 31 contradicts the path. The step under way ends at 36, the next draft is there at 48.
+        ("overlapped, topped up", 1, "-+++", 12, [(0, 1), (31, 2), (67, 4), (85, 5)]),
+        # At 39 two of the next three drafts are there, at 42 the third.
+        ("overlapped, topped up", 3, "+" * 11, 6, [(0, 1), (39, 5), (63, 9), (83, 12)]),
+        ("overlapped, at once", 3, "+" * 11, 6, [(0, 1), (39, 5), (59, 8), (79, 11), (97, 12)]),
+        # Drafts leave at 2 and 6, and at 21 when the first is answered: the verifier goes from pass to pass.
+        ("2 in flight", 1, "++++++", 2, [(0, 1), (21, 3), (32, 5), (43, 7)]),
+        # The second draft, behind one that is rejected at 17, takes no time. Then one at 23, and one at 25 without a
+        # fresh draft for the last token.
+        ("2 in flight", 1, "-+++", 2, [(0, 1), (21, 2), (42, 4), (52, 5)]),
+        ("self-continued, eager", 0, "+-+", 2, [(0, 1), (10, 2), (20, 3), (30, 4)]),
+        # Drafts of two tokens arrive at 8, 12 and 16, when the verifier has made two tokens by itself: nothing is left
+        # of the first, both tokens of the second, and one of the third behind the token that came with the second.
+        ("self-continued, eager", 2, "+" * 7, 2, [(0, 1), (10, 2), (20, 3), (32, 6), (43, 8)]),
+        # The draft at 8 is near at 6, when the verifier has ended its own first step.
+        ("self-continued, polite", 2, "+" * 7, 2, [(0, 1), (10, 2), (23, 4), (34, 6), (45, 8)]),
+        # The next draft leaves at 23, when the first is answered, and arrives at 27: too late to be waited for at 19.
+        (
+            "self-continued, polite, 1 in flight",
+            2,
+            "+" * 7,
+            2,
+            [(0, 1), (10, 2), (23, 4), (33, 5), (44, 7), (54, 8)],
+        ),
+    ],
+)
+def test_replays_equal_those_computed_by_hand(
+    name: str, k: int, text: str, draft: float, history: list[tuple[float, int]]
+) -> None:
+    assert replay(trace(text), times(draft), policy(name, k)) == history
+
+
+def test_streamed_drafts_start_anew_behind_a_miss_and_what_is_late_is_not_judged() -> None:
+    # Three drafts wait when the verifier's own first step at 9 contradicts them. The drafter hears of it at 10 and has
+    # two more with the verifier at 13 and 15, while it takes its second step until 19: the first is late, not the next.
+    streamed = replay(trace("-+++"), times(delay=1.0), policy("self-continued, eager", 1))
+    assert streamed == [(0, 1), (10, 2), (20, 3), (31, 5)]
+
+
+def test_overhead_is_time_on_the_link() -> None:
+    for one in policies(3):
+        apart = MeasuredLatencies(2.0, lambda k: 10.0 + k, 6.0, overhead=2.0)
+        assert replay(trace("+-+++-+"), apart, one) == replay(trace("+-+++-+"), times(), one)
+
+
+@pytest.mark.parametrize(
+    ("text", "passes", "seconds"),
+    [
+        ("++--+", (10, 11, 12), 12 + 10 + 10),  # runs of 2, 0, and an end that comes without a miss
+        ("++-++-", (10, 11, 12), 12 + 12),
+        ("+++", (10, 11, 12), 12),
+        ("++-", (10, 10, 100), 10 + 10),  # two passes are cheaper
+        ("+-", (10, 20, 12), 12),  # a wider one is
+    ],
+)
+def test_the_bound_equals_that_computed_by_hand(text: str, passes: tuple[float, ...], seconds: float) -> None:
+    bound = upper_bound(trace(text), MeasuredLatencies(2.0, lambda k: passes[min(k, 2)], 8.0))
+    assert bound == pytest.approx(len(text) / seconds)
+
+
+def test_the_best_is_the_fastest_replay_of_all() -> None:
+    text, costs = trace("+++-++-++++-+" * 3), times()
+    found = best(text, costs)
+    rates = {
+        (one.name, k): (len(text.agrees) - 1) / replay(text, costs, one)[-1][0] for k in LENGTHS for one in policies(k)
+    }
+    assert found.tokens_per_second == max(rates.values()) == rates[found.policy, found.k]
+
+
+texts = st.text("+-", min_size=1, max_size=40).map(trace)
+lengths = st.sampled_from(LENGTHS)
+seconds = st.floats(0.0, 50.0)
+curves = st.lists(st.floats(1.0, 50.0), min_size=17, max_size=17)  # of passes, not even rising
+
+
+@settings(max_examples=60)
+@given(texts, lengths, seconds, seconds, curves)
+def test_in_order_of_time_up_to_the_end_and_never_above_the_bound(
+    text: Trace, k: int, draft: float, rtt: float, passes: list[float]
+) -> None:
+    costs = MeasuredLatencies(draft, lambda count: passes[min(count, 16)], rtt)
+    bound = upper_bound(text, costs)
+    for one in policies(k):
+        history = replay(text, costs, one)
+        at, known = zip(*history, strict=True)
+        assert history[0] == (0.0, 1)
+        assert list(at) == sorted(at)
+        assert list(known) == sorted(set(known)) and known[-1] == len(text.agrees)
+        assert (known[-1] - 1) / at[-1] <= bound * (1 + 1e-9), one.name
+
+
+@given(st.integers(1, 60), lengths, seconds)
+def test_a_drafter_that_is_always_right(count: int, k: int, delay: float) -> None:
+    whole, rest = divmod(count, k + 1)
+    lockstep = replay(trace("+" * count), times(2.0, delay), policy("lockstep", k))
+    expected = whole * (2 * k + 2 * delay + 10 + k)
+    if rest:
+        expected += 2 * (rest - 1) + 2 * delay + 10 + rest - 1
+    assert lockstep[-1][0] == pytest.approx(expected)
+    if k:  # without a link, and with drafts for nothing, passes follow each other
+        free = times(0.0, 0.0)
+        hidden = whole * (10 + k) + (10 + rest - 1 if rest else 0)
+        for name in ("overlapped, topped up", "2 in flight"):
+            assert replay(trace("+" * count), free, policy(name, k))[-1][0] == pytest.approx(hidden)
+
+
+@given(texts, lengths, seconds, seconds, st.sampled_from([0.0, 1.0]))
+def test_an_eager_verifier_is_never_slower_than_the_target_alone(
+    text: Trace, k: int, draft: float, delay: float, per_draft: float
+) -> None:
+    history = replay(text, times(draft, delay, per_draft), policy("self-continued, eager", k))
+    worst_pass = 10 + per_draft * k  # what drafts add to a pass that none of them survives is its price
+    assert history[-1][0] <= worst_pass * (len(text.agrees) - 1) + 1e-6
