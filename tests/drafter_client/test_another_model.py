@@ -39,9 +39,7 @@ def verifiers() -> Iterator[dict[str, Verifier]]:
 
 
 @pytest.fixture
-def address(verifiers: dict[str, Verifier], monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
-    monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.01)
-    monkeypatch.setattr("drafter_client.http.retries.FIRST_PAUSE", 0.001)
+def address(verifiers: dict[str, Verifier], no_waiting: None) -> Iterator[Address]:
     with Address({name: verifier.url for name, verifier in verifiers.items()}, "first") as address:
         yield address
 

@@ -24,7 +24,7 @@ from drafter_client import (
 )
 from drafter_client.errors import BadPrompt, VerifierUnreachable
 from drafter_client.pair import Pair
-from tests.drafter_client.support import Scenario, Verifier, plain, serving
+from tests.drafter_client.support import Scenario, Verifier, plain
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
@@ -214,18 +214,6 @@ def test_event_loop_is_free_during_a_draft_step(verifier: Verifier) -> None:
             assert (await reading).token_ids == _expected(12)
 
     _run(work())
-
-
-def test_chat_uses_the_targets_template(verifier: Verifier) -> None:
-    target = ScriptedBackend(Script(seed=1))
-    target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
-
-    async def work(url: str) -> None:
-        async with AsyncPair(url, TOY) as pair:
-            assert await pair.chat("hello") == [256, *b"user: hello"]
-
-    with serving(target) as verifier_with_template:
-        _run(work(verifier_with_template.url))
 
 
 def test_pair_used_outside_of_its_block_raises_runtime_error(verifier: Verifier) -> None:

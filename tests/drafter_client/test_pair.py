@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -29,7 +29,6 @@ from drafter_client import (
     Pair,
     Source,
     SpecPairError,
-    Stats,
     Tokens,
 )
 from drafter_client.draft_sources import OpenedSource
@@ -41,7 +40,6 @@ from drafter_client.errors import (
     TraceError,
     VerifierUnreachable,
 )
-from drafter_client.generation import events
 from drafter_client.http.client import VerifierClient
 from drafter_client.trace.writer import TraceFolder
 from specpair.protocol.errors import PromptTooLong
@@ -296,38 +294,6 @@ def test_error_at_the_end_of_a_text_still_closes_the_pair(verifier: Verifier, tm
     with pytest.raises(TraceError):
         pair.close()
     assert source.closed and list(text) == []
-
-
-class Watching:
-    """Keeps the events of each text."""
-
-    def __init__(self) -> None:
-        self.texts: list[list[events.RunEvent]] = []
-
-    @contextmanager
-    def run(self, stats: Stats, settings: Mapping[str, Any]) -> Iterator[events.Listener]:
-        told: list[events.RunEvent] = []
-        yield lambda event, now: told.append(event)
-        ended = [event for event in told if isinstance(event, events.Ended)]
-        assert ended[-1].finish_reason == stats.finish_reason == "length" and settings["max_tokens"] == 40
-        self.texts.append(told)
-
-
-@pytest.mark.parametrize("mode", Mode)
-def test_observer_gets_every_token_once_and_each_response_after_its_request(mode: Mode) -> None:
-    watching = Watching()
-    with serving(draft_backend="ngram") as verifier, Pair(verifier.url, TOY, observer=watching) as pair:
-        ids = pair.generate(PROMPT, replace(SAMPLED, mode=mode)).read().token_ids
-    [told] = watching.texts
-    commits = [event for event in told if isinstance(event, events.Committed)]
-    assert [token for event in commits for token, _ in event.tokens] == ids
-    assert [event.position - commits[0].position for event in commits] == [
-        sum(len(each.tokens) for each in commits[:before]) for before in range(len(commits))
-    ]
-    sent = {event.in_flight_draft: at for at, event in enumerate(told) if isinstance(event, events.Sent)}
-    answered = {event.in_flight_draft: at for at, event in enumerate(told) if isinstance(event, events.Answered)}
-    assert all(sent[draft] < at for draft, at in answered.items())
-    assert not sent or any(isinstance(event, events.Opened) for event in told)
 
 
 def test_one_text_too_many_is_refused(verifier: Verifier) -> None:

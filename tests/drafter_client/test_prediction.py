@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,21 +52,6 @@ def test_the_text_does_not_depend_on_the_prediction(
             assert stats.prediction_tokens == len(prediction)
             assert stats.prediction_accepted <= stats.accepted
             assert stats.prediction_accepted + stats.prediction_rejected <= stats.drafted
-
-
-@pytest.mark.parametrize("source", [Lookup(), JUNK], ids=["lookup", "junk"])
-@pytest.mark.parametrize("lookup", [True, False])
-def test_draft_tokens_come_from_a_good_prediction(verifier: Verifier, source: Source, lookup: bool) -> None:
-    options = Options(max_tokens=LENGTH, prediction=EDITED, lockstep=True, draft_n=8, lookup=lookup)
-    with Pair(verifier.url, source) as pair:
-        stats = pair.generate(PROMPT, options).read().stats
-        without = pair.generate(PROMPT, replace(options, prediction=None).cold()).read()
-    assert stats.prediction_accepted > 80 > stats.prediction_rejected > 0
-    assert stats.rounds < LENGTH / 4 < without.stats.rounds
-    assert without.stats.prediction_tokens is None and not without.stats.prediction_accepted
-    metrics = stats.metrics()
-    names = ("prediction_tokens", "prediction_accepted", "prediction_rejected")
-    assert [metrics[name] for name in names] == [len(EDITED), stats.prediction_accepted, stats.prediction_rejected]
 
 
 @pytest.mark.parametrize("draft", [None, TOY], ids=["no drafter", "a drafter"])

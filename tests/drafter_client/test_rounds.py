@@ -114,23 +114,6 @@ def test_every_pass_is_counted_once(
     )
 
 
-@ALL_WAYS
-@pytest.mark.parametrize("agreement", [0.0, 1.0])
-def test_accepted_end_token_has_no_bonus_token(passes: Passes, mechanisms: Mechanisms, agreement: float) -> None:
-    script = Script(seed=4, end_bias=6.0)
-    drafter = ModelDrafter(ScriptedBackend(Script(seed=4, end_bias=6.0, agreement=agreement)), GREEDY)
-    with serving(ScriptedBackend(script)) as verifier, closing(VerifierClient(verifier.url)) as client:
-        stats = generate(client, drafter, 4, mechanisms=mechanisms, max_tokens=300).stats
-    assert (stats.token_ids[-1], stats.finish_reason) == (END, "stop")
-    assert agreement > 0 or not passes.ended_by_draft
-    check(stats, passes.ended_by_draft)
-    assert (stats.rounds, stats.drafted, stats.sources[TokenSource.TARGET_DECODED]) == (
-        passes.requested,
-        passes.judged,
-        passes.target_decoded,
-    )
-
-
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("length", [None, 1, 4])
 def test_statistics_add_up_under_every_strategy(

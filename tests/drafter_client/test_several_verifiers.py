@@ -1,12 +1,10 @@
 """Several verifiers of one pair: a text goes to the fastest, and on at another one, and is the same text."""
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -15,11 +13,10 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Outage, Pair, Tokens
 from drafter_client.errors import BadUrl, ConnectionLost, ModelChanged, VerifierUnreachable
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.connection import HttpConnection
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import EngineError
-from tests.drafter_client.another_model import Address, swapped_vocabulary
+from tests.drafter_client.another_model import Address, Links, swapped_vocabulary
 from tests.drafter_client.support import Held, Verifier, forget_all, held, plain, read, serving
 from tests.waiting import until
 
@@ -28,6 +25,7 @@ TOY = DraftModel(Path("1"), "scripted")
 TARGET = ScriptedBackend(Script(seed=1))
 WARM = Options(max_tokens=200, temperature=0.8, seed=3)
 GREEDY = Options(max_tokens=200, temperature=0.0)
+pytestmark = pytest.mark.usefixtures("no_waiting")
 EACH_MODE = pytest.mark.parametrize("mode", Mode)
 
 
@@ -48,51 +46,6 @@ def others() -> Iterator[dict[str, Verifier]]:
             "vocabulary": swapped_vocabulary(ScriptedBackend(Script(seed=1))),
         }
         yield {name: stack.enter_context(serving(backend)) for name, backend in backends.items()}
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.01)
-    monkeypatch.setattr("drafter_client.http.retries.FIRST_PAUSE", 0.001)
-    monkeypatch.setattr("drafter_client.http.verifiers.LOOK_PAUSE", 0.02)
-
-
-class Links:
-    """The links to the verifiers: those in `out` fail, those in `slow` take so many seconds more. `at` turns them."""
-
-    def __init__(self) -> None:
-        self.out: set[str] = set()
-        self.slow: dict[str, float] = {}
-        self.keys: set[tuple[str, bytes]] = set()
-
-    def use(self, url: str) -> None:
-        time.sleep(self.slow.get(url, 0.0))
-        if url in self.out:
-            raise ConnectionLost(f"the connection to {url} broke")
-
-
-@pytest.fixture
-def links(monkeypatch: pytest.MonkeyPatch) -> Links:
-    links, respond, events = Links(), HttpConnection.respond, HttpConnection.events
-
-    @contextmanager
-    def responding(
-        self: HttpConnection, method: str, path: str, body: bytes | None, headers: Any, *more: Any, **named: Any
-    ) -> Iterator[httpx.Response]:
-        links.use(self.url)
-        links.keys |= {(self.url, value) for name, value in headers if name == b"Authorization"}
-        with respond(self, method, path, body, headers, *more, **named) as response:
-            yield response
-
-    def streaming(self: HttpConnection, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
-        for event in events(self, response):
-            yield event
-            if self.url in links.out:
-                raise ConnectionLost(f"the connection to {self.url} broke")
-
-    monkeypatch.setattr(HttpConnection, "respond", responding)
-    monkeypatch.setattr(HttpConnection, "events", streaming)
-    return links
 
 
 def urls(verifiers: list[Verifier]) -> str:
@@ -201,17 +154,6 @@ def test_no_text_goes_to_another_model(verifiers: list[Verifier], others: dict[s
         assert tokens == expected()[: len(tokens)] and text.stats.verifiers == [verifiers[0].url]
     links.out.clear()
     forget_all(verifiers[0])
-
-
-def test_the_key_goes_to_every_verifier(links: Links) -> None:
-    with ExitStack() as stack:
-        keyed = [stack.enter_context(serving(ScriptedBackend(Script(seed=1)), api_key="s3cret")) for _ in range(2)]
-        with Pair(urls(keyed), TOY, api_key="s3cret") as pair:
-            text = pair.generate(PROMPT, WARM)
-            assert read(text, 20, lambda: links.out.add(text.stats.verifiers[0])) == expected()
-        assert links.keys == {(each.url, b"Bearer s3cret") for each in keyed}
-        with pytest.raises(VerifierUnreachable, match="does not take this key"):
-            Pair(urls(keyed), None, api_key="wrong", on_notice=lambda _: None)
 
 
 def test_one_of_several_need_not_be_there(verifiers: list[Verifier]) -> None:

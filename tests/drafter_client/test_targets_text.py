@@ -110,16 +110,6 @@ def check_texts(verifier: Verifier, draft: Parts, text: str) -> None:
         assert (ours.begin, ours.ends) == (theirs.begin, theirs.ends)
 
 
-@pytest.mark.parametrize("what", [*DIFFERENCES, *EQUAL])
-def test_each_difference(verifier: Verifier, what: str) -> None:
-    parts = (DIFFERENCES | EQUAL)[what]
-    if what in REFUSED:
-        with pytest.raises(VocabularyMismatch, match=r"begin-of-text id|end-of-text ids|stand for different bytes"):
-            check_texts(verifier, parts, "")
-    for text in () if what in REFUSED else TEXTS:
-        check_texts(verifier, parts, text)
-
-
 PARTS = st.builds(
     Parts,
     words=st.lists(

@@ -75,20 +75,6 @@ def test_a_pair_is_told_how_much_of_a_long_prompt_is_read(quick: None, mode: Mod
     assert text.stats.prompt_progress is None, "the prompt is read"
 
 
-def test_a_session_and_its_stream_say_how_far_the_prompt_is() -> None:
-    with _held() as (backend, verifier), httpx.Client(base_url=verifier.url) as client:
-        body = {"session_id": "long", "prompt_ids": PROMPT, "max_tokens": 2}
-        prefill = threading.Thread(target=lambda: httpx.post(verifier.url + "/prefill", json=body, timeout=30))
-        prefill.start()
-        assert backend.reached.wait(20)
-        told = client.get("/sessions/long").json()
-        backend.go.set()
-        prefill.join()
-        assert (told["prompt_read"], told["prompt_len"], told["total_tokens"]) == (512, 1000, 1000)
-        assert client.get("/sessions/long").json()["prompt_read"] == 1000
-        assert client.get("/sessions/other").status_code == 404
-
-
 def test_openai_s_streams_say_it_in_comments(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generation, "HEARTBEAT", 0.05)
     with _held() as (backend, verifier):

@@ -165,16 +165,6 @@ def test_a_lost_connection_is_reopened_after_growing_pauses() -> None:
     assert time.slept == [0.1, 0.2, 0.4]
 
 
-def test_a_lasting_outage_is_raised_after_some_seconds() -> None:
-    client, _, time = _client(LOST, *[AWAY] * 20)
-    with pytest.raises(VerifierUnreachable):
-        client.verify("s", Draft.chain(3, [5]))
-    assert time.now == pytest.approx(6.3)
-    client, _, _ = _client(*[LOST] * 20)
-    with pytest.raises(ConnectionLost):
-        client.verify("s", Draft.chain(3, [5]))
-
-
 def test_a_timeout_is_not_retried_which_would_double_the_load() -> None:
     client, transport, time = _client(VerifierTimeout("sent nothing"))
     with pytest.raises(VerifierTimeout):

@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpcore
-import httpx
 import pytest
 
 from drafter_client.errors import ConnectionLost, VerifierTimeout, VerifierUnreachable
@@ -56,23 +55,6 @@ def test_an_unreachable_verifier_is_reported_with_what_to_check() -> None:
         _ask(sender)
     assert str(caught.value).startswith(f"no verifier answers at {url} (")
     assert str(caught.value).endswith("is it running, and is the port right?")
-
-
-@pytest.mark.parametrize(
-    ("url", "hinted"),
-    [("bigbox", True), ("http://bigbox/", True), ("bigbox:80", False), ("bigbox/v", False), ("https://bigbox", False)],
-)
-def test_an_address_without_a_port_is_told_the_verifiers(url: str, hinted: bool) -> None:
-    def refuse(_: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("Connection refused")
-
-    with (
-        closing(HttpConnection(url, httpx.MockTransport(refuse))) as sender,
-        pytest.raises(VerifierUnreachable) as caught,
-    ):
-        _ask(sender)
-    assert ("Without a port, 80 is asked" in str(caught.value)) is hinted
-    assert str(caught.value).endswith("http://bigbox:8000" if hinted else "is the port right?")
 
 
 @pytest.mark.parametrize(

@@ -235,10 +235,3 @@ def test_a_request_without_a_session_is_repeated_after_an_outage(answers: list[A
         client.ping()  # it was reached before
     assert client.model().name == "m"
     assert transport.asked[-1] == ("GET", "/model")
-
-
-def test_a_verifier_that_was_never_reached_is_not_waited_for() -> None:
-    client, transport = _asking(VerifierUnreachable("no answer"))
-    with pytest.raises(VerifierUnreachable):
-        client.wait_until_ready()
-    assert len(transport.asked) == 1

@@ -1,21 +1,18 @@
 """Requests of a session: lost responses, cookies, refusals; and the handshake that compares the vocabularies."""
 
 import json
-from collections.abc import Sequence
 from contextlib import closing
 
 import httpx
-import numpy as np
 import pytest
 
-from backends.scripted import ORDER, ByteVocabulary, Script, ScriptedBackend
+from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from drafter_client.errors import BadKey, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.http.requests import SessionCookies
 from drafter_client.http.text_session import TextSession
 from specpair.drafters.draft_model import ModelDrafter
-from specpair.engines.backend import Logits
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.http_service.keys import access as addresses
 from specpair.protocol.errors import Forbidden, UnknownSession
@@ -70,18 +67,6 @@ def test_the_text_does_not_depend_on_lost_messages(
     assert run.tokens == plain(ScriptedBackend(Script(seed=1)), PROMPT, 20, sampling)
     repeated = len(transport.asked) - len(set(zip(transport.asked, transport.bodies, strict=True)))
     assert repeated >= len(transport.asked) // every - 1 > 0
-    assert verifier.sessions == 0
-
-
-def test_ctrl_c_in_a_prefill_releases_the_session(verifier: Verifier) -> None:
-    def interrupt(number: int, path: str) -> None:
-        if path == "/prefill":
-            assert verifier.sessions == 1
-            raise KeyboardInterrupt
-
-    transport = Faulty(after=interrupt)
-    with over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
-        generate(client, None, 3, max_tokens=21)
     assert verifier.sessions == 0
 
 
@@ -232,38 +217,3 @@ def test_different_begin_and_end_ids_are_refused_by_name(
 ) -> None:
     with closing(VerifierClient(verifier.url)) as client, pytest.raises(VocabularyMismatch, match=words):
         check_vocabulary(client, _bytes_but(**changes), "draft")
-
-
-def test_different_control_tokens_are_accepted(verifier: Verifier) -> None:
-    kinds = [Kind.CONTROL if token == 5 else kind for token, kind in enumerate(ByteVocabulary().kinds)]
-    pieces = _pieces_with(256, b"<start>")
-    with closing(VerifierClient(verifier.url)) as client:
-        check_vocabulary(client, _bytes_but(pieces=pieces), "draft")
-        with pytest.raises(VocabularyMismatch):  # ordinary in the target, a control token here
-            check_vocabulary(client, _bytes_but(kinds=kinds), "draft")
-
-
-class _Wide(ScriptedBackend):
-    """A target that generates an id beyond the toy vocabulary at every fourth position, and has bytes for it."""
-
-    def __init__(self) -> None:
-        super().__init__(Script(seed=1, vocabulary_size=300))
-        self.vocabulary.pieces[258:] = [b"wide"] * 42
-        self.vocabulary.kinds[258:] = [Kind.ORDINARY] * 42
-
-    def logits_after(self, tokens: Sequence[int]) -> Logits:
-        logits = super().logits_after(tokens)
-        if len(tokens) % ORDER == 0:
-            logits[258 + int(np.argmax(logits)) % 42] = 100.0
-        return logits
-
-
-def test_ids_that_only_the_target_has_do_not_stop_the_drafter() -> None:
-    with serving(_Wide()) as verifier, closing(VerifierClient(verifier.url)) as client:
-        drafter_backend = ScriptedBackend(Script(seed=1))
-        info = check_vocabulary(client, drafter_backend.vocabulary, "draft")
-        drafter = ModelDrafter(drafter_backend, Sampling(), info.vocabulary.size)
-        run = generate(client, drafter, 3, info=info, max_tokens=20)
-    assert run.tokens == plain(_Wide(), PROMPT, 20)
-    assert max(run.tokens) >= 258
-    assert run.stats.accepted > 0  # drafting continues between them

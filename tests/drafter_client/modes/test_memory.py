@@ -1,7 +1,6 @@
 """ModeMemory: measurements are recalled by models, link and host; an invalid file is ignored and replaced."""
 
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -112,20 +111,6 @@ def test_invalid_file_is_logged_once_and_replaced(
     assert set(memory.recall(SETTING, 0.02)[0]) == {"remote"}
     (record,) = caplog.records
     assert "is no memory of modes and will be replaced" in record.getMessage() and "\n" not in record.getMessage()
-
-
-def test_failed_write_leaves_the_file_unchanged(
-    memory: ModeMemory, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory.keep(SETTING, 0.02, REMOTE, 0)
-    before = file.read_bytes()
-
-    def fails(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", fails)
-    memory.keep(SETTING, 0.02, {"fused": ModeMeasurement(64.0, 1.0)}, 0)
-    assert file.read_bytes() == before and [*file.parent.iterdir()] == [file]
 
 
 def test_memory_file_is_in_the_cache_folder_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:

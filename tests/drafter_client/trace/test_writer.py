@@ -46,7 +46,6 @@ from tests.drafter_client.support import (
     GREEDY,
     PROMPT,
     WAYS,
-    InterruptedAfter,
     Scenario,
     Verifier,
     generate,
@@ -153,19 +152,6 @@ def test_run_that_ends_early_leaves_a_trace(
     if mechanisms is LOCKSTEP:
         assert [(row["k"], row["judged"]) for row in run.rounds] == [(3, 3)]
         assert len(run.steps) == 3
-
-
-def test_each_run_is_added_to_the_folder(client: VerifierClient, tmp_path: Path) -> None:
-    folder = tmp_path / "made" / "if missing"
-    first = traced(folder, client, max_tokens=12)
-    before = (folder / "run-1.json").read_bytes()
-    second = traced(folder, client, length=3, max_tokens=20)
-    assert (folder / "run-1.json").read_bytes() == before
-    assert [row["run"] for row in read_table(folder, RUNS)] == [1, 2]
-    for number, stats in ((1, first), (2, second)):
-        run = read_run(folder, number)
-        assert [row["token"] for row in run.tokens] == stats.token_ids
-        assert sum(int(row["judged"] or 0) for row in run.rounds) == stats.drafted
 
 
 def test_taken_run_number_is_not_used_again(tmp_path: Path) -> None:
@@ -307,19 +293,6 @@ def test_text_is_recorded_on_request(drafter: Command, verifier: Verifier, tmp_p
     assert spelled == {*printed["token_ids"]}.union(*(each["drafts"] for each in body["rounds"]))
     drafter(*_flags(verifier, tmp_path))
     assert not {"text", "pieces"} & {*json.loads((tmp_path / "run-2.json").read_text())}
-
-
-@pytest.mark.parametrize("how", [["--lockstep"], ["--max-tokens", "900"]])
-def test_interrupted_run_leaves_a_trace(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: list[str]
-) -> None:
-    monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", InterruptedAfter)
-    ran = drafter(*_flags(verifier, tmp_path, *how))
-    printed = json.loads(ran.out)
-    assert (ran.status, ran.err, printed["finish_reason"]) == (130, "", None)
-    run = read_run(tmp_path)
-    assert (run.metrics["error"], run.metrics["finish_reason"]) == ("KeyboardInterrupt", None)
-    assert [row["token"] for row in run.tokens] == printed["token_ids"] != []
 
 
 def test_texts_of_every_mode_leave_a_trace(verifier: Verifier, tmp_path: Path) -> None:
