@@ -27,7 +27,7 @@ from specpair.http_service.app import App, HeadRequests, without_slash
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.observability.supervisor import Supervisor
-from specpair.http_service.replies.failures import Failures, NotedSend
+from specpair.http_service.replies.json_replies import Failures, NotedSend
 from specpair.http_service.replies.static_files import StaticFiles
 from specpair.http_service.shutdown import stop_signals
 from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_origins

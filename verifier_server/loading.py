@@ -14,11 +14,11 @@ from backends.machine import corpus_folder
 from gateway.openai_api.chat.template import Renderer
 from specpair.corpus.draft_corpus import BadCorpus, DraftCorpora, DraftCorpus
 from specpair.corpus.earlier_texts import EarlierTexts
-from specpair.counted import counted
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.fairness import retry_after
 from specpair.grammar.of_text import forget_grammars, prepare_grammars
+from specpair.numbers import counted
 from specpair.protocol.errors import InvalidRequest, ModelFailed, ModelLoading, NoChatTemplate
 from specpair.protocol.terminal_text import one_line, several_lines
 from specpair.speculation.policy.cost_by_width import CostByWidth

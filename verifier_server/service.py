@@ -16,11 +16,11 @@ from specpair.http_service.observability.logs import note_session
 from specpair.http_service.observability.metrics import ServiceMetrics
 from specpair.http_service.request_bodies import RequestBodies
 from specpair.http_service.shutdown import Draining
+from specpair.numbers import milliseconds
 from specpair.protocol import messages
 from specpair.protocol.errors import UnknownSession
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse, identity_of
-from specpair.protocol.times import milliseconds
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.timing import NARROW
 from specpair.speculation.sampling import gumbel

@@ -17,8 +17,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import inf
 
-from specpair.counted import counted
 from specpair.fairness import ReleaseRate, retry_after
+from specpair.numbers import counted
 from specpair.protocol.errors import Overloaded, RateLimited
 from verifier_server.engine.arrivals import SILENCE
 from verifier_server.sessions import Session

@@ -19,8 +19,8 @@ from drafter_client.pair import Pair
 from drafter_client.statistics import Stats
 from gateway.openai_api.answer import markers_to_read
 from specpair.command_line import given_values
-from specpair.counted import counted
 from specpair.engines.errors import BackendError
+from specpair.numbers import counted
 from specpair.protocol.errors import PromptTooLong, SpecPairError
 from specpair.protocol.terminal_text import is_text, one_line, several_lines
 from specpair.speculation.sampling import gumbel

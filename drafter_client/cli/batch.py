@@ -33,8 +33,8 @@ from drafter_client.display.progress import WritingProgress, writing
 from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.generation.generation import Finished
 from drafter_client.pair import Pair
-from specpair.counted import counted
 from specpair.engines.errors import BackendError, EngineLost
+from specpair.numbers import counted
 from specpair.protocol.errors import EngineError, InternalError, RequestError, SpecPairError
 from specpair.protocol.terminal_text import several_lines
 

@@ -11,7 +11,7 @@ from models.hub.names import HubOptions
 from specpair.command_line.options import add_options, flag_reader
 from specpair.command_line.parser import OneOf, Parser, Switch, flag
 from specpair.corpus.draft_corpus import BadCorpus, checked
-from specpair.http_service.keys.stored_key import complaint
+from specpair.http_service.keys.key_file import complaint
 from specpair.http_service.options import ACCESS, ROUTER, SERVICE
 from specpair.options.option import options_of
 from specpair.speculation.acceptance.strategies import Strategy

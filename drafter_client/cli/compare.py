@@ -26,8 +26,7 @@ from drafter_client.errors import BadPromptFile
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.statistics import Stats
-from specpair.counted import counted
-from specpair.quantile import quantile
+from specpair.numbers import counted, quantile
 from specpair.speculation.sampling.gumbel import SEED_LIMIT
 
 TARGET = "target"

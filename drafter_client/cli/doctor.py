@@ -24,7 +24,7 @@ from drafter_client.modes.memory import memory_file
 from drafter_client.program_options import ProgramOptions
 from drafter_client.program_options import engines as backends
 from models import DEFAULT_TARGET
-from models.commands.terminal import print_json
+from models.commands.showing import print_json
 from specpair.command_line import start
 from specpair.command_line.options import add_options
 from specpair.command_line.parser import Parser, Switch

@@ -23,7 +23,7 @@ from drafter_client.display.panel_rows import (
     title,
 )
 from drafter_client.statistics import Stats
-from specpair.quantile import percentages
+from specpair.numbers import percentages
 from specpair.speculation.acceptance.token_details import TokenSource
 
 _WIDEST = 60  # characters of the latency line, at most

@@ -13,7 +13,7 @@ from drafter_client.statistics import (
     Stats,
     fitted,
 )
-from specpair.counted import counted
+from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import TokenSource

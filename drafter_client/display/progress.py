@@ -14,7 +14,7 @@ from rich.text import Text
 from drafter_client.display.status_line import displayed, draw, screen_is_ours
 from drafter_client.display.status_line import say as say_line
 from drafter_client.http.outages import Outage
-from specpair.counted import counted
+from specpair.numbers import counted
 from specpair.protocol.prompt_progress import PromptProgress
 
 _LOADING_PAUSE = 1.0  # seconds between lines while a model is loaded

@@ -16,8 +16,8 @@ from gateway.router.requests import SESSION, RoutedRequest, asked, to_client, to
 from gateway.router.several import JOINED, verify_batch
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.openapi.operation import ErrorForm
-from specpair.http_service.replies.failures import Failures, NotedSend
 from specpair.http_service.replies.hang_up import HangUp
+from specpair.http_service.replies.json_replies import Failures, NotedSend
 from specpair.http_service.shutdown import Draining
 from specpair.protocol.errors import BadGateway, ShuttingDown, SpecPairError
 from specpair.protocol.http_reply import ReplyHead

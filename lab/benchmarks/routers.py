@@ -17,7 +17,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import TextSession
 from lab.benchmarks.harness.report import Report, options_of
 from specpair.child_processes.serving import variables, verifier
-from specpair.quantile import quantile
+from specpair.numbers import quantile
 from specpair.speculation.draft import Draft
 from tests.deploy.ray_serve import cluster
 from tests.deploy.routers import FILES, free_port, program, routing

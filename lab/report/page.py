@@ -15,9 +15,8 @@ from lab.report.recorded import modes, outages, pass_widths, statistics, timed
 from lab.reports.document import contents, document, folded, table, terms
 from lab.reports.markup import Markup, tag
 from lab.reports.scripts import bundled
-from specpair.counted import counted
 from specpair.extras import installed_version
-from specpair.quantile import percentages
+from specpair.numbers import counted, percentages
 
 ENTRY = "report.js"
 # Whose files the page is made of: those that all pages share, those of the live page, its own.

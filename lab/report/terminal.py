@@ -18,7 +18,7 @@ from lab.report.analysis import (
     window,
 )
 from lab.report.reader import Record, RunTrace
-from specpair.counted import counted
+from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from specpair.numbers import seconds
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.messages import SessionId
 from specpair.protocol.response_fields import (
@@ -22,7 +23,6 @@ from specpair.protocol.response_fields import (
     Tokens,
     TotalTokens,
 )
-from specpair.protocol.times import seconds
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.sampling import row_changes
 

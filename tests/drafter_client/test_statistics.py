@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 
 from drafter_client.display.panel import means, sparkline
 from drafter_client.http.client import VerifierClient
-from drafter_client.statistics import OTHER, PARTS, Span, Stats, WaitTimes, exchange, fitted, partition
-from specpair.quantile import percentages
+from drafter_client.statistics import (
+    OTHER,
+    PARTS,
+    Span,
+    Stats,
+    WaitTimes,
+    exchange,
+    fitted,
+    partition,
+)
+from specpair.numbers import percentages
 from specpair.speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import EACH_WAY, generate, toy_drafter
 

@@ -7,8 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specpair.http_service.keys.access import Caller
-from specpair.http_service.replies.event_feed import FeedReader
-from specpair.http_service.replies.events import COMMENT, EventStream, event_bytes, message_event
+from specpair.http_service.replies.events import COMMENT, EventStream, FeedReader, event_bytes, message_event
 from specpair.protocol.errors import SpecPairError
 from verifier_server.observability.engine_events import EnginePass
 from verifier_server.observability.live_view import LiveView, told_passes

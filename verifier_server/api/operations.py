@@ -5,10 +5,9 @@ from fastapi import FastAPI
 from gateway import operations as text_operations
 from gateway.openai_api.endpoints import Endpoints
 from gateway.openai_api.texts import TextSource
-from specpair.http_service.observability.health import StateEndpoints
+from specpair.http_service.observability.health import StateEndpoints, state_operations
 from specpair.http_service.openapi import operation
 from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, Operation, parameter
-from specpair.http_service.openapi.state import state_operations
 from specpair.protocol import errors, messages, responses, service_responses
 from verifier_server.api import routes
 from verifier_server.api.live_events import LiveEvents

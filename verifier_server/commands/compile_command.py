@@ -8,8 +8,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from backends.registry import COMPILING, compiles, load, programs_folder
-from specpair.command_line import interruptible
 from specpair.command_line.parser import Parser
+from specpair.command_line.start import run_interruptible
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.http_service.observability import logs
 from specpair.options.option import Option
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
         compiled = _checked(settings)
         folders = list(dict.fromkeys(one_line(folder) for folder in compiled.values() if folder is not None))
         kept = f"in {' and '.join(folders)}" if folders else "nowhere: set compile_cache"
-        names, seconds = interruptible.run(lambda: _load(settings, time.monotonic), lambda: _interrupted(kept))
+        names, seconds = run_interruptible(lambda: _load(settings, time.monotonic), lambda: _interrupted(kept))
         publish_programs(settings)
     except SettingsError as error:
         print(f"verifier: {several_lines(str(error))}", file=sys.stderr)

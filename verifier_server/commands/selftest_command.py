@@ -21,9 +21,9 @@ from rich.text import Text
 from backends.registry import devices_of_draft, load
 from backends.trial.checks import CheckSkipped, Load, devices_of, engine_checks
 from backends.trial.tiny_checks import check_tiny
-from specpair.command_line import interruptible
 from specpair.command_line.layers import settings_table
 from specpair.command_line.parser import Parser
+from specpair.command_line.start import run_interruptible
 from specpair.engines.backend import Backend
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
@@ -100,7 +100,7 @@ def run(arguments: Sequence[str]) -> int:
                 finally:
                     shutil.rmtree(folder, ignore_errors=True)
 
-            return interruptible.run(work, interrupted)
+            return run_interruptible(work, interrupted)
     except ReportLost as error:
         print(f"verifier: {several_lines(str(error))}", file=sys.stderr)
         return 1

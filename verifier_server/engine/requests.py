@@ -8,9 +8,9 @@ on. The draft is compared with what is committed by now. Only the part beyond th
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from specpair.numbers import milliseconds
 from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
 from specpair.protocol.response_fields import FinishReason, Timing
-from specpair.protocol.times import milliseconds
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import Round, TokenDetails, last_round
 from specpair.speculation.draft import NO_DRAFT, Draft

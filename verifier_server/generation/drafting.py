@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from specpair.numbers import milliseconds
 from specpair.protocol.errors import InvalidRequest
 from specpair.protocol.responses import Speculation
-from specpair.protocol.times import milliseconds
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
 from specpair.speculation.acceptance.token_details import rounds
 from specpair.speculation.draft import Draft

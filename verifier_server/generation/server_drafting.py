@@ -8,7 +8,6 @@ others wait. Clients take turns; the texts of one client run in order of arrival
 
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from threading import Lock
 from typing import NamedTuple
 
@@ -116,8 +115,7 @@ class ServerDrafting:
         )
 
         def generate() -> None:
-            writing = nullcontext() if self.corpus is None else self.corpus.writing()
-            with writing, self._experience.text(session.spec, self._pass_times, together=in_rounds) as estimates:
+            with self._experience.text(session.spec, self._pass_times, together=in_rounds) as estimates:
                 text.run(estimates)
 
         self._threads.submit(session.client, generate)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from specpair.http_service.observability.logs import DELETION, INTERRUPT, LogLine
-from specpair.http_service.replies.event_feed import EventFeed
+from specpair.http_service.replies.events import EventFeed
 from specpair.protocol.messages import GenerateRequest
 from specpair.protocol.response_fields import STOP_STRING
 from verifier_server.engine.port import EngineObserver

@@ -8,8 +8,8 @@ from pydantic_core import to_json
 
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.replies.events import EventMessage
+from specpair.numbers import milliseconds
 from specpair.protocol.service_responses import ServiceStatus, UsageResponse
-from specpair.protocol.times import milliseconds
 from verifier_server.engine.port import TokenEngine
 from verifier_server.observability.engine_events import EnginePass, mode_of
 from verifier_server.service import Service

@@ -22,8 +22,8 @@ from pathlib import Path
 from backends.compilation import Published, folder_of
 from backends.named_model import file_of
 from models.hub.names import parts_of
-from specpair.counted import sized
 from specpair.engines.errors import ModelLoadError
+from specpair.numbers import sized
 from verifier_server.settings import Settings
 
 _log = logging.getLogger("specpair.verifier")

@@ -6,8 +6,8 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, mod
 
 from lab.bench.cases.answers import answer_in
 from lab.bench.records import Slo
+from specpair.command_line.given_values import advice
 from specpair.command_line.known_keys import KnownKeys
-from specpair.command_line.suggestion import advice
 
 Json = dict[str, Any]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -18,7 +18,7 @@ from lab.bench.cases.arrivals import Due, parse_trace
 from lab.bench.cases.case import Case, Prompt, Traced
 from lab.bench.errors import BadCase
 from lab.strict_yaml import Loader, complaint
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 
 _PROMPT = TypeAdapter(Prompt)
 

@@ -28,7 +28,7 @@ from lab.bench.run.measuring import Measuring
 from lab.bench.run.preparing import ProbedSide, asked_of, described, prepared, probed
 from lab.bench.run.progress import shown
 from lab.bench.statistics.analysis import analyse
-from specpair.counted import counted
+from specpair.numbers import counted
 
 Note = Callable[[str], None]
 

@@ -16,7 +16,7 @@ from lab.bench.statistics.analysis import analyse
 from lab.bench.statistics.merging import merged
 from lab.reports.figures import NoPicture
 from specpair.command_line.parser import Parser
-from specpair.counted import counted
+from specpair.numbers import counted
 
 
 def run_bench_report(arguments: Sequence[str]) -> int:

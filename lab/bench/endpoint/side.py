@@ -12,7 +12,7 @@ import httpx
 from drafter_client.http.addresses import with_scheme
 from lab.bench.errors import BadSide
 from lab.bench.records import SideRecord
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 
 Json = dict[str, Any]
 _NAME = re.compile(r"[\w.-]+")

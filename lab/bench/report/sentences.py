@@ -9,7 +9,7 @@ from lab.bench.statistics.analysis import Analysis
 from lab.bench.statistics.bootstrap import FEWEST
 from lab.bench.statistics.comparison import Comparison, times
 from specpair.command_line.table import figure
-from specpair.counted import counted
+from specpair.numbers import counted
 
 
 def title(analysis: Analysis) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 from lab.bench.load.jobs import WARM_UP, PlannedStretch
 from lab.bench.records import MeasuredRequest, Stretch
 from lab.bench.run.measuring import Watch
-from specpair.counted import counted
+from specpair.numbers import counted
 
 _Turn = tuple[str, int, str]  # case, repetition, side
 _REDRAWS = 2.0  # a second: each takes a few milliseconds, in which no chunk's time is taken

@@ -9,7 +9,7 @@ from lab.bench.statistics.comparison import Comparison, Sample, compare
 from lab.bench.statistics.scores import Score, ScoreComparison, compare_scores, score
 from lab.bench.statistics.summary import Summary, summarise
 from lab.bench.statistics.texts import Equality, equality
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 
 FORMAT = "specpair-bench-report-1"
 

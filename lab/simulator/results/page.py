@@ -15,7 +15,7 @@ from lab.simulator.results.charts import ChartLine, lines
 from lab.simulator.results.measures import CONFIDENCE, MEASURES, RunMeasure
 from lab.simulator.results.summary import RunSummary
 from specpair.command_line.table import Table
-from specpair.counted import counted
+from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 
 # Measures that charts show over time, in their order.

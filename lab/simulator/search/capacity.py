@@ -13,7 +13,7 @@ from lab.simulator.results.replications import EvaluateAll
 from lab.simulator.search.candidates import BadSearch, SearchCandidate, label, shown
 from lab.simulator.search.outcomes import ATTAINMENT, CandidateOutcome, cells_of, run
 from lab.simulator.search.size import Size
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 from specpair.command_line.table import Table, harmless
 
 _BOUND = re.compile(r"\s*(\w+)\s*(<=|>=)\s*(\S+)\s*")

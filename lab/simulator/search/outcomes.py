@@ -15,7 +15,7 @@ from lab.simulator.results.charts import over_key
 from lab.simulator.results.measures import MEASURES, Estimate, RunMeasure, estimate
 from lab.simulator.results.replications import EvaluateAll, Values
 from lab.simulator.search.candidates import BadSearch, SearchCandidate, shown
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 from specpair.command_line.table import Table, harmless
 
 ATTAINMENT = "slo_attainment"

@@ -10,7 +10,7 @@ import pytest
 
 from backends.scripted import ScriptedBackend
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.stored_key import StoredKey, digest_of
+from specpair.http_service.keys.key_file import StoredKey, digest_of
 from tests.verifier_server.conftest import SCRIPT, Serve
 from tests.verifier_server.support import REQUESTS
 from verifier_server.app import create_app

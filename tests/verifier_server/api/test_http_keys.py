@@ -10,8 +10,8 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.accounts import UsageCounts
-from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
+from specpair.http_service.keys.gate import UsageCounts
+from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import bearer

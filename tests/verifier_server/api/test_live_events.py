@@ -11,8 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from backends.scripted import ScriptedBackend
-from specpair.http_service.keys import key_file, key_store
-from specpair.http_service.keys.stored_key import StoredKey, digest_of
+from specpair.http_service.keys import access, key_file
+from specpair.http_service.keys.key_file import StoredKey, digest_of
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import bearer, read_events
@@ -133,7 +133,7 @@ def test_a_key_sees_what_is_its_own_and_an_admins_key_all(
             live.post("/verify", ends | {"position": position}, headers=bearer("bob"))
         stream.until(lambda told: told.last["state"]["engine"]["slots_in_use"] == 1 and told.committed == 8)
         assert stream.ended == []
-        monkeypatch.setattr(key_store, "LOOK_EVERY", 0.0)
+        monkeypatch.setattr(access, "LOOK_EVERY", 0.0)
         key_file.remove(keys, "alice")
         stream.ends()
 

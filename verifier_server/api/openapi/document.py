@@ -4,8 +4,8 @@ from functools import cache
 
 from gateway import operations as text_operations
 from specpair.http_service.openapi import document as built
+from specpair.http_service.openapi.document import PREFIX, given, one_of, when
 from specpair.http_service.openapi.operation import Json
-from specpair.http_service.openapi.schemas import PREFIX, given, one_of, when
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from verifier_server.api.operations import OPERATIONS
 

@@ -14,7 +14,7 @@ from lab.bench.statistics.distribution import Distribution
 from lab.reports.document import charted, contents, document, folded, table, terms
 from lab.reports.markup import Markup, joined, tag
 from lab.reports.svg import legend, legend_mark
-from specpair.counted import counted
+from specpair.numbers import counted
 
 _CHARTED = (measures.SPEED, measures.TTFT, measures.ITL, measures.LATENCY)
 _DRAWN = ("mark: median, stroke: 90 %, end of the line: 99 %", "mark: median, line: the middle half")
