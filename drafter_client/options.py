@@ -130,7 +130,6 @@ class Options(TextSpec):
 
     @property
     def predicted(self) -> bool:
-        """Whether there is a prediction of the text."""
         return self.prediction is not None
 
     @property

@@ -296,7 +296,6 @@ class Pair:
     def _write(
         self, text: TextSession, options: Options, stats: Stats, paired: Paired, *, pinned: bool
     ) -> Iterator[Run]:
-        """A context that yields the tokens of a text."""
         listeners: list[Listener] = [StatsCounter(stats, text).take]
         with ExitStack() as stack:
             slot = stack.enter_context(self._slots.taken(paired.drafting, text.prompt_ids, options.cache_salt))

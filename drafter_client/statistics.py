@@ -217,7 +217,6 @@ class Stats(RoundCounts):
         return parts | {OTHER: parts[OTHER] - away, OUTAGE: away}
 
     def _measured(self) -> dict[str, float]:
-        """The parts, with the outages in OTHER."""
         if self.spans:
             return partition(self.spans, self.began, self.began + self.total_time)
         times = self.times

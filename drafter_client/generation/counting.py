@@ -23,7 +23,6 @@ class StatsCounter:
         self._stretch: StatsCounter | None = None  # in mode auto
 
     def take(self, event: events.RunEvent, now: float) -> None:
-        """Count an event, a `Listener`."""
         stats = self._stats
         if isinstance(event, events.ModeChosen):
             self._choose(event)

@@ -104,11 +104,9 @@ class _Resumption:
         )  # of several verifiers, those whose engine has failed since the last token
 
     def begin(self) -> None:
-        """An attempt begins."""
         self._got_tokens = False
 
     def came(self, committed: Committed) -> None:
-        """Tokens came: an outage is over."""
         text = self._text
         if self._outage is not None or self._moved:
             if committed.position > len(text.prompt_ids):
@@ -181,13 +179,11 @@ class _Resumption:
         return ready
 
     def forget(self) -> None:
-        """Begin anew, with another model."""
         self.close()
         self._reconnected = self._moved = False
         self._faulty.clear()
 
     def close(self) -> None:
-        """End the wait for an outage, if there is one."""
         outage, self._outage = self._outage, None
         if outage is not None:
             outage.end(False)

@@ -120,7 +120,6 @@ class VerifierClient(Requests):
         return other
 
     def move_to(self, address: VerifierAddress) -> None:
-        """Have the verifier at `address` answer the next requests."""
         if address != self.address:
             self._connect_to(address)
             if self._aborted.is_set():
@@ -137,11 +136,9 @@ class VerifierClient(Requests):
     def wait_until_ready(
         self, patience: float = retries.LOADING_PATIENCE, on_wait: Callable[[float | None], None] | None = None
     ) -> None:
-        """Return when the verifier has loaded its model: see `health.wait_until_ready`."""
         wait_until_ready(self, patience, on_wait, self._sleep, self._clock)
 
     def health(self, *, started: bool = True) -> Health:
-        """The verifier's health, asked once: see `health.check_health`."""
         return check_health(self, started=started)
 
     def model(self, below: int | None = None, session_id: str | None = None) -> ModelInfo:

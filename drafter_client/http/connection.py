@@ -47,7 +47,6 @@ class Traffic:
     transport bounds its head."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: returns seconds."""
         self.sent = self.received = 0
         self._clock = clock
         self.where = self._late = ""  # `where`: the address of the response
@@ -77,7 +76,6 @@ class Traffic:
         self._most = self._allowed = most + ALL_PARTS
 
     def next_event(self) -> None:
-        """Bound the next event of a stream."""
         self._late = f"sent comments and no event for {self._patience:g} s"
         self._most = self._allowed = self._most_of_path
         self._deadline = self._clock() + self._patience
@@ -90,12 +88,10 @@ class Traffic:
             raise self.refused(f"sent more than {self._most} bytes without an end")
 
     def check_duration(self) -> None:
-        """Raise BadReply if the response is too late."""
         if self._clock() > self._deadline:
             raise self.refused(self._late)
 
     def refused(self, reason: str) -> BadReply:
-        """The error for a response that no verifier sends."""
         return BadReply(f"{self.where} {reason}: is it a verifier?")
 
 
@@ -279,7 +275,6 @@ class HttpConnection:
         self._check()  # without a length, an abort looks like the end
 
     def _reported(self, error: Exception, timeout: float, silence: type[DrafterError]) -> DrafterError:
-        """The error for the user."""
         reason = str(error) or type(error).__name__
         if self._aborted:
             return ConnectionLost(f"the exchange with {self.url} was aborted")
@@ -333,5 +328,4 @@ def _weakly(method: Callable[P, None]) -> Callable[P, None]:
 
 
 def _head_size(line: str, headers: Headers) -> int:
-    """Bytes of a head that begins with `line`."""
     return len(line) + 4 + sum([len(name) + len(value) + 4 for name, value in headers])

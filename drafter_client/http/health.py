@@ -133,8 +133,6 @@ def _told(client: Requests, response: Response) -> HealthResponse | None:
 
 
 class VerifierStatus(NamedTuple):
-    """What a drafter knows of a verifier."""
-
     address: VerifierAddress
     why: str  # why no new text goes there; empty: it is ready
     round_trip: float  # seconds, the shortest of the last ones
@@ -159,7 +157,6 @@ class KnownVerifier:
 
     @property
     def link(self) -> float:
-        """The round trip."""
         return min(self.links, default=0.0)
 
     @property
@@ -176,12 +173,10 @@ class KnownVerifier:
 
     @property
     def changed(self) -> bool:
-        """Whether it is ready with another model."""
         return self.health.ready and bool(self.differs)
 
     @property
     def why(self) -> str:
-        """Why it is not ready, or not taken although it is."""
         return self.refusal or (self.changed and self.differs) or self.health.why or "asked in vain"
 
 

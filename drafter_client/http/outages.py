@@ -37,7 +37,6 @@ class Stop:
             each()
 
     def is_set(self, *, above: bool = True) -> bool:
-        """`above`: whether the flag above counts, too."""
         return self._event.is_set() or (above and self._above is not None and self._above.is_set())
 
     def wait(self, seconds: float) -> None:
@@ -186,7 +185,6 @@ class Outages:
             self._over_if(self._waiting == 0)
 
     def ended(self, answered: bool) -> None:
-        """Count the end of a wait. `answered`: whether a request was answered after it."""
         with self._telling:
             self._waiting -= 1
             self._answered = self._answered or answered
@@ -209,7 +207,6 @@ class OutageWait:
         self._failures = 0  # requests in a row that failed although a health check had found the verifier ready
 
     def end(self, answered: bool) -> None:
-        """End the wait, once. `answered`: whether a request was answered after it."""
         self._outages.ended(answered)
 
     def until_ready(self, failure: Exception, check_health: Callable[[], Health]) -> bool:

@@ -56,7 +56,6 @@ def read(where: str, model: type[R], content: bytes) -> R:
 
 
 def expect(where: str, field: str, value: int, due: int) -> None:
-    """Check that `field` has the value that is due."""
     if value != due:
         raise broken_promise(where, f"{field} is {value} where {due} is due")
 
@@ -118,5 +117,4 @@ def read_event(where: str, name: str, data: bytes, due: int) -> StreamedTokens |
 
 
 def read_generated(where: str, name: str, data: bytes) -> GenerateEvent:
-    """An event of `/generate`."""
     return read(where, _GENERATE.get(name, GenerateTokensEvent), data)

@@ -129,7 +129,6 @@ def is_outage(error: Exception) -> bool:
 
 
 def moves_on(error: Exception) -> bool:
-    """Whether a text goes on at another verifier after this error, if there is one."""
     return is_outage(error) and not isinstance(error, (*_LEFT_BEHIND, RateLimited))
 
 

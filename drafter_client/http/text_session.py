@@ -89,7 +89,6 @@ class TextSession:
 
     @property
     def tokens(self) -> list[int]:
-        """Token ids of the generated text."""
         return self.known[len(self.prompt_ids) :]
 
     def news(self) -> Iterator[Committed]:

@@ -50,7 +50,6 @@ class Verifiers:
             thread.start()
 
     def close(self) -> None:
-        """End the threads, and close their connections."""
         with self._changed:
             self._closed = True
         for each, client in zip(self._all, self._clients, strict=True):
@@ -109,19 +108,16 @@ class Verifiers:
 
     @property
     def states(self) -> list[VerifierStatus]:
-        """What is known of each."""
         with self._state():
             usable = self._usable()
             return [VerifierStatus(each.address, "" if each in usable else each.why, each.link) for each in self._all]
 
     @property
     def outage(self) -> Health | None:
-        """Why no text can begin now; None: one can."""
         with self._state():
             return None if self._usable() or self._all_changed() else self._away()
 
     def served(self, address: VerifierAddress) -> None:
-        """Note that the verifier at `address` answers a text."""
         with self._state():
             self._known[address].failures = 0
 
@@ -143,7 +139,6 @@ class Verifiers:
             return address if address in changed else changed[0]
 
     def adopt(self, info: ModelInfo) -> None:
-        """Note whose texts these are from now on."""
         with self._state():
             self._model = info
             self._compare()
@@ -183,7 +178,6 @@ class Verifiers:
         return best is not None
 
     def _usable(self) -> list[KnownVerifier]:
-        """Those that take new texts."""
         now = self._clock()
         ready = [each for each in self._all if each.ready and each.out_until <= now]
         return [each for each in ready if not each.health.load.overloaded] or ready
@@ -193,19 +187,15 @@ class Verifiers:
         return self._none_helps() and any(each.changed for each in self._all)
 
     def _none_helps(self) -> bool:
-        """Whether no verifier will go on with a text, however long it waits."""
         return all(each.refusal or each.changed for each in self._all)
 
     def _loading(self) -> list[float]:
-        """How much of their models those have loaded that do so."""
         return [each.health.progress for each in self._all if each.health.progress is not None]
 
     def _away(self) -> Health:
-        """The health of all, none of which is ready."""
         return Health(False, self._whys(), max(self._loading(), default=None))
 
     def _whys(self) -> str:
-        """Why each is not taken."""
         return "; ".join(f"{each.address}: {each.why}" for each in self._all)
 
     def _failed(self, each: KnownVerifier, error: Exception) -> None:
@@ -222,7 +212,6 @@ class Verifiers:
             each.due.set()
 
     def _found(self, each: KnownVerifier, health: Health, refusal: str) -> None:
-        """Note the health of a verifier, and whether it refuses us."""
         before = each.ready
         each.health, each.refusal = health, refusal
         self._compare()
@@ -233,7 +222,6 @@ class Verifiers:
             self._untold.append(f"the verifier at {each.address} is {state}: {each.why}")
 
     def _compare(self) -> None:
-        """Note which verifiers serve another model."""
         for each in self._all:
             if self._model is not None and each.info is not None:
                 differs = difference(each.info, self._model)
@@ -262,7 +250,6 @@ class Verifiers:
             each.due.wait(pause)
 
     def _look_at(self, each: KnownVerifier, client: VerifierClient) -> None:
-        """Look at a verifier, and note what is found."""
         with suppress(DrafterError):  # the health says so, too
             client.connection.connect()  # takes a round trip, which must not be measured
         asked, info, refusal = self._clock(), each.info, ""

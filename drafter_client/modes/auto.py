@@ -140,17 +140,14 @@ class ModeSelection:
 
     @property
     def link(self) -> float:
-        """The round trip in seconds of the link that modes are selected for."""
         with self._lock:
             return self._rates.link
 
     def add_measurement(self, mode: Mode, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
-        """Add a stretch of text. The arguments are those of `ModeSelector.add_measurement`."""
         with self._lock:
             self._selector.add_measurement(str(mode), tokens, seconds, accepted, compared)
 
     def keep(self) -> None:
-        """Write the measurements to the memory for later runs."""
         if self._memory is not None:
             with self._lock:
                 link, known = self._rates.link, self._known()
@@ -180,7 +177,6 @@ class ModeSelection:
 
     @property
     def rates(self) -> dict[Mode, RateEstimate]:
-        """The tokens per second to expect of each mode."""
         with self._lock:
             return {Mode(mode): each for mode, each in self._rates.estimates.items()}
 
@@ -240,7 +236,6 @@ class LatencyProbe:
             self._thread.submit(self._probe)
 
     def close(self) -> None:
-        """Abort the probe under way, and close the connection."""
         self._client.abort()
         self._thread.shutdown()
         self._client.close()

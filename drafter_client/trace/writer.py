@@ -67,7 +67,6 @@ class TraceTable:
 
     @property
     def header(self) -> str:
-        """The first line of the file: the names of the columns."""
         return _lines([self.names])
 
     def lines(self, records: Iterable[Mapping[str, object]]) -> str:
@@ -197,7 +196,6 @@ def append(path: Path, header: str, lines: str = "") -> None:
 
 
 def unwritable(path: Path, error: OSError) -> TraceError:
-    """The error for a file or folder of a trace that cannot be written."""
     return TraceError(f"the trace {path} cannot be written: {error.strerror}")
 
 
@@ -308,13 +306,11 @@ class TraceFolder:
 
 
 def run_file(folder: Path, number: int) -> Path:
-    """The JSON file of a run."""
     return folder / f"run-{number}.json"
 
 
 @cache
 def _machine() -> dict[str, str]:
-    """The machine of the drafter: its times mean little without."""
     return {"processor": processor(), "cores": f"{cores()}", "system": f"{platform.system()} {platform.release()}"}
 
 

@@ -153,19 +153,6 @@ def test_text_that_ends_early_makes_room_for_the_next(
     _run(work())
 
 
-def test_leaving_the_pairs_block_ends_its_texts(verifier: Verifier) -> None:
-    async def work() -> None:
-        async with AsyncPair(verifier.url, Lookup(), texts=2) as pair:
-            texts = [pair.generate(PROMPT, LONG), pair.generate(PROMPT, Options(max_tokens=900, mode=Mode.TARGET))]
-            for text in texts:
-                await anext(text)
-            assert verifier.sessions == 2
-        assert verifier.sessions == 0
-        assert [[event async for event in text] for text in texts] == [[], []]
-
-    _run(work())
-
-
 def test_pair_is_closed_if_its_making_was_cancelled(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go, closed = threading.Event(), threading.Event(), threading.Event()
 

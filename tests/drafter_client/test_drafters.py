@@ -9,8 +9,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Custom, DraftModel, Expansion, Mode, Options, Pair, Proposal, Strategy
 from drafter_client.display.panel_rows import notes
-from drafter_client.errors import BadDrafter, ConnectionLost
-from specpair.drafters.custom import FallbackDrafter
+from drafter_client.errors import BadDrafter
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineLost
 from tests.drafter_client.support import Verifier, plain
@@ -68,20 +67,6 @@ def test_text_continues_under_every_strategy(verifier: Verifier, failing: str, s
         done = pair.generate(PROMPT, Options(max_tokens=40, temperature=0.9, strategy=strategy, draft_n=3)).read()
     assert len(done.token_ids) == 40
     assert done.stats.draft_failure == failing
-
-
-def test_no_failure_is_reported_without_one(verifier: Verifier) -> None:
-    with Pair(verifier.url, TOY) as pair:
-        done = pair.generate(PROMPT, OPTIONS).read()
-    assert done.stats.draft_failure is None and notes(done.stats) == []
-
-
-def test_connection_errors_are_not_treated_as_engine_failures() -> None:
-    def lost() -> Any:
-        raise ConnectionLost("the connection broke")
-
-    with pytest.raises(ConnectionLost):
-        FallbackDrafter(lost)
 
 
 def test_auto_continues_in_another_mode_and_keeps_no_measurement(
@@ -144,7 +129,3 @@ def test_invalid_expansions_are_refused(verifier: Verifier, returned: Any, compl
 def test_objects_that_are_no_drafter_are_refused(verifier: Verifier, drafter: Any) -> None:
     with pytest.raises(BadDrafter, match=r"^my drafter is no drafter: it needs a method expand, and a width of"):
         _run(verifier, drafter)
-
-
-def test_valid_custom_drafter_is_accepted(verifier: Verifier) -> None:
-    _run(verifier, Constant(Expansion([Proposal(5, 0, 6)], 1)))

@@ -1,7 +1,6 @@
 """Drafts without a draft model: from the user's files, from earlier texts, from the text itself."""
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,16 +13,11 @@ from drafter_client.draft_sources import DraftModel
 from drafter_client.errors import BadOption, BadReply
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
-from drafter_client.http.text_session import TextSession
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from specpair.corpus.draft_corpus import DraftCorpus
-from specpair.drafters.base import NgramDrafter
-from specpair.protocol.responses import GenerateResponse
-from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
-from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.cli.command_line import Command
-from tests.drafter_client.support import Verifier, generate, options_of, running
+from tests.drafter_client.support import Verifier, running
 from verifier_server.settings import Settings
 
 PROMPT = "to be or not to be"
@@ -84,22 +78,6 @@ def test_draft_tokens_come_from_earlier_texts_of_the_same_salt(verifier: Verifie
         assert written(pair, OPTIONS) == (alone, 0, 0), "--no-lookup is for earlier texts, too"
 
 
-@pytest.mark.parametrize("mechanisms", [LOCKSTEP, Mechanisms()], ids=["lockstep", "overlapped"])
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_text_equals_target_alone(verifier: Verifier, mechanisms: Mechanisms, temperature: float) -> None:
-    sampling = Sampling(seed=4, temperature=temperature)
-    with closing(VerifierClient(verifier.url)) as client:
-        info = client.model()
-        prompt = RemoteVocabulary(client, info).encode("to be or not to be")
-        options = options_of(sampling, 120)
-        *_, end = client.generate(TextSession(prompt), options)
-        length = 4 if mechanisms is LOCKSTEP else None
-        run = generate(client, NgramDrafter(3), length, prompt, info=info, mechanisms=mechanisms, **options)
-    assert isinstance(end, GenerateResponse) and run.tokens == end.token_ids
-    if mechanisms is LOCKSTEP and not temperature:
-        assert run.stats.accepted > 20
-
-
 def test_vocabulary_with_another_fingerprint_is_refused(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(VerifierClient(verifier.url)) as client:
         info, other = client.model(), json.loads(client.call("GET", "/vocabulary", None))
@@ -107,15 +85,3 @@ def test_vocabulary_with_another_fingerprint_is_refused(verifier: Verifier, monk
         monkeypatch.setattr(client, "call", lambda *_: json.dumps(other).encode())
         with pytest.raises(BadReply, match="is not the one that it names"):
             RemoteVocabulary(client, info)
-
-
-def test_command_line_needs_no_draft_model(verifier: Verifier, drafter: Command) -> None:
-    flags = ("--verifier", verifier.url, "--backend", "ngram", "--prompt", "abc abc abc", "--max-tokens", "30")
-    ran = drafter(*flags, "--draft-n", "3", "--lockstep", "--baseline", "--stats")
-    assert ran.status == 0
-    assert "n-gram lookup drafts for scripted-1" in ran.err
-    assert "same text" in ran.err
-    metrics = re.findall(r"(draft tokens|looked up|looked up, accepted|accepted) +(\d+)", ran.err)
-    counted = {name: int(count) for name, count in metrics}
-    assert counted["looked up"] == counted["draft tokens"] > 0 and counted["looked up, accepted"] == counted["accepted"]
-    assert len(ran.out.rstrip("\n")) == 30

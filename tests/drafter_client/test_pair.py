@@ -2,14 +2,13 @@
 
 import gc
 import re
-import shutil
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,17 +30,13 @@ from drafter_client import (
     SpecPairError,
     Tokens,
 )
-from drafter_client.draft_sources import OpenedSource
 from drafter_client.errors import (
     BadKey,
     BadOption,
     BadPrompt,
     PairBusy,
-    TraceError,
     VerifierUnreachable,
 )
-from drafter_client.http.client import VerifierClient
-from drafter_client.trace.writer import TraceFolder
 from specpair.protocol.errors import PromptTooLong
 from tests.drafter_client.support import Held, Scenario, Verifier, plain, serving
 from tests.paths import ROOT
@@ -108,14 +103,6 @@ def test_a_pair_tells_to_which_mode_auto_is_settled(verifier: Verifier) -> None:
         assert pair.settled_mode(fixed) == generation.options.mode == generation.read().stats.mode == "remote"
     with Pair(verifier.url, draft=None) as pair:
         assert pair.settled_mode() == pair.generate(PROMPT).options.mode == "target"
-
-
-def test_prompt_may_be_token_ids(verifier: Verifier) -> None:
-    with Pair(verifier.url, TOY) as pair:
-        assert pair.encode(PROMPT) == _ids(PROMPT)
-        generation = pair.generate(_ids(PROMPT), Options(max_tokens=5))
-        assert generation.prompt_ids == _ids(PROMPT) and generation.options.seed is not None
-        assert generation.read().token_ids == _expected(Options(max_tokens=5))
 
 
 @pytest.mark.parametrize(
@@ -271,29 +258,6 @@ def test_closing_the_pair_waits_for_a_step_in_another_thread(verifier: Verifier)
         closing_it.result()
         assert not any(isinstance(event, Finished) for event in reading.result())
     assert text.stats.finish_reason is None
-
-
-class RecordingSource:
-    """A lookup that records when it is closed."""
-
-    closed = False
-
-    @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
-        with Lookup().open(client, branches, texts) as drafting:
-            yield drafting
-        self.closed = True
-
-
-def test_error_at_the_end_of_a_text_still_closes_the_pair(verifier: Verifier, tmp_path: Path) -> None:
-    folder, source = tmp_path / "profile", RecordingSource()
-    pair = Pair(verifier.url, source, observer=TraceFolder(folder))
-    text = pair.generate(PROMPT, LONG)
-    next(text)
-    shutil.rmtree(folder)  # so that the trace cannot be written
-    with pytest.raises(TraceError):
-        pair.close()
-    assert source.closed and list(text) == []
 
 
 def test_one_text_too_many_is_refused(verifier: Verifier) -> None:

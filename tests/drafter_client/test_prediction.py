@@ -1,6 +1,5 @@
 """A prediction of the text: the text stays the target's in every mode; draft tokens are taken from the prediction."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -102,18 +101,6 @@ def test_a_resumed_text_goes_on_where_the_prediction_stands(mode: Mode) -> None:
 
 
 FLAGS = ("--backend", "ngram", "--prompt", PROMPT, "--max-tokens", "60", "--lockstep", "--draft-n", "4")
-
-
-def test_command_line_shows_what_the_prediction_brought(verifier: Verifier, drafter: Command, tmp_path: Path) -> None:
-    ran = drafter("--verifier", verifier.url, *FLAGS, "--stats", "--baseline", "--prediction", "something else")
-    assert ran.status == 0 and "same text" in ran.err
-    assert re.search(r"prediction +\d+ accepted, \d+ rejected", ran.err)
-    file = tmp_path / "old.py"
-    file.write_bytes("é\r\n".encode())
-    ran = drafter("--verifier", verifier.url, *FLAGS, "--json", "--prediction-file", str(file))
-    assert ran.status == 0 and '"prediction_tokens": 4' in ran.out
-    ran = drafter("--verifier", verifier.url, *FLAGS, "--stats")
-    assert ran.status == 0 and "prediction" not in ran.err
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The partition of a text's time: no part is negative, and the parts add up to the total."""
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -33,16 +31,6 @@ def test_parts_add_up_to_the_total(found: list[Span], end: float) -> None:
     parts = partition(found, 0.0, end)
     assert list(parts) == [*PARTS, OTHER]
     assert min(parts.values()) >= 0.0 and sum(parts.values()) == pytest.approx(end, abs=1e-6)
-
-
-@given(spans)
-def test_each_moment_counts_for_the_first_active_part(found: list[Span]) -> None:
-    edges = sorted({0.0, 100.0, *(min(100.0, max(0.0, at)) for _, first, last in found for at in (first, last))})
-    expected = dict.fromkeys((*PARTS, OTHER), 0.0)
-    for low, high in pairwise(edges):
-        active = {part for part, first, last in found if first <= low and last >= high}
-        expected[next((part for part in PARTS if part in active), OTHER)] += high - low
-    assert partition(found, 0.0, 100.0) == pytest.approx(expected, abs=1e-6)
 
 
 @given(times, times, times, times)

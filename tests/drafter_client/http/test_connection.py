@@ -12,7 +12,6 @@ from httpcore._backends.sync import SyncStream
 
 from drafter_client.errors import BadReply, BadUrl
 from drafter_client.http import connection as traffic
-from drafter_client.http import transport as verifier_transport
 from drafter_client.http.connection import HttpConnection
 from tests.drafter_client.http.raw_server import CHUNKED, PATIENCE, Peer, answering, chunk, echo, read_events
 
@@ -107,14 +106,6 @@ def test_a_connection_that_the_server_will_close_is_replaced(streamed: bool) -> 
             assert list(read_events(sender)) == [("end", b"1")]
         else:
             assert _ask(sender) == 1
-        assert _ask(sender, b"[7]") == [7]
-    assert server.connections == 2
-
-
-def test_a_long_idle_connection_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(echo, echo) as server, closing(HttpConnection(server.url)) as sender:
-        _ask(sender)
-        monkeypatch.setattr(verifier_transport, "IDLE_LIMIT", -1.0)
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 2
 

@@ -3,9 +3,7 @@
 import re
 import socket
 import ssl
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -14,12 +12,12 @@ import pytest
 import trustme
 
 from drafter_client import Lookup, Mode, Options, Pair
-from drafter_client.errors import BadOption, BadReply, BadUrl, ConnectionLost, VerifierUnreachable
+from drafter_client.errors import BadReply, BadUrl, ConnectionLost, VerifierUnreachable
 from drafter_client.http import transport as verifier_transport
 from drafter_client.http.addresses import proxy_for
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
-from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
+from tests.drafter_client.http.raw_server import Peer, answering, echo
 from tests.drafter_client.support import Verifier
 
 Script = Callable[[Peer], None]
@@ -177,11 +175,6 @@ def test_a_proxy_that_asks_for_a_password_is_reported() -> None:
         VerifierClient("http://v", transport=asking).model()
 
 
-def test_a_transport_for_asyncio_is_refused(verifier: Verifier) -> None:
-    with pytest.raises(BadOption, match="transport must be synchronous"):
-        Pair(verifier.url, Lookup(), transport=httpx.AsyncHTTPTransport())  # type: ignore[arg-type]
-
-
 @pytest.mark.usefixtures("trusted")
 def test_the_environment_names_an_authority_for_certificates(authority: trustme.CA) -> None:
     with (
@@ -261,28 +254,6 @@ def test_a_pair_sends_all_requests_over_the_transport_that_it_was_given(verifier
         assert any(streams)
         assert HttpConnection(verifier.url, given).exchange("GET", "/health", None, [], 5.0).status_code == 200
     assert verifier.sessions == 0
-
-
-def test_an_abort_ends_a_stream_over_a_transport_that_was_given() -> None:
-    received = threading.Event()
-
-    def stream(peer: Peer) -> None:
-        peer.read()
-        peer.send(CHUNKED + chunk(b"event: tokens\ndata: 1\n\n"))
-        assert peer.read() is None
-
-    with answering(stream) as server, httpx.HTTPTransport() as given, ThreadPoolExecutor(1) as pool:
-        connection = HttpConnection(server.url, given)
-
-        def read() -> None:
-            for _ in read_events(connection):
-                received.set()
-
-        pending = pool.submit(read)
-        assert received.wait(10)
-        connection.abort()
-        with pytest.raises(ConnectionLost, match="aborted"):
-            pending.result(10)
 
 
 def test_a_compressed_response_is_refused() -> None:

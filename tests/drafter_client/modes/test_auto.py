@@ -167,27 +167,6 @@ def test_no_stretch_begins_after_the_end_token(at: int) -> None:
     assert stats.finish_reason == "stop"
 
 
-def test_unread_tokens_are_part_of_the_text() -> None:
-    """A stretch may know more tokens than were taken from it; the next stretch continues after all of them."""
-    world = World(lambda _, mode: 10.0)
-    begin, left_unread = world.begin, list[Committed]()
-
-    def leaving_more(text: TextSession, options: Options, tell: Listener) -> Run:
-        try:
-            yield from begin(text, options, tell)
-        finally:
-            left = len(PROMPT) + options.max_tokens - len(text.known)
-            more = [world.commit(text, tell) for _ in range(min(3, left))]
-            left_unread.extend(more)
-            text.unread.extend(more)
-
-    world.begin = leaving_more  # type: ignore[method-assign]
-    stats, written = _write(world, 400)
-    assert written == stats.token_ids == [world.token(at) for at in range(3, 403)]
-    assert stats.finish_reason == "length" and sum(turn.tokens for turn in stats.turns) == 400
-    assert len(left_unread) >= 6 and len(world.begun) >= 3
-
-
 def test_outage_does_not_lower_the_measured_rate() -> None:
     world = World(lambda _, mode: 50.0 if mode is Mode.REMOTE else 10.0)
     begin = world.begin
