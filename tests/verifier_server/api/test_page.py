@@ -9,7 +9,7 @@ import pytest
 from backends.scripted import ScriptedBackend
 from tests.accessibility import assert_accessible
 from tests.browser import chromium, opened
-from tests.gateway.router.links import link
+from tests.gateway.router.stub_nodes import link
 from tests.verifier_server.conftest import SCRIPT, LiveServer, settings
 from tests.verifier_server.engine.bench import plain
 

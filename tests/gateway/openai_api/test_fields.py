@@ -223,15 +223,6 @@ def test_what_would_change_the_text_is_refused_by_name(given: Json, param: str) 
     assert refused.value.details["param"] == param and refused.value.message.startswith(f"{param}: ")
 
 
-@pytest.mark.parametrize(
-    "user",
-    [USER | {"images": ["aGk="]}, {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
-)
-def test_what_is_no_text_is_refused_with_the_reason(user: Json) -> None:
-    with pytest.raises(InvalidRequest, match=r"image\w+: not supported: the model reads text alone, leave it out"):
-        _chat(messages=[user])
-
-
 def test_templates_get_all_that_they_ask_of_a_tool() -> None:
     empty = {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}
     given = {"name": "g", "description": "Does", "parameters": {"type": "object"}}

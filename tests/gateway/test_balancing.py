@@ -1,8 +1,11 @@
-"""Policies: each chooses as it says, and two choices balance."""
+"""The order of nodes that a key puts them in, and policies: each chooses as it says, and two choices balance."""
 
+import math
 import re
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -10,14 +13,15 @@ from hypothesis import strategies as st
 
 from gateway.balancing import (
     KNOWN,
+    Candidate,
     Hash,
     Jiq,
     Jsq,
     Jsq2,
     LeastQueueTime,
     NewText,
+    Policy,
     PrefixAware,
-    Random,
     RoundRobin,
     SemiClairvoyant,
     SloAware,
@@ -27,7 +31,85 @@ from gateway.balancing import (
     policy_of,
     queue_time,
 )
-from tests.gateway.balancing.nodes import Last, Node
+
+C = TypeVar("C", bound=Candidate)
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    weight: float = 1.0
+    queue: int = 0
+    queue_time: float = 0.0
+    work: float = 0.0
+    deadline: float = math.inf
+
+
+class Last(Policy):
+    """A policy of a user's own."""
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        return order[-1]
+
+
+class Unmade(Last):
+    """One that cannot be made without arguments."""
+
+    def __init__(self, missing: int) -> None:
+        self.missing = missing
+
+
+KEYS = [f"{number:032x}" for number in range(4000)]
+NAMES = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6, unique=True)
+KEY = st.text(max_size=40)
+
+
+def nodes(*weights: float) -> list[Node]:
+    return [Node(f"http://10.0.0.{number}:8000", weight) for number, weight in enumerate(weights)]
+
+
+@given(KEY, NAMES, st.randoms())
+def test_the_order_depends_on_the_key_and_the_nodes_alone(key: str, names: list[str], chance: object) -> None:
+    given_nodes = [Node(name) for name in names]
+    order = ordered(key, given_nodes)
+    shuffled = given_nodes[:]
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert ordered(key, shuffled) == order
+    assert sorted(order, key=lambda each: each.name) == sorted(given_nodes, key=lambda each: each.name)
+
+
+@given(KEY, NAMES, st.data())
+def test_a_node_that_leaves_moves_no_other(key: str, names: list[str], data: st.DataObject) -> None:
+    order = ordered(key, [Node(name) for name in names])
+    gone = data.draw(st.sampled_from(order))
+    left = [each for each in order if each is not gone]
+    assert ordered(key, left) == left
+
+
+@given(KEY, NAMES, st.floats(1.0, 10.0))
+def test_a_greater_weight_only_moves_its_node_forwards(key: str, names: list[str], factor: float) -> None:
+    before = ordered(key, [Node(name) for name in names])
+    heavier = [Node(name, factor if name == names[0] else 1.0) for name in names]
+    after = ordered(key, heavier)
+    position = [each.name for each in before].index(names[0])
+    assert [each.name for each in after].index(names[0]) <= position
+    assert [each.name for each in after if each.name != names[0]] == [e.name for e in before if e.name != names[0]]
+
+
+def test_keys_are_spread_by_weight() -> None:
+    weights = (1.0, 1.0, 2.0, 4.0)
+    known = nodes(*weights)
+    counts = Counter(ordered(key, known)[0].name for key in KEYS)
+    for node in known:
+        share = node.weight / sum(weights)
+        deviation = math.sqrt(len(KEYS) * share * (1 - share))
+        assert abs(counts[node.name] - len(KEYS) * share) < 5 * deviation
+
+
+def test_the_order_of_a_key_stays_from_version_to_version() -> None:
+    """Else routers of two versions would send one session to two nodes."""
+    assert [each.name[-6] for each in ordered("a" * 32, nodes(1.0, 2.0, 1.0))] == ["1", "0", "2"]
+
 
 TEXT = NewText("text")
 TIMES = st.floats(0.0, 10.0, allow_nan=False)
@@ -66,12 +148,6 @@ def test_a_policy_chooses_one_of_those_that_it_was_given_and_the_same_each_time(
         chosen = one.choose(order, text)
         assert any(chosen is each for each in order)
         assert other.choose(order, text) is chosen
-
-
-@pytest.mark.parametrize("name", [each for each in KNOWN if each not in ("random", "round_robin")])
-def test_equal_nodes_are_taken_in_the_order_of_the_key(name: str) -> None:
-    order = [Node(each, 1.0, 3, 0.5, 7.0) for each in "bca"]
-    assert KNOWN[name]().choose(order, TEXT) is order[0]
 
 
 @given(ORDERS)
@@ -129,13 +205,6 @@ def test_two_choices_balance_far_better_than_the_hash_alone() -> None:
 def test_a_heavier_node_gets_more(name: str) -> None:
     light, middle, heavy = loads(name, [1.0, 2.0, 4.0], 700)
     assert abs(light - 100) <= 10 and abs(middle - 200) <= 20 and abs(heavy - 400) <= 20
-
-
-def test_random_heeds_no_weight_and_no_order() -> None:
-    counts = loads("random", [1.0, 2.0, 4.0], 3000)
-    assert all(abs(each - 1000) < 5 * 26 for each in counts)
-    order = [Node("a"), Node("b"), Node("c")]
-    assert Random().choose(order, TEXT) is Random().choose(order[::-1], TEXT)
 
 
 def test_join_idle_queue_takes_the_longest_idle_first() -> None:
