@@ -130,6 +130,7 @@ class Options(TextSpec):
 
     @property
     def predicted(self) -> bool:
+        """Whether there is a prediction of the text."""
         return self.prediction is not None
 
     @property
