@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from drafter_client import DrafterError, Mode, Options, Strategy
 from drafter_client.errors import BadOption
-from drafter_client.options import DEFAULT_MODE
 from specpair.protocol.messages import PrefillRequest
 from specpair.protocol.response_fields import SamplingReport
 
@@ -90,13 +89,6 @@ def test_options_of_later_versions_are_named_only_where_they_are_given() -> None
     found = {"min_p": 0.1, "presence_penalty": 1, "logit_bias": {"3": 1.5, "15": -100.0}, "logprobs": 0}
     assert {name: value for name, value in given.settings().items() if name in later} == found
     assert {name: value for name, value in given.request().items() if name in later} == found
-
-
-def test_auto_is_the_default_mode_and_chooses_among_all_modes() -> None:
-    assert Options().mode is DEFAULT_MODE is Mode.AUTO
-    for more in ({}, {"lookup": False}, {"strategy": Strategy.GREEDY}, {"strategy": Strategy.DETERMINISTIC}):
-        options = Options(**more)
-        assert options.one_mode is None and options.settled_mode(EVERY_MODE) is Mode.AUTO
 
 
 @pytest.mark.parametrize(

@@ -95,16 +95,6 @@ def test_target_alone_needs_no_draft_source(verifier: Verifier) -> None:
             pair.generate(PROMPT, Options(mode=Mode.FUSED))
 
 
-def test_a_pair_tells_to_which_mode_auto_is_settled(verifier: Verifier) -> None:
-    fixed = Options(max_tokens=9, draft_n=2)
-    with Pair(verifier.url, TOY) as pair:
-        assert pair.settled_mode() == pair.generate(PROMPT).options.mode == "auto"
-        generation = pair.generate(PROMPT, fixed)
-        assert pair.settled_mode(fixed) == generation.options.mode == generation.read().stats.mode == "remote"
-    with Pair(verifier.url, draft=None) as pair:
-        assert pair.settled_mode() == pair.generate(PROMPT).options.mode == "target"
-
-
 @pytest.mark.parametrize(
     ("prompt", "complaint"),
     [

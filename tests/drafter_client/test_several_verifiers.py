@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,6 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Outage, Pair, Tokens
 from drafter_client.errors import BadUrl, ConnectionLost, ModelChanged, VerifierUnreachable
-from drafter_client.http.client import VerifierClient
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import EngineError
@@ -168,15 +167,6 @@ def test_none_is_there() -> None:
         Pair("127.0.0.1:1,127.0.0.1:2", None, on_notice=lambda _: None)
     with pytest.raises(BadUrl, match="no verifier is named"):
         Pair(" , ", None)
-
-
-def test_a_name_is_reached_at_one_of_its_addresses() -> None:
-    with serving(ScriptedBackend(Script(seed=1)), api_key="s3cret") as verifier:
-        port = verifier.url.rpartition(":")[2]
-        with closing(VerifierClient(f"http://verifiers.invalid:{port}", "127.0.0.1", api_key="s3cret")) as client:
-            assert client.health().ready and client.model().name == "scripted-1"
-            with closing(client.another()) as other:
-                assert other.health().ready
 
 
 class Breaking(ScriptedBackend):

@@ -6,9 +6,7 @@ and the bytes of texts are those of the verifier's own endpoints.
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import fields, replace
 from itertools import product
@@ -23,7 +21,6 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import AsyncPair, DraftModel, Lookup, Options, Pair
 from drafter_client.errors import VocabularyMismatch
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafter_client.serve.app import create_app
 from specpair.engines.backend import Logits
 from specpair.engines.vocabulary import Kind
@@ -212,21 +209,3 @@ def test_a_text_takes_one_more_request_if_the_verifier_encodes_it(
             pair.encode(text)
             pair.chat(text)
         assert transport.asked[before:] == 4 * each
-
-
-def test_texts_at_a_time_do_not_wait_for_each_others_encoding(verifier: Verifier) -> None:
-    """Each has a connection of its own: the requests are all under way before the first is answered."""
-    met = threading.Barrier(3)
-
-    def wait_for_others(_number: int, path: str) -> None:
-        if path == "/tokenize":
-            met.wait(20)
-
-    with (
-        closing(Faulty(before=wait_for_others)) as transport,
-        closing(VerifierClient(verifier.url, transport=transport)) as client,
-        closing(RemoteVocabulary(client, client.model())) as vocabulary,
-        ThreadPoolExecutor(3) as threads,
-    ):
-        ids = [*threads.map(vocabulary.encode, ["the", "12", "ab"])]
-    assert ids == [tokenized(verifier, text) for text in ("the", "12", "ab")]

@@ -147,17 +147,6 @@ def test_an_overloaded_verifier_is_retried_after_the_pause_it_asks_for() -> None
     assert time.slept == [2.0, 2.0] and len(transport.asked) == 3
 
 
-def test_retries_with_an_overloaded_verifier_end_within_their_limit() -> None:
-    client, _, time = _client(*[_refusal(Overloaded("all sessions are taken"), "7")] * 100)
-    with pytest.raises(Overloaded, match="all sessions are taken"):
-        client.verify("s", Draft.chain(3, [5]))
-    assert 50.0 <= time.now <= 60.0
-    client, _, time = _client(_refusal(Overloaded("come tomorrow"), "86400"))
-    with pytest.raises(Overloaded, match="come tomorrow"):
-        client.verify("s", Draft.chain(3, [5]))
-    assert time.slept == []
-
-
 def test_a_lost_connection_is_reopened_after_growing_pauses() -> None:
     client, transport, time = _client(LOST, AWAY, LOST, reply(200, VERIFIED))
     assert client.verify("s", Draft.chain(3, [5, 7])).tokens == [5, 6]

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
-import httpcore
 import pytest
 
 from drafter_client.errors import ConnectionLost, VerifierTimeout, VerifierUnreachable
@@ -148,30 +146,6 @@ def test_an_exchange_can_be_aborted_from_another_thread(sent: bytes) -> None:
         sender.abort()
         with pytest.raises(ConnectionLost):
             pending.result(10)
-
-
-@pytest.mark.parametrize("when", ["before", "while it connects"])
-def test_after_an_abort_nothing_is_sent_over_a_new_connection(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = httpcore.SyncBackend.connect_tcp
-
-    def connecting(backend: httpcore.SyncBackend, *given: Any, **more: Any) -> httpcore.NetworkStream:
-        sender.abort()
-        return connect(backend, *given, **more)
-
-    def unasked(peer: Peer) -> None:
-        assert peer.read() is None
-
-    scripts = [echo] if when == "before" else [echo, unasked]
-    with answering(*scripts) as server, closing(HttpConnection(server.url)) as sender:
-        assert _ask(sender, b"[7]") == [7]
-        sender.close()
-        if when == "before":
-            sender.abort()
-        else:
-            monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connecting)
-        with pytest.raises(ConnectionLost, match="aborted"):
-            _ask(sender, b"[8]")
-    sender.abort()  # again, with nothing left to abort
 
 
 class _Slow(ThreadingHTTPServer):

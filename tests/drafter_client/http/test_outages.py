@@ -1,8 +1,6 @@
 """Waiting for a verifier that went away: how long, what is reported, and what ends the wait."""
 
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
@@ -125,24 +123,6 @@ def test_an_engine_error_is_no_outage_where_the_verifier_is_ready() -> None:
     with pytest.raises(EngineError, match="broken"):
         _wait([READY], EngineError("broken"))
     assert _wait([AWAY, READY], EngineError("the engine was stopped"))[0]
-
-
-def test_stopping_ends_the_wait_at_once() -> None:
-    """From another thread, within a wait; for the stop of one text and for that of all."""
-    for which in (0, 1):
-        above = Stop()
-        stops = [above, Stop(above)]
-        checked = threading.Event()
-
-        def check(seen: threading.Event = checked) -> Health:
-            seen.set()
-            return AWAY
-
-        with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(Outages(300.0).begin(stops[1], LOST, begun=True).until_ready, LOST, check)
-            assert checked.wait(10)
-            stops[which].set()
-            assert pending.result(10) is False
 
 
 @pytest.mark.parametrize(

@@ -19,28 +19,16 @@ from hypothesis import strategies as st
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.errors import TraceError
 from drafter_client.generation.events import (
-    Answered,
-    Began,
     Committed,
-    Drafted,
-    Sent,
-    Streamed,
 )
 from drafter_client.http.client import VerifierClient
 from drafter_client.statistics import Stats
 from drafter_client.trace import writer
-from drafter_client.trace.recorder import Recorder
 from drafter_client.trace.writer import RUNS, TABLES, TOKENS, Column, TraceFolder, TraceTable, append
 from lab.report.reader import read_run, read_table
-from specpair.drafters.base import Expansion
-from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_details import TokenDetails, TokenSource, split
-from specpair.speculation.draft import Draft, DraftSource, DraftToken
-from specpair.speculation.drafts.tree import Proposal
-from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
-from specpair.speculation.policy.verifier_timeline import InFlightDraft
+from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from tests.drafter_client.cli.command_line import TOY, Command
-from tests.drafter_client.http.bodies import verified
 from tests.drafter_client.support import (
     ALL,
     GREEDY,
@@ -311,57 +299,3 @@ def test_texts_of_every_mode_leave_a_trace(verifier: Verifier, tmp_path: Path) -
 
 SECONDS = st.floats(0.0, 10.0)
 MS = st.floats(0.0, 1e4)
-
-
-def test_times_count_from_the_begin_of_the_run() -> None:
-    recorder = Recorder()
-    tell = recorder.take
-    tell(Began(9), 1.0)
-    tell(Began(9), 1.015)  # another stretch of the text
-    tell(Committed(9, [(4, TokenSource.BONUS)]), 1.005)
-    tell(Drafted(Expansion([Proposal(5, 0.5), Proposal(6, 0.2)], 4), took=0.003), 1.008)
-    draft = Draft(10, (DraftToken(5, 0.5), DraftToken(6, 0.25, DraftSource.LOOKUP)))
-    in_flight_draft = InFlightDraft(draft, 1.01)
-    tell(Sent(in_flight_draft, Schedule.LOCKSTEP), 1.01)
-    tell(Answered(in_flight_draft, verified([5, 9], 1, 2, queue_ms=4.0, forward_ms=6.0)), 1.03)
-    judged = JudgedRound(2, 1, draft.tokens, in_flight_draft)
-    tell(Committed(10, [(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)], rounds=[judged]), 1.03)
-    tell(Streamed(12, [8], TokenDetails(split("t")), None, 0.005), 1.044)
-    tell(Committed(12, [(8, TokenSource.TARGET_DECODED)]), 1.044)
-    assert recorder.prefills() == []
-    assert recorder.steps() == [{"began_ms": 5.0, "ended_ms": 8.0, "read": 4, "width": 2, "drafts": [5, 6]}]
-    assert recorder.rounds() == [
-        {
-            "round": 1,
-            "schedule": "lockstep",
-            "position": 10,
-            "k": 2,
-            "judged": 2,
-            "accepted": 1,
-            "ran": True,
-            "looked_up": 1,
-            "confidence_mean": 0.375,
-            "confidence_min": 0.25,
-            "draft_ms": 3.0,
-            "sent_ms": 10.0,
-            "rtt_ms": 20.0,
-            "network_ms": 10.0,
-            "queue_ms": 4.0,
-            "forward_ms": 6.0,
-            "arrived_ms": 30.0,
-            "committed": 2,
-            "drafts": [5, 6],
-            "confidence": [0.5, 0.25],
-            "from_lookup": [False, True],
-        }
-    ]
-    tokens = recorder.tokens()
-    drafts = [tuple(each.pop(name) for name in ("round", "draft", "draft_source", "confidence")) for each in tokens]
-    assert drafts == [(None,) * 4, (1, 5, "model", 0.5), (1, 6, "lookup", 0.25), (None,) * 4]
-    assert tokens == [
-        {"position": 9, "token": 4, "source": "bonus", "target_decoded": False, "committed_ms": 5.0},
-        {"position": 10, "token": 5, "source": "accepted", "target_decoded": False, "committed_ms": 30.0},
-        {"position": 11, "token": 9, "source": "recovered", "target_decoded": False, "committed_ms": 30.0},
-        {"position": 12, "token": 8, "source": "target_decoded", "target_decoded": True, "committed_ms": 44.0},
-    ]
-    assert recorder.self_continuation_passes() == [{"forward_ms": 5.0, "arrived_ms": 44.0}]
