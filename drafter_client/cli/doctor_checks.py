@@ -2,7 +2,6 @@
 
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backends.llama_cpp.selfcheck import extra_buffers, repair_command
-from backends.machine import available_bytes, cores, cores_to_use, processor, total_bytes
+from backends.machine import available_bytes, cores, cores_to_use, printed, processor, total_bytes
 from backends.registry import EXTRA_OF, SHOWN
 from drafter_client.draft_sources import DraftModel
 from drafter_client.errors import VocabularyMismatch
@@ -24,7 +23,6 @@ from specpair.extras import EXTRAS, installing
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.policy.modes.estimate import RateEstimate
 
-_PATIENCE = 10.0  # seconds for a vendor's program
 NVIDIA, METAL, NEURON = "NVIDIA", "Metal", "Neuron"
 _OF_A_VERIFIER = ("vllm", "sglang")  # engines of the verifier alone, which are extras of the same names
 _ELSEWHERE = {"neuron_legacy": ("transformers_neuronx", "see docs/trainium.md: its packages are in AWS's index")}
@@ -77,26 +75,11 @@ def this_machine() -> Machine:
 def gpus(devices: Path = Path("/dev")) -> tuple[Gpu, ...]:
     """What NVIDIA's program lists, the GPU of a Mac, and Neuron devices. `devices`: the folder where these would be."""
     found = [
-        Gpu(NVIDIA, name) for name in _printed("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
+        Gpu(NVIDIA, name) for name in printed("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
     ]
     if sys.platform == "darwin" and platform.machine() == "arm64":
         found.append(Gpu(METAL, processor()))
     return (*found, *(Gpu(NEURON, device.name) for device in sorted(devices.glob("neuron[0-9]*"))))
-
-
-def _printed(program: str, *arguments: str) -> list[str]:
-    """The lines that a program prints; none where it is missing, or fails or hangs, as without a device."""
-    path = shutil.which(program)
-    if path is None:
-        return []
-    try:
-        done = subprocess.run(
-            [path, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    text = done.stdout.decode(errors="replace") if done.returncode == 0 else ""
-    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 class InstalledEngine(NamedTuple):

@@ -16,9 +16,9 @@ from starlette.responses import Response
 
 from drafter_client.generation import events
 from drafter_client.generation.events import Listener
-from drafter_client.metrics.statistics import Stats
 from drafter_client.serve.messages import Network, PairRound, PairState, TextCounts, TextEnded
 from drafter_client.serve.network import NetworkFeed
+from drafter_client.statistics import Stats
 from gateway.operations import refine, text_operations
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.observability.health import state_operations

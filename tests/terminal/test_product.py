@@ -12,7 +12,7 @@ import pytest
 from tests.drafter_client.support import Verifier, running
 from tests.paths import ROOT
 from tests.terminal.pseudo import Terminal, check, python, terminal
-from verifier_server.process.server_process import OPTIONS
+from verifier_server.app import UVICORN_OPTIONS
 from verifier_server.settings import Settings
 
 pytestmark = [
@@ -109,7 +109,7 @@ def test_prompt_file_shows_progress_and_writes_results(verifier: Verifier, tmp_p
 def test_verifier_runs_until_ctrl_c(command: list[str]) -> None:
     """A drafter in a second terminal generates a text with it."""
     # With uvicorn's options it does not start itself anew: a forked process has no command line of its own.
-    options = {**OPTIONS, "VERIFIER_CONTEXT": "512", "VERIFIER_THREADS": "1", "VERIFIER_SLOTS": "2"}
+    options = {**UVICORN_OPTIONS, "VERIFIER_CONTEXT": "512", "VERIFIER_THREADS": "1", "VERIFIER_SLOTS": "2"}
     with terminal(command, 100, **options) as server:
         url = server.wait_for(r"running on (http://127\.0\.0\.1:\d+)").group(1)
         with shown("--verifier", url, *TEXT) as screen:

@@ -9,8 +9,8 @@ from huggingface_hub import constants
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import draft_sources
 from drafter_client.display.panel_rows import columns, headline
-from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.options import Mode
+from drafter_client.statistics import SOLO, Stats
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.engines.load_options import LoadOptions
 from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access, KeyStore

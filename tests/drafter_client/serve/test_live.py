@@ -14,11 +14,11 @@ from pydantic import BaseModel
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Custom, DraftModel, Mode, Options, Outage, Pair
 from drafter_client.display.progress import said_of_loading, say_outage
-from drafter_client.metrics.statistics import Stats
 from drafter_client.serve.app import create_app
 from drafter_client.serve.live import Feed
 from drafter_client.serve.messages import PairRound, PairState, TextCounts, TextEnded
 from drafter_client.serve.metrics import DrafterMetrics, Observers
+from drafter_client.statistics import Stats
 from specpair.http_service.observability.logs import JsonFormatter
 from specpair.http_service.observability.metrics import ServiceMetrics
 from tests.drafter_client.cli.command_line import Terminal

@@ -12,8 +12,8 @@ from specpair.command_line.parser import Parsers
 from specpair.own_commands import COMMANDS as OWN
 from specpair.own_commands import parsers as specpair_parsers
 from tests.specpair.command_line.shells import Offered, offered_by
-from verifier_server.flags import SERVE
 from verifier_server.program import parsers as verifier_parsers
+from verifier_server.settings import SERVE
 
 MODES = {"remote", "fused", "target", "auto"}
 

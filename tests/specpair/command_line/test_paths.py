@@ -6,7 +6,7 @@ import pytest
 
 from drafter_client.cli.commands import compare_options, drafter_options, serve_options, solo_options
 from drafter_client.cli.flags import keys_file
-from verifier_server.flags import from_flags
+from verifier_server.settings import from_flags
 
 
 @pytest.fixture(autouse=True)
