@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from specpair.child_processes.serving import Server, verifier
-from tests.specpair.child_processes.left_behind import needs_proc
+from tests.waiting import needs_proc
 
 pytestmark = [pytest.mark.slow, needs_proc]
 

@@ -49,13 +49,6 @@ def test_who_does_not_listen_is_told_nothing(address: str) -> None:
     Supervisor(environment={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000"}).tell("READY=1")
 
 
-def test_a_full_socket_keeps_nobody_waiting(told: socket.socket) -> None:
-    supervisor = Supervisor(environment={"NOTIFY_SOCKET": told.getsockname()})
-    for _ in range(2000):
-        supervisor.tell("STATUS=" + "x" * 1000)
-    assert heard(told)
-
-
 @pytest.mark.parametrize(
     ("usec", "pid", "asked"),
     [

@@ -1,8 +1,8 @@
-"""Training: the parts compute what the papers say, and a small run produces files that llama.cpp loads."""
+"""Training: the corpus is equal on all machines, the parts compute what the papers say, a run makes files."""
 
 import json
 from collections.abc import Callable
-from itertools import repeat
+from itertools import islice, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,64 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: `make test-torch`")
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: `make test-torch`")
 
-from models.export import ExportError, export_hf  # noqa: E402
-from models.training.corpus import Corpus, train_tokenizer  # noqa: E402
-from models.training.model import (  # noqa: E402  # noqa: E402
-    EMBEDDINGS,
+from models.export import export_hf  # noqa: E402
+from models.training.corpus import Corpus, CorpusError, is_chosen, read_corpus, windows  # noqa: E402
+from models.training.model import (  # noqa: E402
     Shape,
     cross_entropy,
     fit,
-    held_out_loss,
     imitation,
     initial_weights,
     load,
     logits,
     save,
-    schedule,
 )
-from models.training.train import DRAFT, SMOKE, TARGET, main, make_pair  # noqa: E402
+from models.training.train import SMOKE, main, make_pair  # noqa: E402
+
+
+def library(root: Path, **files: str) -> Path:
+    """A standard library with one held-out file and these files, whose names have __ for a slash."""
+    for name, text in {"fractions": "held out", **files}.items():
+        path = root / (name.replace("__", "/") + ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+def test_small_large_and_non_utf_8_files_are_left_out(tmp_path: Path) -> None:
+    body = "x" * 300
+    root = library(tmp_path, os=body, tiny="x", huge="x" * 300_001, encodings__ascii=body, lib__re=body + "y")
+    (tmp_path / "latin.py").write_bytes(b"\xe9" * 300)
+    corpus = read_corpus(root)
+    assert corpus.training == [body + "y", body]  # lib/re.py, os.py
+    assert corpus.held_out == ["held out"]
+
+
+def test_choice_does_not_depend_on_the_machine() -> None:
+    chosen = [index for index in range(12) if is_chosen(f"test/test_{index}.py")]
+    assert chosen == [0, 1, 2, 3, 4, 6, 8, 10]
+
+
+def test_pass_takes_every_window_once() -> None:
+    tokens = np.arange(103, dtype=np.uint16)
+    rows = np.concatenate(list(islice(windows(tokens, length=10, batch=3, seed=1), 3)))
+    assert rows.shape == (9, 11)
+    starts = sorted(int(row[0]) for row in rows)
+    assert [later - earlier for earlier, later in pairwise(starts)] == [10] * 8
+    assert all((row == np.arange(row[0], row[0] + 11)).all() for row in rows)
+
+
+def test_windows_repeat_for_a_seed_and_shift_with_each_pass() -> None:
+    tokens = np.arange(500, dtype=np.uint16)
+    first, again = (list(islice(windows(tokens, length=10, batch=7, seed=5), 20)) for _ in range(2))
+    assert all((a == b).all() for a, b in zip(first, again, strict=True))
+    assert len({int(rows[0, 0]) % 10 for rows in first}) > 1
+
+
+def test_too_little_text_is_refused() -> None:
+    with pytest.raises(CorpusError, match="30 tokens do not fill a batch of 4 windows of 10"):
+        next(windows(np.zeros(30, dtype=np.uint16), length=10, batch=4, seed=0))
+
 
 SMALL = Shape(hidden=32, layers=2, heads=2, kv_heads=1, ffn=48, head_dim=16, vocabulary=300)
 SOURCE = Path(json.__file__).parent  # a few files of the library that runs this
@@ -56,20 +98,6 @@ def test_forward_pass_equals_the_reference(reference: Any) -> None:
     expected = reference(SMALL.config(0, 1), arrays, ids)
     np.testing.assert_allclose(actual[0].numpy(), expected, atol=1e-4)
     np.testing.assert_allclose(actual[1].numpy(), expected, atol=1e-4)
-
-
-def test_shapes_of_the_pair_have_the_stated_sizes() -> None:
-    sizes = [sum(weight.numel() for weight in initial_weights(shape, 0).values()) for shape in (TARGET, DRAFT)]
-    assert sizes == [7_344_384, 918_144]
-
-
-def test_schedule_warms_up_holds_and_decays() -> None:
-    rates = [schedule(step, 1000) for step in range(1000)]
-    assert rates[0] == pytest.approx(1 / 50)
-    assert rates[49:400] == [1.0] * 351
-    assert rates[700] == pytest.approx(0.02 + 0.98 * 0.5)
-    assert rates[-1] == pytest.approx(0.02, abs=0.002)
-    assert max(schedule(step, 4) for step in range(4)) == 1.0  # a short run warms up all the same
 
 
 def recorder(losses: list[float]) -> Callable[[int, float], None]:
@@ -103,15 +131,6 @@ def test_imitation_is_zero_for_the_teacher_and_positive_for_another() -> None:
     assert loss(predicted, inputs, targets).item() == pytest.approx(expected, rel=1e-3)
 
 
-def test_held_out_loss_counts_every_token_but_the_first_once() -> None:
-    weights = initial_weights(SMALL, seed=1)
-    with torch.no_grad():
-        weights[EMBEDDINGS].zero_()  # every id equally likely
-    for length in (5, 8, 100):
-        tokens = np.arange(21, dtype=np.uint16)
-        assert held_out_loss(weights, SMALL, tokens, length) == pytest.approx(np.log(300))
-
-
 def test_saved_weights_are_loaded_as_in_the_file(tmp_path: Path) -> None:
     weights = stirred(SMALL)
     save(tmp_path / "model", weights, SMALL)
@@ -120,20 +139,6 @@ def test_saved_weights_are_loaded_as_in_the_file(tmp_path: Path) -> None:
     for name, weight in weights.items():
         torch.testing.assert_close(again[name].detach(), weight.detach().half().float(), atol=0, rtol=0)
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
-
-
-def test_load_refuses_weights_of_other_sizes(tmp_path: Path) -> None:
-    save(tmp_path / "model", stirred(SMALL), SMALL)
-    with pytest.raises(ExportError, match="holds a model of other sizes: name another folder with --out"):
-        load(tmp_path / "model", SMOKE.target)
-
-
-def test_tokenizer_round_trips_any_text() -> None:
-    tokenizer = train_tokenizer(["def f(self):\n    return self.x\n"] * 20, 290)
-    assert tokenizer.get_vocab_size() <= 290
-    assert [tokenizer.id_to_token(index) for index in (0, 1)] == ["<|begin_of_text|>", "<|end_of_text|>"]
-    for text in ("def f(self):\n", "\tnaïve — 日本 \U0001f600\r\n  ", ""):
-        assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
 def test_pair_is_made_exported_and_not_made_again(tmp_path: Path, engine: Any) -> None:

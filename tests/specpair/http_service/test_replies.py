@@ -1,14 +1,22 @@
-"""Work is cancelled once its client hangs up, and only then."""
+"""Replies: work ends when its client hangs up, HEAD is GET without a body, and a feed has few readers."""
 
 import asyncio
+import socket
+from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
+from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from specpair.http_service.listening import bind_sockets, configured, shown_address
 from specpair.http_service.replies import hang_up
+from specpair.http_service.replies.events import MOST_READERS, MOST_WAITING, EventFeed, FeedReader
 from specpair.http_service.replies.hang_up import HangUp, unless_hung_up
+from specpair.protocol.errors import Overloaded
+from tests.gateway.openai_api.conftest import endpoints
 
 
 class Connection:
@@ -127,3 +135,82 @@ def test_an_error_of_the_work_is_raised_although_its_client_hung_up() -> None:
         assert task is not None and not task.cancelling()
 
     asyncio.run(scenario())
+
+
+STATE = ["/health", "/health/", "/live", "/ready", "/metrics", "/usage"]
+MODELS = ["/v1/models", "/v1/models/scripted-2", "/v1/models/another"]
+PAGES = ["/docs", "/docs/swagger-ui.css", "/openapi.json", "/nowhere"]
+
+
+@pytest.fixture(scope="module", params=["target", "drafter"])
+def http(request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
+    with endpoints(request.param) as (url, _), httpx.Client(base_url=url, trust_env=False, timeout=20) as client:
+        yield client
+
+
+@pytest.mark.parametrize("path", [*STATE, *MODELS, *PAGES])
+def test_head_is_get_without_a_body(http: httpx.Client, path: str) -> None:
+    head, get = http.head(path), http.get(path)
+    assert (head.status_code, head.content) == (get.status_code, b"")
+    assert len(get.content) > 0 and head.headers.keys() == get.headers.keys()
+    assert head.headers["content-type"] == get.headers["content-type"]
+    if path != "/metrics":  # it counts the requests
+        assert head.headers["content-length"] == get.headers["content-length"] == str(len(get.content))
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_head_is_refused_where_there_is_no_get(http: httpx.Client, path: str) -> None:
+    reply = http.head(path)
+    assert (reply.status_code, reply.headers["allow"], reply.content) == (405, "POST", b"")
+
+
+def test_the_connection_serves_the_next_request(http: httpx.Client) -> None:
+    assert [http.head("/health").status_code, http.get("/health").json()["status"]] == [200, "ready"]
+
+
+def test_a_stream_has_its_headers_alone() -> None:
+    with endpoints("target") as (url, _), httpx.Client(base_url=url, trust_env=False, timeout=20) as http:
+        session = http.post("/prefill", json={"prompt": "def f(", "max_tokens": 400}).json()["session_id"]
+        reply = http.head(f"/sessions/{session}/stream")
+        assert (reply.status_code, reply.content) == (200, b"")
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        assert http.head("/verify").headers["allow"] == "POST"
+        assert http.head("/model").status_code == 200 == http.head("/vocabulary").status_code
+
+
+def test_readers_are_few_and_forget_the_oldest() -> None:
+    async def listen() -> None:
+        feed, reader = EventFeed[int](), FeedReader[int]()
+        feed.put(-1)  # nobody listens
+        with feed.heard_by(reader):
+            for number in range(MOST_WAITING + 3):
+                feed.put(number)
+            assert await reader.next(10) == [*range(3, MOST_WAITING + 3)]
+            others = [feed.heard_by(FeedReader[int]()) for _ in range(MOST_READERS - 1)]
+            for each in others:
+                each.__enter__()
+            with pytest.raises(Overloaded, match="16 pages listen already"), feed.heard_by(FeedReader[int]()):
+                pass
+            for each in others:
+                each.__exit__(None, None, None)
+            assert feed.heard
+            feed.close()
+            await reader.rest(1e6)  # returns at once
+            assert reader.closed and await reader.next(10) == []
+        assert not feed.heard
+
+    asyncio.run(listen())
+
+
+def test_x_forwarded_for_is_not_trusted() -> None:
+    """Otherwise, every process on this machine could claim many addresses and use a quota for each."""
+    assert not configured(FastAPI()).proxy_headers
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
+def test_address_is_shown_as_in_a_url(host: str, shown: str) -> None:
+    if ":" in host and not socket.has_ipv6:
+        pytest.skip("no IPv6 on this machine")
+    [bound] = bind_sockets(host, 0)
+    with bound:
+        assert shown_address(bound) == f"{shown}:{bound.getsockname()[1]}"
