@@ -25,8 +25,7 @@ from specpair.command_line.start import keep_loaded_objects
 from specpair.engines.backend import Backend
 from specpair.http_service.app import App, HeadRequests, without_slash
 from specpair.http_service.observability import logs
-from specpair.http_service.observability.health import StateEndpoints
-from specpair.http_service.observability.supervisor import Supervisor
+from specpair.http_service.observability.health import StateEndpoints, Supervisor
 from specpair.http_service.replies.json_replies import Failures, NotedSend
 from specpair.http_service.replies.static_files import StaticFiles
 from specpair.http_service.shutdown import stop_signals

@@ -13,10 +13,9 @@ from gguf import GGMLQuantizationType, GGUFValueType
 from numpy.typing import NDArray
 
 from models import DEFAULT_TARGET, DEFAULT_TWIN
-from models.export import ExportError, convert_gguf, export_hf, main, pad_layers
+from models.export import ExportError, convert_gguf, export_hf, main, pad_layers, padded, widened
 from models.gguf_file import Field, Gguf, Tensor, read_gguf, write_gguf
 from models.safetensors_file import read_tensors
-from models.transform import padded, widened
 
 IDS = [0, 45, 200, 17, 100, 258, 3, 3, 77, 260, 12, 5]
 

@@ -18,8 +18,8 @@ from models.commands import command
 from models.commands.command import ServedModel
 from models.commands.description import describe_gguf
 from models.commands.showing import Bar, rows
-from models.hub.catalogue import read_catalogue
 from models.hub.gguf_head import read_head
+from models.hub.names import read_catalogue
 from models.hub.repository import PAUSES, Hub
 from specpair.engines.load_options import FreeMemory, LoadOptions
 from tests.stand_ins.hub import HubStandIn, serving

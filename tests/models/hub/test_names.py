@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.errors import BadCatalogue, BadName, NoMatch
-from models.hub.catalogue import drafters_for, read_catalogue
-from models.hub.names import ModelName, choose, choose_folder, parse_name, tags
+from models.hub.names import ModelName, choose, choose_folder, drafters_for, parse_name, read_catalogue, tags
 
 
 @pytest.mark.parametrize(

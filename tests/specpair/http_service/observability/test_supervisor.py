@@ -11,7 +11,7 @@ import pytest
 
 from gateway.router.app import create_app
 from gateway.router.settings import RouterSettings
-from specpair.http_service.observability.supervisor import Supervisor
+from specpair.http_service.observability.health import Supervisor
 
 
 @pytest.fixture
