@@ -299,7 +299,7 @@ if "drafter_client" in modules:
         (
             "server",
             ["verifier_server --print-config", "verifier_server key --help", "verifier_server completion fish"],
-            ["verifier_server.app", "verifier_server.commands.selftest_command"],
+            ["verifier_server.app", "verifier_server.selftest"],
         ),
         (
             "client server",

@@ -1,8 +1,8 @@
-"""Draws the pictures of docs/simulator-results.md: a run of the example, its page as a browser shows it, and its plots.
+"""Draws the picture of docs/simulator-results.md: the page of a run of the example, as a browser shows it.
 
-    .venv/bin/python -m lab.pictures.simulator [--save]    # needs Chromium and matplotlib
+    .venv/bin/python -m lab.pictures.simulator [--save]    # needs Chromium
 
-They go to `.cache/results/`, and to `docs/pictures/` only with `--save`. The same seed gives the same run.
+It goes to `.cache/results/`, and to `docs/pictures/` only with `--save`. The same seed gives the same run.
 """
 
 import shutil
@@ -11,7 +11,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab.benchmarks.harness.report import need
 from lab.pictures.output import folder_of, parser_of
 from lab.simulator import command_line
 from tests.paths import ROOT
@@ -24,7 +23,6 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 def main() -> None:
     options = parser_of(__doc__).parse_args()
-    need("matplotlib")
     browser = next((path for each in BROWSERS if (path := shutil.which(each))), None)
     if browser is None:
         sys.exit(f"none of these is on the path: {', '.join(BROWSERS)}")
@@ -39,7 +37,6 @@ def main() -> None:
         subprocess.run(
             [browser, *flags, (folder / "report.html").as_uri()], check=True, capture_output=True, timeout=120
         )
-        shutil.copyfile(folder / "report.png", to / "simulator-report.png")
     print(f"written to {to}", file=sys.stderr)
 
 

@@ -13,8 +13,7 @@ from drafter_client.cli.flags import keys_file
 from specpair.command_line.given_values import advice, ascending, nearest
 from specpair.command_line.table import columns_in
 from specpair.http_service.keys import key_command
-from verifier_server.flags import from_flags
-from verifier_server.settings import Settings, SettingsError
+from verifier_server.settings import Settings, SettingsError, from_flags
 
 
 @pytest.mark.parametrize(
