@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from lab.benchmarks.real_pair import pair, record
-from lab.benchmarks.real_pair.draft_choices import KEPT, Choices, TextChoices, best, choices_of
+from lab.benchmarks.real_pair import pair, recording
 from lab.benchmarks.real_pair.machines import DRAFTERS, LINKS, TARGETS, Setting
-from lab.benchmarks.real_pair.record import RecordedText
+from lab.benchmarks.real_pair.recording import KEPT, Choices, RecordedText, TextChoices, best, choices_of
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling, choose, choose_two
 
@@ -41,8 +40,8 @@ def _setting(target: str, drafter: str) -> Setting:
 def test_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
     texts = [_text(seed=seed) for seed in range(3)]
     for name in ("one", "other"):
-        record.write(tmp_path / name, "model", texts)
-    assert list(record.read(tmp_path / "one")) == texts
+        recording.write(tmp_path / name, "model", texts)
+    assert list(recording.read(tmp_path / "one")) == texts
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
