@@ -75,7 +75,3 @@ class OtherResults(BadOutput):
 
 class TraceError(DrafterError):
     """A trace cannot be written or read."""
-
-
-class NoPicture(DrafterError):
-    """A plot cannot be drawn or written."""

@@ -60,7 +60,7 @@ class TextRun:
     def tokens(self) -> Iterator[Run]:
         """A context that yields the tokens of the text, and then releases its session. They raise what the verifier or
         the drafter raises."""
-        with released(self.client, self.text), self.corpora.writing(), ExitStack() as stack:
+        with released(self.client, self.text), ExitStack() as stack:
             stack.callback(lambda: self.earlier.add(self._scope, self.text.known))
             self.tell(VocabularyTaken(self.paired.drafting.vocabulary), self.clock())
             self._tell_verifier()

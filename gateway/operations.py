@@ -34,8 +34,8 @@ from gateway.openai_api.tokens import (
     TokenizeReply,
 )
 from specpair.http_service.openapi import operation
+from specpair.http_service.openapi.document import given, one_of, when
 from specpair.http_service.openapi.operation import BODY, Errors, Json, Operation, parameter
-from specpair.http_service.openapi.schemas import given, one_of, when
 from specpair.protocol import errors
 
 _QUESTION: Json = {"messages": [{"role": "user", "content": "read a file"}]}

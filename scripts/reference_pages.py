@@ -24,7 +24,7 @@ from specpair.own_commands import parsers as specpair_parsers
 from specpair.protocol.errors import RequestError, ServerError
 from specpair.protocol.messages import GenerateRequest
 from verifier_server import options as verifier
-from verifier_server.api.openapi.document import document
+from verifier_server.api.document import document
 from verifier_server.api.operations import OPERATIONS
 from verifier_server.program import parsers as verifier_parsers
 

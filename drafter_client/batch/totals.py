@@ -11,8 +11,8 @@ from drafter_client.batch.prompts import label
 from drafter_client.batch.results import COUNTS, Result
 from drafter_client.display.panel_rows import exactness, share, size, unit
 from drafter_client.options import Mode
+from specpair.numbers import quantile
 from specpair.protocol.terminal_text import one_line
-from specpair.quantile import quantile
 from specpair.speculation.acceptance.strategies import Strategy
 
 _LISTED = 10  # resumed texts that are named, at most; each line of the results has `resumed`

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.text import Text
 
 from drafter_client.chat.markdown import BlockSplitter, Rows, rendered
-from drafter_client.display.flow import Emoji, StyledText, WordWrap
 from drafter_client.display.panel import STYLES
+from drafter_client.display.readout import TAB, TextFlow
 from drafter_client.display.status_line import StatusLine, may_share_rows, screen_is_ours
 from drafter_client.generation.generation import Token
 from gateway.openai_api.answer import Markers, ThoughtReader
@@ -58,9 +57,6 @@ def begins_thoughts(prompt_ids: Sequence[int], vocabulary: Vocabulary, markers: 
     return "".join(map(shown.feed, prompt_ids[-_TAIL:])).rstrip().endswith(markers.begin)
 
 
-_TAB = 8
-
-
 class AnswerView:
     """Writes one answer to standard output: unchanged through a pipe; with control characters escaped on a terminal.
 
@@ -73,18 +69,14 @@ class AnswerView:
         `markdown`: show Markdown, where the terminal can.
         `sources`: colour what is said by the source of each token, and leave it as it is written.
         """
-        self._out, self._sources = out, sources
-        # A pipe that FORCE_COLOR makes a terminal has no rows.
-        moves = out.is_terminal and out.file.isatty() and not (out.is_dumb_terminal or out.legacy_windows)
-        self._blocks = BlockSplitter() if markdown and moves and not sources else None
-        self._moves = moves
+        self._out, self._sources, self._flow = out, sources, TextFlow(out)
+        self._blocks = BlockSplitter() if markdown and self._flow.moves and not sources else None
         self._rows = Rows(lambda: (out.width, out.height))
         self._streamed = 0  # characters of the open block that are written
         self._thinking = False  # whether the part written last is a thought
         self._within_row = False
         self._parted = True  # whether the last row is blank, or there is none
-        self._emoji, self._wrap = Emoji(), WordWrap(self._width)
-        wanted = moves and screen_is_ours(out.file)
+        wanted = self._flow.moves and screen_is_ours(out.file)
         below = may_share_rows(out.file, notes.file)
         self._status = StatusLine(notes, below_text=below, wanted=wanted, on_break=self._on_break)
         self._status.begin()
@@ -100,62 +92,52 @@ class AnswerView:
         self._status.end()
         for block in self._blocks.finish() if self._blocks is not None else []:
             self._end_block(block)
-        self._show(self._emoji.flush())
         if self._within_row:
-            self._print("\n", "")
+            self._stream("\n")
         if not self._parted:
-            self._print("\n", "")
+            self._stream("\n")
         self._out.file.flush()
 
     def _on_break(self) -> None:
-        self._wrap.broken()
+        self._flow.broken()
         self._rows.broken()
         self._within_row = False
-
-    def _width(self) -> int:
-        return self._out.width
 
     def _think(self, text: str) -> str:
         if not self._out.is_terminal:
             return ""
         named, self._thinking = "" if self._thinking else "thoughts: ", True
-        return self._stream(several_lines(named + text).expandtabs(_TAB), "dim")
+        return self._stream(named + text, "dim")
 
     def _say(self, part: AnswerPart) -> str:
-        parting = ""
+        """Write a part of what is said. Returns what stands in the rows of the terminal since the last part."""
+        written = ""
         if self._thinking:
             self._thinking = False
-            parting = self._stream("\n\n", "")
+            written = self._stream("\n\n")
             self._rows.begin()
-        style = "" if part.source is None or not self._sources else str(STYLES[part.source])
-        return parting + self._write(part.text, style)
-
-    def _write(self, text: str, style: str) -> str:
-        """Write a piece of the answer. Returns what stands in the rows of the terminal since the last piece."""
-        if not self._out.is_terminal:
-            self._print(text, "")
-            return text
-        text = several_lines(text).expandtabs(_TAB)
         if self._blocks is None:
-            return self._stream(text, style)
-        written = "".join(map(self._end_block, self._blocks.feed(text)))
+            style = "" if part.source is None or not self._sources else str(STYLES[part.source])
+            return written + self._stream(part.text, style)
+        written += "".join(map(self._end_block, self._blocks.feed(several_lines(part.text).expandtabs(TAB))))
         begun = self._blocks.open
         if not begun.strip():  # blank lines before a block say nothing
             return written
         rest = begun[self._streamed :] if self._streamed else begun.lstrip("\n")
         self._streamed = len(begun)
-        return written + self._stream(rest, style)
+        return written + self._stream(rest)
 
     def _end_block(self, block: str) -> str:
         """Write a block that has ended as Markdown, in place of its text, or the rest of its text."""
         rest, self._streamed = block[self._streamed :], max(0, self._streamed - len(block))
         erasing = self._rows.erasing
         if erasing is None:
-            written = self._stream(rest, "")
+            written = self._stream(rest)
             self._rows.leave(within_line=self._streamed > 0)
             return written
         self._out.file.write(erasing)
-        self._emoji, self._wrap, self._streamed = Emoji(), WordWrap(self._width), 0
+        self._flow.broken()
+        self._streamed = 0
         lines = rendered(block, self._out)
         for line in lines:
             self._out.print(line, soft_wrap=True)
@@ -166,31 +148,15 @@ class AnswerView:
         self._rows.begin()
         return "\n"
 
-    def _stream(self, text: str, style: str) -> str:
-        """Write text as it is. Returns what was written: an emoji is held back until it is known to be complete."""
-        written = ""
+    def _stream(self, text: str, style: str = "") -> str:
+        """Write text as it is. Returns what was written."""
+        whole = ""
         for line in text.splitlines(keepends=True):
-            written += self._show(self._emoji.feed(line, style))
+            written = self._flow.write(line, style)
+            self._rows.wrote(written)
             if line.endswith("\n"):
                 self._rows.line_ended()
-        self._out.file.flush()
-        return written
-
-    def _show(self, pieces: list[StyledText]) -> str:
-        if self._moves:
-            pieces = [each for piece in pieces for each in self._wrap.feed(piece.text, piece.style)]
-        for piece in pieces:
-            if piece.erased is not None:
-                self._out.file.write(f"\r\x1b[{piece.erased}C\x1b[K")
-            self._print(piece.text, piece.style)
-            self._rows.wrote(piece.text)
-        return "".join(piece.text for piece in pieces)
-
-    def _print(self, text: str, style: str) -> None:
-        if not text:
-            return
-        if style:
-            self._out.print(Text(text, style), end="", soft_wrap=True)
-        else:
-            self._out.file.write(text)
-        self._within_row, self._parted = not text.endswith("\n"), False
+            whole += written
+        if text:
+            self._within_row, self._parted = not text.endswith("\n"), False
+        return whole

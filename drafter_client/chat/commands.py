@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from drafter_client.errors import DrafterError
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 from specpair.protocol.terminal_text import one_line
 
 SIGN = "/"

@@ -1,12 +1,11 @@
 """Parts a Markdown text, as it comes, into blocks that can be shown one by one.
 
-A block ends with the blank line behind it, with a heading or a closed fence, and before a heading or a fence. Within a
-fence, and within an item of a list that goes on indented, blank lines end nothing. A block keeps its line ends: the
-blocks and what is open are the whole text, in its order.
+A block keeps its line ends: the blocks and what is open are the whole text, in its order.
 """
 
-import re
 from collections.abc import Callable, Iterable
+from io import StringIO
+from itertools import pairwise
 
 from markdown_it import MarkdownIt
 from rich.cells import cell_len
@@ -15,23 +14,19 @@ from rich.markdown import Markdown
 from rich.segment import Segment
 from rich.text import Text
 
-_FENCE = re.compile(r"(?P<indent> *)(?P<marks>`{3,}|~{3,})(?P<info>[^\n]*)")
-_HEADING = re.compile(r" {0,3}#{1,6}(\s|$)")
-_ITEM = re.compile(r" {0,3}([-+*]|\d{1,9}[.)])(\s|$)")
-_INDENTED = re.compile(r" {2,}|\t")
-_MOST_OUTSIDE = 3  # spaces before a fence that is in no item of a list
+_PROBE = "x\n"  # a line that goes on with every block that has not ended, but with those below
+_MAY_GO_ON = ("bullet_list_open", "ordered_list_open", "code_block")  # with an indented line
 
 
 class BlockSplitter:
-    """Takes a text in pieces of any length. The blocks do not depend on how the text is parted."""
+    """Takes a text in pieces of any length. The blocks do not depend on how the text is parted.
+
+    The text must have no control characters but line ends.
+    """
 
     def __init__(self) -> None:
         self._lines = ""  # of the open block, each with its line end
         self._begun = ""  # the line that has not ended
-        self._filled = False  # whether the open block has a line that is not blank
-        self._fence = ""  # the marks that opened the present fence; empty: there is none
-        self._list = False  # whether the open block is an item of a list, or several without blank lines between
-        self._blank = False  # whether its last line is blank
 
     @property
     def open(self) -> str:
@@ -43,68 +38,43 @@ class BlockSplitter:
         *lines, begun = text.split("\n")
         blocks: list[str] = []
         for line in lines:
-            blocks += self._take(self._begun + line)
+            ended, self._lines = _split(f"{self._lines}{self._begun}{line}\n", _PROBE)
+            blocks += ended
             self._begun = ""
         self._begun += begun
         return blocks
 
     def finish(self) -> list[str]:
         """The blocks that end with the text, whose last line may have no line end."""
-        line, self._begun = self._begun, ""
-        blocks = self._before(line)
-        self._lines += line
-        return [*blocks, *self._close()]
-
-    def _take(self, line: str) -> list[str]:
-        """The blocks that end before or with a line."""
-        blocks = self._before(line)
-        self._lines += line + "\n"
-        if self._fence:
-            closed = _closes(line, self._fence)
-            self._fence = "" if closed else self._fence
-            return self._close() if closed and not self._list else []
-        self._blank = not line.strip()
-        if self._blank:
-            return self._close() if self._filled and not self._list else []
-        if not self._filled:
-            self._filled, self._list = True, _ITEM.match(line) is not None
-        fence = self._opened(line)
-        if fence is not None:
-            self._fence = fence["marks"]
-        elif _HEADING.match(line) and not self._list:
-            return [*blocks, *self._close()]
-        return blocks
-
-    def _before(self, line: str) -> list[str]:
-        """The block that ends before a line, unless the line is in a fence or goes on with the block."""
-        if self._fence or not self._filled or not line.strip():
-            return []
-        begins = self._opened(line) is not None or _HEADING.match(line) is not None
-        goes_on = self._list and (_INDENTED.match(line) is not None or not (self._blank or begins))
-        return [] if goes_on or not (self._list or begins) else self._close()
-
-    def _opened(self, line: str) -> "re.Match[str] | None":
-        """The fence that a line opens. Behind backticks, a further one makes the line a piece of code in a text; four
-        spaces make it code, but in an item of a list."""
-        found = _FENCE.match(line)
-        if found is None or (found["marks"][0] == "`" and "`" in found["info"]):
-            return None
-        return found if self._list or len(found["indent"]) <= _MOST_OUTSIDE else None
-
-    def _close(self) -> list[str]:
-        block, self._lines = self._lines, ""
-        self._filled = self._list = self._blank = False
-        self._fence = ""
-        return [block] if block else []
+        blocks, rest = _split(self.open)
+        self._lines = self._begun = ""
+        return [*blocks, rest] if rest else blocks
 
 
-def _closes(line: str, fence: str) -> bool:
-    marks = line.strip()
-    return len(marks) >= len(fence) and set(marks) == {fence[0]}
+def _split(text: str, probe: str = "") -> tuple[list[str], str]:
+    """The blocks of `text` that have ended, and the rest. Items of a list with blank lines between are blocks, too.
+
+    `probe`: a line that is parsed behind the text; if it begins a block, all blocks of the text have ended.
+    """
+    lines = list(StringIO(text))
+    edges: list[int] = []
+    before = ""
+    for token in _BLOCKS.parse(text + probe):
+        if token.map is None or token.nesting < 0:
+            continue
+        at = token.map[0]
+        item = token.type == "list_item_open" and token.level == 1 and at > 0 and not lines[at - 1].strip()
+        if item or (token.level == 0 and not (at == len(lines) and before in _MAY_GO_ON)):
+            edges.append(at)
+            before = before if item else token.type
+    edges = [0, *edges[1:]]
+    blocks = ["".join(lines[begin:end]) for begin, end in pairwise(edges)]
+    return blocks, "".join(lines[edges[-1] :])
 
 
 _THEME = "ansi_dark"  # the terminal's own colours, without a background
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable(["image", "reference"])
+_BLOCKS = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["reference", "inline"])
 
 
 def rendered(block: str, console: Console) -> list[Text]:

@@ -9,7 +9,7 @@ from rich.text import Text
 from drafter_client.chat.answer_view import AnswerText, AnswerView, begins_thoughts
 from drafter_client.chat.commands import NO_SYSTEM, Called, help_lines, read
 from drafter_client.chat.dialogue import Dialogue
-from drafter_client.chat.plain_input import TurnReader, unechoed
+from drafter_client.chat.turn_input import TurnReader, unechoed
 from drafter_client.display.panel import legend, show
 from drafter_client.display.panel_rows import notes, resumed
 from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged
@@ -19,8 +19,8 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from gateway.openai_api.answer import markers_to_read
 from specpair.command_line import given_values
-from specpair.counted import counted
 from specpair.engines.errors import BackendError
+from specpair.numbers import counted
 from specpair.protocol.errors import PromptTooLong, SpecPairError
 from specpair.protocol.terminal_text import is_text, one_line, several_lines
 from specpair.speculation.sampling import gumbel

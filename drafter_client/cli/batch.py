@@ -20,14 +20,21 @@ from rich.text import Text
 from drafter_client.batch.prompts import FilePrompt
 from drafter_client.batch.results import ModelNames, Result, ResultsFile, failed, finished
 from drafter_client.batch.totals import show_totals
-from drafter_client.cli.pair_making import check_draft_n, pair_of
-from drafter_client.cli.text_steps import INTERRUPTED, check_system, prompt_ids, read_prompts, text_options
+from drafter_client.cli.steps import (
+    INTERRUPTED,
+    check_draft_n,
+    check_system,
+    pair_of,
+    prompt_ids,
+    read_prompts,
+    text_options,
+)
 from drafter_client.display.progress import WritingProgress, writing
 from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.generation.generation import Finished
 from drafter_client.pair import Pair
-from specpair.counted import counted
 from specpair.engines.errors import BackendError, EngineLost
+from specpair.numbers import counted
 from specpair.protocol.errors import EngineError, InternalError, RequestError, SpecPairError
 from specpair.protocol.terminal_text import several_lines
 

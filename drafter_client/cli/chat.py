@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from backends.machine import cache_folder
-from drafter_client.chat.plain_input import LineInput, PipedInput, TurnReader
 from drafter_client.chat.session import Chat, ChatTerminated, modes_of
-from drafter_client.cli.pair_making import check_draft_n, pair_of
-from drafter_client.cli.text_steps import check_encoding, served_options
+from drafter_client.chat.turn_input import EditedInput, LineInput, PipedInput, TurnReader, history_in
+from drafter_client.cli.steps import check_draft_n, check_encoding, pair_of, served_options
 from specpair.protocol.errors import NoChatTemplate
 
 _CAN_CHAT = "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF"  # small, and the drafter that the catalogue has for it, too
@@ -48,8 +47,6 @@ def _reader(modes: Callable[[], list[str]]) -> TurnReader:
         return PipedInput()
     if not sys.stdout.isatty() or Console().is_dumb_terminal:
         return LineInput()
-    from drafter_client.chat.edited_input import EditedInput, history_in  # with a library that other commands lack
-
     folder = cache_folder()
     try:
         history = history_in(folder and folder / "chat_history")

@@ -1,19 +1,25 @@
-"""Command lines of the drafter: which flags of a command go together."""
+"""The commands of `drafter`: the flags of each, its help, and which flags go together."""
 
 import argparse
 from collections.abc import Sequence
 
+from drafter_client.cli import flags
 from drafter_client.cli.flags import parsed, print_if_asked
-from drafter_client.cli.parsers import chat_parser, compare_parser, drafter_parser, serve_parser, solo_parser
-from drafter_client.options import Mode
-from drafter_client.program_options import ENGINE, NGRAM, is_plugged_drafter
-from specpair.command_line.parser import Parser, flag
+from drafter_client.options import Mode, Options
+from drafter_client.program_options import ENGINE, NGRAM, ProgramOptions, engines, is_plugged_drafter
+from models.hub.names import HubOptions
+from specpair.command_line.options import add_options, flag_reader
+from specpair.command_line.parser import OneOf, Parser, Switch, flag
 from specpair.corpus.draft_corpus import BadCorpus, checked
-from specpair.engines.errors import ModelLoadError
-from specpair.http_service.keys.stored_key import complaint
+from specpair.http_service.keys.key_file import complaint
+from specpair.http_service.options import ACCESS, ROUTER, SERVICE
+from specpair.options.option import options_of
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.grammar import given_grammars
 
+COMMANDS = ("chat", "serve", "solo", "compare", "bench", "report", "models", "key", "completion")
+SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
+_ANSWER = 1024  # the most tokens of an answer in a chat, unless told
 _OF_A_MODEL = ("draft_model", "draft_hf", "draft_weights", *ENGINE, "translate")
 _HERE, _THERE = ("model", "hf", "backend", *ENGINE), ("verifier", "api_key", "patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "draft_corpus", "lookup", "backend", "branches", "lockstep")
@@ -22,8 +28,163 @@ _PREDICTION = ("prediction", "prediction_file")
 _LEAVE = ", leave one of the two out"
 
 
+def drafter_parser() -> Parser:
+    parser = Parser(
+        "drafter",
+        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare | bench\n"
+        "report DIR | models | key | completion   (each has --help)",
+        description="Generate text with a verifier: a small model here drafts, the large one there decides. 'chat' "
+        "talks with the large one, 'serve' offers it to programs as OpenAI's API, 'solo' runs one model alone, "
+        "'compare' tries every mode, 'bench' measures endpoints side by side, 'report' shows what --profile recorded, "
+        "'models' fetches and compares models by name, 'key' makes keys for 'serve', 'completion' makes "
+        "completions for a shell. Lasting flags can also be variables and keys in specpair.toml: "
+        "--verifier is DRAFTER_VERIFIER, and verifier in the table [drafter].",
+        examples=(
+            'drafter --verifier http://bigbox:8000 --prompt "def main():" --stats',
+            'drafter --draft-model llama-1b.gguf --chat --prompt "Why is the sky blue?"',
+            "drafter --prompt-file prompts.txt --concurrency 4 --output results.jsonl",
+        ),
+        commands=COMMANDS,
+    )
+    parser.add_config_flags()
+    flags.text_flags(parser, many=True)
+    flags.lasting_flags(parser, "verifier")
+    flags.draft_flags(parser, modes=True)
+    flags.option_flags(parser, "sampling", "grammar", "acceptance")
+    output = flags.output_flags(parser)
+    output.add_argument("--baseline", action=Switch, help="measure the target alone on the same prompt, too")
+    output.add_argument("--verbose", action=Switch, help="show the decision on each token")
+    flags.profile_flag(output)
+    return parser
+
+
+def chat_parser() -> Parser:
+    parser = Parser(
+        "drafter chat",
+        usage="[FLAGS]",
+        description="Talk with the target model in the terminal, with drafts from the small model here. /help lists "
+        "the commands. Without a terminal, each line of standard input is a turn.",
+        examples=(
+            "drafter chat --verifier http://bigbox:8000 --draft-model llama-1b.gguf",
+            'drafter chat --system "Be brief." --temperature 0.7 --sources',
+            "drafter chat --mode target --max-tokens 200 --no-markdown",
+        ),
+    )
+    parser.add_config_flags()
+    text = parser.add_argument_group("text")
+    add_options(text, Options, ["max_tokens", "stop", "cache_salt"], max_tokens={"default": _ANSWER})
+    text.add_argument("--system", metavar="TEXT", help="system message")
+    flags.lasting_flags(parser, "verifier")
+    flags.draft_flags(parser, modes=True)
+    flags.option_flags(parser, "sampling", "grammar", "acceptance")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--markdown", action=Switch, default=True, help="show answers as Markdown, in a terminal (default: yes)"
+    )
+    output.add_argument("--sources", action=Switch, help="colour each token by its source, and show no Markdown")
+    flags.profile_flag(output)
+    return parser
+
+
+def serve_parser() -> Parser:
+    parser = Parser(
+        "drafter serve",
+        usage="[FLAGS]",
+        description="Serve OpenAI's API on this machine: programs that talk to it get the target's texts, with drafts "
+        "from the small model here.",
+        examples=(
+            "drafter serve --verifier http://bigbox:8000 --draft-model llama-1b.gguf",
+            "drafter serve --mode auto --port 9000 --texts 2",
+            'curl http://127.0.0.1:8080/v1/completions -d \'{"prompt": "def main():"}\'',
+        ),
+    )
+    parser.add_config_flags()
+    flags.lasting_flags(parser, SERVICE, ROUTER, ACCESS, "verifier")
+    flags.draft_flags(parser, modes=True)
+    return parser
+
+
+def solo_parser() -> Parser:
+    parser = Parser(
+        "drafter solo",
+        usage="[target | draft | server] [FLAGS] --prompt TEXT",
+        description="Run one model alone, token by token, with the time of each token.",
+        examples=(
+            'drafter solo --prompt "import os" --max-tokens 20',
+            'drafter solo -hf Qwen/Qwen3-0.6B-GGUF --threads 4 --prompt "import os"',
+            'drafter solo server --verifier http://bigbox:8000 --prompt "import os"',
+        ),
+    )
+    parser.add_config_flags()
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "which",
+        nargs="?",
+        choices=OneOf(SOLO),
+        default=SOLO[0],
+        help="target, draft: the shipped model, on this machine; server: the verifier's target (default: %(default)s)",
+    )
+    model.add_argument("--model", type=flags.path, metavar="PATH", help="another model, on this machine")
+    named = options_of(HubOptions)["hf"]  # here of one run, as --model is
+    spelled, about = [flag(named.setting), named.about.short], named.about
+    model.add_argument(*spelled, type=flag_reader(named), metavar=about.placeholder, help=about.words)
+    flags.text_flags(parser)
+    flags.lasting_flags(parser, "verifier")
+    backend = {"words": "engine", "choices": engines(drafters=False)}
+    flags.engine_flags(parser.add_argument_group("engine"), backend=backend)
+    flags.option_flags(parser, "sampling", "grammar")
+    flags.output_flags(parser)
+    return parser
+
+
+def compare_parser() -> Parser:
+    parser = Parser(
+        "drafter compare",
+        usage="[FLAGS]",
+        description="Write the same texts in every mode there is, by turns, and say which is the fastest here.",
+        examples=(
+            "drafter compare --verifier http://bigbox:8000",
+            "drafter compare --draft-model llama-1b.gguf --lengths 2,4,8 --runs 1",
+            "drafter compare --prompt-file code.txt --prompt-file chat.jsonl --json",
+        ),
+    )
+    parser.add_config_flags()
+    texts = parser.add_argument_group("texts")
+    texts.add_argument(
+        "--prompt-file",
+        type=flags.path,
+        metavar="FILE",
+        action="append",
+        help="prompts, one a line or JSON Lines; a kind of its own each time it is given (default: the two that ship)",
+    )
+    texts.add_argument(
+        "--runs",
+        metavar="N",
+        type=flags.whole(1, 1000),
+        default=3,
+        help="times that each text is written (default: 3)",
+    )
+    add_options(texts, Options, ["max_tokens", "stop"], max_tokens={"default": 96})
+    flags.chat_flags(texts)
+    flags.lasting_flags(parser, "verifier")
+    drafting = flags.draft_flags(parser)
+    add_options(drafting, ProgramOptions, ["remember"])
+    drafting.add_argument(
+        "--lengths",
+        type=flags.lengths,
+        default=flags.lengths("1-8"),
+        metavar="LIST",
+        help="fixed numbers of draft tokens a round to try, beside automatic ones, as 1,2,4 or 1-8 (default: 1-8)",
+    )
+    flags.option_flags(parser, "sampling", "grammar")
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action=Switch, help="one JSON object on standard output, nothing else there")
+    flags.profile_flag(output)
+    return parser
+
+
 def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags of `python -m drafter_client`. Exits with status 2 for flags that do not go together."""
+    """Parse the flags of `drafter`. Exits with status 2 for flags that do not go together, as the others do."""
     parser = drafter_parser()
     options = _of_text(parser, arguments)
     if options.prompt_file is None:
@@ -34,16 +195,54 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
         if options.output is not None:
             _refuse(parser, options, ["json"], f"--output writes the same lines{_LEAVE}")
         _refuse(parser, options, ["verbose"], "shows the decisions on one text, give it with --prompt")
-    print_if_asked(parser, options)
-    return options
+    return print_if_asked(parser, options)
 
 
 def chat_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags of `python -m drafter_client chat`. Exits with status 2 for flags that do not go together."""
+    """Parse the flags of `drafter chat`."""
     parser = chat_parser()
-    options = _of_text(parser, arguments)
+    return print_if_asked(parser, _of_text(parser, arguments))
+
+
+def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the flags of `drafter compare`."""
+    parser = compare_parser()
+    options = parsed(parser, arguments)
+    options.mode, options.strategy = Mode.AUTO, Strategy.COUPLED
+    _check_drafting(parser, options)
+    _check_grammar(parser, options)
+    _check_profile(parser, options)
+    return print_if_asked(parser, options)
+
+
+def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the flags of `drafter serve`."""
+    parser = serve_parser()
+    options = parsed(parser, arguments)
+    options.mode, options.strategy = Mode(options.mode), Strategy.COUPLED
+    options.profile, options.profile_text = None, False
+    _check_mode(parser, options)
+    _check_access(parser, options)
     print_if_asked(parser, options)
+    # At once: the service would wait for its verifier first.
+    if options.backend == "llama_cpp" and not options.draft_model.is_file():
+        parser.error(f"{options.settings.key('draft_model')}: no such file: {options.draft_model}")
     return options
+
+
+def solo_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the flags of `drafter solo`."""
+    parser = solo_parser()
+    options = parsed(parser, arguments)
+    there = options.which == "server"
+    where = "the model runs on the verifier" if there else "the model runs here, 'solo server' asks a verifier"
+    _refuse(parser, options, _HERE if there else _THERE, f"with 'solo {options.which}' {where}")
+    if options.which == "draft":
+        _refuse(parser, options, ("model", "hf"), f"'solo draft' is the shipped draft model{_LEAVE}")
+    if options.model is not None and options.hf is not None:
+        parser.error(f"--hf: --model names a model, too{_LEAVE}")
+    _check_grammar(parser, options)
+    return print_if_asked(parser, options)
 
 
 def _of_text(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
@@ -57,53 +256,32 @@ def _of_text(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags of `python -m drafter_client compare`. Exits with status 2 for flags that do not go together."""
-    parser = compare_parser()
-    options = parsed(parser, arguments)
-    _check_lookup(parser, options)
-    _check_corpus(parser, options)
-    _check_grammar(parser, options)
-    _check_profile(parser, options)
-    if options.png is not None and options.no_png:
-        parser.error("--png: --no-png says the contrary, leave one of the two out")
-    options.mode, options.strategy = Mode.AUTO, Strategy.COUPLED
-    print_if_asked(parser, options)
-    return options
-
-
-def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags of `python -m drafter_client serve`. Exits with status 2 for flags that do not go together."""
-    parser = serve_parser()
-    options = parsed(parser, arguments)
-    options.mode, options.strategy = Mode(options.mode), Strategy.COUPLED
-    options.profile, options.profile_text = None, False
-    _check_mode(parser, options)
-    _check_access(parser, options)
-    print_if_asked(parser, options)
-    _check_file(parser, options)
-    return options
-
-
 def _check_mode(parser: Parser, options: argparse.Namespace) -> None:
     mode = options.settings.assignment("mode")
     if options.mode is not Mode.AUTO:
         _refuse(parser, options, ["remember"], f"only --mode auto remembers, leave it out with {mode}")
+    if options.mode is Mode.TARGET:
+        _refuse(parser, options, ("draft_n", *_PREDICTION), f"with {mode} nothing drafts{_LEAVE}")
     if options.mode in (Mode.FUSED, Mode.TARGET):
         _refuse(parser, options, _OF_DRAFTING, f"with {mode} nothing drafts here{_LEAVE}")
-        if options.mode is Mode.TARGET:
-            _refuse(parser, options, ("draft_n", *_PREDICTION), f"with {mode} nothing drafts{_LEAVE}")
     else:
-        _check_lookup(parser, options)
-        _check_corpus(parser, options)
+        _check_drafting(parser, options)
 
 
-def _check_corpus(parser: Parser, options: argparse.Namespace) -> None:
-    """At once, since a pair waits for its verifier first."""
+def _check_drafting(parser: Parser, options: argparse.Namespace) -> None:
+    settings, backend = options.settings, options.settings.assignment("backend")
+    if options.backend == NGRAM or is_plugged_drafter(options.backend):
+        without = (*_OF_A_MODEL, "lookup") if options.backend == NGRAM else _OF_A_MODEL
+        _refuse(parser, options, without, f"{backend} drafts without a model{_LEAVE}")
+    elif options.draft_hf is not None and options.draft_model != parser.get_default("draft_model"):
+        # A flag is meant for this command, a variable or the file for all.
+        of_the_hub = settings.lasting("draft_hf") and not settings.lasting("draft_model")
+        one, other = ("draft_hf", "draft_model") if of_the_hub else ("draft_model", "draft_hf")
+        _refuse(parser, options, [one], f"{settings.assignment(other)} names a model, too{_LEAVE}")
     try:
-        checked(options.draft_corpus)
+        checked(options.draft_corpus)  # at once, since a pair waits for its verifier first
     except BadCorpus as error:
-        parser.error(f"{options.settings.key('draft_corpus')}: {error}")
+        parser.error(f"{settings.key('draft_corpus')}: {error}")
 
 
 def _check_profile(parser: Parser, options: argparse.Namespace) -> None:
@@ -129,13 +307,6 @@ def _check_access(parser: Parser, options: argparse.Namespace) -> None:
             parser.error(f"{settings.key(name)}: no such file: {path}")
 
 
-def _check_file(parser: Parser, options: argparse.Namespace) -> None:
-    """A service is to end for a wrong path at once: it would wait for its verifier first."""
-    path = options.draft_model
-    if options.backend == "llama_cpp" and not path.is_file():
-        parser.error(f"{options.settings.key('draft_model')}: no such file: {path}")
-
-
 def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
     strategy = options.settings.assignment("strategy")
     if options.strategy is not Strategy.THRESHOLD:
@@ -154,27 +325,6 @@ def _check_grammar(parser: Parser, options: argparse.Namespace) -> None:
         parser.error(f"{given[1]}: give either {given[0]} or {given[1]}")
 
 
-def _check_lookup(parser: Parser, options: argparse.Namespace) -> None:
-    if options.backend == NGRAM:
-        backend = options.settings.assignment("backend")
-        _refuse(parser, options, (*_OF_A_MODEL, "lookup"), f"{backend} drafts without a model{_LEAVE}")
-    elif is_plugged_drafter(options.backend):
-        backend = options.settings.assignment("backend")
-        _refuse(parser, options, _OF_A_MODEL, f"{backend} drafts without a model{_LEAVE}")
-    elif options.draft_hf is not None:
-        settings = options.settings
-        # A flag is meant for this command, a variable or the file for all.
-        of_the_hub = settings.lasting("draft_hf") and not settings.lasting("draft_model")
-        one, other = ("draft_hf", "draft_model") if of_the_hub else ("draft_model", "draft_hf")
-        if options.draft_model != parser.get_default("draft_model"):
-            _refuse(parser, options, [one], f"{settings.assignment(other)} names a model, too{_LEAVE}")
-
-
-def explained(error: ModelLoadError, options: argparse.Namespace) -> str:
-    """An engine's message, in which the setting at fault has the name by which the user gave it."""
-    return str(error) if error.setting not in ENGINE else error.called(options.settings.key(error.setting))
-
-
 def _refuse(parser: Parser, options: argparse.Namespace, which: Sequence[str], reason: str) -> None:
     """End with an error that gives `reason` if one of the flags `which` was given another value than its default. The
     command may lack some of them.
@@ -189,20 +339,3 @@ def _refuse(parser: Parser, options: argparse.Namespace, which: Sequence[str], r
             parser.error(f"{options.settings.key(name)}: {reason}")
         options.settings.leave_out(name)
         setattr(options, name, default)
-
-
-def solo_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags of `python -m drafter_client solo`. Exits with status 2 for flags that do not go together."""
-    parser = solo_parser()
-    options = parsed(parser, arguments)
-    there = options.which == "server"
-    where = "the model runs on the verifier" if there else "the model runs here, 'solo server' asks a verifier"
-    _refuse(parser, options, _HERE if there else _THERE, f"with 'solo {options.which}' {where}")
-    if options.model is not None and options.hf is not None:
-        parser.error(f"--hf: --model names a model, too{_LEAVE}")
-    for name in ("model", "hf"):
-        if getattr(options, name) is not None and options.which == "draft":
-            parser.error(f"{flag(name)}: 'solo draft' is the shipped draft model{_LEAVE}")
-    _check_grammar(parser, options)
-    print_if_asked(parser, options)
-    return options

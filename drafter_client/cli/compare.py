@@ -1,13 +1,19 @@
-"""`drafter compare`: writes every prompt in every way by turns, and shows tables, a plot and a conclusion."""
+"""`drafter compare`: writes every prompt in every way by turns, and shows tables and a conclusion.
+
+Machines and networks drift. So each text is compared with that of the target alone on the same prompt in the same run.
+One way counts as faster than another by the share of texts that it generated faster.
+"""
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from random import Random
+from statistics import median
+from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -15,62 +21,105 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as Grid
 
 from drafter_client.batch.prompts import FilePrompt, parse_prompts
-from drafter_client.cli.pair_making import pair_of
-from drafter_client.cli.text_steps import check_system, drawing_options, prompt_ids, read_prompts
-from drafter_client.display.comparison import (
-    AUTO,
-    TARGET,
-    Way,
-    WayComparison,
-    WayResult,
-    draw,
-    shuffled,
-    table,
-    text_of,
-    ways,
-)
-from drafter_client.errors import BadPromptFile, NoPicture
+from drafter_client.cli.steps import check_system, drawing_options, pair_of, prompt_ids, read_prompts
+from drafter_client.errors import BadPromptFile
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
-from specpair.counted import counted
+from specpair.numbers import counted, quantile
 from specpair.speculation.sampling.gumbel import SEED_LIMIT
 
-_WARM_UP = 8  # tokens that each way generates before the measurement
-_PICTURE = Path("compare.png")
+TARGET = "target"
+AUTO = "auto"  # the way in mode `auto`, which chooses among the others: it is not ranked with them
 ALL = "all"
+_CLOSE = 0.7  # the share of texts that a way must generate faster than another to count as faster
+_WARM_UP = 8  # tokens that each way generates before the measurement
 _COLUMNS = ("way", "tokens/s", "x target", "middle half", "TTFT", "accepted", "same text")
 _FEW, _WIDE = _COLUMNS[:3], 76  # on a terminal of fewer than 76 columns
 
 
+class Way(NamedTuple):
+    """A way to generate a text. `draft_n`: draft tokens a round; None: chosen automatically."""
+
+    name: str
+    mode: Mode
+    draft_n: int | None = None
+
+
+class WayResult(NamedTuple):
+    """One text: the result of one way for one prompt in one run. `run` and `prompt` are numbers from 0."""
+
+    way: str
+    kind: str
+    run: int
+    prompt: int
+    token_ids: tuple[int, ...]
+    tokens_per_second: float
+    ttft_ms: float
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedWay:
+    """The results of one way for one kind of prompts. Rates are in tokens per second."""
+
+    way: str
+    texts: int
+    rate: float  # median
+    low: float  # lower quartile of the rates
+    high: float  # upper quartile of the rates
+    ratio: float  # rate of a text divided by that of the target alone, median over texts
+    ttft_ms: float  # median
+    acceptance: float | None  # acceptance rate, 0 to 1; None: no draft token was judged
+    same: int  # texts equal to the target's, token by token
+
+
+@dataclass(frozen=True, slots=True)
+class WayComparison:
+    """The results of all ways, in the order of the texts, for one kind of prompts or for all."""
+
+    kind: str
+    rows: list[ComparedWay]
+    best: str  # the way with the highest ratio, `auto` left out
+    second: str | None  # the way with the next highest ratio, if any
+    won: int  # texts that `best` generated faster than `second` did
+    texts: int  # of each way
+
+    @property
+    def clear(self) -> bool:
+        """Whether `best` beat `second` in enough texts (`_CLOSE`); else another run might rank them the other way."""
+        return self.second is None or self.won >= _CLOSE * self.texts
+
+
 def run_compare(options: argparse.Namespace) -> int:
-    """Generate every text in every way, then show the tables and the plot. Returns the exit status."""
+    """Generate every text in every way, then show the tables. Returns the exit status."""
     chosen = replace(drawing_options(options), lookup=options.lookup, lockstep=options.lockstep).settled()
-    _check_picture(options.png)
     check_system(options)
     kinds = _kinds(options, chosen)
     notes = Console(stderr=True, markup=False, highlight=False)
     with pair_of(options) as pair:
-        found = ways(pair.modes, _allowed(options.lengths, pair.target.max_drafts, notes))
+        most = pair.target.max_drafts
+        if max(options.lengths) > most:
+            notes.print(f"drafter: --lengths: this verifier judges {most} draft tokens at once, more are left out")
+        found = ways(pair.modes, [length for length in options.lengths if length <= most])
         texts, last = _measure(pair, found, kinds, options.runs, notes)
         link, name, fastest = pair.round_trip_ms, pair.target.name, pair.fastest
     tables = [table(kind, [text for text in texts if text.kind == kind]) for kind in kinds]
     if len(kinds) > 1:
-        tables.append(table(ALL, [*texts]))
+        tables.append(table(ALL, texts))
     if options.json:
-        print(json.dumps(_report(tables, texts, last, fastest, name, link)))
+        report = {
+            "model": name,
+            "round_trip_ms": round(link, 3),
+            "tables": [asdict(each) | {"clear": each.clear} for each in tables],
+            "auto": {"took": fastest, "why": last.why},
+            "texts": [text._asdict() for text in texts],
+        }
+        print(json.dumps(report))
     else:
         _show(tables, last, fastest, name)
-    if not options.no_png:
-        _draw(tables, f"{name}, round trip {link:.1f} ms", options.png, notes)
     return 0
-
-
-def _allowed(lengths: list[int], most: int, notes: Console) -> list[int]:
-    """Those of the draft lengths that are at most `most`, the verifier's limit. A note says if others are left out."""
-    if any(length > most for length in lengths):
-        notes.print(f"drafter: --lengths: this verifier judges {most} draft tokens at once, more are left out")
-    return [length for length in lengths if length <= most]
 
 
 def _kinds(options: argparse.Namespace, defaults: Options) -> dict[str, list[FilePrompt]]:
@@ -91,6 +140,25 @@ def _kinds(options: argparse.Namespace, defaults: Options) -> dict[str, list[Fil
         name if names.count(name) == 1 and name != ALL else str(path): read_prompts(path, defaults, **chat)
         for path, name in zip(given, names, strict=True)
     }
+
+
+def ways(modes: Sequence[Mode], lengths: Sequence[int]) -> list[Way]:
+    """The ways to compare: the target alone, then, if in `modes`, fused, and remote with each fixed draft length of
+    `lengths` and with automatic ones."""
+    found = [Way(TARGET, Mode.TARGET)]
+    if Mode.FUSED in modes:
+        found.append(Way("fused", Mode.FUSED))
+    if Mode.REMOTE in modes:
+        found += [Way(f"remote k={length}", Mode.REMOTE, length) for length in lengths]
+        found.append(Way("remote", Mode.REMOTE))
+    return found
+
+
+def shuffled(of: Sequence[Way], run: int, prompt: int) -> list[Way]:
+    """The ways in an order drawn for this run and prompt (numbers from 0), so that no way always comes first."""
+    order = list(of)
+    Random(f"{run} {prompt}").shuffle(order)
+    return order
 
 
 def _measure(
@@ -115,7 +183,18 @@ def _measure(
                 options = replace(prompt.options, seed=((prompt.options.seed or 0) + run) % SEED_LIMIT)
                 for way in shuffled(all_ways, run, number):
                     stats = _write(pair, way, ids, options)
-                    texts.append(text_of(way.name, kind, run, number, stats))
+                    text = WayResult(
+                        way=way.name,
+                        kind=kind,
+                        run=run,
+                        prompt=number,
+                        token_ids=tuple(stats.token_ids),
+                        tokens_per_second=stats.tokens_per_second or 0.0,
+                        ttft_ms=stats.ttft_ms,
+                        drafted=stats.drafted,
+                        accepted=stats.accepted,
+                    )
+                    texts.append(text)
                     last = stats if way.mode is Mode.AUTO else last
                     advance()
     order = {way.name: at for at, way in enumerate(all_ways)}
@@ -135,6 +214,39 @@ def _progress(notes: Console, total: int) -> Iterator[Callable[[], object]]:
     with Progress(*columns, console=notes, transient=True, disable=not notes.is_terminal) as bar:
         task = bar.add_task("comparing", total=total)
         yield lambda: bar.advance(task)
+
+
+def table(kind: str, texts: Sequence[WayResult]) -> WayComparison:
+    """Compare `texts`. Every way must have those of the same prompts and runs, and `target` must be among the ways."""
+    names = list(dict.fromkeys(text.way for text in texts))
+    by_way = {name: {(text.kind, text.prompt, text.run): text for text in texts if text.way == name} for name in names}
+    alone = by_way[TARGET]
+    rows = [_row(name, by_way[name], alone) for name in names]
+    ranked = sorted((row for row in rows if row.way != AUTO), key=lambda row: row.ratio, reverse=True)
+    second = ranked[1].way if len(ranked) > 1 else None
+    won = 0
+    if second is not None:
+        best_texts, others = by_way[ranked[0].way], by_way[second]
+        won = sum(best_texts[key].tokens_per_second > others[key].tokens_per_second for key in alone)
+    return WayComparison(kind, rows, ranked[0].way, second, won, len(alone))
+
+
+def _row(
+    name: str, texts: dict[tuple[str, int, int], WayResult], alone: dict[tuple[str, int, int], WayResult]
+) -> ComparedWay:
+    rates = [text.tokens_per_second for text in texts.values()]
+    drafted = sum(text.drafted for text in texts.values())
+    return ComparedWay(
+        way=name,
+        texts=len(texts),
+        rate=median(rates),
+        low=quantile(rates, 0.25),
+        high=quantile(rates, 0.75),
+        ratio=median(text.tokens_per_second / alone[key].tokens_per_second for key, text in texts.items()),
+        ttft_ms=median(text.ttft_ms for text in texts.values()),
+        acceptance=sum(text.accepted for text in texts.values()) / drafted if drafted else None,
+        same=sum(text.token_ids == alone[key].token_ids for key, text in texts.items()),
+    )
 
 
 def _show(tables: list[WayComparison], last: Stats, fastest: Mode | None, name: str) -> None:
@@ -181,34 +293,3 @@ def conclusion(each: WayComparison) -> str:
     if each.second is not None:
         said += f"; faster than {each.second} in {each.won} of {counted(each.texts, 'text')}"
     return said if each.clear else said + ", which is too close to call"
-
-
-def _report(
-    tables: list[WayComparison], texts: list[WayResult], last: Stats, fastest: Mode | None, name: str, link: float
-) -> dict[str, Any]:
-    return {
-        "model": name,
-        "round_trip_ms": round(link, 3),
-        "tables": [asdict(each) | {"clear": each.clear} for each in tables],
-        "auto": {"took": fastest, "why": last.why},
-        "texts": [text._asdict() for text in texts],
-    }
-
-
-def _check_picture(path: Path | None) -> None:
-    """Raise NoPicture for a path that cannot be written: before minutes of measuring, not after."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise NoPicture(f"the picture {path} cannot be written: there is no such folder, or it is one itself")
-
-
-def _draw(tables: list[WayComparison], title: str, named: Path | None, notes: Console) -> None:
-    """Write the plot. Raises NoPicture only if a file was named; else a note says why there is none."""
-    path = named or _PICTURE
-    try:
-        draw(tables, title, path)
-    except NoPicture as error:
-        if named is not None:
-            raise
-        notes.print(f"drafter: no picture: {error}", soft_wrap=True)
-    else:
-        notes.print(f"drafter: the picture is in {path}", soft_wrap=True)

@@ -11,11 +11,9 @@ from pathlib import Path
 from rich.console import Console
 
 from drafter_client.cli import flags
-from drafter_client.cli.commands import explained
 from drafter_client.cli.flags import parsed, print_if_asked
-from drafter_client.cli.pair_making import api_key, draft_model, engine_of, said_of_loading
-from drafter_client.cli.text_steps import INTERRUPTED
-from drafter_client.display.progress import loading
+from drafter_client.cli.steps import INTERRUPTED, api_key, draft_model, engine_of, explained
+from drafter_client.display.progress import loading, said_of_loading
 from drafter_client.doctor.machine import Finding, engines, of_llama_cpp, this_machine
 from drafter_client.doctor.report import DoctorReport
 from drafter_client.doctor.speed import WIDE, Gain, ModelSpeed, gain, time_passes
@@ -26,7 +24,7 @@ from drafter_client.modes.memory import memory_file
 from drafter_client.program_options import ProgramOptions
 from drafter_client.program_options import engines as backends
 from models import DEFAULT_TARGET
-from models.commands.terminal import print_json
+from models.commands.showing import print_json
 from specpair.command_line import start
 from specpair.command_line.options import add_options
 from specpair.command_line.parser import Parser, Switch

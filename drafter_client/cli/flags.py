@@ -68,11 +68,12 @@ def keys_file(config: Path | None, environment: Mapping[str, str] = os.environ) 
     return first_path(lasting_layers(NAMES, config, environment, _warn), "keys_file")
 
 
-def print_if_asked(parser: Parser, options: argparse.Namespace) -> None:
-    """With --print-config, print the settings of the command, and exit."""
+def print_if_asked(parser: Parser, options: argparse.Namespace) -> argparse.Namespace:
+    """The options. With --print-config, print the settings of the command, and exit."""
     if options.print_config:
         print(settings_table([action.dest for action in parser.actions()], [options.settings]))
         parser.exit()
+    return options
 
 
 def _flag(given: Mapping[str, Any], name: str) -> str:

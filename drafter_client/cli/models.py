@@ -6,7 +6,7 @@ from pathlib import Path
 
 from backends.registry import room
 from drafter_client.cli.flags import parsed, print_if_asked
-from drafter_client.cli.pair_making import api_key
+from drafter_client.cli.steps import api_key
 from drafter_client.errors import DrafterError, VocabularyMismatch
 from drafter_client.http.addresses import addresses_of
 from drafter_client.http.client import VerifierClient

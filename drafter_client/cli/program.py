@@ -1,6 +1,5 @@
 """The program `drafter`: chooses the command, and turns errors into messages and exit statuses."""
 
-import argparse
 import io
 import signal
 import sys
@@ -9,22 +8,22 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from drafter_client.cli import commands
 from drafter_client.cli.batch import run_many
-from drafter_client.cli.chat import run_chat
-from drafter_client.cli.commands import (
-    chat_options,
-    compare_options,
-    drafter_options,
-    explained,
-    serve_options,
-    solo_options,
-)
 from drafter_client.cli.compare import run_compare
 from drafter_client.cli.flags import keys_file
-from drafter_client.cli.pair_making import check_draft_n, pair_of
-from drafter_client.cli.parsers import chat_parser, compare_parser, drafter_parser, serve_parser, solo_parser
 from drafter_client.cli.solo import run_solo_command
-from drafter_client.cli.text_steps import INTERRUPTED, check_system, prompt_ids, read_prompt, show, text_options
+from drafter_client.cli.steps import (
+    INTERRUPTED,
+    check_draft_n,
+    check_system,
+    explained,
+    pair_of,
+    prompt_ids,
+    read_prompt,
+    show,
+    text_options,
+)
 from drafter_client.display.readout import Readout
 from drafter_client.errors import DrafterError
 from drafter_client.metrics.statistics import Baseline
@@ -41,7 +40,7 @@ TERMINATED = 143  # exit status of a program ended by SIGTERM
 SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a computing thread delays responses by that much
 
 
-def run_draft(options: argparse.Namespace) -> int:
+def run_draft(options: Namespace) -> int:
     """Generate the text and show it with its metrics. Returns the exit status."""
     check_system(options)
     prompt = read_prompt(options)
@@ -91,29 +90,33 @@ def _interruptible(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    if arguments[:1] == ["chat"]:
-        return _run_with_model(run_chat, chat_options(arguments[1:]))
-    if arguments[:1] == ["serve"]:
-        from drafter_client.cli.serve import run_serve  # with a web framework, which the other commands do without
+    rest = arguments[1:]
+    match "".join(arguments[:1]):
+        case "chat":
+            from drafter_client.cli.chat import run_chat  # with an editor, which the others do without
 
-        return _run_with_model(run_serve, serve_options(arguments[1:]))
-    if arguments[:1] == ["solo"]:
-        return _run_with_model(run_solo_command, solo_options(arguments[1:]))
+            return _run_with_model(run_chat, commands.chat_options(rest))
+        case "serve":
+            from drafter_client.cli.serve import run_serve  # with a web framework, which the others do without
+
+            return _run_with_model(run_serve, commands.serve_options(rest))
+        case "solo":
+            return _run_with_model(run_solo_command, commands.solo_options(rest))
+        case "compare":
+            return _run_with_model(run_compare, commands.compare_options(rest))
+        case "models":
+            from drafter_client.cli.models import run_models  # with llama.cpp, which the others may do without
+
+            return run_models(rest)
+        case "completion":
+            from specpair.command_line import completion
+
+            return completion.run("drafter", rest, parsers)
+        case "key":
+            return key_command.run("drafter", rest, keys_file)
     if (command := lab_commands.lab_command("drafter", arguments)) is not None:
-        return command.run(arguments[1:])
-    if arguments[:1] == ["models"]:
-        from drafter_client.cli.models import run_models  # with llama.cpp, which the other commands may do without
-
-        return run_models(arguments[1:])
-    if arguments[:1] == ["completion"]:
-        from specpair.command_line import completion
-
-        return completion.run("drafter", arguments[1:], parsers)
-    if arguments[:1] == ["key"]:
-        return key_command.run("drafter", arguments[1:], keys_file)
-    if arguments[:1] == ["compare"]:
-        return _run_with_model(run_compare, compare_options(arguments[1:]))
-    options = drafter_options(arguments)
+        return command.run(rest)
+    options = commands.drafter_options(arguments)
     return _run_with_model(run_draft if options.prompt_file is None else run_many, options)
 
 
@@ -124,11 +127,11 @@ def parsers() -> Parsers:
     from specpair.command_line import completion
 
     return {
-        "drafter": drafter_parser,
-        "drafter chat": chat_parser,
-        "drafter serve": serve_parser,
-        "drafter solo": solo_parser,
-        "drafter compare": compare_parser,
+        "drafter": commands.drafter_parser,
+        "drafter chat": commands.chat_parser,
+        "drafter serve": commands.serve_parser,
+        "drafter solo": commands.solo_parser,
+        "drafter compare": commands.compare_parser,
         "drafter models": models_parser,
         "drafter key": lambda: key_command.parser("drafter"),
         "drafter completion": lambda: completion.parser("drafter"),

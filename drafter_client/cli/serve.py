@@ -5,8 +5,7 @@ import logging
 import sys
 from contextlib import ExitStack
 
-from drafter_client.cli.pair_making import check_draft_n, pair_of
-from drafter_client.cli.text_steps import served_options
+from drafter_client.cli.steps import check_draft_n, pair_of, served_options
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve.app import AppOptions, create_app

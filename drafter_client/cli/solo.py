@@ -6,10 +6,9 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
 
-from drafter_client.cli.pair_making import api_key, engine_of, said_of_loading, say_notice, say_outage, say_prompt
-from drafter_client.cli.text_steps import check_system, drawing_options, prompt_ids, read_prompt, show
+from drafter_client.cli.steps import api_key, check_system, drawing_options, engine_of, prompt_ids, read_prompt, show
 from drafter_client.conversation import chat_ids, conversation
-from drafter_client.display.progress import loading
+from drafter_client.display.progress import loading, said_of_loading, say_notice, say_outage, say_prompt
 from drafter_client.display.readout import Readout
 from drafter_client.draft_sources import load_model, named_file
 from drafter_client.errors import BadOption, BadPrompt

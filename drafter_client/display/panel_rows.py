@@ -3,7 +3,7 @@
 from drafter_client.metrics.statistics import SOLO, InterTokenLatencies, Stats
 from drafter_client.metrics.waits import NETWORK, OTHER, OUTAGE, PREFILL, QUEUE, VERIFY, fitted
 from drafter_client.options import Mode
-from specpair.counted import counted
+from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import TokenSource

@@ -11,8 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from drafter_client.display.status_line import displayed, screen_is_ours
-from specpair.counted import counted
+from drafter_client.display.status_line import displayed, draw, screen_is_ours
+from drafter_client.display.status_line import say as say_line
+from drafter_client.http.outages import Outage
+from specpair.numbers import counted
+from specpair.protocol.prompt_progress import PromptProgress
 
 _LOADING_PAUSE = 1.0  # seconds between lines while a model is loaded
 _WRITING_PAUSE = 10.0  # seconds between lines while many texts are generated
@@ -145,3 +148,73 @@ class _Lines:
 
     def row_of_its_own(self) -> str:
         return "\n" if sys.stderr.isatty() else ""  # after the ^C that the terminal shows
+
+
+@contextmanager
+def said_of_loading(log: Callable[[str], object] | None = None) -> Iterator[Callable[[float | None], None]]:
+    """A context that yields a callback for the progress of the verifier's loading, 0 to 1; None: unknown.
+
+    On a terminal it shows one row, which is gone when the context is left; elsewhere, a line for each tenth.
+    `log`: takes these lines in place of standard error.
+    """
+    in_place = log is None and sys.stderr.isatty()
+    last = -1
+
+    def say(progress: float | None) -> None:
+        nonlocal last
+        tenth = int(10 * (progress or 0.0))
+        if tenth > last:
+            last = tenth
+            line = f"the verifier is loading its model … {10 * tenth}%"
+            if in_place:
+                print(f"{_WIPE_ROW}drafter: {line}", end="", file=sys.stderr, flush=True)
+            else:
+                (log or say_notice)(line)
+
+    try:
+        yield say
+    finally:
+        if in_place and last >= 0:
+            print(_WIPE_ROW, end="", file=sys.stderr, flush=True)
+
+
+def say_notice(line: str) -> None:
+    """Say something on standard error."""
+    say_line(f"drafter: {line}")
+
+
+def say_prompt(clock: Callable[[], float] = time.monotonic) -> Callable[[PromptProgress], None]:
+    """A callback that shows how much of a long prompt is read: in the status line, else in lines on standard error, ten
+    seconds apart. On a terminal without a status line it shows nothing."""
+    due = 0.0
+
+    def say(progress: PromptProgress) -> None:
+        nonlocal due
+        line = f"reading the prompt … {progress.read} of {counted(progress.of, 'token')}"
+        if not draw(line) and clock() >= due and not sys.stderr.isatty():
+            due = clock() + _WRITING_PAUSE
+            say_notice(line)
+
+    return say
+
+
+def say_outage(log: Callable[[str], object] | None = None) -> Callable[[Outage], None]:
+    """A callback that shows a wait for the verifier in the status line below a text. Where there is none, it prints a
+    line on standard error when an outage begins, and one when it is over.
+
+    `log`: takes these lines in place of that.
+    """
+    said = False
+
+    def say(outage: Outage) -> None:
+        nonlocal said
+        progress = "" if outage.progress is None else f", {outage.progress:.0%}"
+        waited = f"{outage.seconds:.0f} s of {outage.patience:.0f} (--patience)"
+        line = f"waiting for the verifier ({outage.why}{progress}) … {waited}"
+        if outage.over:
+            line = f"the verifier answers again after {outage.seconds:.0f} s"
+        if not draw(line) and said == outage.over:
+            said = not said
+            (log or say_notice)(line)
+
+    return say

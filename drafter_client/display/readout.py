@@ -3,11 +3,12 @@
 import json
 import sys
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from drafter_client.display.flow import Emoji, StyledText, WordWrap
 from drafter_client.display.panel import STYLES, legend, show, show_main
 from drafter_client.display.panel_rows import headline, notes, resumed
 from drafter_client.display.status_line import StatusLine, may_share_rows, screen_is_ours
@@ -19,6 +20,7 @@ _WIDEST = 14  # characters of a token
 _HEAD = f"{'place':>5}  {'token':<{_WIDEST}} {'p':>6}  {'draft':<{_WIDEST}} {'p':>6} {'q':>6} {'drawn':>6}  verdict"
 _SHOWN = {"own": "no draft"}  # "own" in the protocol: the target's token where no draft token was judged
 _STYLES = {"accepted": "green", "rejected": "yellow", "own": "cyan"}
+TAB = 8  # columns
 
 
 class DecisionTable:
@@ -57,7 +59,90 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-_TAB = 8
+class StyledText(NamedTuple):
+    """What to write next.
+
+    `erased`: cells of the present row that stay, before the rest is erased and another row begins; None: nothing is
+        erased.
+    """
+
+    text: str
+    style: str
+    erased: int | None = None
+
+
+class TextFlow:
+    """Writes a text as it comes: a pipe gets it unchanged; a terminal with control characters escaped.
+
+    A terminal that can move its cursor begins a row with the word that does not fit on the row before. Longer words are
+    split. `moves`: whether it can.
+    """
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+        # A pipe that FORCE_COLOR makes a terminal gets the lines as they are.
+        self.moves = out.is_terminal and out.file.isatty() and not (out.is_dumb_terminal or out.legacy_windows)
+        self.broken()
+
+    def broken(self) -> None:
+        """Note that another row has begun."""
+        self._column = self._begin = 0  # of the cursor, and of the word before it
+        self._word: list[StyledText] = []
+
+    def write(self, text: str, style: str = "") -> str:
+        """Write the next part. Returns it as written."""
+        if self._out.is_terminal:
+            text = several_lines(text).expandtabs(TAB)
+        pieces = self._wrapped(text, style) if self.moves else [StyledText(text, style)]
+        for piece in pieces:
+            if piece.erased is not None:
+                self._out.file.write(f"\r\x1b[{piece.erased}C\x1b[K")
+            if piece.style and self._out.is_terminal:
+                self._out.print(Text(piece.text, piece.style), end="", soft_wrap=True)
+            else:  # unchanged: rich would expand tabs and drop carriage returns
+                self._out.file.write(piece.text)
+        self._out.file.flush()
+        return "".join(piece.text for piece in pieces)
+
+    def _wrapped(self, text: str, style: str) -> list[StyledText]:
+        width, pieces = self._out.width, list[StyledText]()
+        for character in text:
+            cells = cell_len(character)
+            if character.isspace():
+                full = self._column >= width
+                pieces.append(StyledText("\n" if full else character, style))
+                self._column = 0 if full or character == "\n" else self._column + cells
+                self._begin, self._word = self._column, []
+                continue
+            if self._column + cells > width:
+                pieces += self._next_row(cells, width)
+            pieces.append(StyledText(character, style))
+            self._column += cells
+            self._word.append(pieces[-1])
+            if cells > 1:  # scripts with wide characters have no spaces
+                self._begin, self._word = self._column, []
+        return _merged(pieces)
+
+    def _next_row(self, cells: int, width: int) -> list[StyledText]:
+        """What begins a row with the present word, where a character of `cells` cells does not fit."""
+        word, begin = self._word, self._begin
+        length = self._column - begin
+        if begin == 0 or length + cells > width:  # the terminal splits it
+            self.broken()
+            return []
+        self._column, self._begin = length, 0
+        return [StyledText("\n", "", begin if word else None), *word]
+
+
+def _merged(pieces: list[StyledText]) -> list[StyledText]:
+    """The pieces, neighbours of one style as one."""
+    merged: list[StyledText] = []
+    for piece in pieces:
+        if merged and piece.erased is None and merged[-1].erased is None and merged[-1].style == piece.style:
+            merged[-1] = StyledText(merged[-1].text + piece.text, piece.style)
+        else:
+            merged.append(piece)
+    return merged
 
 
 class Readout:
@@ -80,10 +165,8 @@ class Readout:
         below_text = self._stream and may_share_rows(sys.stdout, sys.stderr)
         # rich takes a pipe for a terminal under FORCE_COLOR
         wanted = self._decisions is None and sys.stderr.isatty() and screen_is_ours(sys.stdout)
-        self._emoji, self._wrap = Emoji(), WordWrap(lambda: self._out.width)
-        # A pipe that FORCE_COLOR makes a terminal gets the lines as they are.
-        self._wraps = sys.stdout.isatty() and not (self._out.is_dumb_terminal or self._out.legacy_windows)
-        self._status = StatusLine(self._notes, below_text=below_text, wanted=wanted, on_break=self._wrap.broken)
+        self._flow = TextFlow(self._out)
+        self._status = StatusLine(self._notes, below_text=below_text, wanted=wanted, on_break=self._flow.broken)
 
     def begin(self, *, of_two: bool = True) -> None:
         """Show the legend of the colours, if any, and the status line. `of_two`: a draft model may take part."""
@@ -101,7 +184,7 @@ class Readout:
         for token in tokens.tokens:
             self._shown += len(token.text)
             if self._stream and token.text:
-                written += self._write(token.text, STYLES[token.source])
+                written += self._flow.write(token.text, STYLES[token.source])
         self._status.wrote(len(tokens.tokens), written)
 
     def busy(self, what: str) -> None:
@@ -118,7 +201,7 @@ class Readout:
         if self._json:
             print(json.dumps(stats.report(text)))
             return
-        self._write(text[self._shown if self._stream else 0 :] + "\n", "")
+        self._flow.write(text[self._shown if self._stream else 0 :] + "\n")
         if self._all:
             show(stats, self._notes)
         elif self._notes.is_terminal:
@@ -126,21 +209,3 @@ class Readout:
         else:
             for line in (", ".join(headline(stats)), *resumed(stats), *notes(stats)):
                 self._notes.print(Text(f"drafter: {line}"), soft_wrap=True)
-
-    def _write(self, text: str, style: str) -> str:
-        """Write a piece of text to standard output. Returns it as written there."""
-        if self._out.is_terminal:
-            pieces = self._emoji.feed(several_lines(text).expandtabs(_TAB), style)
-            if self._wraps:
-                pieces = [each for piece in pieces for each in self._wrap.feed(piece.text, piece.style)]
-            text = "".join(map(self._print, pieces))
-        else:  # unchanged: rich would expand tabs and drop carriage returns
-            self._out.file.write(text)
-        self._out.file.flush()
-        return text
-
-    def _print(self, piece: StyledText) -> str:
-        if piece.erased is not None:
-            self._out.file.write(f"\r\x1b[{piece.erased}C\x1b[K")
-        self._out.print(Text(piece.text, piece.style), end="")
-        return piece.text

@@ -17,7 +17,7 @@ from typing import IO, Protocol
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
-from specpair.counted import counted
+from specpair.numbers import counted
 
 _WINDOW = 2.0  # seconds over which the live rate is measured
 _WIPE_BELOW = "\x1b[J"  # from the cursor to the end of the screen

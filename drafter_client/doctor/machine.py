@@ -2,7 +2,6 @@
 
 import platform
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from backends.llama_cpp.selfcheck import extra_buffers, repair_command
-from backends.machine import available_bytes, cores, cores_to_use, processor, total_bytes
+from backends.machine import available_bytes, cores, cores_to_use, printed, processor, total_bytes
 from backends.registry import EXTRA_OF, SHOWN
 from specpair.engines.errors import EngineCrash
 from specpair.extras import EXTRAS, installing
@@ -24,7 +23,6 @@ from specpair.extras import EXTRAS, installing
 _READ = 256 * 2**20  # bytes that are read in a round, more than most caches hold
 _SHARE = 8  # of the free memory, one part at most is read
 _ROUNDS = 6
-_PATIENCE = 10.0  # seconds for a vendor's program
 
 
 NVIDIA, METAL, NEURON = "NVIDIA", "Metal", "Neuron"
@@ -88,26 +86,11 @@ def read_bandwidth(size: int, threads: int, clock: Callable[[], float] = time.pe
 def gpus(devices: Path = Path("/dev")) -> tuple[Gpu, ...]:
     """What NVIDIA's program lists, the GPU of a Mac, and Neuron devices. `devices`: the folder where these would be."""
     found = [
-        Gpu(NVIDIA, name) for name in _printed("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
+        Gpu(NVIDIA, name) for name in printed("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
     ]
     if sys.platform == "darwin" and platform.machine() == "arm64":
         found.append(Gpu(METAL, processor()))
     return (*found, *(Gpu(NEURON, device.name) for device in sorted(devices.glob("neuron[0-9]*"))))
-
-
-def _printed(program: str, *arguments: str) -> list[str]:
-    """The lines that a program prints; none where it is missing, or fails or hangs, as without a device."""
-    path = shutil.which(program)
-    if path is None:
-        return []
-    try:
-        done = subprocess.run(
-            [path, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    text = done.stdout.decode(errors="replace") if done.returncode == 0 else ""
-    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 _OF_A_VERIFIER = ("vllm", "sglang")  # engines of the verifier alone, which are extras of the same names

@@ -11,7 +11,7 @@ from drafter_client.doctor.machine import Finding, InstalledEngine, Machine
 from drafter_client.doctor.speed import WIDE, Gain, ModelSpeed
 from drafter_client.options import Mode
 from specpair.command_line.table import Table, figure, print_table
-from specpair.counted import sized
+from specpair.numbers import sized
 from specpair.protocol.terminal_text import one_line
 
 _MS = 1e3  # milliseconds a second

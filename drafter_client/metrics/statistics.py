@@ -18,9 +18,9 @@ from drafter_client.metrics.waits import (
     partition,
 )
 from specpair.corpus.draft_corpus import CorpusState
+from specpair.numbers import quantile
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import STOP_STRING
-from specpair.quantile import quantile
 from specpair.speculation.acceptance.judge import Decision
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from specpair.speculation.acceptance.token_details import TokenDetails, TokenSource

@@ -33,7 +33,7 @@ from specpair.http_service.observability.health import Condition, StateEndpoints
 from specpair.http_service.observability.metrics import ServiceMetrics
 from specpair.http_service.observability.supervisor import Supervisor
 from specpair.http_service.openapi import operation
-from specpair.http_service.replies.failures import Failures
+from specpair.http_service.replies.json_replies import Failures
 from specpair.http_service.replies.static_files import StaticFiles
 from specpair.http_service.shutdown import Draining, stop_signals
 from specpair.http_service.web_pages import Hosts, Origins

@@ -16,10 +16,9 @@ from drafter_client.metrics.statistics import Stats
 from drafter_client.serve.messages import PairRound, PairState, TextCounts, TextEnded
 from drafter_client.serve.network import NetworkFeed
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.replies.event_feed import EventFeed, FeedReader
-from specpair.http_service.replies.events import COMMENT, HEARTBEAT, EventStream, message_event
+from specpair.http_service.replies.events import COMMENT, HEARTBEAT, EventFeed, EventStream, FeedReader, message_event
+from specpair.numbers import milliseconds
 from specpair.protocol.errors import InvalidRequest
-from specpair.protocol.times import milliseconds
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 COUNTS_EVERY = 0.1  # seconds between counts of one text

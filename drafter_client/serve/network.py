@@ -18,8 +18,7 @@ from drafter_client.pair import Pair
 from drafter_client.serve.messages import Network, NetworkNode, NodeStatus
 from drafter_client.serve.network_view import Behind, NodePaces, Seen, done, network
 from gateway.router.messages import NodeInfo, NodesResponse
-from specpair.http_service.replies.event_feed import EventFeed, FeedReader
-from specpair.http_service.replies.events import message_event
+from specpair.http_service.replies.events import EventFeed, FeedReader, message_event
 from specpair.protocol.errors import Forbidden, SpecPairError
 from specpair.protocol.service_responses import HealthResponse, ModelInfo
 

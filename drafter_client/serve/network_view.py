@@ -7,8 +7,8 @@ from typing import NamedTuple
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.serve.messages import Network, NetworkLink, NetworkNode, NodeStatus
 from gateway.router.messages import NodeInfo
+from specpair.numbers import milliseconds
 from specpair.protocol.service_responses import HealthResponse, ModelInfo
-from specpair.protocol.times import milliseconds
 
 DRAFTER = "drafter"  # the name of this service among the nodes
 

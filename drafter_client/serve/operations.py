@@ -5,9 +5,9 @@ from functools import cache
 from drafter_client.serve.live import NETWORK, TEXTS, PairEventEndpoints
 from drafter_client.serve.messages import Network, PairRound, PairState, TextCounts, TextEnded
 from gateway.operations import refine, text_operations
+from specpair.http_service.observability.health import state_operations
 from specpair.http_service.openapi import document as built
 from specpair.http_service.openapi.operation import ALWAYS, Errors, Json, Operation, parameter
-from specpair.http_service.openapi.state import state_operations
 from specpair.protocol import errors
 
 TITLE = "specpair drafter"

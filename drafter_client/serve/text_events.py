@@ -23,7 +23,7 @@ from drafter_client.metrics.statistics import Stats
 from gateway.openai_api.texts import End, NewTokens
 from specpair.engines.errors import BackendError
 from specpair.http_service.keys.access import Caller
-from specpair.http_service.keys.accounts import Accounts
+from specpair.http_service.keys.gate import Accounts
 from specpair.http_service.observability.logs import INTERRUPT, LogLine
 from specpair.protocol.errors import (
     BadGateway,

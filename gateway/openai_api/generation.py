@@ -25,9 +25,9 @@ from gateway.openai_api.texts import End, Events, RunningTexts
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.events import HEARTBEAT, EventStream, comment
 from specpair.http_service.replies.json_replies import JsonReply
+from specpair.numbers import milliseconds
 from specpair.protocol.errors import InvalidRequest, SpecPairError, TargetChanged
 from specpair.protocol.prompt_progress import PromptProgress
-from specpair.protocol.times import milliseconds
 from specpair.speculation.acceptance.round_counts import RoundCounts
 
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import suppress
 
 from gateway.openai_api.texts import End, Events, NewTokens
-from specpair.counted import counted
 from specpair.fairness import FairTurns, retry_after
+from specpair.numbers import counted
 from specpair.protocol.errors import Overloaded, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.round_counts import RoundCounts

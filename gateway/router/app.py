@@ -30,7 +30,7 @@ from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.observability.metrics import RequestMetrics
 from specpair.http_service.observability.supervisor import Supervisor
 from specpair.http_service.openapi import operation
-from specpair.http_service.replies.failures import Failures
+from specpair.http_service.replies.json_replies import Failures
 from specpair.http_service.shutdown import stop_signals
 from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_origins
 

@@ -24,16 +24,15 @@ from gateway.router.messages import (
 from gateway.router.nodes import VERIFIER, Node
 from gateway.router.passing import Passing
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.observability.health import Condition
+from specpair.http_service.observability.health import Condition, state_operations
 from specpair.http_service.openapi import document as built
 from specpair.http_service.openapi.operation import ALWAYS, BODY, Json, Operation, parameter
-from specpair.http_service.openapi.state import state_operations
 from specpair.http_service.replies.json_replies import JsonReply
 from specpair.http_service.request_bodies import read_body
+from specpair.numbers import quantile
 from specpair.protocol import errors, messages
 from specpair.protocol.errors import Forbidden, NotFound, SpecPairError, Unauthorized
 from specpair.protocol.service_responses import HealthResponse
-from specpair.quantile import quantile
 
 _MOST_BYTES, _PATIENCE = 16 * 1024, 10.0  # of the body of a registration
 

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from gateway.balancing import NewText, Policy, ordered
 from gateway.router.connections import Headers, NodeConnection, NodeLost
 from gateway.router.nodes import Fleet, Node
-from gateway.router.requests import SESSION, RoutedRequest, look, prefixes, value_of
+from gateway.router.requests import BATCH, SESSION, RoutedRequest, look, prefixes, sessions_of, value_of
 from gateway.router.watch import Watch
 from specpair.http_service.request_bodies import LONG, encoding_of, received_body, unpacked
-from specpair.protocol.errors import BadGateway, ImplicitSessionRefused, ShuttingDown, from_body
+from specpair.protocol.errors import BadGateway, ImplicitSessionRefused, InvalidRequest, ShuttingDown, from_body
 from specpair.protocol.http_reply import ReplyHead
 
 
@@ -103,12 +103,17 @@ class Forwarding:
         return await asyncio.to_thread(unpacked, body, encoding, self._limit) if encoding else body
 
     async def known(self, request: Request, what: RoutedRequest, body: bytes) -> RoutedRequest:
-        """`what`, with what only the body says of it. Raises ImplicitSessionRefused."""
+        """`what`, with what only the body says of it.
+
+        Raises ImplicitSessionRefused, and InvalidRequest for a batch whose sessions lie on several nodes.
+        """
         needs_model = what.openai and what.model is None and len(self.fleet.models) > 1 and bool(body)
         needs_prompt = self._policy.reads_prompts and what.begins and bool(body)
         if not (what.needs_session or needs_model or needs_prompt):
             return what
         plain = await self.plain(request, body)
+        if what.path == BATCH:
+            return what._replace(session=self._session_of(sessions_of(plain)))
         if needs_prompt:
             begins_with = await asyncio.to_thread(prefixes, plain) if len(plain) > LONG else prefixes(plain)
             what = what._replace(prefixes=begins_with)
@@ -121,6 +126,17 @@ class Forwarding:
         return what._replace(
             model=found.model if needs_model else what.model, session=what.session or found.session_id or ""
         )
+
+    def _session_of(self, batch: list[str]) -> str:
+        """A session whose node can judge a batch of these; empty: it has none. Raises InvalidRequest."""
+        there = {node: session for session in batch if (node := self.sessions.node(session)) is not None}
+        if len(there) > 1:
+            raise InvalidRequest(
+                "items: their sessions lie on several nodes behind this router: send a batch for each node, or each "
+                "item to /verify",
+                param="items",
+            )
+        return next(iter(there.values()), "".join(batch[:1]))
 
     def candidates(self, what: RoutedRequest) -> Iterator[Node]:
         """The nodes to ask, one after the other.

@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 from gateway.router.forwarding import Forwarding
 from gateway.router.nodes import Node
 from specpair.http_service.observability.metrics import PREFIX, RequestMetrics, label
-from specpair.quantile import quantile
+from specpair.numbers import quantile
 
 _SHARES = (0.5, 0.95)
 

@@ -13,9 +13,9 @@ from typing import Literal
 
 from gateway.balancing import queue_time
 from gateway.router.messages import NodeSpec
+from specpair.numbers import quantile
 from specpair.protocol.errors import BadGateway, ModelLoading, ShuttingDown, SpecPairError, UnknownModel
 from specpair.protocol.service_responses import HealthResponse, ModelInfo, ServiceStatus
-from specpair.quantile import quantile
 
 _HOUR = 3600.0  # seconds
 

@@ -19,7 +19,8 @@ _MOST_PARTS = 16  # of a model's name with slashes
 _BEGIN = ("/prefill", "/generate")  # of a verifier's paths: these begin a text
 _PROMPT = ("system", "instructions", "prompt", "prompt_ids", "messages", "input")  # where requests have their prompts
 _SHORTEST, _LONGEST = 256, 65_536  # bytes of a prompt's JSON that are a prefix
-_IN_SESSION = ("/prefill", "/verify", "/generate")  # these may name the session in the body alone
+BATCH = "/verify/batch"
+_IN_SESSION = ("/prefill", "/verify", "/generate", BATCH)  # these may name the session in the body alone
 
 
 class RoutedRequest(NamedTuple):
@@ -91,6 +92,16 @@ def look(body: bytes) -> Looked:
         return Looked.model_validate_json(body)
     except ValidationError:  # also what is no JSON: the node says so
         return Looked()
+
+
+def sessions_of(body: bytes) -> list[str]:
+    """The sessions of the items in the body of a batch."""
+    try:
+        items = from_json(body)["items"]
+    except (ValueError, KeyError, TypeError):
+        return []
+    named = [each.get("session_id") for each in (items if isinstance(items, list) else []) if isinstance(each, dict)]
+    return [each for each in named if isinstance(each, str)]
 
 
 def prefixes(body: bytes) -> tuple[str, ...]:

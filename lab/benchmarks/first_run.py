@@ -21,7 +21,7 @@ from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.harness.texts import Written, by_library, whole_rate
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.child_processes.serving import Server, verifier
-from specpair.quantile import quantile
+from specpair.numbers import quantile
 
 DEFAULT = "default"
 CODE, STORY, CHAT, EDIT = KINDS = "code", "story", "chat", "edit"

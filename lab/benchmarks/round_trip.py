@@ -22,7 +22,7 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from lab.benchmarks.harness.report import Report, options_of
 from specpair.child_processes.serving import serve, verifier
-from specpair.quantile import quantile
+from specpair.numbers import quantile
 from specpair.speculation.draft import Draft
 
 DRAFTS = [1, 2, 3, 4]

@@ -16,7 +16,7 @@ from drafter_client.http.client import VerifierClient
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.round_trip import SHARES, Session
 from specpair.child_processes.serving import variables, verifier
-from specpair.quantile import quantile
+from specpair.numbers import quantile
 from tests.deploy.ray_serve import cluster
 from tests.deploy.routers import FILES, free_port, program, routing
 

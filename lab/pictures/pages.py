@@ -9,7 +9,6 @@ The pairs run on this machine; but for `drafter` the one that ships. The picture
 were drafted, are another time's.
 """
 
-import shutil
 import sys
 import tempfile
 import threading
@@ -190,7 +189,7 @@ def _report(browser: Any, to: Path, _: Path) -> None:
         page.screenshot(path=to / "run-report.png")
 
 
-# A run of the simulator's example: its page, and its plots. The same seed gives the same run.
+# The page of a run of the simulator's example. The same seed gives the same run.
 
 EXAMPLE = ROOT / "lab" / "simulator" / "example.yaml"
 CHANGES = ("--set", "sim_time_ms=30000", "--set", "replications=3")
@@ -204,7 +203,6 @@ def _simulator(browser: Any, to: Path, _: Path) -> None:
         page = browser.new_page(viewport={"width": 1150, "height": 1560})  # the beginning of the page
         page.goto((folder / "report.html").as_uri())
         page.screenshot(path=to / "simulator-page.png")
-        shutil.copyfile(folder / "report.png", to / "simulator-report.png")
 
 
 PAGES: dict[str, Callable[[Any, Path, Path], None]] = {

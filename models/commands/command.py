@@ -10,20 +10,29 @@ from typing import Any
 from models.commands import showing
 from models.commands.description import ModelDescription, judge
 from models.commands.finding import CachedModel, PartialModel, begun, described, in_cache, shortage
+from models.commands.showing import (
+    Bar,
+    ids_told,
+    kind_told,
+    known_of,
+    listed,
+    of_begun,
+    print_facts,
+    print_json,
+    print_table,
+)
 from models.commands.showing import ServedModel as ServedModel
-from models.commands.showing import ids_told, kind_told, known_of, listed, of_begun
-from models.commands.terminal import Bar, print_facts, print_json, print_table
 from models.errors import HubError
 from models.hub.cache import HubFile, Listing
 from models.hub.catalogue import drafters_for
 from models.hub.download import fetch_model
 from models.hub.names import parse_name
 from models.hub.repository import Hub
-from specpair.command_line import interruptible
 from specpair.command_line.parser import OneOf, Parser, Switch
-from specpair.counted import sized
+from specpair.command_line.start import run_interruptible
 from specpair.engines.load_options import FreeMemory
 from specpair.extras import MissingExtra
+from specpair.numbers import sized
 from specpair.protocol.terminal_text import one_line
 
 TAKES = {  # actions, with the names that they take
@@ -148,7 +157,7 @@ class _Command:
             with bar:
                 return fetch_model(name, self.hub, bar, check=check, refresh=True, folder=folder)
 
-        print(interruptible.run(fetch, bar.interrupted))
+        print(run_interruptible(fetch, bar.interrupted))
         return 0
 
     def do_remove(self, text: str) -> int:

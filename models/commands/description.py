@@ -1,10 +1,51 @@
 """What the files of a model say of it, and whether two models make a pair. Nothing is loaded."""
 
+import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
 
-from specpair.engines.vocabulary import Kind, hashes
+from models.errors import BadHead
+from models.hub.gguf_head import GgufHead
+from models.safetensors_file import StoredTensor
+from specpair.engines import model_files
+from specpair.engines.backend import DEFAULT_TEMPLATE
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.model_files import (
+    SPACE,
+    StatedTokens,
+    byte_level,
+    ids_of,
+    listed,
+    read_chat_templates,
+    read_json,
+    read_tokens,
+    sentencepiece,
+)
+from specpair.engines.vocabulary import Kind, hashes, if_control
+
+# Numbers of llama.cpp's `llama_ftype`.
+_QUANTIZATIONS = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K"}
+_QUANTIZATIONS |= {11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M"}
+_QUANTIZATIONS |= {18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S"}
+_QUANTIZATIONS |= {25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M"}
+_QUANTIZATIONS |= {32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4_MOE"}
+_TEMPLATE = "tokenizer.chat_template"
+_GGUF_STATES = ("ssm.conv_kernel", "shortconv.l_cache", "wkv.head_size")  # what a layer with a recurrent state states
+_NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = range(1, 7)  # types of tokens in GGUF files
+_KINDS = {_CONTROL: Kind.CONTROL, _UNKNOWN: Kind.CONTROL, _UNUSED: Kind.UNUSED}
+_USUAL = {"llama": (1, 2), "gpt2": (11, 11)}  # begin and end ids that llama.cpp takes where the file states none
+# Splits of texts with which llama.cpp puts a begin token before a text where the file does not say.
+_BEGINNING = {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"}
+_AS_READ = "surrogateescape"  # how a head's texts were decoded
+_STATES = ("mamba_d_state", "mamba_n_heads", "state_size", "conv_L_cache", "linear_conv_kernel_dim")
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+_EXPERTS_USED = ("num_experts_per_tok", "num_experts_per_token", "moe_topk")
+_TYPES = {"F32": "F32", "F16": "F16", "BF16": "BF16", "F8_E4M3": "FP8", "F8_E5M2": "FP8"}
+_NO_ATTENTION = ("linear", "mamba", "conv", "recurrent")  # in the names of types of layers
 
 
 @dataclass(frozen=True)
@@ -131,3 +172,179 @@ def _difference(draft: ListedTokens | None, target: ListedTokens | None) -> str 
 def _shown(piece: bytes, kind: Kind) -> str:
     text = repr(piece.decode(errors="replace"))
     return f"the control token {text}" if kind == Kind.CONTROL else text
+
+
+def describe_gguf(name: str, heads: Sequence[GgufHead]) -> ModelDescription:
+    """A model by the heads of its files, which were checked. The first one has what is told of all."""
+    head, tensors = heads[0], [tensor for each in heads for tensor in each.tensors]
+    kv_numbers = _kv_numbers(head)
+    used, count = (_greatest(head.stated(f"expert_{which}")) for which in ("used_count", "count"))
+    by_name = [item for each in heads for item in each.tensor_bytes().items()]
+    named = {
+        key.removeprefix(_TEMPLATE).removeprefix(".") or DEFAULT_TEMPLATE: entry.value
+        for key, entry in head.entries.items()
+        if key == _TEMPLATE or key.startswith(f"{_TEMPLATE}.")
+    }
+    stated = _QUANTIZATIONS.get(head.get("general.file_type"))
+    return ModelDescription(
+        name=name,
+        architecture=str(head.get("general.architecture") or "unknown"),
+        quantization=stated or most_common((each.type_name, math.prod(each.shape)) for each in tensors),
+        weight_bytes=sum(each.file_size - each.size for each in heads),
+        parameters=sum(math.prod(tensor.shape) for tensor in tensors),
+        expert_bytes=sum(size for tensor, size in by_name if "_exps." in tensor),
+        context=int(head.stated("context_length") or 0),
+        kv_numbers=kv_numbers,
+        layers=Layers(
+            recurrent=any(head.stated(key) for key in _GGUF_STATES),
+            attends=bool(kv_numbers),
+            experts=(used, count) if used and count else None,
+            window=_greatest(head.stated("attention.sliding_window")) or None,
+        ),
+        chat_templates={each: named[each] for each in sorted(named) if isinstance(named[each], str)},
+        ids=len(head.get("tokenizer.ggml.tokens") or ()),
+        read_vocabulary=partial(_gguf_tokens, head),
+    )
+
+
+def _kv_numbers(head: GgufHead) -> int:
+    layers, most = int(head.stated("block_count") or 0), _greatest(head.stated("attention.head_count"))
+    usual = int(head.stated("embedding_length") or 0) // max(1, most)
+    width = sum(int(head.stated(f"attention.{part}_length") or usual) for part in ("key", "value"))
+    cached = head.stated("attention.head_count_kv")
+    if isinstance(cached, list):
+        return sum(cached) * width
+    attending = layers // max(1, int(head.stated("full_attention_interval") or 1))
+    return attending * int(most if cached is None else cached) * width
+
+
+def _gguf_tokens(head: GgufHead) -> ListedTokens | None:
+    """The tokens as llama.cpp reads them; None: the file has none."""
+    texts = head.get("tokenizer.ggml.tokens")
+    if not texts:
+        return None
+    types = head.get("tokenizer.ggml.token_type") or [_NORMAL] * len(texts)
+    scheme = str(head.get("tokenizer.ggml.model"))
+    kinds = [_kind(text, kind) for text, kind in zip(texts, types, strict=True)]
+    pieces = [_piece(text, kind, scheme) for text, kind in zip(texts, types, strict=True)]
+    ids = dict(zip(texts, range(len(texts)), strict=True))
+    for kind, tokens in ((Kind.CONTROL, model_files.controls(ids)), (Kind.ORDINARY, model_files.shown(ids))):
+        for token in tokens:
+            pieces[token], kinds[token] = texts[token].encode(errors=_AS_READ), kind
+    begin, end = _USUAL.get(scheme, (None, None))
+    begin, end = _id(head, "bos", begin), _id(head, "eos", end)
+    stated = {each for each in (end, _id(head, "eot"), _id(head, "eom")) if each is not None and each < len(texts)}
+    return ListedTokens(
+        pieces,
+        kinds,
+        scheme,
+        begin=if_control(begin, kinds),
+        end=if_control(end, kinds),
+        ends=frozenset(stated | model_files.named_ends(ids)),
+        adds_begin=_adds_begin(head, scheme),
+    )
+
+
+def _adds_begin(head: GgufHead, scheme: str) -> bool:
+    """Whether the begin token is put before a text: as the file states it, else as llama.cpp has it."""
+    stated = head.get("tokenizer.ggml.add_bos_token")
+    usual = scheme == "llama" or head.get("tokenizer.ggml.pre") in _BEGINNING
+    return usual if stated is None else bool(stated)
+
+
+def _id(head: GgufHead, name: str, usual: int | None = None) -> int | None:
+    stated = head.get(f"tokenizer.ggml.{name}_token_id")
+    return stated if isinstance(stated, int) and 0 <= stated < len(head.get("tokenizer.ggml.tokens")) else usual
+
+
+def _greatest(stated: Any) -> int:
+    """A number that a file states, or the greatest of those that it states by layer; 0: it states none."""
+    return int(max(stated, default=0) if isinstance(stated, list) else stated or 0)
+
+
+def _kind(text: str, kind: int) -> Kind:
+    found = _KINDS.get(kind, Kind.ORDINARY)
+    return Kind.UNUSED if found == Kind.CONTROL and "unused" in text else found
+
+
+def _piece(text: str, kind: int, scheme: str) -> bytes:
+    """The bytes that a token stands for."""
+    if kind == _UNUSED:
+        return b""
+    if kind not in (_CONTROL, _USER, _UNKNOWN):
+        if scheme == "gpt2":
+            return byte_level(text, _AS_READ)
+        if kind == _BYTE:
+            return sentencepiece(text, _AS_READ)
+        text = text.replace(SPACE, " ")
+    return text.encode(errors=_AS_READ)
+
+
+def describe_folder(name: str, folder: Path, tensors: Sequence[StoredTensor]) -> ModelDescription:
+    """A model by its JSON files, and by the heads of its weights. Raises BadHead.
+
+    `parameters` of a quantised model are the numbers that its files hold, of which some have several weights.
+    """
+    try:
+        config = read_json(folder / "config.json")
+        templates = read_chat_templates(folder)
+        tokens = read_tokens(folder) if (folder / "tokenizer.json").is_file() else None
+    except ModelLoadError as error:
+        raise BadHead(str(error)) from None
+    text: dict[str, Any] = config | (config.get("text_config") or {})  # of models that read images, too
+
+    def whole(*keys: str) -> int:
+        """The whole number that the configuration has under the first of these keys; 0: it has none of them."""
+        return next((each for key in keys if type(each := text.get(key)) is int), 0)
+
+    queries, layers = whole("num_attention_heads"), whole("num_hidden_layers")
+    kinds = text.get("layer_types") or text.get("layers_block_type")
+    if isinstance(kinds, list):
+        layers = sum(not any(word in str(kind) for word in _NO_ATTENTION) for kind in kinds)
+    width = whole("head_dim") or whole("hidden_size") // max(1, queries)
+    kv_numbers = 2 * layers * (whole("num_key_value_heads") or queries) * width
+    count, used = whole(*_EXPERTS), whole(*_EXPERTS_USED)
+    window = whole("sliding_window") if text.get("use_sliding_window", True) else 0
+    quantized = config.get("quantization_config") or config.get("quantization") or {}
+    most = most_common((tensor.kind, tensor.numbers) for tensor in tensors)
+    return ModelDescription(
+        name=name,
+        architecture=str(config.get("model_type") or "unknown"),
+        quantization=_quantized(quantized) if quantized else _TYPES.get(most, most),
+        weight_bytes=sum(tensor.size for tensor in tensors),
+        parameters=sum(tensor.numbers for tensor in tensors),
+        expert_bytes=sum(tensor.size for tensor in tensors if ".experts." in tensor.name),
+        context=whole("max_position_embeddings"),
+        kv_numbers=kv_numbers,
+        layers=Layers(
+            recurrent=any(text.get(key) for key in _STATES),
+            attends=bool(kv_numbers),
+            experts=(used, count) if used and count else None,
+            window=window or None,
+        ),
+        chat_templates=templates,
+        ids=whole("vocab_size") if tokens else 0,
+        read_vocabulary=lambda: None if tokens is None else _folder_tokens(tokens, whole("vocab_size")),
+    )
+
+
+def _folder_tokens(stated: StatedTokens, size: int) -> ListedTokens:
+    """The tokens as the engines read them that take folders. Raises BadHead."""
+    try:
+        content = json.loads(stated.text)
+        ids = ids_of(content)
+        size = max(size, *ids.values())
+        pieces, kinds = listed(content, ids, size)
+    except (ModelLoadError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise BadHead(f"{stated.path.name} is no tokenizer that can be read: {error}") from None
+    begin, end = (if_control(token, kinds) for token in (stated.begin, stated.end))
+    within = {token for token in stated.ends if 0 <= token < size}
+    kind = f"{content['model']['type']} of tokenizer.json"
+    ends = frozenset(within | model_files.named_ends(ids))
+    return ListedTokens(pieces, kinds, kind, begin=begin, end=end, ends=ends, adds_begin=stated.adds_begin)
+
+
+def _quantized(stated: Mapping[str, Any]) -> str:
+    """The name of a quantisation, as `awq, 4 bits`."""
+    bits = stated.get("bits") or stated.get("weight_bits")
+    return ", ".join(filter(None, (str(stated.get("quant_method") or ""), f"{bits} bits" if bits else ""))) or "?"

@@ -7,8 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, NamedTuple
 
-from models.commands.description import ModelDescription
-from models.commands.reading import describe_folder, describe_gguf
+from models.commands.description import ModelDescription, describe_folder, describe_gguf
 from models.errors import BadHead, BadName, ModelNotFound, NoMatch
 from models.hub.cache import HubFile, Listing, RepositoryCache
 from models.hub.download import chosen, find_model, instead
@@ -17,8 +16,8 @@ from models.hub.gguf_head import fetch_head
 from models.hub.names import ModelName, choose_folder, models_among, parse_name, parts_of, tag_of, with_its_parts
 from models.hub.repository import Hub
 from models.safetensors_file import read_tensor_list
-from specpair.counted import sized
 from specpair.engines.load_options import FreeMemory
+from specpair.numbers import sized
 
 _WEIGHTS = ".safetensors"
 _LARGEST = 256 << 20  # bytes of a file beside the weights

@@ -15,7 +15,7 @@ from models.errors import Damaged, DiskFull, HubError, HubRateLimited, HubUnreac
 from models.hub.cache import HubFile, Listing, RepositoryCache
 from models.hub.names import USUAL, ModelName, choose, choose_folder, models_among, tag_of, with_its_parts
 from models.hub.repository import Hub
-from specpair.counted import sized
+from specpair.numbers import sized
 
 _log = logging.getLogger("models.hub")
 _PIECE = 1 << 20  # bytes read at a time

@@ -24,8 +24,18 @@ try:
     import torch
     from tokenizers import Tokenizer
 
-    from models.training.fit import Loss, Weights, cross_entropy, fit, held_out_loss, imitation, load, save
-    from models.training.llama import Shape, initial_weights
+    from models.training.model import (
+        Loss,
+        Shape,
+        Weights,
+        cross_entropy,
+        fit,
+        held_out_loss,
+        imitation,
+        initial_weights,
+        load,
+        save,
+    )
 except ModuleNotFoundError as missing:
     if missing.name not in ("torch", "tokenizers", "safetensors"):
         raise

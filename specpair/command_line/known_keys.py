@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 
 UNKNOWN_KEY = "unknown_key"  # the type of the error, whose context has the `key`
 

@@ -1,16 +1,23 @@
 """A program's settings by layers: flags override variables of the environment, those the file, the file the defaults.
 
-pydantic-settings lays one layer over the other. Each value knows by which name its user gave it.
+Each value knows by which name its user gave it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, get_args
 
-from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError, create_model
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    create_model,
+)
 
 from specpair.command_line import setting_sources as config_file
 from specpair.command_line.given_values import SettingsError, home
@@ -89,34 +96,28 @@ def first_path(layers: Sequence[Layer], setting: str) -> Path | None:
     return next((home(layer.values[setting]) for layer in layers if layer.values.get(setting)), None)
 
 
-_layers: ContextVar[Sequence[Layer]] = ContextVar("layers", default=())  # of the settings being built
-
-
-class LayeredSettings(BaseSettings):
+class LayeredSettings(BaseModel):
     """Settings that know where each value came from. Without `from_layers`, they are what the arguments say."""
 
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, protected_namespaces=(), hide_input_in_errors=True, validate_default=False
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), hide_input_in_errors=True)
     _given: dict[str, tuple[str, str]] = PrivateAttr(default_factory=dict)  # kind and name of those that are set
     _unused: set[str] = PrivateAttr(default_factory=set)
 
     @classmethod
     def from_layers(cls, layers: Sequence[Layer]) -> Self:
         """The settings that `layers` say, the first of which override the others. Raises SettingsError."""
-        token = _layers.set(layers)
+        values: dict[str, Any] = {}
+        places: dict[str, tuple[str, str]] = {}
+        for layer in reversed(layers):
+            for name in layer.values.keys() & cls.model_fields.keys():
+                values[name], places[name] = layer.values[name], (layer.kind, layer.key(name))
         try:
-            settings = cls()
+            settings = cls(**values)
         except ValidationError as error:
             name, message = _first(error)
             key = next((layer.key(name) for layer in layers if name in layer.values), cls.usual_key(name))
             raise SettingsError(f"{key}: {message}") from None
-        finally:
-            _layers.reset(token)
-        for layer in reversed(layers):
-            settings._given |= {
-                name: (layer.kind, layer.key(name)) for name in layer.values if name in cls.model_fields
-            }
+        settings._given |= places
         return settings
 
     @classmethod
@@ -151,40 +152,8 @@ class LayeredSettings(BaseSettings):
     @classmethod
     def secrets(cls) -> set[str]:
         """The settings whose values are never shown."""
-        return {name for name, field in cls.model_fields.items() if SecretStr in _types(field.annotation)}
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The sources of pydantic-settings: the arguments, and the layers of `from_layers`."""
-        return init_settings, *(_LayerSource(cls, layer) for layer in _layers.get())
-
-
-class _LayerSource(InitSettingsSource):
-    """A layer as a source of pydantic-settings. Secrets are wrapped, so that no log or error shows them."""
-
-    def __init__(self, settings: type[LayeredSettings], layer: Layer) -> None:
-        secrets = settings.secrets()
-        super().__init__(
-            settings,
-            {
-                name: SecretStr(value) if name in secrets and isinstance(value, str) else value
-                for name, value in layer.values.items()
-                if name in settings.model_fields
-            },
-        )
-
-
-def _types(annotation: Any) -> tuple[Any, ...]:
-    """The alternatives of a union, each without its constraints."""
-    found = get_args(annotation) or (annotation,)
-    return tuple(get_args(each)[0] if hasattr(each, "__metadata__") else each for each in found)
+        kinds = {name: field.annotation for name, field in cls.model_fields.items()}
+        return {name for name, kind in kinds.items() if SecretStr in (kind, *get_args(kind))}
 
 
 def _first(error: ValidationError) -> tuple[str, str]:

@@ -5,9 +5,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from specpair.command_line.given_values import home
+from specpair.command_line.given_values import advice, home
 from specpair.command_line.setting_sources import FILE, VARIABLE
-from specpair.command_line.suggestion import advice
 from specpair.extras import installed_version
 
 KEY = "KEY"  # the placeholder of a secret's value; errors never show the value of such a flag

@@ -2,23 +2,27 @@
 that cannot be written in one line.
 
 Python's own handler would raise KeyboardInterrupt within an import and print a traceback. Therefore each entry module
-is small: it imports this module first, which then imports the program itself.
-"""
+is small: it imports this module first, which then imports the program itself."""
 
 import errno
 import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from typing import Any, Final, TypeVar
 
 from specpair.extras import MissingExtra, extras_named
 
 READER_LEFT = 141  # exit status when the reader of the output has left (`| head`): as of a program that SIGPIPE ends
 _UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 _default_action = False  # whether `die_by_interrupts` gave SIGINT the system's default action
+T = TypeVar("T")
+_SLICE: Final = 0.1  # seconds: a signal that arrives just before a lock blocks is seen only when the wait ends
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, `kill`, a terminal that was closed
 
 
 def run(program: str, name: str) -> int:
@@ -104,3 +108,56 @@ def keep_loaded_objects() -> None:
     tenth of a second, in which no token is drafted and no request is answered.
     """
     gc.freeze()
+
+
+class _Ended(BaseException):
+    """A signal wants the program to end; raised in the main thread. The argument is its number."""
+
+
+def run_interruptible(work: Callable[[], T], interrupted: Callable[[], None]) -> T:
+    """Call `work`, which a signal can end at once, also while native code loads or compiles a model.
+
+    Returns its result, or raises its exception.
+
+    Python handles a signal only between two of its own instructions, and a compiler's thread pool would first wait for
+    its workers. So the work has a thread of its own, and an interrupted program ends by the signal, with that thread.
+
+    At a signal that ends programs, calls `interrupted` and ends the process by that signal. Afterwards such a signal
+    ends the process silently. Signals that the process ignores are still ignored. Call in the main thread.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def keep() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=keep, name="work", daemon=True)
+    default = (signal.SIG_DFL, signal.default_int_handler)
+    taken = [number for number in _ENDING if signal.getsignal(number) in default]
+    try:
+        _handle(taken, _raise)
+        thread.start()
+        while thread.is_alive():
+            thread.join(_SLICE)
+        _handle(taken, signal.SIG_DFL)
+    except _Ended as ended:
+        _handle(taken, signal.SIG_DFL)
+        try:
+            interrupted()
+        finally:
+            signal.raise_signal(ended.args[0])
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _handle(numbers: list[signal.Signals], handler: Any) -> None:
+    for number in numbers:
+        signal.signal(number, handler)
+
+
+def _raise(number: int, _frame: object) -> None:
+    raise _Ended(number)

@@ -10,19 +10,16 @@ import logging
 import os
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from specpair.child_processes.children import child
-from specpair.child_processes.giving_way import GivingWay
-from specpair.corpus.indexing import write_vocabulary
+from specpair.corpus.index import Store, write_vocabulary
 from specpair.corpus.lookup import CorpusLookup
-from specpair.corpus.store import Store
 from specpair.corpus.suffix_array import SuffixArray
-from specpair.counted import counted
 from specpair.engines.vocabulary import Vocabulary
+from specpair.numbers import counted
 from specpair.options.option import option
 
 
@@ -35,7 +32,6 @@ class CorpusState:
     skipped: dict[str, int]  # files that are left out, by reason
     waiting: int  # files that are still to be indexed, as far as they have been found
     indexing: bool  # whether it is going on
-    mapped: int  # bytes of memory maps
     failure: str | None = None  # why the last indexing failed
 
     @property
@@ -90,14 +86,12 @@ class DraftCorpus:
             write_vocabulary(vocabulary, self._words)
         except OSError as error:
             raise BadCorpus(f"the index of the files cannot be kept in {cache}: {error.strerror}") from None
-        self._arrays: dict[tuple[int, str], tuple[SuffixArray, int]] = {}  # by number of the store and segment's name
+        self._arrays: dict[tuple[int, str], SuffixArray] = {}  # by number of the store and segment's name
         self._seen = [0] * len(self._stores)
         self._lock = threading.Lock()  # guards both, and the process
         self._process: subprocess.Popen[str] | None = None
         self._idle, self._wanted, self._closed = threading.Event(), threading.Event(), threading.Event()
         self._failure: str | None = None
-        self._giving_way = GivingWay()
-        self.writing = self._giving_way.text  # a context in which a text is written: the indexing gives way to it
         self._thread = threading.Thread(target=self._keep_up_to_date, name="corpus", daemon=True)
         self._thread.start()
 
@@ -106,16 +100,9 @@ class DraftCorpus:
         with self._lock:
             self._closed.set()
             if self._process is not None:
-                self._giving_way.release()
                 self._process.terminate()
         self._wanted.set()
         self._thread.join()
-
-    @property
-    def process(self) -> int | None:
-        """The id of the process that is indexing; None: there is none."""
-        with self._lock:
-            return None if self._process is None else self._process.pid
 
     def lookup(self) -> CorpusLookup:
         """The lookup of a text that begins now."""
@@ -129,15 +116,12 @@ class DraftCorpus:
         skipped: dict[str, int] = {}
         for reason, count in (each for state in states for each in state.skipped.items()):
             skipped[reason] = skipped.get(reason, 0) + count
-        with self._lock:
-            mapped = sum(size for _, size in self._arrays.values())
         return CorpusState(
             files=sum(each.files for each in states),
             tokens=sum(each.tokens for each in states),
             skipped=skipped,
             waiting=sum(each.waiting for each in states),
             indexing=not self._idle.is_set(),
-            mapped=mapped,
             failure=self._failure,
         )
 
@@ -160,7 +144,7 @@ class DraftCorpus:
                     self._seen[number] = changed
                 except (OSError, ValueError) as error:  # replaced just now, or broken: the next text looks again
                     _log.warning("a part of the index of %s is not used: %s", self._roots[number], error)
-            return [array for array, _ in self._arrays.values()]
+            return [*self._arrays.values()]
 
     def _keep_up_to_date(self) -> None:
         """Run the indexing once, and again for texts that begin a while later."""
@@ -172,7 +156,7 @@ class DraftCorpus:
         while not self._closed.is_set():
             self._idle.clear()
             try:
-                self._run("-m", "specpair.corpus", str(self._words), *places)
+                self._run("-m", "specpair.corpus.index", str(self._words), *places)
             except OSError as error:
                 self._fail(str(error))
             self._wanted.clear()
@@ -187,9 +171,8 @@ class DraftCorpus:
                 if self._closed.is_set():
                     process.terminate()
             assert process.stderr is not None
-            with self._giving_way.process(process):
-                said = process.stderr.read()
-                status = process.wait()
+            said = process.stderr.read()
+            status = process.wait()
             with self._lock:
                 self._process = None
         self._failure = None
@@ -228,16 +211,6 @@ class DraftCorpora:
             if key not in self._corpora:
                 self._corpora[key] = DraftCorpus(self._paths, vocabulary, self._cache)
             return self._corpora[key]
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """A context in which a text is written: the indexing gives way to it."""
-        with self._lock, ExitStack() as stack:
-            for each in self._corpora.values():
-                stack.enter_context(each.writing())
-            stack = stack.pop_all()
-        with stack:
-            yield
 
     @property
     def states(self) -> list[CorpusState]:

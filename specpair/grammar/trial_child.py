@@ -13,7 +13,7 @@ from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from specpair.child_processes.answering import memory, serve
+from specpair.child_processes.worker import memory, serve
 from specpair.grammar.tokenizer import TokenTable, tokenizer_of_table
 
 _NICE = 5  # texts come first

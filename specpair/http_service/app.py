@@ -15,11 +15,10 @@ from specpair.http_service.keys.access import Access
 from specpair.http_service.keys.gate import Gate, GatedRequests
 from specpair.http_service.observability.metrics import RequestMetrics
 from specpair.http_service.observability.requests import ObservedRequests, Routes
-from specpair.http_service.openapi import docs_page
 from specpair.http_service.openapi.operation import Json, Operation
-from specpair.http_service.replies.failures import Failures
 from specpair.http_service.replies.hang_up import HangUp, unless_hung_up
-from specpair.http_service.replies.json_replies import error_reply
+from specpair.http_service.replies.json_replies import Failures, error_reply
+from specpair.http_service.replies.static_files import add_docs
 from specpair.http_service.web_pages import ANY, EXPOSED, Hosts, Origins, host_of
 from specpair.protocol.errors import RequestError, SpecPairError
 
@@ -34,13 +33,13 @@ class App(FastAPI):
         document: Callable[[], Json],
     ) -> None:
         """`document`: makes the OpenAPI document, once it is asked for."""
-        # FastAPI's documentation pages load files from other hosts; `docs_page` serves one that does not.
+        # FastAPI's documentation pages load files from other hosts; `add_docs` adds one that does not.
         super().__init__(
             title=title, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url=None
         )
         self.openapi = document  # type: ignore[method-assign]
         self._direct: dict[str, ASGIApp] = {}  # by path
-        docs_page.add_to(self)
+        add_docs(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         direct = self._direct.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from pydantic import SecretStr
 
 from specpair.command_line.parser import KEY
-from specpair.http_service.keys.stored_key import complaint
+from specpair.http_service.keys.key_file import complaint
 from specpair.http_service.web_pages import read_hosts, read_origins
 from specpair.options.option import option
 

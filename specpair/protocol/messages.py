@@ -16,10 +16,10 @@ from pydantic import (
     model_validator,
 )
 
+from specpair.numbers import seconds
 from specpair.options.option import different, options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.errors import InvalidRequest
-from specpair.protocol.times import seconds
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import RejectionPolicy

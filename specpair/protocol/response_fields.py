@@ -16,10 +16,10 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from specpair.numbers import seconds
 from specpair.options.option import options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.terminal_text import one_line
-from specpair.protocol.times import seconds
 from specpair.speculation.acceptance.judge import Decision
 from specpair.speculation.acceptance.token_details import PATTERN, TokenMark, joined, split
 from specpair.speculation.sampling import gumbel
@@ -79,7 +79,7 @@ Sources = Annotated[
     list[TokenMark],
     PlainValidator(_marks),
     PlainSerializer(joined),
-    WithJsonSchema({"type": "string", "pattern": PATTERN}),
+    WithJsonSchema({"type": "string", "pattern": PATTERN, "examples": ["aab"]}),
     Field(
         description="Where each token came from, a letter each. a: an accepted draft token; r: recovered, in place of "
         "a rejected one; b: bonus, after the draft or without one; t: target-decoded, by self-continuation; -: it came "

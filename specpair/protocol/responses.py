@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from specpair.numbers import seconds
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.messages import SessionId
@@ -34,7 +35,6 @@ from specpair.protocol.response_fields import (
     Tokens,
     TotalTokens,
 )
-from specpair.protocol.times import seconds
 from specpair.speculation.acceptance.token_details import Round, TokenDetails, last_round
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from specpair.numbers import seconds
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.messages import SessionId
 from specpair.protocol.response_fields import (
@@ -22,7 +23,6 @@ from specpair.protocol.response_fields import (
     Tokens,
     TotalTokens,
 )
-from specpair.protocol.times import seconds
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from specpair.speculation.sampling import row_changes
 
@@ -67,9 +67,6 @@ class HealthResponse(Response):
     draft_model_failure: Annotated[
         str | None, Field(description="Why the target decodes texts of mode fused alone.")
     ] = None
-    warning: Annotated[str | None, Field(description="A model file in use was written to: restart the verifier.")] = (
-        None
-    )
     progress: Annotated[Probability | None, Field(description="Share of the model that is loaded, while loading.")] = (
         None
     )
@@ -174,7 +171,10 @@ class VocabularyResponse(Response):
     end: Annotated[
         Count | None, Field(description="The one of `ends` that chat templates write; null: there is none.")
     ] = None
-    kinds: Annotated[str, Field(pattern="^[012]*$", description="One digit for each id: 0 text, 1 control, 2 unused.")]
+    kinds: Annotated[
+        str,
+        Field(pattern="^[012]*$", examples=["110"], description="One digit for each id: 0 text, 1 control, 2 unused."),
+    ]
     pieces: Annotated[
         list[Annotated[str, Field(pattern=r"^[\x00-\xff]*$")]],
         Field(fail_fast=True, description="The bytes of each id, a byte as a character U+0000 to U+00FF."),

@@ -12,8 +12,7 @@ from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.plugins import BACKENDS
 from tests.distributions import distribute
-from verifier_server.flags import from_flags
-from verifier_server.settings import SettingsError
+from verifier_server.settings import SettingsError, from_flags
 
 ENGINE = """
 from specpair.engines.errors import ModelLoadError

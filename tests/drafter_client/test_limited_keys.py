@@ -7,8 +7,8 @@ import pytest
 
 from drafter_client import DraftModel, Mode, Options, Pair
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.accounts import Account
-from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
+from specpair.http_service.keys.gate import Account
+from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of
 from specpair.protocol.errors import RateLimited
 from tests.drafter_client.support import serving
 

@@ -34,7 +34,7 @@ from drafter_client import (
     Strategy,
     Vocabulary,
 )
-from drafter_client.cli.pair_making import say_outage
+from drafter_client.display.progress import say_outage
 from drafter_client.display.status_line import StatusLine
 from drafter_client.errors import BadOption, ConnectionLost
 from drafter_client.http.connection import HttpConnection

@@ -92,7 +92,7 @@ def test_control_codes_in_prompt_ids_are_escaped(verifier: Verifier, tmp_path: P
 def test_control_codes_in_a_comparison_are_escaped(verifier: Verifier, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("x\n")
-    arguments = ["compare", "--prompt-file", str(prompts), "--runs", "1", "--no-png", "--verifier", verifier.url]
+    arguments = ["compare", "--prompt-file", str(prompts), "--runs", "1", "--verifier", verifier.url]
     with terminal([*DRAFTER, *arguments, "--max-tokens", "8", "--backend", "ngram"], 200) as screen:
         assert screen.wait() == 0, screen.text
     assert not control_codes(screen)
@@ -108,7 +108,7 @@ def test_control_codes_in_a_report_are_escaped(verifier: Verifier, tmp_path: Pat
     recorded = runs.read_text()
     assert WRITTEN in recorded
     runs.write_text(recorded.replace(WRITTEN, TITLE))
-    with terminal([*DRAFTER, "report", str(folder), "--no-png"], 200) as screen:
+    with terminal([*DRAFTER, "report", str(folder)], 200) as screen:
         assert screen.wait() == 0, screen.text
     assert not control_codes(screen)
     assert f"model[bold]{WRITTEN}" in screen.text

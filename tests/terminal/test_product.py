@@ -12,7 +12,7 @@ import pytest
 from tests.drafter_client.support import Verifier, running
 from tests.paths import ROOT
 from tests.terminal.pseudo import Terminal, check, python, terminal
-from verifier_server.process.server_process import OPTIONS
+from verifier_server.app import UVICORN_OPTIONS
 from verifier_server.settings import Settings
 
 pytestmark = [
@@ -88,7 +88,7 @@ def test_solo_shows_a_panel(verifier: Verifier, which: list[str], columns: int) 
 def test_compare_names_the_fastest_configuration(verifier: Verifier, tmp_path: Path, columns: int) -> None:
     case = tmp_path / "cases.txt"
     case.write_text("def main():\n", encoding="utf-8")
-    arguments = ["--lengths", "2", "--runs", "1", "--max-tokens", "12", "--seed", "1", "--no-png", "--threads", "1"]
+    arguments = ["--lengths", "2", "--runs", "1", "--max-tokens", "12", "--seed", "1", "--threads", "1"]
     arguments += ["--verifier", verifier.url, "--prompt-file", str(case)]
     with shown("compare", *arguments, columns=columns) as screen:
         assert screen.coloured
@@ -100,7 +100,7 @@ def test_report_shows_acceptance_timeline_and_speed(verifier: Verifier, tmp_path
     runs = str(tmp_path / "runs")
     with shown("--verifier", verifier.url, *TEXT, "--lockstep", "--draft-n", "3", "--profile", runs):
         pass
-    with shown("report", runs, "--no-png", columns=columns) as screen:
+    with shown("report", runs, columns=columns) as screen:
         assert screen.coloured
         assert (
             "acceptance by depth" in screen.text and "timeline" in screen.text and "tokens/s over time" in screen.text
@@ -126,7 +126,7 @@ def test_wrong_port_is_reported(columns: int) -> None:
 def test_verifier_runs_until_ctrl_c(command: list[str]) -> None:
     """A drafter in a second terminal generates a text with it."""
     # With uvicorn's options it does not start itself anew: a forked process has no command line of its own.
-    options = {**OPTIONS, "VERIFIER_CONTEXT": "512", "VERIFIER_THREADS": "1", "VERIFIER_SLOTS": "2"}
+    options = {**UVICORN_OPTIONS, "VERIFIER_CONTEXT": "512", "VERIFIER_THREADS": "1", "VERIFIER_SLOTS": "2"}
     with terminal(command, 100, **options) as server:
         url = server.wait_for(r"running on (http://127\.0\.0\.1:\d+)").group(1)
         with shown("--verifier", url, *TEXT) as screen:

@@ -7,6 +7,7 @@ from contextlib import aclosing, contextmanager
 
 from specpair.http_service.openapi.operation import OWN_ERRORS
 from specpair.http_service.replies.events import HEARTBEAT, comment, event_bytes
+from specpair.numbers import milliseconds
 from specpair.protocol.errors import SpecPairError, UnknownSession
 from specpair.protocol.response_fields import SamplingReport
 from specpair.protocol.responses import (
@@ -17,7 +18,6 @@ from specpair.protocol.responses import (
     StreamedTokens,
     StreamEnd,
 )
-from specpair.protocol.times import milliseconds
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import GenerationTask
 from verifier_server.service import Service

@@ -8,9 +8,9 @@ on. The draft is compared with what is committed by now. Only the part beyond th
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from specpair.numbers import milliseconds
 from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
 from specpair.protocol.response_fields import FinishReason, Timing
-from specpair.protocol.times import milliseconds
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import Round, TokenDetails, last_round
 from specpair.speculation.draft import NO_DRAFT, Draft
@@ -67,7 +67,6 @@ class Request:
     draft: Draft
     done: OnAnswer = lambda _: None  # set by who hands the request to the engine
     until_end: bool = False
-    proposes: bool = False  # whether the engine drafts for it by itself, with `until_end`
     policy: RejectionPolicy = UNSAID  # what happens to its session after a rejection
     admitted: bool = False  # whether its text was admitted before: it then may wait in a full queue, too
     cancelled: bool = False  # the answer is no longer wanted; set from any thread

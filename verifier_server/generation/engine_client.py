@@ -7,7 +7,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
-from specpair.http_service.keys.accounts import Accounts
+from specpair.http_service.keys.gate import Accounts
 from specpair.protocol.errors import InvalidRequest, SpecPairError
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import UNSAID, RejectionPolicy

@@ -1,6 +1,6 @@
 """A program that renders chat templates, one after the other. Only a separate process can be ended for sure.
 
-Each request (see `specpair.child_processes.answering`) has `template`, `variables`, and `most`, the maximum length of
+Each request (see `specpair.child_processes.worker`) has `template`, `variables`, and `most`, the maximum length of
 the result in characters. The answer has `text`; or `refused`, the template's own reason to take no such messages; or
 `exceeded`, a limit of size or memory; or `error`.
 
@@ -19,7 +19,7 @@ from jinja2.nodes import Node, Scope
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from specpair.child_processes.answering import serve
+from specpair.child_processes.worker import serve
 
 _DEFAULTS = {"tools": None, "documents": None}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from specpair.quantile import quantile
+from specpair.numbers import quantile
 
 _HEALTH_EVERY = 0.1  # seconds
 _PATIENCE = 600.0  # seconds

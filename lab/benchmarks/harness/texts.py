@@ -18,9 +18,9 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
 from specpair.drafters.base import Drafter
+from specpair.numbers import quantile
 from specpair.protocol.responses import GenerateTokensEvent
 from specpair.protocol.service_responses import ModelInfo
-from specpair.quantile import quantile
 
 Prompt = TypeVar("Prompt")
 

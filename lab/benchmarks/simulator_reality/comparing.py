@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from lab.simulator.fleet.record import Record
-from specpair.quantile import quantile
+from specpair.numbers import quantile
 
 BARS = {"throughput": 0.04, "ttft_p50": 0.1, "ttft_p95": 0.1, "round_p50": 0.1, "round_p95": 0.1}
 _NAMES = {

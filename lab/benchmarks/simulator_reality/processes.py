@@ -34,7 +34,7 @@ from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.sampling.sampling import Sampling
 from verifier_server.app import create_app
-from verifier_server.flags import from_environment
+from verifier_server.settings import from_environment
 
 # Variables of a verifier: a file with the configuration, the number of its kind, a file for how late passes are.
 _FILE, _KIND, _LATE = "REALITY_FILE", "REALITY_KIND", "REALITY_LATE"

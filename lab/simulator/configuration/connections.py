@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from lab.simulator.configuration.keys import MS, File, Keys, Mistake, NonNegative, Positive
 from lab.simulator.virtual.network import Network
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 
 ALL = "*"
 _PING = re.compile(r"\btime[=<](\d+\.?\d*) ?ms\b")  # a line of the output of `ping`

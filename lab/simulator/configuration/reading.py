@@ -13,7 +13,7 @@ from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import FOLDER, Mistake
 from lab.strict_yaml import Loader, complaint
 from specpair.command_line import known_keys
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 
 _SET = "--set "  # what the names of values given so begin with
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from lab.simulator.costs.cost import BadCost
 from lab.simulator.costs.dimensions import Device, Model
 from lab.simulator.costs.roofline import Roofline
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 
 Sizes = TypeVar("Sizes", Device, Model)
 

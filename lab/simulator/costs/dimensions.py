@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from lab.simulator.costs.cost import BadCost
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 
 Share = Annotated[float, Field(gt=0, le=1)]
 

@@ -10,7 +10,7 @@ from lab.simulator.configuration.keys import MS
 from lab.simulator.configuration.operation import SloKeys
 from lab.simulator.fleet.record import Record, Status
 from lab.simulator.results.measures import PERCENTILES
-from specpair.quantile import quantile
+from specpair.numbers import quantile
 
 
 class SloDecision(NamedTuple):

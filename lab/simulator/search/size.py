@@ -8,7 +8,7 @@ from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parts_of
 from lab.simulator.configuration.workload import ClosedArrivals, TraceArrivals
 from lab.simulator.search.candidates import BadSearch, Changes, shown
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 
 DRAFTERS = "drafters"  # the size of a fleet where no key is named: all kinds together
 Wanted = Literal["most", "least"]

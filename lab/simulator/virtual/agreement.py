@@ -19,7 +19,7 @@ from typing import Annotated, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from specpair.command_line.suggestion import advice
+from specpair.command_line.given_values import advice
 
 ANY = ""  # the kind of a text of which nothing is known
 

@@ -1,6 +1,15 @@
-"""The gate that every request passes: it admits callers, holds the keys to their limits, and refuses foreign pages."""
+"""The gate that every request passes: it admits callers, holds the keys to their limits, and refuses foreign pages.
 
-from dataclasses import asdict
+Each key has an account: what it has used, and what its limits leave. A key spends the tokens that the target's work on
+texts is made of: those that were generated, and the draft tokens that were rejected. (An accepted draft token is a
+generated one.) So a second of the model costs about the same by every way: `/verify` with drafts from far away,
+`/generate`, or OpenAI's endpoints.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -8,18 +17,154 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specpair.command_line.given_values import SettingsError
-from specpair.http_service.keys.access import Access, Caller, ServiceNames
-from specpair.http_service.keys.accounts import Account, Accounts
-from specpair.http_service.keys.key_file import KeyFileError
-from specpair.http_service.keys.key_store import KeyStore
+from specpair.fairness import ReleaseRate
+from specpair.http_service.keys.access import Access, Caller, KeyStore, ServiceNames
+from specpair.http_service.keys.key_file import KeyFileError, KeyLimits
 from specpair.http_service.observability.logs import note_key
 from specpair.http_service.replies.json_replies import error_reply
 from specpair.http_service.web_pages import Origins
-from specpair.protocol.errors import ForeignOrigin
+from specpair.protocol.errors import ForeignOrigin, RateLimited
 from specpair.protocol.service_responses import KeyUsage, UsageResponse
 
+_LEAST_WAIT = 0.05  # seconds after which a refused client may ask again
+_RAISED = "try again later, or have the limit of your key raised"
+BURST = 1.0  # seconds for which the full bucket gives tokens at its rate
+_NOTHING = 1e-6  # tokens; less is a rounding error
 _FORWARDED = (b"x-forwarded-for", b"forwarded")
 _IN_FLIGHT = "specpair.in_flight"  # key of the scope: the accounts that count the request as in flight
+
+
+@dataclass(slots=True)
+class UsageCounts:
+    """What was done for a key since the start."""
+
+    requests: int = 0  # those that may begin or continue a text
+    prompt_tokens: int = 0  # of texts that have begun
+    generated_tokens: int = 0
+    draft_tokens: int = 0  # that the target judged
+    accepted_tokens: int = 0  # draft tokens
+
+
+class Account:
+    """The account of one key; the callers without a key share one. Used in the event loop. Times are in seconds."""
+
+    def __init__(self) -> None:
+        self.usage = UsageCounts()
+        self._requests, self._texts = ReleaseRate(), ReleaseRate()
+        self._bucket: TokenBucket | None = None
+
+    def begin_request(self, limits: KeyLimits, now: float) -> None:
+        """Count a request, which is in flight until `end_request`. Raises RateLimited."""
+        wait = self._wait_for_tokens(limits.tokens_per_second, now)
+        if wait > 0.0:
+            raise _limited(f"your key may spend {limits.tokens_per_second:g} tokens a second", wait, type="tokens")
+        _check(self._requests, limits.requests, "requests of yours are in flight", now)
+        self._requests.taken(now)
+        self.usage.requests += 1
+
+    def end_request(self, now: float) -> None:
+        """A request is over."""
+        self._requests.freed(now)
+
+    def begin_text(self, limits: KeyLimits, now: float) -> None:
+        """A text begins or waits, until `end_text`, in a service without sessions. Raises RateLimited."""
+        _check(self._texts, limits.sessions, "texts of yours wait or are being generated", now)
+        self._texts.taken(now)
+
+    def end_text(self, now: float) -> None:
+        """A text is over."""
+        self._texts.freed(now)
+
+    def count(self, now: float, *, prompt: int = 0, generated: int = 0, drafted: int = 0, accepted: int = 0) -> None:
+        """Count tokens, and spend them. `drafted`: draft tokens that the target judged, and `accepted` of them."""
+        usage = self.usage
+        usage.prompt_tokens += prompt
+        usage.generated_tokens += generated
+        usage.draft_tokens += drafted
+        usage.accepted_tokens += accepted
+        if self._bucket is not None:
+            self._bucket.spend(generated + drafted - accepted, now)
+
+    def _wait_for_tokens(self, rate: float | None, now: float) -> float:
+        if rate is None:
+            self._bucket = None
+            return 0.0
+        if self._bucket is None:
+            self._bucket = TokenBucket(rate, now)
+        elif self._bucket.rate != rate:
+            self._bucket.change(rate, now)
+        return self._bucket.wait(now)
+
+
+class Accounts:
+    """The accounts of one service, by the names of the keys; "" for the callers without a key."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: in seconds."""
+        self.clock = clock
+        self._accounts: dict[str, Account] = {}
+
+    def of(self, name: str) -> Account:
+        """The account of the key `name`."""
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._accounts[name] = Account()
+        return account
+
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens that were generated since the start, for all keys."""
+        return sum(account.usage.generated_tokens for account in self._accounts.values())
+
+    def usage(self) -> dict[str, UsageCounts]:
+        """The usage of each key that was used."""
+        return {name: account.usage for name, account in sorted(self._accounts.items())}
+
+
+def _check(places: ReleaseRate, limit: int | None, what: str, now: float) -> None:
+    """Raise RateLimited if all places are taken."""
+    if limit is not None and places.busy >= limit:
+        wait = max(_LEAST_WAIT, places.expected(now))
+        raise _limited(f"{places.busy} {what}, and your key may have {limit} at once", wait)
+
+
+def _limited(why: str, wait: float, **details: str) -> RateLimited:
+    """The error, with the wait rounded up to milliseconds."""
+    return RateLimited(f"{why}: {_RAISED}", retry_after=math.ceil(1e3 * wait) / 1e3, **details)
+
+
+class TokenBucket:
+    """Tokens that may be spent. Times are in seconds.
+
+    What a request costs is known at its end. So a request may begin while nothing is owed, and is charged afterwards,
+    perhaps more than the bucket holds. The next request waits until that is paid back, so on average no more than the
+    rate is spent.
+    """
+
+    def __init__(self, rate: float, now: float) -> None:
+        """`rate`: tokens a second."""
+        self.rate = rate
+        self._level = rate * BURST
+        self._at = now
+
+    def change(self, rate: float, now: float) -> None:
+        """Fill at another rate from now on."""
+        self._fill(now)
+        self.rate = rate
+
+    def spend(self, tokens: float, now: float) -> None:
+        """Take tokens out."""
+        self._fill(now)
+        self._level -= tokens
+
+    def wait(self, now: float) -> float:
+        """Seconds until a request may begin; 0: one may begin now."""
+        self._fill(now)
+        return 0.0 if self._level > -_NOTHING else -self._level / self.rate
+
+    def _fill(self, now: float) -> None:
+        self._level = min(self.rate * BURST, self._level + self.rate * max(0.0, now - self._at))
+        self._at = max(now, self._at)
 
 
 class Gate:

@@ -7,9 +7,9 @@ from pathlib import Path
 from specpair.command_line.given_values import SettingsError, home
 from specpair.command_line.parser import OneOf, Parser, Switch
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.key_file import KeyFileError
-from specpair.http_service.keys.stored_key import (
+from specpair.http_service.keys.key_file import (
     BadKeyEntry,
+    KeyFileError,
     KeyLimits,
     StoredKey,
     check_name,

@@ -10,9 +10,33 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specpair.http_service.keys.gate import Gate
+from specpair.http_service.openapi.operation import Errors, Json, Operation
 from specpair.http_service.replies.json_replies import JsonReply
-from specpair.protocol.errors import Forbidden, Unauthorized
-from specpair.protocol.service_responses import HealthResponse, LiveResponse, ReadyResponse, ServiceStatus
+from specpair.protocol.errors import Forbidden, InternalError, Unauthorized
+from specpair.protocol.service_responses import (
+    HealthResponse,
+    LiveResponse,
+    ReadyResponse,
+    ServiceStatus,
+    UsageResponse,
+)
+
+_METRICS = (  # `/metrics`, in part
+    "# HELP specpair_num_requests_waiting Requests that wait for a forward pass.\n"
+    "# TYPE specpair_num_requests_waiting gauge\n"
+    'specpair_num_requests_waiting{model_name="stdlib-target-q8_0"} 0.0\n'
+)
+_HEALTH: Json = {
+    **{"status": "ready", "model": "stdlib-target-q8_0", "sessions": 0, "texts": 0, "waiting": 0},
+    **{"generated_tokens": 0, "pass_seconds": 0.0},
+}
+_UNHEALTHY: dict[str, Json] = {
+    "loading": {"status": "loading", "progress": 0.4},
+    "draining": {"status": "draining"},
+    "failed": {"status": "failed", "reason": "there is no file models/none.gguf"},
+}
+_COUNTED: Json = {"requests": 3, "prompt_tokens": 12, "generated_tokens": 72, "draft_tokens": 60, "accepted_tokens": 51}
+USAGE: Json = {"keys": [{"key": "alice", **_COUNTED}]}
 
 
 class Condition(NamedTuple):
@@ -85,3 +109,21 @@ class StateEndpoints:
     async def get_usage(self, request: Request) -> Response:
         """What was done for the caller's key since the start. For a key of an admin: for each key that was used."""
         return JsonReply(self._gate.usage(self._gate.admit(request)).body())
+
+
+def state_operations(always: Errors) -> tuple[Operation, ...]:
+    """The operations, whose endpoints are methods. `always`: errors of any request that needs a key."""
+    tag, own = "operation", (InternalError,)
+    failed, draining = {"failed": {"status": "failed"}}, {"draining": {"status": "draining"}}
+    unhealthy = ("The model is loading, the service stops, or has failed.", _UNHEALTHY)
+    dead, unready = ("It has failed.", failed), ("New texts are refused.", draining)
+    health, live, ready = StateEndpoints.get_health, StateEndpoints.get_live, StateEndpoints.get_ready
+    return (
+        Operation(
+            "GET", "/health", health, tag, HealthResponse, own, example=_HEALTH, needs_key=False, refusal=unhealthy
+        ),
+        Operation("GET", "/live", live, tag, LiveResponse, own, needs_key=False, refusal=dead),
+        Operation("GET", "/ready", ready, tag, ReadyResponse, own, needs_key=False, refusal=unready),
+        Operation("GET", "/metrics", StateEndpoints.get_metrics, tag, None, always, text=_METRICS),
+        Operation("GET", "/usage", StateEndpoints.get_usage, tag, UsageResponse, always, example=USAGE),
+    )

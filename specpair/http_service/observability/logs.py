@@ -13,8 +13,8 @@ from typing import Any
 
 from uvicorn.logging import DefaultFormatter
 
-from specpair.counted import counted
 from specpair.http_service.options import LogFormat as LogFormat
+from specpair.numbers import counted
 
 HEADER = b"x-request-id"
 _SANE = re.compile(rb"[!-~]{1,128}")

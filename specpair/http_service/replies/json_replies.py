@@ -1,15 +1,28 @@
-"""The replies with JSON: of a result, and of an error, with the headers that the error calls for."""
+"""The replies with JSON: of a result, of an error, and to requests that no endpoint answered."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
-from starlette.responses import JSONResponse
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
+from starlette.types import Message, Send
 
+from specpair.http_service.observability.logs import HEADER, current
+from specpair.http_service.openapi.operation import ErrorForm
 from specpair.protocol.errors import (
+    InternalError,
+    MethodNotAllowed,
     ModelLoading,
     ModelMismatch,
+    NotFound,
+    NoWebSocket,
     Overloaded,
     RateLimited,
+    RequestError,
     RequestTimeout,
     ShuttingDown,
     SpecPairError,
@@ -44,3 +57,82 @@ def error_reply(error: SpecPairError, body: Any = None, status: int | None = Non
     elif isinstance(error, RequestTimeout):  # the rest of the body must not be read as the next request
         headers = {"Connection": "close"}
     return JsonReply(error.body() if body is None else body, status or error.status, headers)
+
+
+class Failures:
+    """The replies of one service."""
+
+    def __init__(self, service: str, form_of: Callable[[str], ErrorForm]) -> None:
+        """`service`: its name in errors.
+        `form_of`: how errors are reported at a path.
+        """
+        self._service, self._form_of = service, form_of
+
+    def add_to(self, app: FastAPI) -> None:
+        """Register the replies."""
+        app.add_exception_handler(SpecPairError, self.failed)
+        app.add_exception_handler(HTTPException, self.refused)
+        app.add_exception_handler(Exception, self.faulty)
+
+    async def failed(self, request: Request, error: Exception) -> Response:
+        """The reply to a request that raised a SpecPairError."""
+        assert isinstance(error, SpecPairError)
+        form = self._form_of(_path(request))
+        return error_reply(error, form.body(error), form.status(error))
+
+    async def refused(self, request: Request, error: Exception) -> Response:
+        """The reply to an unknown path or method, and to a WebSocket."""
+        assert isinstance(error, HTTPException)
+        known: SpecPairError
+        if request.method == "GET" and "Sec-WebSocket-Key" in request.headers:
+            known = NoWebSocket(
+                f"{request.url.path} takes no WebSocket: POST the request, with stream true for events as they come"
+            )
+            reply = error_reply(known, self._form_of(_path(request)).body(known))
+            reply.headers.update({"Upgrade": "HTTP/1.1", "Connection": "Upgrade"})  # RFC 9110 wants them
+            return reply
+        if error.status_code == 405:
+            known = MethodNotAllowed(f"{request.method} is not possible on {request.url.path}")
+        elif error.status_code == 404:
+            known = NotFound(f"there is nothing at {request.url.path}: see /docs for what there is")
+        else:
+            known = RequestError(str(error.detail))
+        reply = error_reply(known, self._form_of(_path(request)).body(known), error.status_code)
+        reply.headers.update(error.headers or {})
+        if error.status_code == 405:
+            allowed = {*_methods(request), *filter(None, reply.headers.get("Allow", "").split(", "))}
+            reply.headers["Allow"] = ", ".join(sorted(allowed))
+        return reply
+
+    async def faulty(self, request: Request, error: Exception) -> Response:
+        """The reply to a request that met a fault of ours."""
+        reply = await self.failed(
+            request, InternalError(f"a fault of the {self._service} ({type(error).__name__}): see its log")
+        )
+        if (context := current()) is not None:  # this reply is sent outside of `ObservedRequests`
+            reply.headers[HEADER.decode()] = context.request_id
+        return reply
+
+
+def _methods(request: Request) -> set[str]:
+    """The methods that are possible on the path of a request, each of which may have a route of its own."""
+    found = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return {method for route in found for method in getattr(route, "methods", None) or ()}
+
+
+def _path(request: Request) -> str:
+    """The path of a request as the routes have it, also behind a proxy that adds a prefix."""
+    path: str = request.scope["path"]
+    return path.removeprefix(request.scope.get("root_path", ""))
+
+
+class NotedSend:
+    """An ASGI `send`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        self.begun = True
+        await self._send(message)

@@ -1,9 +1,13 @@
-"""A web page of a service, and the files that it loads: kept in memory, compressed once, and asked for again by tag."""
+"""The web pages of a service: its own, whose files are kept in memory, compressed once, and asked for again by tag; and
+`GET /docs`, the OpenAPI document as an interactive page, without files from other hosts."""
 
 import gzip
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
+from html import escape
 from importlib.resources import files
 from types import MappingProxyType
 
@@ -39,6 +43,34 @@ _TYPES = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
+}
+_DOCS_FILES = {  # files of Swagger UI in the package fastapi-offline
+    "swagger-ui-bundle.js": "text/javascript",
+    "swagger-ui.css": "text/css",
+    "favicon.png": "image/png",
+}
+# Relative addresses, so that the page works behind a proxy that adds a path prefix.
+_DOCS_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="docs/favicon.png">
+<link rel="stylesheet" href="docs/swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+"""
+_DOCS_START = """// Without validatorUrl, the page would send the document to a public validator.
+SwaggerUIBundle({url: "openapi.json", dom_id: "#swagger-ui", deepLinking: true, validatorUrl: null});
+"""
+_DOCS_HEADERS = HEADERS | {
+    "Content-Security-Policy": POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")
 }
 
 
@@ -105,3 +137,33 @@ def _listed(request: Request, header: str) -> set[str]:
     """The values of a header with a list, without their weights."""
     parts = request.headers.get(header, "").split(",")
     return {part.partition(";")[0].strip().removeprefix("W/") for part in parts if "q=0" not in part.split(";")[1:]}
+
+
+def add_docs(app: FastAPI) -> None:
+    """Register `/docs`, its files and the OpenAPI document. They need no key, since they hold no secrets."""
+
+    @cache
+    def written() -> bytes:  # once, as that takes milliseconds
+        return json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+
+    async def document() -> Response:
+        return Response(written(), media_type="application/json")
+
+    async def page() -> Response:
+        """Swagger UI with the document."""
+        shown = _DOCS_PAGE.format(title=escape(app.title))
+        return Response(shown, media_type="text/html; charset=utf-8", headers=_DOCS_HEADERS)
+
+    async def asset(request: Request) -> Response:
+        """One of the page's files. Raises NotFound."""
+        name = request.path_params["name"]
+        if name == "start.js":
+            return Response(_DOCS_START, media_type="text/javascript", headers=_DOCS_HEADERS)
+        if name not in _DOCS_FILES:
+            raise NotFound(f"there is nothing at {request.url.path}: see /docs for what there is")
+        body = files("fastapi_offline").joinpath("static", name).read_bytes()
+        headers = _DOCS_HEADERS | {"Cache-Control": "max-age=86400"}  # seconds
+        return Response(body, media_type=_DOCS_FILES[name], headers=headers)
+
+    for path, endpoint in (("/openapi.json", document), ("/docs", page), ("/docs/{name}", asset)):
+        app.add_api_route(path, endpoint, methods=["GET"], include_in_schema=False)

@@ -10,7 +10,7 @@ from gguf import GGUFWriter, TokenType
 from backends.llama_cpp.model import LlamaVocabulary, read_gguf_vocabulary
 from backends.scripted import ByteVocabulary
 from backends.trial.tiny_llama import tiny_tokenizer
-from models.commands.reading import describe_gguf
+from models.commands.description import describe_gguf
 from models.hub.gguf_head import read_head
 from specpair.engines.vocabulary import Kind, PromptSpan, cannot_draft
 

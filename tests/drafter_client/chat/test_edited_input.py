@@ -9,7 +9,7 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from drafter_client.chat.edited_input import EditedInput, history_in
+from drafter_client.chat.turn_input import EditedInput, history_in
 
 
 @pytest.fixture

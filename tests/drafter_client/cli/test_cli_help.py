@@ -11,8 +11,16 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from drafter_client.cli.commands import chat_options, compare_options, drafter_options, solo_options
-from drafter_client.cli.parsers import chat_parser, compare_parser, drafter_parser, solo_parser
+from drafter_client.cli.commands import (
+    chat_options,
+    chat_parser,
+    compare_options,
+    compare_parser,
+    drafter_options,
+    drafter_parser,
+    solo_options,
+    solo_parser,
+)
 from specpair.command_line.parser import Parser
 from specpair.extras import installed_version
 from tests.drafter_client.cli.command_line import Command

@@ -10,9 +10,18 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from drafter_client.cli.commands import compare_options, drafter_options, explained, serve_options, solo_options
+from drafter_client.cli.commands import (
+    compare_options,
+    compare_parser,
+    drafter_options,
+    drafter_parser,
+    serve_options,
+    serve_parser,
+    solo_options,
+    solo_parser,
+)
 from drafter_client.cli.flags import NAMES
-from drafter_client.cli.parsers import compare_parser, drafter_parser, serve_parser, solo_parser
+from drafter_client.cli.steps import explained
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.command_line.parser import Parser, flag
 from specpair.engines.errors import ModelLoadError
@@ -47,7 +56,7 @@ OF_ONE_RUN = {
         "choice",
         "grammar",
     ),
-    *("stream", "baseline", "verbose", "profile", "profile_text", "which", "model", "runs", "lengths", "png", "no_png"),
+    *("stream", "baseline", "verbose", "profile", "profile_text", "which", "model", "runs", "lengths"),
 }
 # Three values of each setting, for flag, variable and file.
 VALUES: dict[str, tuple[Any, Any, Any]] = {

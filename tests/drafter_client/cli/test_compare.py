@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Mode
-from drafter_client.cli.compare import conclusion
-from drafter_client.display.comparison import AUTO, WayResult, shuffled, table, ways
+from drafter_client.cli.compare import AUTO, WayResult, conclusion, shuffled, table, ways
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, running, serving
 from verifier_server.settings import Settings
@@ -24,11 +23,6 @@ def _text(way: str, run: int, prompt: int, rate: float, ids: tuple[int, ...] = (
 
 def _texts(rates: dict[str, list[float]]) -> list[WayResult]:
     return [_text(way, run, 0, rate) for way, several in rates.items() for run, rate in enumerate(several)]
-
-
-def test_ways_has_one_for_every_mode_and_length() -> None:
-    assert [way.name for way in ways(MODES, [1, 4])] == ["target", "fused", "remote k=1", "remote k=4", "remote"]
-    assert [way.name for way in ways([Mode.TARGET], [1, 4])] == ["target"]
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
@@ -91,9 +85,8 @@ def prompts(tmp_path: Path) -> Path:
     return file
 
 
-def test_every_way_writes_every_text(drafter: Command, verifier: Verifier, prompts: Path, tmp_path: Path) -> None:
-    picture = tmp_path / "compare.png"
-    flags = ["--runs", "2", "--max-tokens", "12", "--lengths", "2,4", "--png", str(picture), "--seed", "5"]
+def test_every_way_writes_every_text(drafter: Command, verifier: Verifier, prompts: Path) -> None:
+    flags = ["--runs", "2", "--max-tokens", "12", "--lengths", "2,4", "--seed", "5"]
     ran = drafter("compare", "--verifier", verifier.url, *TOY, "--prompt-file", str(prompts), *flags, "--json")
     assert ran.status == 0, ran.err
     report = json.loads(ran.out)
@@ -105,7 +98,6 @@ def test_every_way_writes_every_text(drafter: Command, verifier: Verifier, promp
     assert len(by_prompt) == 2, "with a temperature, each run has another text"
     took, why = report["auto"]["took"], report["auto"]["why"]
     assert took in ("remote", "target", None) and ("tokens/s at a round trip of" in why or took is None)
-    assert picture.read_bytes().startswith(b"\x89PNG")
     assert verifier.sessions == 0
 
 
@@ -116,7 +108,7 @@ def test_chats_predictions_and_stop_strings_are_compared(drafter: Command, tmp_p
     target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
     texts = [plain(target, [256, *b"system: brief", *b"user: " + said], 24) for said in (b"a", b"b")]
     at = next(at for at in range(24) if texts[1][at] < 128 and texts[1][at] not in [*texts[0], *texts[1][:at]])
-    flags = ["--runs", "1", "--max-tokens", "24", "--lengths", "2", "--no-png", "--no-remember", "--json"]
+    flags = ["--runs", "1", "--max-tokens", "24", "--lengths", "2", "--no-remember", "--json"]
     chat = ["--chat", "--system", "brief", "--stop", chr(texts[1][at]), "--prompt-file", str(file)]
     with serving(target) as verifier:
         ran = drafter("compare", "--verifier", verifier.url, *TOY, *flags, *chat)
@@ -129,7 +121,7 @@ def test_chats_predictions_and_stop_strings_are_compared(drafter: Command, tmp_p
 
 
 def test_lengths_above_the_limit_of_the_verifier_are_left_out(drafter: Command, prompts: Path) -> None:
-    flags = ["--runs", "1", "--max-tokens", "2", "--lengths", "1,2,4", "--no-png", "--prompt-file", str(prompts)]
+    flags = ["--runs", "1", "--max-tokens", "2", "--lengths", "1,2,4", "--prompt-file", str(prompts)]
     with running(Settings(backend="scripted", model=Path("1"), max_drafts=2)) as small:
         ran = drafter("compare", "--verifier", small.url, *TOY, *flags, "--no-remember", "--json")
     assert ran.err == "drafter: --lengths: this verifier judges 2 draft tokens at once, more are left out\n"
@@ -138,7 +130,7 @@ def test_lengths_above_the_limit_of_the_verifier_are_left_out(drafter: Command, 
 
 
 def test_the_shipped_prompts_are_of_two_kinds(drafter: Command, verifier: Verifier) -> None:
-    flags = ["--runs", "1", "--max-tokens", "4", "--lengths", "1", "--no-png"]
+    flags = ["--runs", "1", "--max-tokens", "4", "--lengths", "1"]
     ran = drafter("compare", "--verifier", verifier.url, *TOY, *flags)
     assert ran.status == 0, ran.err
     for kind in ("predictable", "high entropy", "all"):
@@ -153,7 +145,6 @@ def test_the_shipped_prompts_are_of_two_kinds(drafter: Command, verifier: Verifi
         (["--lengths", "1,x"], "--lengths: 'x' is not a whole number"),
         (["--lengths", "1-65"], "--lengths: must be at most 64, got 65"),
         (["--runs", "0"], "--runs: must be at least 1, got 0"),
-        (["--png", "a.png", "--no-png"], "--png: --no-png says the contrary"),
         (["--backend", "ngram", "--threads", "2"], "--threads: --backend ngram drafts without a model"),
     ],
 )
@@ -168,13 +159,6 @@ def test_an_unreadable_prompt_file_is_named(drafter: Command, tmp_path: Path) ->
     assert ran.err == f"drafter: the prompt file {tmp_path}/missing cannot be read: No such file or directory\n"
 
 
-def test_an_unwritable_picture_is_refused_before_measuring(drafter: Command, verifier: Verifier, prompts: Path) -> None:
-    flags = ["--runs", "1", "--max-tokens", "2", "--lengths", "1", "--png", "/nowhere/x.png"]
-    ran = drafter("compare", "--verifier", verifier.url, *TOY, "--prompt-file", str(prompts), *flags)
-    assert (ran.status, ran.out) == (1, ""), "before anything is measured"
-    assert "the picture /nowhere/x.png cannot be written: there is no such folder" in ran.err
-
-
 def test_a_prompt_file_given_twice_is_refused(drafter: Command, prompts: Path) -> None:
     ran = drafter("compare", "--prompt-file", str(prompts), "--prompt-file", str(prompts))
     assert ran.status == 1 and f"the prompt file {prompts} is given twice" in ran.err
@@ -183,7 +167,7 @@ def test_a_prompt_file_given_twice_is_refused(drafter: Command, prompts: Path) -
 def test_a_narrow_terminal_gets_fewer_columns(
     drafter: Command, verifier: Verifier, prompts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = ["--runs", "1", "--max-tokens", "2", "--lengths", "4", "--no-png", "--prompt-file", str(prompts)]
+    flags = ["--runs", "1", "--max-tokens", "2", "--lengths", "4", "--prompt-file", str(prompts)]
     command = ["compare", "--verifier", verifier.url, *TOY, *flags]
     assert "same text" in drafter(*command).out
     monkeypatch.setenv("COLUMNS", "40")

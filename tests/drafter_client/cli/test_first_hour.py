@@ -9,9 +9,8 @@ from drafter_client.display.panel_rows import columns, headline, ttft
 from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.options import Mode
 from gateway.openai_api.places import TextQueue
-from specpair.counted import counted
-from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access
-from specpair.http_service.keys.key_store import KeyStore
+from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access, KeyStore
+from specpair.numbers import counted
 from specpair.protocol.errors import Overloaded
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, serving

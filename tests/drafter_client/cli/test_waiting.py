@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from drafter_client.cli.pair_making import once_there
+from drafter_client.cli.steps import once_there
 from drafter_client.errors import BadKey, VerifierUnreachable
 from tests.drafter_client.cli.command_line import TOY, Command
 
@@ -79,7 +79,7 @@ def test_chat_and_serve_wait(
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("drafter_client.cli.pair_making.once_there", partial(once_there, sleep=interrupted))
+    monkeypatch.setattr("drafter_client.cli.steps.once_there", partial(once_there, sleep=interrupted))
     ran = drafter(command, "--verifier", nobody, *TOY, *port)
     assert (ran.status, ran.out) == (130, "")
     said = caplog.text if command == "serve" else ran.err

@@ -16,7 +16,7 @@ def everything(mode: str = "remote") -> Stats:
         token_times=[] if mode in ("remote", "fused", "auto") else [0.02] * 100,
         looked_up=90,
         looked_up_accepted=70,
-        corpus=CorpusState(120, 34000, {"binary": 7}, 12, indexing=True, mapped=272_000),
+        corpus=CorpusState(120, 34000, {"binary": 7}, 12, indexing=True),
         prediction_tokens=80,
         prediction_accepted=60,
         prediction_rejected=5,

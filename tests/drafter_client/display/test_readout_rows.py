@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from drafter_client.cli.pair_making import say_outage
 from drafter_client.display.panel_rows import bars, columns, couples, lines
+from drafter_client.display.progress import say_outage
 from drafter_client.display.readout import Readout
 from drafter_client.display.status_line import may_share_rows
 from drafter_client.generation.generation import Token, Tokens

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.cli import pair_making
+from drafter_client.display import progress
 from drafter_client.draft_sources import Lookup
 from drafter_client.http import transport as verifier_transport
 from drafter_client.options import Mode, Options
@@ -99,7 +99,7 @@ def test_the_comment_is_read_as_it_is_written() -> None:
 
 def test_lines_are_ten_seconds_apart(capsys: pytest.CaptureFixture[str]) -> None:
     times = iter([100.0, 100.0, 105.0, 111.0, 111.0])
-    say = pair_making.say_prompt(lambda: next(times))
+    say = progress.say_prompt(lambda: next(times))
     for read in (0, 500, 700):
         say(PromptProgress(read, 1000))
     assert capsys.readouterr().err.splitlines() == [

@@ -12,7 +12,7 @@ from drafter_client.display.panel import means, sparkline
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import InterTokenLatencies, Stats, WaitTimes
 from drafter_client.metrics.waits import OTHER, PARTS, Span, exchange, fitted, partition, percentages
-from specpair.quantile import quantile
+from specpair.numbers import quantile
 from specpair.speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import EACH_WAY, generate, toy_drafter
 

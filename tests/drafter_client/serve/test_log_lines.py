@@ -10,7 +10,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair
-from drafter_client.cli.pair_making import said_of_loading, say_outage
+from drafter_client.display.progress import said_of_loading, say_outage
 from drafter_client.http.outages import Outage
 from drafter_client.serve.app import create_app
 from specpair.http_service.observability.logs import JsonFormatter

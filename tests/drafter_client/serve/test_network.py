@@ -26,8 +26,7 @@ from gateway.router.messages import NodeInfo, NodeSpec
 from specpair.protocol.service_responses import HealthResponse
 from tests.drafter_client.support import Held, serving
 from tests.gateway.openai_api.conftest import served
-from tests.gateway.router.links import link
-from tests.gateway.router.stub_nodes import Answer, StubNode, refused, routing
+from tests.gateway.router.stub_nodes import Answer, StubNode, link, refused, routing
 from tests.waiting import until
 
 SECONDS = 60  # of patience with a busy machine

@@ -12,7 +12,7 @@ import pytest
 from tests.browser import opened
 from tests.drafter_client.serve.conftest import HELD, Held, drafter
 from tests.drafter_client.serve.page_steps import MARKDOWN, answered, ask
-from tests.gateway.router.links import link
+from tests.gateway.router.stub_nodes import link
 
 pytestmark = pytest.mark.engine("browser")
 

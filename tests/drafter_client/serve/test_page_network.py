@@ -17,8 +17,7 @@ from tests.accessibility import assert_accessible
 from tests.browser import opened
 from tests.drafter_client.support import Held, serving
 from tests.gateway.openai_api.conftest import served
-from tests.gateway.router.links import Link, link
-from tests.gateway.router.stub_nodes import routing
+from tests.gateway.router.stub_nodes import Link, link, routing
 
 pytestmark = pytest.mark.engine("browser")
 TEXT = {"prompt": "def f(x):", "max_tokens": 60, "temperature": 0, "stream": True}

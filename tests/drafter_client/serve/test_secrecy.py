@@ -12,11 +12,9 @@ from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import AppOptions, create_app
 from drafter_client.trace.writer import TraceFolder
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.access import DRAFTER, Access
-from specpair.http_service.keys.accounts import Accounts
-from specpair.http_service.keys.gate import Gate
-from specpair.http_service.keys.key_store import KeyStore
-from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
+from specpair.http_service.keys.access import DRAFTER, Access, KeyStore
+from specpair.http_service.keys.gate import Accounts, Gate
+from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.metrics import ServiceMetrics
 from tests.drafter_client.cli.command_line import TOY, Command

@@ -13,11 +13,9 @@ import pytest
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import AppOptions, create_app
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.access import DRAFTER, Access
-from specpair.http_service.keys.accounts import Accounts
-from specpair.http_service.keys.gate import Gate
-from specpair.http_service.keys.key_store import KeyStore
-from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
+from specpair.http_service.keys.access import DRAFTER, Access, KeyStore
+from specpair.http_service.keys.gate import Accounts, Gate
+from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of
 from specpair.http_service.web_pages import Origins
 from tests.drafter_client.support import Verifier, serving
 from tests.gateway.openai_api.conftest import served

@@ -1,6 +1,7 @@
-"""Messages with Anthropic's own client and types: whole and streamed, at both ends."""
+"""Messages with Anthropic's own client and types, whole and streamed, at both ends; with calls and thoughts."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -8,6 +9,9 @@ import httpx
 import pytest
 from anthropic.types import RawMessageStreamEvent
 from pydantic import TypeAdapter
+
+from tests.gateway.openai_api.conftest import verifier
+from tests.gateway.openai_api.parrot import LOOK, TEMPLATE, parrots
 
 OPTIONS: dict[str, Any] = {"model": "scripted-2", "max_tokens": 12, "extra_body": {"seed": 3}}
 HELLO: Any = [{"role": "user", "content": "Hello"}]
@@ -195,19 +199,132 @@ def test_another_model_is_not_found(client: anthropic.Anthropic) -> None:
     assert caught.value.type == "not_found_error"
 
 
-def test_what_programs_send_beside_is_taken(url: str) -> None:
-    claude_code = {
-        "model": "scripted-2",
-        "max_tokens": 4,
-        "system": [{"type": "text", "text": "You are.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": None}]}],
-        "tools": [],
-        "metadata": {"user_id": "u"},
-        "temperature": 1,
-        "thinking": {"type": "adaptive"},
-        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
-        "stream": True,
-    }
-    headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "interleaved-thinking-2025-05-14", "x-api-key": "k"}
-    reply = httpx.post(f"{url}/v1/messages?beta=true", json=claude_code, headers=headers, trust_env=False)
-    assert reply.status_code == 200 and "event: message_stop\n" in reply.text
+def _tool(name: str, **properties: str) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {key: {"type": kind} for key, kind in properties.items()}}
+    return {"name": name, "description": "Works", "input_schema": schema | {"required": [*properties]}}
+
+
+TOOLS: list[Any] = [_tool("look", town="string"), _tool("add", a="integer", b="integer")]
+
+
+@pytest.fixture(scope="module", params=["target", "drafter"])
+def parrot(request: pytest.FixtureRequest) -> Iterator[anthropic.Anthropic]:
+    with parrots(request.param) as url, anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as parrot:
+        yield parrot
+
+
+def _answer(parrot: anthropic.Anthropic, messages: Any, *, stream: bool = False, **options: Any) -> Any:
+    """The answer, put together by the client if it is streamed. `messages`: or what the user says."""
+    said = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    given: dict[str, Any] = {
+        "model": "",
+        "max_tokens": 200,
+        "messages": said,
+        "tools": TOOLS,
+        "extra_body": {"seed": 1},
+    } | options
+    if not stream:
+        return parrot.messages.create(**given)
+    with parrot.messages.stream(**given) as streamed:
+        return streamed.get_final_message()
+
+
+def _called(message: Any) -> list[tuple[str, Any]]:
+    return [(block.name, block.input) for block in message.content if block.type == "tool_use"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_thoughts_are_a_block_before_the_text(parrot: anthropic.Anthropic, stream: bool) -> None:
+    thinking = {"thinking": {"type": "adaptive"}}
+    message = _answer(parrot, f"<think>\nWhy?\n</think>\n\nWell.\n{LOOK}", stream=stream, **thinking)
+    assert [block.type for block in message.content] == ["thinking", "text", "tool_use"]
+    assert message.content[0].thinking.strip() == "Why?" and message.content[1].text.strip() == "Well."
+
+
+SWITCHES = [  # how a template has thoughts begun, and whether it knows a budget
+    ("{% if enable_thinking %}<think>{% else %}</think>{% endif %}", ["</think>", "<think>", "<think>"]),
+    ("{% if thinking_budget %}budget {{ thinking_budget }}{% endif %}", ["", "", "budget 1024"]),
+]
+
+
+@pytest.mark.parametrize(("end", "begun"), SWITCHES)
+def test_a_template_gets_the_switch_and_the_budget_of_thoughts(end: str, begun: list[str]) -> None:
+    template = TEMPLATE.replace(
+        "{% if add_generation_prompt %}<assistant>", "{% if add_generation_prompt %}" + end + "<assistant>"
+    )
+    with parrots("target", template) as url, anthropic.Anthropic(base_url=url, api_key="none") as parrot:
+        given: list[Any] = [{"type": "disabled"}, {"type": "enabled"}, {"type": "enabled", "budget_tokens": 1024}]
+        messages: Any = [{"role": "user", "content": "Hi"}]
+        least = min(
+            parrot.messages.count_tokens(model="", messages=messages, thinking=each).input_tokens for each in given
+        )
+        for thinking, shown in zip(given, begun, strict=True):
+            counted = parrot.messages.count_tokens(model="", messages=messages, thinking=thinking).input_tokens
+            assert counted - least == len(shown) - min(map(len, begun))
+            message = _answer(parrot, "Hi", tools=[], thinking=thinking, max_tokens=2)
+            assert counted == message.usage.input_tokens + message.usage.cache_read_input_tokens
+
+
+def test_thoughts_that_the_template_begins_are_not_continued(parrot: anthropic.Anthropic) -> None:
+    template = TEMPLATE.replace("{% if think %}", "{% if enable_thinking %}")
+    messages: Any = [{"role": "user", "content": "Well, yes."}, {"role": "assistant", "content": "Well"}]
+    with parrots("target", template) as url, anthropic.Anthropic(base_url=url, api_key="none") as parrot:
+        with pytest.raises(anthropic.BadRequestError, match="begins thoughts there"):
+            _answer(parrot, messages, thinking={"type": "enabled", "budget_tokens": 1024}, tools=[])
+        for stream in (False, True):
+            message = _answer(parrot, messages, thinking={"type": "disabled"}, stream=stream)
+            assert [block.text for block in message.content] == [", yes."]
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "add"}])
+def test_a_call_that_must_come_is_valid(parrot: anthropic.Anthropic, choice: Any) -> None:
+    message = _answer(parrot, "No!", tool_choice=choice | {"disable_parallel_tool_use": True})
+    ((name, arguments),) = _called(message)
+    assert message.stop_reason == "tool_use" and isinstance(arguments, dict)
+    assert name == "add" or choice["type"] == "any"
+
+
+def test_tools_count_as_tokens(parrot: anthropic.Anthropic) -> None:
+    messages: Any = [{"role": "user", "content": "Hi"}]
+    bare, with_tools = (parrot.messages.count_tokens(model="", messages=messages, tools=tools) for tools in ([], TOOLS))
+    usage = _answer(parrot, "Hi").usage
+    assert bare.input_tokens < with_tools.input_tokens == usage.input_tokens + usage.cache_read_input_tokens
+
+
+@pytest.mark.parametrize(
+    ("given", "parameter"),
+    [
+        ({"tools": [{"name": "no name", "input_schema": {}}]}, "tools.0.name"),
+        ({"tools": [{"name": "x"}]}, "tools.0.input_schema"),
+        ({"tool_choice": {"type": "tool", "name": "other"}}, "tool_choice"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice"),
+    ],
+)
+def test_what_is_wrong_with_a_tool_is_named(parrot: anthropic.Anthropic, given: Any, parameter: str) -> None:
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        _answer(parrot, "x", **given)
+    body: Any = refused.value.body
+    assert body["error"]["param"] == parameter
+
+
+BODY = {"max_tokens": 2, "messages": [{"role": "user", "content": "Hi"}]}
+
+
+def test_the_key_is_taken_from_x_api_key() -> None:
+    with verifier(settings={"api_key": "s3cret"}) as live:
+        url = f"{live.url}/v1/messages"
+        for headers in ({"x-api-key": "s3cret"}, {"Authorization": "Bearer s3cret"}):
+            assert httpx.post(url, json=BODY, headers=headers, trust_env=False).status_code == 200
+        wrong = {"x-api-key": "s3cret", "Authorization": "Bearer other"}  # one key is meant, the usual one
+        for refused in ({}, {"x-api-key": "other"}, wrong):
+            reply = httpx.post(url, json=BODY, headers=refused, trust_env=False)
+            error = reply.json()
+            assert (reply.status_code, error["type"]) == (401, "error")
+            assert error["error"]["type"] == "authentication_error"
+        with anthropic.Anthropic(base_url=live.url, api_key="s3cret", max_retries=0) as client:
+            assert client.messages.count_tokens(model="", messages=[{"role": "user", "content": "Hi"}]).input_tokens
+        with (
+            anthropic.Anthropic(base_url=live.url, api_key="other", max_retries=0) as client,
+            pytest.raises(anthropic.AuthenticationError),
+        ):
+            client.messages.count_tokens(model="", messages=[{"role": "user", "content": "Hi"}])

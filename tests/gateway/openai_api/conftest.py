@@ -11,10 +11,13 @@ from typing import Any
 import openai
 import pytest
 import uvicorn
+from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
+from gateway.openai_api.messages.fields import TABLE
+from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from specpair.http_service.app import App
 from specpair.http_service.connection import Connection
 from tests.verifier_server.conftest import LiveServer
@@ -108,3 +111,18 @@ def verifier_url(addresses: tuple[str, str]) -> str:
 def client(url: str) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as client:
         yield client
+
+
+NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(10**30), 1e308])
+TEXT = st.text(st.characters(exclude_categories=()), max_size=8)  # halves of surrogate pairs included
+NAMES = sorted(
+    {*CompletionRequest.model_fields, *ChatRequest.model_fields}.union(
+        *({*beside.ignored, *beside.only} for beside in TABLE.values())
+    )
+)
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT | st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=12,
+)

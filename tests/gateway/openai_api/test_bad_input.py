@@ -1,6 +1,7 @@
 """Hostile and clumsy requests: a typed error, no fault and no traceback, and the texts of others as before."""
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -10,8 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.openai_api.conftest import endpoints
-from tests.gateway.openai_api.messages.support import NAMES, VALUES
+from gateway.anthropic_api.requests import MessagesRequest
+from gateway.openai_api.messages.fields import TABLE
+from gateway.openai_api.responses.requests import ResponseRequest
+from tests.gateway.openai_api.conftest import NAMES, VALUES, endpoints
+from tests.gateway.openai_api.conftest import TEXT as ANY_TEXT
 
 pytestmark = pytest.mark.usefixtures("no_fault_is_logged")
 TEXT = "/v1/completions"
@@ -204,3 +208,85 @@ def test_a_body_in_chunks_of_a_byte_is_read(url: str) -> None:
     body = json.dumps(ASKED).encode()
     reply = httpx.post(url + TEXT, content=(body[at : at + 1] for at in range(len(body))), trust_env=False)
     assert reply.status_code == 200
+
+
+MESSAGES: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
+BODIES = {
+    "/v1/messages": MESSAGES,
+    "/v1/messages/count_tokens": {"messages": MESSAGES["messages"]},
+    "/v1/responses": {"input": "x", "max_output_tokens": 2},
+}
+FIELDS = sorted({*MessagesRequest.model_fields, *ResponseRequest.model_fields, *TABLE["MessagesRequest"].only})
+PARTS = st.dictionaries(
+    st.sampled_from(["type", "role", "content", "text", "name", "id", "input", "tool_use_id", "call_id", "arguments"]),
+    st.sampled_from(["text", "user", "tool_use", "tool_result", "message", "function_call", "reasoning"]) | VALUES,
+    max_size=5,
+)
+
+
+def _checked(reply: httpx.Response) -> Any:
+    """The error of a reply of another API."""
+    assert reply.status_code in (400, 404), reply.text
+    return _refused(reply, reply.status_code)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from([*BODIES]),
+    st.dictionaries(st.sampled_from(FIELDS) | ANY_TEXT, VALUES | st.lists(PARTS, max_size=3), max_size=3),
+)
+def test_any_object_gets_a_reply_in_the_shape_of_its_api(url: str, path: str, given: dict[str, Any]) -> None:
+    reply = _post(url, path, BODIES[path] | {key: value for key, value in given.items() if key != "stream"})
+    if reply.status_code != 200:
+        _checked(reply)
+
+
+DEEP: list[tuple[str, dict[str, Any]]] = [  # with DEEP where nested lists stand
+    (
+        "/v1/messages",
+        {
+            "messages": [
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {"a": "DEEP"}}],
+                },
+                *MESSAGES["messages"],
+            ]
+        },
+    ),
+    ("/v1/messages", {"tools": [{"name": "f", "input_schema": {"enum": "DEEP"}}], "tool_choice": {"type": "none"}}),
+    (
+        "/v1/responses",
+        {"tools": [{"type": "function", "name": "f", "parameters": {"enum": "DEEP"}}], "tool_choice": "none"},
+    ),
+]
+
+
+@pytest.mark.parametrize("depth", [100, 200, 300, 500, 900, 5000])
+@pytest.mark.parametrize(("path", "given"), DEEP)
+def test_depth(url: str, path: str, given: dict[str, Any], depth: int) -> None:
+    body = json.dumps(BODIES[path] | given).replace('"DEEP"', "[" * depth + "]" * depth)
+    reply = _post(url, path, body.encode())
+    if reply.status_code != 200:
+        assert _checked(reply)["code"] == "invalid_request"
+
+
+@pytest.mark.parametrize("path", [*BODIES])
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b'{"a": 1, "a": 2}', b'{"metadata": {"a": "\\ud800"}}'])
+def test_what_is_no_request(url: str, path: str, body: bytes) -> None:
+    _checked(_post(url, path, body))
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses"])
+def test_a_conversation_that_is_too_long(url: str, path: str) -> None:
+    said = [{"role": "user", "content": "x" * 600}]
+    error = _checked(_post(url, path, BODIES[path] | {"messages" if path == "/v1/messages" else "input": said}))
+    assert error["code"] == "context_length_exceeded" and error["param"] in ("messages", "input")
+    known = re.search(r"prompt is too long: (\d+) tokens > 512 maximum", error["message"])  # to Claude Code
+    assert (known is not None and int(known[1]) > 600) == (path == "/v1/messages")
+
+
+@pytest.mark.parametrize("id", ["%00", "%ff%fe", "x" * 5000, "..%2f.."])
+def test_an_unknown_response_is_not_found_whatever_its_id(url: str, id: str) -> None:
+    error = _checked(httpx.get(f"{url}/v1/responses/{id}", trust_env=False))
+    assert error["code"] in ("response_not_found", "not_found")

@@ -1,12 +1,14 @@
 """OpenAI's endpoints with OpenAI's own client: texts and chats, whole and streamed, and what their options do."""
 
+import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import openai
 import pytest
+from pydantic import BaseModel, Field
 
 from backends.scripted import END
 from drafter_client import DraftModel, Options, Pair
@@ -31,15 +33,6 @@ def test_models_lists_the_target(client: openai.OpenAI) -> None:
     assert client.models.retrieve("scripted-2").id == "scripted-2"
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_more_choices_than_texts_at_a_time_take_turns(client: openai.OpenAI, stream: bool) -> None:
-    options: dict[str, Any] = {"model": "", "prompt": PROMPT, "max_tokens": 3, "n": 6, "stream": stream}
-    reply = client.completions.create(**options, timeout=30)
-    chunks = list(reply) if stream else [reply]
-    ended = [choice.index for chunk in chunks for choice in chunk.choices if choice.finish_reason is not None]
-    assert sorted(ended) == list(range(6))
-
-
 def test_a_text_is_that_of_the_library_and_the_target_for_the_seed(client: openai.OpenAI, verifier_url: str) -> None:
     body = {"prompt": PROMPT, "max_tokens": 24, "seed": 5, "temperature": 1.0}
     expected = httpx.post(f"{verifier_url}/generate", json=body, trust_env=False).json()
@@ -50,13 +43,6 @@ def test_a_text_is_that_of_the_library_and_the_target_for_the_seed(client: opena
     assert reply.choices[0].finish_reason == "length"
     assert reply.usage is not None and reply.usage.completion_tokens == 24
     assert reply.usage.prompt_tokens == 1 + len(PROMPT) and reply.usage.total_tokens == 25 + len(PROMPT)
-
-
-def test_a_stream_has_the_same_text(client: openai.OpenAI) -> None:
-    chunks = _streamed(client)
-    assert "".join(chunk.choices[0].text for chunk in chunks) == _text(client)
-    assert [chunk.choices[0].finish_reason for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
-    assert chunks[-1].choices[0].finish_reason == "length"
 
 
 def test_usage_comes_in_a_chunk_of_its_own_if_asked_for(client: openai.OpenAI) -> None:
@@ -152,13 +138,6 @@ def test_several_prompts(client: openai.OpenAI) -> None:
         assert reply.choices[0].text == _text(client)
 
 
-@pytest.mark.parametrize("seed", [-1, 2**53, 2**64, 10**30])
-def test_a_seed_of_any_size_gives_the_same_text_again(url: str, seed: int) -> None:
-    body = {"prompt": PROMPT, "max_tokens": 12, "seed": seed}
-    texts = [httpx.post(f"{url}/v1/completions", json=body, trust_env=False).json()["choices"][0]["text"] for _ in "ab"]
-    assert texts[0] == texts[1]
-
-
 def test_echo(client: openai.OpenAI) -> None:
     assert _text(client, echo=True) == PROMPT + _text(client)
     assert "".join(chunk.choices[0].text for chunk in _streamed(client, echo=True)) == PROMPT + _text(client)
@@ -243,80 +222,90 @@ def test_timings_and_draft_tokens_by_the_names_of_other_servers(client: openai.O
     assert sum(spec["num_accepted_tokens_per_pos"]) == spec["num_accepted_tokens"]
 
 
+MESSAGES: list[Any] = [{"role": "user", "content": "Who?"}]
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"colour": {"enum": ["rouge", "noir"]}, "number": {"type": "integer", "minimum": 0, "maximum": 36}},
+    "required": ["colour", "number"],
+    "additionalProperties": False,
+}
+BET = r'\{"colour": "(rouge|noir)", "number": \d+\}'
+
+
+class Bet(BaseModel):
+    colour: Literal["rouge", "noir"]
+    number: int = Field(ge=0, le=36)
+
+
+def test_the_client_s_own_types_come_back(client: openai.OpenAI) -> None:
+    done = client.chat.completions.parse(model="", messages=MESSAGES, response_format=Bet, max_tokens=60, seed=3)
+    assert isinstance(done.choices[0].message.parsed, Bet) and done.choices[0].finish_reason == "stop"
+    asked: Any = {"type": "json_schema", "json_schema": {"name": "bet", "schema": SCHEMA, "strict": True}}
+    stream = client.chat.completions.create(
+        model="", messages=MESSAGES, response_format=asked, max_tokens=60, seed=3, stream=True
+    )
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+    assert text == done.choices[0].message.content
+
+
 @pytest.mark.parametrize(
-    ("change", "param", "message"),
+    ("given", "pattern"),
     [
-        ({"tools": [{"type": "function"}]}, "tools", r"not supported: leave it out, or send \[\]"),
-        ({"response_format": {"type": "xml"}}, "response_format.type", "json_schema"),
-        ({"response_format": {"type": "json_schema"}}, "response_format", "give json_schema.schema"),
-        ({"response_format": {"type": "json_object"}, "regex": "a"}, "response_format", "give either regex or"),
-        ({"json_schema": {"items": {"not": {}}}}, "json_schema", "json_schema.items.not: "),
-        ({"choice": []}, "choice", "is empty: give at least one text"),
-        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least 1 item"),
-        ({"structured_outputs": {"choice": [""]}}, "structured_outputs", "holds an empty text"),
-        ({"structured_outputs": {"json": "{"}}, "structured_outputs.json", "this is not JSON"),
-        ({"suffix": "x"}, "suffix", "not supported"),
-        ({"temperatur": 1}, "temperatur", "no such parameter"),
-        ({"n_predict": 5}, "n_predict", "its name is max_tokens here"),
-        ({"temperature": "hot"}, "temperature", "number"),
-        ({"temperature": -1}, "temperature", "greater than or equal to 0"),
-        ({"n": 0}, "n", "greater than or equal to 1"),
-        ({"stop": [""]}, "stop", "at least 1 character"),
-        ({"logit_bias": {"x": 1}}, "logit_bias", "not a token id|no token id"),
-        ({"logit_bias": {"99999": 1}}, "logit_bias", "99999"),
-        ({"stream_options": {"include_usage": True}}, "stream_options", "without stream"),
-        ({"echo": True, "logprobs": 1}, "echo", "leave echo or logprobs out"),
-        ({"prompt": []}, "prompt", "empty"),
-        ({"stop": 3}, "stop", "string or a valid array"),
-        ({"stop": ["a"] * 17}, "stop", "at most 16"),
-        ({"prompt": [1, 99999]}, "prompt", "99999"),
-        ({"prompt": "x" * 600}, None, "600|601"),
-        ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+        ({"response_format": {"type": "json_object"}}, r"\{.*"),
+        (
+            {"response_format": {"type": "json_object", "schema": SCHEMA}},
+            r'\{"colour": "(rouge|noir)", "number": \d+\}',
+        ),
+        ({"json_schema": SCHEMA}, BET),
+        ({"structured_outputs": {"json": SCHEMA}}, BET),
+        ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, BET),
+        ({"structured_outputs": {"json_object": True}}, r"\{.*"),
+        ({"structured_outputs": {"regex": "[ab]{3}"}}, "[ab]{3}"),
+        ({"structured_outputs": {"choice": ["yes", "no"]}}, "yes|no"),
+        ({"structured_outputs": {"grammar": 'root ::= "x" "y"*'}}, "xy*"),
+        ({"regex": "[ab]{3}", "min_tokens": 20}, "[ab]{3}"),
+        ({"choice": ["yes", "no"], "ignore_eos": True}, "yes|no"),
+        ({"grammar": 'start: "x" /y+/'}, "xy+"),
+        ({"grammar": "", "regex": "", "response_format": {"type": "text"}}, "(?s:.*)"),
     ],
 )
-def test_what_is_wrong_is_a_400_that_names_the_parameter(
-    url: str, change: dict[str, Any], param: str | None, message: str
+def test_each_form_makes_the_text_keep_to_it(client: openai.OpenAI, given: dict[str, Any], pattern: str) -> None:
+    for seed in (1, 2):
+        options: dict[str, Any] = {"model": "", "max_tokens": 90, "seed": seed, "extra_body": given}
+        chat = client.chat.completions.create(messages=MESSAGES, **options).choices[0].message.content
+        text = client.completions.create(prompt="def main(x):", **options).choices[0].text
+        assert re.fullmatch(pattern, chat or "") and re.fullmatch(pattern, text)
+
+
+def test_each_of_several_texts_keeps_to_it(client: openai.OpenAI) -> None:
+    reply = client.completions.create(
+        model="", prompt=["a", "b"], n=3, max_tokens=9, extra_body={"regex": "[0-9]{2}"}, logprobs=1
+    )
+    assert len(reply.choices) == 6
+    for choice in reply.choices:
+        assert re.fullmatch("[0-9]{2}", choice.text)
+        assert choice.logprobs is not None and choice.logprobs.token_logprobs is not None
+        assert None not in choice.logprobs.token_logprobs
+
+
+LARGE = {"type": "integer", "multipleOf": 9999991}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": LARGE}}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"json_schema": LARGE}, "json_schema: multipleOf comes to 9999991"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": LARGE}}},
+            "json_schema: multipleOf comes to 9999991",
+        ),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tools: .* multipleOf comes to 9999991"),
+    ],
+)
+def test_what_takes_too_much_is_refused_at_both_ends(
+    client: openai.OpenAI, given: dict[str, Any], message: str
 ) -> None:
-    reply = httpx.post(f"{url}/v1/completions", json={"prompt": PROMPT, "max_tokens": 4} | change, trust_env=False)
-    assert reply.status_code == 400
-    error = reply.json()["error"]
-    assert set(error) >= {"message", "type", "param", "code"}
-    assert param is None or error["param"].startswith(param)
-
-    assert re.search(message, error["message"]), error["message"]
-
-
-def test_an_earlier_reply_with_empty_fields_is_taken_as_a_message(client: openai.OpenAI) -> None:
-    said: dict[str, Any] = {
-        "role": "assistant",
-        "content": "A",
-        "function_call": None,
-        "tool_calls": None,
-        "annotations": [],
-    }
-    question = {"role": "user", "content": "U"}
-    options: dict[str, Any] = {"model": "", "max_tokens": 8, "seed": 3}
-    reply = client.chat.completions.create(messages=[said, question], **options)  # type: ignore[list-item]
-    expected = client.completions.create(prompt="<assistant>A</><user>U</><assistant>", **options)
-    assert reply.choices[0].message.content == expected.choices[0].text
-    with pytest.raises(openai.BadRequestError, match="audio"):
-        client.chat.completions.create(messages=[said | {"audio": {"id": "1"}}], **options)  # type: ignore[list-item]
-
-
-def test_another_model_is_not_found(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError, match=r"'gpt-4o' is not served here, 'scripted-2' is"):
-        client.completions.create(model="gpt-4o", prompt="x")
-    with pytest.raises(openai.NotFoundError):
-        client.models.retrieve("gpt-4o")
-
-
-def test_metadata_and_values_without_effect_are_taken(client: openai.OpenAI) -> None:
-    extra = {
-        "metadata": {"a": "b"},
-        "store": True,
-        "parallel_tool_calls": False,
-        "tools": [],
-        "best_of": 1,
-        "keep_alive": "5m",
-    }
-    assert _text(client, user="me", extra_body=extra) == _text(client)
+    for stream in (False, True):
+        with pytest.raises(openai.BadRequestError, match=message):
+            client.chat.completions.create(model="", messages=MESSAGES, stream=stream, extra_body=given)

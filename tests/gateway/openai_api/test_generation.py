@@ -1,4 +1,4 @@
-"""A chat that is run for another API: silence, errors in the middle, and a target that changes before it begins."""
+"""The texts of a request: their places, silence, errors in the middle, a target that changes, and log probabilities."""
 
 import asyncio
 import json
@@ -7,16 +7,112 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.anthropic_api.endpoints import MessageWriter
 from gateway.openai_api.answer import AnswerReason
 from gateway.openai_api.generation import reply_to
-from gateway.openai_api.messages.replies import TokenUsage
-from gateway.openai_api.output import Delta
+from gateway.openai_api.messages.replies import CompletionLogprobs, TokenUsage
+from gateway.openai_api.output import Delta, TokenPart
+from gateway.openai_api.places import QueuedText, TextQueue
 from gateway.openai_api.responses.requests import ResponseRequest
 from gateway.openai_api.responses.writer import ResponseWriter
 from gateway.openai_api.tools.notation import Content
-from specpair.protocol.errors import EngineError, InvalidRequest, SpecPairError, TargetChanged
+from gateway.openai_api.writers import completion_logprobs
+from specpair.engines.vocabulary import Kind, Vocabulary
+from specpair.protocol.errors import EngineError, InvalidRequest, Overloaded, SpecPairError, TargetChanged, VerifierAway
+from specpair.speculation.sampling.distribution import TokenLogprobs
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@given(st.integers(1, 3), st.integers(0, 3), st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=30))
+def test_texts_begin_in_order_and_never_too_many_at_a_time(count: int, queue: int, steps: list[int | None]) -> None:
+    """A step enters a text (None), or has one of those that are there leave."""
+    places, there = TextQueue(lambda: count, lambda: queue, Clock()), list[QueuedText]()
+    for step in steps:
+        if step is None:
+            if len(there) >= count + queue:
+                with pytest.raises(Overloaded):
+                    places.enter()
+            else:
+                there += places.enter()
+        elif step < len(there):
+            place = there.pop(step)
+            place.leave()
+            place.leave()
+        begun = [place.began is not None for place in there]
+        assert begun == sorted(begun, reverse=True), "one began before an earlier one"
+        assert sum(begun) == min(count, len(there)) == places.taken
+        assert places.waiting == len(there) - sum(begun)
+
+
+def test_clients_take_turns() -> None:
+    places = TextQueue(lambda: 1, lambda: 9, Clock())
+    (running,) = places.enter(1, "many")
+    waiting = [*places.enter(3, "many"), *places.enter(2, "few"), *places.enter()]
+    began = [running]
+    while len(began) < 7:
+        began[-1].leave()
+        began += [place for place in waiting if place.began is not None and place not in began]
+    assert [waiting.index(place) for place in began[1:]] == [0, 3, 5, 1, 4, 2]
+
+
+def test_the_wait_is_that_of_the_texts_ahead() -> None:
+    clock = Clock()
+    places = TextQueue(lambda: 2, lambda: 2, clock)
+    (first,) = places.enter()
+    clock.now = 6.0
+    first.leave()
+    for _ in range(4):
+        places.enter()
+    with pytest.raises(Overloaded) as refused:
+        places.enter()
+    assert refused.value.details["retry_after"] == 9  # three texts of 6 s, two at a time
+
+
+def test_a_text_waits_for_its_turn() -> None:
+    async def scenario() -> None:
+        places = TextQueue(lambda: 1, lambda: 1, Clock())
+        first, second = places.enter(2)
+        await first.turn(lambda _: None)
+        waiting = asyncio.create_task(second.turn(lambda _: None))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        first.leave()
+        await waiting
+
+    asyncio.run(scenario())
+
+
+def test_a_text_waits_no_longer_than_it_makes_sense(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.openai_api.places.LOOKS_APART", 0.001)
+    waits: list[float] = []
+
+    def over(waited: float) -> VerifierAway | None:
+        waits.append(waited)
+        clock.now += 4.0
+        return VerifierAway("it is away") if waited >= 8.0 else None
+
+    async def scenario() -> None:
+        places = TextQueue(lambda: 1, lambda: 1, clock)
+        first, second = places.enter(2)
+        with pytest.raises(VerifierAway):
+            await second.turn(over)
+        second.leave()
+        assert (places.waiting, places.taken) == (0, 1)
+        await first.turn(over)
+
+    clock = Clock()
+    asyncio.run(scenario())
+    assert waits == [0.0, 4.0, 8.0]
+
 
 Part = str | None | SpecPairError
 
@@ -110,3 +206,53 @@ def test_an_answer_without_a_text_has_an_empty_one_in_a_response_alone() -> None
     assert json.loads(_sent("messages", [Texts()], stream=False))["content"] == []
     (item,) = json.loads(_sent("responses", [Texts()], stream=False))["output"]
     assert item["content"][0]["text"] == "" and item["status"] == "completed"
+
+
+PIECES = [
+    b"a",
+    b"\xc3",
+    b"\xa4",
+    b"\xe4\xbd",
+    b" \xf0\x9f",
+    b"a",
+    b"",
+    b"<|x|>",
+    "ä".encode(),
+    b"bytes:\\xc3",
+    b"\xff\n",
+]
+
+
+class _Vocabulary(Vocabulary):
+    def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+        raise NotImplementedError
+
+
+VOCABULARY = _Vocabulary(PIECES, [Kind.ORDINARY] * len(PIECES), None, frozenset())
+IDS = st.sampled_from(range(len(PIECES)))
+
+
+def _logprobs(drawn: int, *top: int) -> CompletionLogprobs:
+    found = TokenLogprobs(drawn, -float(drawn), [(token, -float(token)) for token in top])
+    return completion_logprobs(VOCABULARY, [TokenPart(drawn, 0, 1, found)])
+
+
+@given(IDS, st.lists(IDS, max_size=len(PIECES) + 2, unique=True))
+def test_no_token_is_lost_and_the_drawn_one_is_among_them(drawn: int, top: list[int]) -> None:
+    logprobs = _logprobs(drawn, *top)
+    (name,), (by_name,) = logprobs.tokens, logprobs.top_logprobs
+    assert sorted(by_name.values()) == sorted({-float(token) for token in (drawn, *top)})
+    assert by_name[name] == -float(drawn) == logprobs.token_logprobs[0]
+
+
+@pytest.mark.parametrize(
+    ("token", "name"),
+    [(0, "a"), (1, r"bytes:\xc3"), (3, r"bytes:\xe4\xbd"), (4, r"bytes: \xf0\x9f"), (8, "ä"), (10, r"bytes:\xff\x0a")],
+)
+def test_parts_of_characters_are_named_by_their_bytes(token: int, name: str) -> None:
+    assert _logprobs(token).tokens == [name] == list(_logprobs(token).top_logprobs[0])
+
+
+def test_a_name_that_is_taken_becomes_the_id() -> None:
+    assert list(_logprobs(5, 0, 1).top_logprobs[0]) == ["token_id:0", r"bytes:\xc3", "a"]
+    assert _logprobs(6).tokens == ["token_id:6"]

@@ -26,7 +26,6 @@ from specpair.http_service import connection
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from tests.gateway.openai_api.conftest import served, verifier
 from tests.verifier_server.conftest import LiveServer, settings
-from verifier_server.api import openai_texts
 from verifier_server.engine.engine import Engine
 
 SLOW = Script(seed=2, support=128, seconds_per_pass=0.01)
@@ -159,23 +158,6 @@ def test_texts_beyond_the_queue_are_refused_at_once_and_the_others_are_generated
             assert int(reply.headers["Retry-After"]) >= 1 and reply.json()["error"]["code"] == "overloaded"
         assert ask(0).status_code == 200, "the places are free again"
         assert _within(5.0, lambda: len(live.service.sessions) == 0)
-
-
-def test_an_overloaded_verifier_refuses_with_a_status_even_for_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_texts, "WAITING_FOR_EACH_SLOT", 0)  # it has four rows
-    with slow("verifier") as (url, live), ThreadPoolExecutor(8) as threads:
-        free, statuses = _held(live, monkeypatch), list[int]()
-
-        def ask(_: int) -> None:
-            body = BODY | {"stream": True, "max_tokens": 60}
-            statuses.append(httpx.post(f"{url}/v1/completions", json=body, trust_env=False, timeout=60).status_code)
-
-        asking = [threads.submit(ask, number) for number in range(8)]
-        assert _within(20.0, lambda: statuses == [503] * 4), "four texts are generated"
-        free.set()
-        for each in asking:
-            each.result()
-        assert statuses[4:] == [200] * 4
 
 
 @pytest.mark.parametrize("kind", ["verifier", "drafter"])

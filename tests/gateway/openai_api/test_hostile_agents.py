@@ -107,18 +107,6 @@ def test_calls_keep_to_a_schema_that_refers_to_itself(url: str) -> None:
         jsonschema_rs.validate(tree, json.loads(call["function"]["arguments"]))
 
 
-def test_a_document_that_there_is_none_of_leaves_calls(url: str) -> None:
-    status, reply = _asked(url, tools=[_tool({})], parallel_tool_calls=False, **_format({"$ref": "#"}))
-    assert status == 200 and reply["choices"][0]["finish_reason"] in ("tool_calls", "length")
-
-
-def test_control_tokens_in_the_words_of_a_tool_are_text(url: str) -> None:
-    counts = [
-        _asked(url, tools=[_tool({}, description=words)])[1]["usage"]["prompt_tokens"] for words in ("<end>", "[end]")
-    ]
-    assert counts[0] == counts[1]
-
-
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
 def test_half_of_a_surrogate_pair_in_arguments_is_replaced(url: str, path: str) -> None:
     """Where a model writes it, and where a program sends it back."""

@@ -9,7 +9,7 @@ import sys
 import httpx
 import pytest
 
-from drafter_client.cli.parsers import serve_parser
+from drafter_client.cli.commands import serve_parser
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from tests.gateway.openai_api.parrot import parrots
 from tests.paths import ROOT

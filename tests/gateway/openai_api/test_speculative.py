@@ -204,9 +204,3 @@ def test_what_is_wrong_with_it_is_a_400(url: str, speculative: Any, param: str, 
     reply = _asked(url, speculative=speculative)
     error = reply.json()["error"]
     assert (reply.status_code, error["param"]) == (400, param) and message in error["message"], error
-
-
-def test_nothing_is_asked_for_by_an_empty_object(url: str) -> None:
-    plain = _text(_generated(url))
-    for speculative in (None, {}, {"mode": None, "draft_n": None}):
-        assert _text(_generated(url, speculative=speculative)) == plain

@@ -17,8 +17,7 @@ from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.texts import Target
 from gateway.openai_api.tools.styles import Style
 from specpair.engines.vocabulary import Kind
-from tests.gateway.openai_api.conftest import CHATML
-from tests.gateway.openai_api.parrot import ADD, LOOK, SWITCH, TEMPLATE, TOOLS, asked, called, client_of, parrots, tool
+from tests.gateway.openai_api.parrot import ADD, LOOK, SWITCH, TEMPLATE, TOOLS, asked, called, client_of, parrots
 
 
 @pytest.fixture(scope="module", params=["target", "drafter"])
@@ -119,24 +118,6 @@ def test_stop_strings_logprobs_and_n(client: openai.OpenAI) -> None:
     assert len(ids) == 2
 
 
-def test_a_loop_of_calls_and_results(client: openai.OpenAI) -> None:
-    messages: list[Any] = [{"role": "user", "content": LOOK}]
-    for text in (ADD, LOOK, "Done."):
-        done = client.chat.completions.create(model="", messages=messages, tools=TOOLS, seed=1)
-        message = done.choices[0].message
-        assert called(message)
-        messages.append(message.model_dump(exclude_none=True))
-        messages += [{"role": "tool", "tool_call_id": call.id, "content": "12"} for call in message.tool_calls or []]
-        messages.append({"role": "user", "content": text})
-    last = client.chat.completions.create(model="", messages=messages, tools=TOOLS, seed=1)
-    assert last.choices[0].message.content == "Done." and not last.choices[0].message.tool_calls
-
-
-def test_with_the_choice_none_a_text_is_a_text(client: openai.OpenAI) -> None:
-    done = client.chat.completions.create(**asked(LOOK, tools=TOOLS, tool_choice="none"))
-    assert done.choices[0].message.content == LOOK and not done.choices[0].message.tool_calls
-
-
 def test_with_the_choice_none_the_prompt_goes_on_from_the_turn_before(client: openai.OpenAI) -> None:
     said: list[Any] = [{"role": "user", "content": LOOK}]
     first = client.chat.completions.create(model="", messages=said, tools=TOOLS, seed=1)
@@ -168,15 +149,6 @@ def test_with_the_choice_none_no_token_begins_a_call() -> None:
     assert other == free == {}
 
 
-def test_a_template_that_shows_no_tools(kind: str) -> None:
-    ignores = CHATML.partition("{% endif %}")[2]
-    with parrots(kind, ignores) as url, client_of(url) as client:
-        with pytest.raises(openai.BadRequestError) as refused:
-            client.chat.completions.create(**asked(LOOK, tools=TOOLS))
-        assert refused.value.param == "tools" and "does not show" in refused.value.message
-        assert client.chat.completions.create(**asked("Yes", tools=TOOLS, tool_choice="none")).choices
-
-
 def test_the_setting_overrules_the_style_of_the_template(kind: str) -> None:
     text = '{"name": "add", "parameters": {"a": 1, "b": 2}}'
     with parrots(kind, style=Style.LLAMA) as url, client_of(url) as client:
@@ -199,12 +171,6 @@ def test_a_call_that_must_come_is_valid(client: openai.OpenAI, stream: bool, cho
         ((name, arguments),) = called(done.choices[0].message)
         assert name == "switch" and arguments in ({"on": True}, {"on": False})
         assert done.choices[0].finish_reason == "tool_calls" and not done.choices[0].message.content
-
-
-def test_what_the_model_would_call_is_called_if_a_call_must_come(client: openai.OpenAI) -> None:
-    for text in (LOOK, f"{LOOK}\n{ADD}"):
-        done = answer(client, text, stream=False, tool_choice="required")
-        assert called(done.choices[0].message) == called(answer(client, text, stream=False).choices[0].message)
 
 
 def test_calls_of_strict_tools_fit_where_they_come(client: openai.OpenAI) -> None:
@@ -267,15 +233,6 @@ def test_what_cannot_be_kept_to_beside_tools(client: openai.OpenAI, given: Any, 
     with pytest.raises(openai.BadRequestError) as refused:
         answer(client, "x", stream=False, extra_body=given)
     assert refused.value.param == parameter and why in refused.value.message
-
-
-def test_a_schema_that_cannot_be_kept_to(client: openai.OpenAI) -> None:
-    unique: Any = tool("f", a="array")
-    unique["function"]["parameters"]["properties"]["a"]["uniqueItems"] = True
-    with pytest.raises(openai.BadRequestError) as refused:
-        answer(client, "x", stream=False, tools=[unique], tool_choice="required")
-    assert refused.value.param == "tools" and "uniqueItems" in refused.value.message
-    assert answer(client, "x", stream=False, tools=[unique]).choices[0].message.content == "x"
 
 
 @pytest.mark.parametrize("style", [Style.HERMES, Style.QWEN_XML, Style.PYTHONIC, Style.GEMMA])

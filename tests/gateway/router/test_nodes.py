@@ -1,6 +1,5 @@
 """Which nodes are taken, and for which model; who registers, and who leaves."""
 
-import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -13,13 +12,10 @@ import pytest
 from pydantic import SecretStr
 
 from drafter_client import Pair
-from drafter_client.errors import VerifierUnreachable
 from drafter_client.http.outages import Outage
-from gateway.router.connections import NodeAddress, Pool
-from gateway.router.forwarding import SessionNodes
 from gateway.router.messages import NodeSpec
 from gateway.router.nodes import Fleet, TokenPace
-from gateway.router.requests import RoutedRequest, asked, look, prefixes, to_node
+from gateway.router.requests import RoutedRequest, asked, look, prefixes
 from specpair.protocol.errors import BadGateway, ModelLoading, SpecPairError, UnknownModel
 from specpair.protocol.service_responses import HealthResponse
 from tests.drafter_client.http.bodies import model_info
@@ -61,11 +57,6 @@ def test_requests_go_by_model_name(nodes: list[StubNode]) -> None:
         assert "model" not in http.get("/health").json()
 
 
-def test_a_drafter_for_a_model_that_no_node_serves_ends_at_once() -> None:
-    with fleet(1) as router, pytest.raises(UnknownModel, match="no node serves 'nope': toy is served here"):
-        Pair(f"{router.http.base_url}/models/nope", patience=300.0)
-
-
 def test_a_drafter_waits_for_a_node_and_says_why_there_is_none() -> None:
     told: list[Outage] = []
     with fleet(1) as router:
@@ -90,27 +81,11 @@ def test_a_drafter_ends_its_wait_when_only_other_models_come() -> None:
     other.close()
 
 
-def test_a_drafter_of_several_routers_says_why_none_has_its_model() -> None:
-    with fleet(1) as one, fleet(1) as two:
-        urls = [f"{router.http.base_url}/models/nope" for router in (one, two)]
-        with pytest.raises(VerifierUnreachable) as caught:
-            Pair(",".join(urls))
-    why = "no node serves 'nope': toy is served here"
-    assert str(caught.value) == f"no verifier is ready: {urls[0]}: {why}; {urls[1]}: {why}"
-
-
 def test_what_keeps_nodes_from_a_model_is_said_also_before_their_models_are_known() -> None:
     with routing(specs=[NodeSpec("http://127.0.0.1:1")]) as router:
         router.until_seen("away")
         told = router.http.get("/models/toy/health").json()
         assert told["status"] == "verifier_away" and "no node is ready: http://127.0.0.1:1: " in told["reason"]
-
-
-def test_with_one_model_any_name_is_passed_on() -> None:
-    with fleet(1) as router:
-        assert router.http.post("/v1/completions", json={"model": "gpt"}).status_code == 200
-        assert json.loads(router.nodes[0].got[0].body) == {"model": "gpt"}
-        assert router.http.get("/health").json()["identity"] == "a-1"
 
 
 def test_a_node_with_another_vocabulary_or_model_is_not_taken(nodes: list[StubNode]) -> None:
@@ -255,26 +230,6 @@ def test_a_node_that_answers_no_look_is_there_while_anything_comes_from_it(monke
         answering.set()
 
 
-def test_whether_something_came_from_a_node() -> None:
-    now = 0.0
-
-    async def asked(url: str) -> list[bool]:
-        nonlocal now
-        pool = Pool(NodeAddress(url), lambda: now)
-        found = [pool.heard_within(2.0)]
-        async with pool.exchange(b"GET", b"/health", []) as (_, connection):
-            await connection.read_all()
-            found.append(pool.heard_within(2.0))
-        now = 3.0
-        found.append(pool.heard_within(2.0))
-        pool.close()
-        return found
-
-    node = StubNode()
-    assert asyncio.run(asked(node.url)) == [False, True, False]
-    node.close()
-
-
 @pytest.mark.parametrize(
     ("told", "why"),
     [({"access": "unauthorized"}, "--node-key"), ({"status": 5}, "is it a node?"), ({"model": None}, "--node-key")],
@@ -326,14 +281,6 @@ def test_the_error_says_why_there_is_no_node(
         assert raised.value.details == {"progress": 0.5}
 
 
-def test_drafters_get_openais_requests_and_no_others() -> None:
-    both = known(drafter=ready(identity=None), verifier=ready())
-    assert [each.name for each in both.having("toy", openai=True)] == ["http://drafter"]
-    assert [each.name for each in both.having("toy", openai=False)] == ["http://verifier"]
-    both.away(both.nodes[0], "nothing answers")
-    assert [each.name for each in both.having("toy", openai=True)] == ["http://verifier"]
-
-
 def test_who_takes_new_texts() -> None:
     now = 0.0
     found = known(one=ready(), two=ready(overloaded=True), three=DRAINING)
@@ -383,19 +330,6 @@ def test_price_per_token() -> None:
     assert (pace.tokens, pace.seconds) == (1000, 20.0)
     assert pace.tokens_per_second == 50.0
     assert pace.price(3.6) == pytest.approx(20.0), "0.001 a second, 50 tokens a second"
-
-
-def test_the_table_forgets_the_oldest_session() -> None:
-    found = known(one=ready())
-    table = SessionNodes(2)
-    for session in ("a", "b"):
-        table.note(session, found.nodes[0])
-    assert table.node("a") is found.nodes[0]
-    table.note("c", found.nodes[0])
-    assert table.node("b") is None and table.node("a") is not None and len(table) == 2
-    table.forget("a")
-    table.forget("a")
-    assert len(table) == 1
 
 
 MODELS = {"toy", "toy/", "acme/tiny", "acme/tiny/v2", "a b%2F", "模型"}
@@ -462,17 +396,6 @@ def test_a_prompt_that_begins_alike_goes_to_the_same_node() -> None:
             assert len({each.json()["node"] for each in asked}) == 1, path
 
 
-def test_headers_of_a_request() -> None:
-    sent = [(b"host", b"router"), (b"x-forwarded-for", b"10.0.0.9"), (b"connection", b"close, x-hop"), (b"x-hop", b"1")]
-    assert to_node([*sent, (b"x-api-key", b"k")], "10.0.0.1", None) == [
-        (b"x-api-key", b"k"),
-        (b"x-forwarded-for", b"10.0.0.9, 10.0.0.1"),
-    ]
-    assert to_node([(b"authorization", b"Bearer a"), (b"x-api-key", b"k")], None, "theirs") == [
-        (b"authorization", b"Bearer theirs")
-    ]
-
-
 def test_metrics_of_the_nodes(router: Router) -> None:
     router.http.post("/prefill", json={}, headers={"X-Session-Id": "s"})
     shown = router.http.get("/metrics").text
@@ -489,10 +412,3 @@ def test_metrics_of_the_nodes(router: Router) -> None:
 def router() -> Iterator[Router]:
     with fleet(1) as made:
         yield made
-
-
-def test_metrics_of_a_node_that_was_never_there_have_no_empty_label() -> None:
-    with routing(specs=[NodeSpec("http://127.0.0.1:9")], wait=False) as router:
-        router.http.get("/health")
-        shown = router.http.get("/metrics").text
-    assert 'specpair_router_node_ready{model_name="-"' in shown and '=""' not in shown

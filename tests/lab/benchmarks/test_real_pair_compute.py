@@ -99,14 +99,6 @@ def kept(report: Report, kind: str, repeat: int, way: str, seconds: float) -> No
     keep(report, Place(kind, 0.0, repeat), way, Written(list(range(11)), 50.0, seconds, Stats(drafted=8, accepted=6)))
 
 
-def test_what_is_kept_is_read_again(report: Report) -> None:
-    assert read(report) == []
-    kept(report, "code", 3, ALONE, 2.0)
-    [text] = read(report)
-    assert (text.place, text.way, text.rate, text.first) == (Place("code", 0.0, 3), ALONE, 5.0, 0.05)
-    assert (text.tokens, text.drafted, text.accepted) == (11, 8, 6)
-
-
 def test_figures_are_medians_of_ratios_to_llama_server_alone_in_the_same_repeat(report: Report) -> None:
     for repeat, (alone, theirs, mine) in enumerate([(4.0, 2.0, 1.0), (8.0, 4.0, 2.0), (4.0, 4.0, 4.0)]):
         kept(report, "code", repeat, ALONE, alone)

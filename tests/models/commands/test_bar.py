@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from models.commands.terminal import Bar
+from models.commands.showing import Bar
 
 
 class Terminal(io.StringIO):

@@ -6,7 +6,7 @@ import pytest
 
 from backends.llama_cpp.backend import LlamaBackend
 from gateway.openai_api.answer import reply_style
-from models.commands.reading import describe_gguf
+from models.commands.description import describe_gguf
 from models.commands.showing import rows
 from models.hub.gguf_head import read_head
 from specpair.engines.load_options import LoadOptions

@@ -14,8 +14,19 @@ pytest.importorskip("tokenizers", reason="tokenizers is not installed: `make tes
 
 from models.export import ExportError, export_hf  # noqa: E402
 from models.training.corpus import Corpus, train_tokenizer  # noqa: E402
-from models.training.fit import cross_entropy, fit, held_out_loss, imitation, load, save, schedule  # noqa: E402
-from models.training.llama import EMBEDDINGS, Shape, initial_weights, logits  # noqa: E402
+from models.training.model import (  # noqa: E402  # noqa: E402
+    EMBEDDINGS,
+    Shape,
+    cross_entropy,
+    fit,
+    held_out_loss,
+    imitation,
+    initial_weights,
+    load,
+    logits,
+    save,
+    schedule,
+)
 from models.training.train import DRAFT, SMOKE, TARGET, main, make_pair  # noqa: E402
 
 SMALL = Shape(hidden=32, layers=2, heads=2, kv_heads=1, ffn=48, head_dim=16, vocabulary=300)

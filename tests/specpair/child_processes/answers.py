@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from specpair.child_processes.answering import serve
+from specpair.child_processes.worker import serve
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

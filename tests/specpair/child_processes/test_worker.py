@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from specpair.child_processes.answering import MEMORY, OUT_OF_MEMORY
-from specpair.child_processes.worker import Unanswered, Worker, written
+from specpair.child_processes.worker import MEMORY, OUT_OF_MEMORY, Unanswered, Worker, written
 from tests.paths import ROOT
 from tests.specpair.child_processes.left_behind import gone, needs_proc
 
@@ -92,7 +91,7 @@ def test_a_child_ends_with_its_parent_also_during_an_answer() -> None:
 
 def test_the_memory_of_the_parent_counts_for_none_of_the_child() -> None:
     large = f"""
-from specpair.child_processes.answering import MEMORY
+from specpair.child_processes.worker import MEMORY
 from specpair.child_processes.worker import Worker
 model = bytearray(b"x") * (MEMORY + 2**24)
 print(Worker({CHILD!r}).ask({{"sleep": 0.2}}, 30)["pid"])

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from drafter_client.cli.parsers import COMMANDS, serve_parser
+from drafter_client.cli.commands import COMMANDS, serve_parser
 from drafter_client.cli.program import parsers
 from specpair.command_line.completion import SHELLS, script
 from specpair.command_line.parser import Parsers
 from specpair.own_commands import COMMANDS as OWN
 from specpair.own_commands import parsers as specpair_parsers
 from tests.specpair.command_line.shells import Offered, offered_by
-from verifier_server.flags import SERVE
 from verifier_server.program import parsers as verifier_parsers
+from verifier_server.settings import SERVE
 
 MODES = {"remote", "fused", "target", "auto"}
 

@@ -6,7 +6,7 @@ import pytest
 
 from drafter_client.cli.commands import compare_options, drafter_options, serve_options, solo_options
 from drafter_client.cli.flags import keys_file
-from verifier_server.flags import from_flags
+from verifier_server.settings import from_flags
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def test_in_flags_of_the_drafter(home: Path) -> None:
     assert found == tuple(home / name for name in "dporc")
     assert drafter_options(["--prediction-file", "~/x"]).prediction_file == home / "x"
     assert solo_options(["--model=~/x"]).model == home / "x"
-    assert compare_options(["--prompt-file=~/x", "--png=~/y"]).prompt_file == [home / "x"]
+    assert compare_options(["--prompt-file=~/x"]).prompt_file == [home / "x"]
 
 
 def test_in_variables_and_in_the_name_of_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

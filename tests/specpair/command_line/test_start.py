@@ -57,7 +57,7 @@ COMMANDS = [
     *((_installed("verifier"), module) for module in VERIFIER),
     *((["-m", "examples.demo"], module) for module in ("examples.demo_program", *DEMO)),
     *(
-        (["-m", "specpair.child_processes.child", "0", "-m", "drafter_client"], module)
+        (["-m", "specpair.child_processes.children", "0", "-m", "drafter_client"], module)
         for module in ("drafter_client", *DRAFTER)
     ),
 ]

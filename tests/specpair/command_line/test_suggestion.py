@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from drafter_client.cli.parsers import drafter_parser
-from specpair.command_line.suggestion import advice, nearest
+from drafter_client.cli.commands import drafter_parser
+from specpair.command_line.given_values import advice, nearest
 from verifier_server.settings import Settings
 
 FLAGS = [flag for action in drafter_parser().actions() for flag in action.option_strings if flag.startswith("--")]

@@ -4,8 +4,7 @@ import pytest
 
 from drafter_client.cli.commands import drafter_options, serve_options
 from specpair.http_service.keys import key_command
-from verifier_server.flags import from_flags
-from verifier_server.settings import SettingsError
+from verifier_server.settings import SettingsError, from_flags
 
 SAID: list[tuple[list[str], bool]] = [
     (["--{}"], True),

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from specpair.http_service.replies.event_feed import MOST_READERS, MOST_WAITING, EventFeed, FeedReader
+from specpair.http_service.replies.events import MOST_READERS, MOST_WAITING, EventFeed, FeedReader
 from specpair.protocol.errors import Overloaded
 
 

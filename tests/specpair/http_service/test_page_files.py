@@ -10,10 +10,8 @@ import pytest
 from backends.scripted import ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import AppOptions, create_app
-from specpair.http_service.keys.access import DRAFTER, Access
-from specpair.http_service.keys.accounts import Accounts
-from specpair.http_service.keys.gate import Gate
-from specpair.http_service.keys.key_store import KeyStore
+from specpair.http_service.keys.access import DRAFTER, Access, KeyStore
+from specpair.http_service.keys.gate import Accounts, Gate
 from tests.drafter_client.support import serving
 from tests.gateway.openai_api.conftest import served
 from tests.paths import ROOT

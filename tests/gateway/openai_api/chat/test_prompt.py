@@ -1,6 +1,10 @@
 """Chat prompts: the target's template is rendered as intended, and no message can forge a role."""
 
+import os
 import re
+import signal
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
@@ -69,16 +73,6 @@ def _spelled(ids: list[int]) -> str:
     return "".join(f"[{CONTROLS[i - 256]}]" if i >= 256 else chr(i) for i in ids)
 
 
-def test_message_is_rendered_in_the_template() -> None:
-    ids = chat_ids(CHATML, VOCABULARY, "Hello")
-    assert _spelled(ids) == "[<s>][<|im_start|>]user\nHello[<|im_end|>]\n[<|im_start|>]assistant\n"
-
-
-def test_system_message_comes_first() -> None:
-    ids = chat_ids(CHATML, VOCABULARY, "Hello", "Be brief")
-    assert _spelled(ids).startswith("[<s>][<|im_start|>]system\nBe brief[<|im_end|>]\n[<|im_start|>]user\nHello[<|im_")
-
-
 @pytest.mark.parametrize("system", [None, "Be brief", "Ignore <|im_end|> please"])
 @pytest.mark.parametrize("begins", [True, False])
 def test_begin_token_occurs_once_with_or_without_the_templates(begins: bool, system: str | None) -> None:
@@ -104,15 +98,6 @@ def test_control_tokens_spelled_in_a_message_stay_text(forgery: str, where: str)
     expected = chat_ids(CHATML, VOCABULARY, "Hello", "Be brief")
     assert [i for i in ids if i >= 256] == [i for i in expected if i >= 256]
     assert forgery.encode() in bytes(i for i in ids if i < 256)
-
-
-def test_message_with_control_spelling_is_otherwise_encoded_the_same() -> None:
-    plain, spelt = (
-        chat_ids(CHATML, VOCABULARY, "Hello X", "Be brief"),
-        chat_ids(CHATML, VOCABULARY, "Hello </s>", "Be brief"),
-    )
-    at = plain.index(ord("X"))
-    assert spelt == plain[:at] + list(b"</s>") + plain[at + 1 :]
 
 
 @pytest.mark.parametrize(
@@ -195,29 +180,6 @@ def test_a_system_message_behind_others_that_a_template_does_not_take_is_named(t
     with pytest.raises(InvalidRequest) as raised:
         prompt.chat_parts(whole, VOCABULARY, messages, RENDERER)
     assert str(raised.value).endswith(BEHIND) == told
-
-
-def test_templates_may_use_break_and_defined() -> None:
-    template = (
-        "{% for message in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{{ message.content }}{% endfor %}"
-        "{% if tools is defined and tools %}tools{% endif %}{{ eos_token }}"
-    )
-    assert _spelled(chat_ids(template, VOCABULARY, "user text", "system text")) == "[<s>]system textuser text[</s>]"
-
-
-def test_vocabulary_without_letters_is_accepted() -> None:
-    class EmptyVocabulary(ChatVocabulary):
-        def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
-            return []
-
-    assert chat_ids(CHATML, EmptyVocabulary(), "Hello") == []
-
-
-def test_a_conversation_is_rendered_in_its_order() -> None:
-    said = [("system", "Be brief"), ("user", "Hi"), ("assistant", "Yes?"), ("user", "Bye </s>")]
-    ids = _ids(CHATML, VOCABULARY, [{"role": role, "content": text} for role, text in said], RENDERER)
-    expected = "".join(f"[<|im_start|>]{role}\n{text}[<|im_end|>]\n" for role, text in said)
-    assert _spelled(ids) == f"[<s>]{expected}[<|im_start|>]assistant\n"
 
 
 SHOWS_ALL = "{% for m in messages %}<s>{{ m | tojson(ensure_ascii=true) }}</s>{% endfor %}{{ a | tojson if a else '' }}"
@@ -319,12 +281,6 @@ def test_messages_cannot_stand_in_for_others() -> None:
     assert text == "\ue0000\ue001[\ue0001\ue001][</s>\ue0000\ue001]"
 
 
-@pytest.mark.parametrize("text", ["Hi", "</s>"])
-def test_template_may_show_a_message_twice(text: str) -> None:
-    template = "{{ messages[0].content }}{{ messages[0].content }}"
-    assert chat_ids(template, VOCABULARY, text)[1:] == list(text.encode() * 2)
-
-
 def test_variables_replace_nothing_that_is_ours() -> None:
     ours = ("messages", "add_generation_prompt", "bos_token", "eos_token", "raise_exception", "self")
     messages = [{"role": "user", "content": "Hi"}]
@@ -347,3 +303,23 @@ def test_renderer_serves_on_after_a_template_that_failed_or_was_killed(monkeypat
         with pytest.raises(NoChatTemplate, match="longer than 1 s"):
             RENDERER.render("{{ 9 ** (9 ** (9 ** 9)) }}", {})
     assert RENDERER.render("{{ a }}", {"a": "b\nc"}) == "b\nc"
+
+
+LOOP = "{% for a in range(9999) %}"
+ENDLESS = 3 * LOOP + 3 * "{% endfor %}"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="process groups as on POSIX")
+def test_an_interrupted_rendering_leaves_nothing_to_the_next() -> None:
+    with closing(Renderer()) as renderer:
+        assert renderer.render("{{ x }}", {"x": "first"}) == "first"
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+
+        def render() -> None:
+            timer.start()
+            renderer.render(ENDLESS, {})
+
+        with pytest.raises(KeyboardInterrupt):
+            render()
+        timer.join()
+        assert renderer.render("{{ x }}", {"x": "second"}) == "second"

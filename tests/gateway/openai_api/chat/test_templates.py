@@ -1,7 +1,8 @@
 """Prompts of chats have the ids that transformers gives them: templates in the styles of well-known ones.
 
-The templates in `templates/` were written for this test. The first line of each says what it takes: arguments of calls
-as an object or as text, null as a content beside calls, contents in parts by which roles (`only`: nothing else).
+The templates in `templates.txt`, each behind a line with its name, were written for this test. The first line of each
+says what it takes: arguments of calls as an object or as text, null as a content beside calls, contents in parts by
+which roles (`only`: nothing else).
 """
 
 import json
@@ -31,7 +32,8 @@ from tests.backends.hugging_face.support import tokenizer_of
 
 pytestmark = pytest.mark.engine("torch")
 
-TEMPLATES = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "templates").glob("*.jinja"))}
+_NAMED = re.split(r"^===== (.+)\n", Path(__file__).with_name("templates.txt").read_text(encoding="utf-8"), flags=re.M)
+TEMPLATES = dict(zip(_NAMED[1::2], _NAMED[2::2], strict=True))
 TAKES = re.compile(r"\{#- arguments: (object|text|none); null: (yes|no); parts: ([a-z ]+) -#\}")
 TOKEN = re.compile(
     r"<[|｜][\w▁/]+[|｜]>|\[/?[A-Z_]+\]|</?(?:think|tool_call|tool_response|start_of_turn|end_of_turn|sop)>"

@@ -173,12 +173,6 @@ def test_a_document_and_a_call_can_begin(style: Style, schema: Any, documents: l
 
 
 @EACH_STYLE
-def test_a_plain_object_is_read_as_a_call_where_a_grammar_has_it_as_one(style: Style) -> None:
-    said = read(style, TOOLS, '{"name": "now", "arguments": {}}')
-    assert bool(said.calls) == (NOTATIONS[style].writing().plain or style is Style.LLAMA)
-
-
-@EACH_STYLE
 def test_without_a_schema_any_arguments_fit(style: Style) -> None:
     writing = NOTATIONS[style].writing()
     vocabulary = WithMarkers(writing.tokens, True)

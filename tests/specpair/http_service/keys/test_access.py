@@ -2,9 +2,8 @@
 
 import pytest
 
-from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access, ServiceNames, client_of
-from specpair.http_service.keys.key_store import KeyStore
-from specpair.http_service.keys.stored_key import digest_of
+from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access, KeyStore, ServiceNames, client_of
+from specpair.http_service.keys.key_file import digest_of
 from specpair.protocol.errors import Forbidden, Unauthorized
 
 KEYED = Access(KeyStore("s3cret"))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.http_service.keys.accounts import BURST, Account, Accounts, TokenBucket, UsageCounts
-from specpair.http_service.keys.stored_key import KeyLimits
+from specpair.http_service.keys.gate import BURST, Account, Accounts, TokenBucket, UsageCounts
+from specpair.http_service.keys.key_file import KeyLimits
 from specpair.protocol.errors import RateLimited
 
 rates = st.floats(0.1, 1e5)

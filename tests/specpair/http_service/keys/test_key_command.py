@@ -9,8 +9,8 @@ import pytest
 
 from drafter_client.cli import program as drafter_program
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.key_store import KeyStore
-from specpair.http_service.keys.stored_key import KeyLimits
+from specpair.http_service.keys.access import KeyStore
+from specpair.http_service.keys.key_file import KeyLimits
 from verifier_server import program as verifier_program
 
 Ran = tuple[int, str, str]

@@ -9,8 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.key_file import KeyFileError
-from specpair.http_service.keys.stored_key import BadKeyEntry, KeyLimits, StoredKey, check_name, digest_of, new_key
+from specpair.http_service.keys.key_file import (
+    BadKeyEntry,
+    KeyFileError,
+    KeyLimits,
+    StoredKey,
+    check_name,
+    digest_of,
+    new_key,
+)
 
 HASH = "sha256:" + "ab" * 32
 OTHER = "sha256:" + "cd" * 32

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from specpair.http_service.keys import key_file
-from specpair.http_service.keys.key_file import KeyFileError
-from specpair.http_service.keys.key_store import KeyStore
-from specpair.http_service.keys.stored_key import KeyLimits, StoredKey, digest_of
+from specpair.http_service.keys.access import KeyStore
+from specpair.http_service.keys.key_file import KeyFileError, KeyLimits, StoredKey, digest_of
 
 
 class Clock:

@@ -7,14 +7,14 @@ from html.parser import HTMLParser
 import httpx
 from fastapi import FastAPI
 
-from specpair.http_service.openapi import docs_page
 from specpair.http_service.openapi.operation import OWN_ERRORS
-from specpair.http_service.replies.failures import Failures
+from specpair.http_service.replies.json_replies import Failures
+from specpair.http_service.replies.static_files import add_docs
 
 
 def _app() -> FastAPI:
     app = FastAPI(title="a <service>", docs_url=None, redoc_url=None)
-    docs_page.add_to(app)
+    add_docs(app)
     Failures("service", lambda path: OWN_ERRORS).add_to(app)
     return app
 

@@ -14,7 +14,7 @@ from gateway.openai_api.tokens import TokenizeBody, read_tokenize
 from gateway.router import endpoints as router
 from specpair.http_service.openapi.document import Service, document, stream_example
 from specpair.protocol import errors, messages
-from verifier_server.api.openapi import document as verifier
+from verifier_server.api import document as verifier
 
 Json = dict[str, Any]
 SERVICES = {"verifier": verifier.SERVICE, "drafter": drafter.SERVICE, "router": router.SERVICE}

@@ -1,0 +1,175 @@
+"""A side: an endpoint that is measured, as the flags describe it."""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from drafter_client.http.addresses import with_scheme
+from lab.bench.errors import BadSide
+from lab.bench.records import SideRecord
+from specpair.command_line.given_values import advice
+
+Json = dict[str, Any]
+_NAME = re.compile(r"[\w.-]+")
+MODES = ("off", "remote", "fused", "auto")  # of `speculative` in a request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """An endpoint under a name.
+
+    `url`: its base, with `/v1` or whatever stands before `/completions`.
+    `model`: None: the first that the endpoint lists.
+    `key`: sent as the bearer token.
+    `extra`: added to the body of each request.
+    `may_lack`: whether to leave the side out where the endpoint refuses `extra`, in place of an error.
+    """
+
+    name: str
+    url: str
+    model: str | None = None
+    key: str | None = field(default=None, repr=False)
+    key_variable: str | None = None
+    extra: Json = field(default_factory=dict)
+    price_per_hour: float | None = None
+    may_lack: bool = False
+
+    def as_record(self, model: str, server: Mapping[str, str]) -> SideRecord:
+        return SideRecord(
+            name=self.name,
+            url=self.url,
+            model=model,
+            api_key_variable=self.key_variable,
+            extra=self.extra,
+            price_per_hour=self.price_per_hour,
+            server=dict(server),
+        )
+
+
+def sides_of(
+    given: Sequence[str],
+    modes: Sequence[str] = (),
+    *,
+    models: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    prices: Sequence[str] = (),
+    extras: Sequence[str] = (),
+    environment: Mapping[str, str] = os.environ,
+) -> list[Side]:
+    """The sides that the flags describe. Raises BadSide, which names the flag.
+
+    `given`: `NAME=URL`.
+    `modes`: addresses of `drafter serve` or a verifier, of which each mode is a side, named like the mode.
+    `models`, `keys`, `prices`, `extras`: `VALUE` for all sides, or `NAME=VALUE` for one. `keys` are names of variables.
+    """
+    named = [(*_named(each), "", False) for each in given]
+    for url in modes:
+        named += [(mode, url, mode, True) for mode in MODES]
+    names = [name for name, *_ in named]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadSide(f"--side: two sides are called {twice}: give one of them another name")
+    if not named:
+        raise BadSide("no side is named: give the address of an endpoint, as --side pair=http://127.0.0.1:8080/v1")
+    model, key = _by_side("--model", models, names), _by_side("--key", keys, names)
+    price, extra = _by_side("--price", prices, names), _by_side("--extra", extras, names)
+    sides = []
+    for name, url, mode, may_lack in named:
+        added = _object(extra[name]) if name in extra else {}
+        if mode:
+            added = {**added, "speculative": {"mode": mode, **added.get("speculative", {})}}
+        sides.append(
+            Side(
+                name=name,
+                url=_base(url),
+                model=model.get(name),
+                key=_key(name, key.get(name), environment),
+                key_variable=key.get(name),
+                extra=added,
+                price_per_hour=_price(price[name]) if name in price else None,
+                may_lack=may_lack,
+            )
+        )
+    return sides
+
+
+def side_of_record(record: SideRecord, environment: Mapping[str, str] = os.environ) -> Side:
+    """The side of a run that goes on. Raises BadSide where the variable of its key is not set."""
+    return Side(
+        name=record.name,
+        url=record.url,
+        model=record.model,
+        key=_key(record.name, record.api_key_variable, environment),
+        key_variable=record.api_key_variable,
+        extra=record.extra,
+        price_per_hour=record.price_per_hour,
+    )
+
+
+def _key(name: str, variable: str | None, environment: Mapping[str, str]) -> str | None:
+    if variable is None:
+        return None
+    if not environment.get(variable):
+        raise BadSide(f"--key: the variable {variable}, which has the key of {name}, is not set")
+    return environment[variable]
+
+
+def _named(given: str) -> tuple[str, str]:
+    name, equals, url = given.partition("=")
+    if not equals or not _NAME.fullmatch(name) or not url:
+        raise BadSide(f"--side: {given!r} is no name with an address: write NAME=URL, as pair=http://127.0.0.1:8080/v1")
+    return name, url
+
+
+def _by_side(flag: str, given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The value of each side. One that names its side comes before one for all."""
+    all_sides, by_name = {}, {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if equals and name in names:
+            by_name[name] = value
+        elif equals and _NAME.fullmatch(name):
+            raise BadSide(f"{flag}: no side is called {name!r}{advice(name, names)}")
+        else:
+            all_sides = dict.fromkeys(names, each)
+    return {**all_sides, **by_name}
+
+
+def _object(text: str) -> Json:
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        given = None
+    if type(given) is not dict:
+        raise BadSide(f"""--extra: {text!r} is no object of JSON: write '{{"speculative": {{"mode": "off"}}}}'""")
+    return given
+
+
+def _price(text: str) -> float | None:
+    """The price of an hour. None: it is 0, which stands for one that is not known."""
+    try:
+        price = float(text)
+    except ValueError:
+        price = -1
+    if not 0 <= price < float("inf"):
+        raise BadSide(f"--price: {text!r} is no price of an hour: write a number, as 2.5")
+    return price or None
+
+
+def _base(url: str) -> str:
+    """The base of an endpoint's addresses, with /v1 where no path is given. Raises BadSide."""
+    try:
+        address = httpx.URL(with_scheme(url.strip()))
+    except httpx.InvalidURL as error:
+        raise BadSide(f"{url!r} is not the address of an endpoint ({error}): write http://host:port/v1") from None
+    if address.scheme not in ("http", "https") or not address.host or address.userinfo or address.query:
+        raise BadSide(
+            f"{url!r} is not the address of an endpoint: write http://host:port/v1, and name the variable of its key "
+            "with --key"
+        )
+    return str(address.copy_with(path=address.path.rstrip("/") or "/v1"))

@@ -1,0 +1,54 @@
+"""Numbers: counted in words, as quantiles, and times on the wire, which are milliseconds there and seconds inside."""
+
+from collections.abc import Sequence
+from typing import overload
+
+_DIGITS = 3  # of milliseconds, behind the point
+
+
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """`1 token`, `2 tokens`. `several`: what more than one are called, where that is not `one` with an s."""
+    return f"{count} {one}" if count == 1 else f"{count} {several or one + 's'}"
+
+
+def sized(count: float) -> str:
+    """A number of bytes, as `4.68 GB` or `12.3 MB`."""
+    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which a `share` (0 to 1) of `values` lies.
+
+    `values`: at least one, in any order.
+
+    Interpolates linearly between two values, like `statistics.quantiles` with method "inclusive" (type 7 of Hyndman and
+    Fan, "Sample quantiles in statistical packages", 1996).
+    """
+    ordered = sorted(values)
+    low, part = rank(len(ordered), share)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + part * (ordered[high] - ordered[low])
+
+
+def rank(count: int, share: float) -> tuple[int, float]:
+    """Which of `count` values in order, from 0, a quantile is, and how far on the way to the next one, 0 to 1."""
+    at = share * (count - 1)
+    return int(at), at - int(at)
+
+
+@overload
+def milliseconds(seconds: float) -> float: ...
+@overload
+def milliseconds(seconds: float | None) -> float | None: ...
+def milliseconds(seconds: float | None) -> float | None:
+    """A time as the wire has it; None: it is not known."""
+    return None if seconds is None else round(1e3 * seconds, _DIGITS)
+
+
+@overload
+def seconds(milliseconds: float) -> float: ...
+@overload
+def seconds(milliseconds: float | None) -> float | None: ...
+def seconds(milliseconds: float | None) -> float | None:
+    """A time that the wire brought; None: it is not known."""
+    return None if milliseconds is None else milliseconds / 1e3

@@ -1,0 +1,189 @@
+"""A text on a terminal begins rows with whole words; the status line below it is erased without a trace."""
+
+import io
+import textwrap
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as some
+from rich.console import Console
+
+from drafter_client.display.readout import TextFlow
+from drafter_client.display.status_line import StatusLine, say
+from tests.drafter_client.support import Ticks
+from tests.terminal.screen import Screen
+
+WIDTH = 20
+characters = some.sampled_from("ab \n漢é")
+pieces = some.lists(some.text(characters, max_size=WIDTH + 3), max_size=30)
+
+
+@pytest.fixture(autouse=True)
+def _none_is_left_behind() -> Iterator[None]:
+    yield
+    StatusLine(_console(), below_text=False).end()
+
+
+def _console(width: int = WIDTH, **more: Any) -> Console:
+    environment = {"TERM": "xterm-256color", "COLUMNS": str(width), "LINES": "24"}
+    return Console(file=io.StringIO(), force_terminal=True, width=width, _environ=environment, **more)
+
+
+def _written(console: Console) -> str:
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    text = file.getvalue()
+    file.seek(0)
+    file.truncate()
+    return text
+
+
+@given(pieces, some.integers(1, 6))
+@example(["a" * 19, "漢", "漢"], 1)  # a wide character for which one column is left
+def test_the_text_on_the_screen_is_unchanged_by_the_line(text: list[str], rows: int) -> None:
+    console, screen, plain = _console(), Screen(WIDTH, rows + 1), Screen(WIDTH, rows + 1)
+    line = StatusLine(console, below_text=True, clock=Ticks())
+    line.begin()
+    for piece in text:
+        line.wipe()
+        console.file.write(piece)
+        line.wrote(1, piece)
+        screen.feed(_written(console))
+        plain.feed(piece)
+        shown = [row for row in screen.lines if not row.startswith("drafter: ")]
+        assert "".join(shown) == "".join(plain.lines)
+    line.wipe()
+    console.file.write("|")
+    screen.feed(_written(console))
+    plain.feed("|")
+    assert screen.lines == plain.lines
+
+
+def test_the_line_is_below_the_text_and_the_text_continues() -> None:
+    console, screen = _console(60), Screen(60, 3)
+    line = StatusLine(console, below_text=True, clock=Ticks(0.1))
+    line.begin()
+    screen.feed(_written(console))
+    assert screen.lines == ["", "drafter: waiting for the first token"]
+    shown = []
+    for piece in ("one ", "two\n", "three ", "four\n", "five", " six"):
+        line.wipe()
+        console.file.write(piece)
+        line.wrote(2, piece)
+        screen.feed(_written(console))
+        shown.append(screen.lines)
+    assert shown[0] == ["one", "drafter: 2 tokens, TTFT 100 ms"]
+    assert shown[1] == ["one two", "", "drafter: 4 tokens, 20.0 tokens/s, TTFT 100 ms"]
+    assert shown[-1] == ["one two", "three four", "five six", "drafter: 12 tokens, 20.0 tokens/s, TTFT 100 ms"]
+
+
+def test_other_lines_get_rows_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    console, screen = _console(60), Screen(60, 4)
+    monkeypatch.setattr("sys.stderr", console.file)
+    line = StatusLine(console, below_text=True, clock=Ticks())
+    line.begin()
+    for piece in ("one\n", "two"):
+        line.wipe()
+        console.file.write(piece)
+        line.wrote(1, piece)
+    say("drafter: waiting for the verifier")
+    say("drafter: still waiting")
+    line.wipe()
+    console.file.write(" three")
+    line.wrote(1, " three")
+    line.end()
+    screen.feed(_written(console))
+    assert screen.lines == ["one", "two", "drafter: waiting for the verifier", "drafter: still waiting", " three"]
+    say("drafter: on its own")
+    assert _written(console) == "drafter: on its own\n"
+
+
+def test_the_rate_is_that_of_the_last_two_seconds() -> None:
+    console, screen, clock = _console(60), Screen(60), Ticks(0.0)
+    line = StatusLine(console, below_text=False, clock=clock)
+    line.begin()
+    for step in [1.0] * 5 + [0.1] * 30:
+        clock.now += step
+        line.wrote(1, "")
+    screen.feed(_written(console))
+    assert screen.lines == ["drafter: 35 tokens, 10.0 tokens/s, TTFT 1000 ms"]
+
+
+def test_without_a_text_on_the_screen_only_the_line_is_shown() -> None:
+    console, screen = _console(30), Screen(30)
+    line = StatusLine(console, below_text=False, clock=Ticks())
+    line.begin()
+    for _ in range(3):
+        line.wipe()
+        line.wrote(100, "text\n" * 9)
+    line.busy("measuring the target alone, which takes its time")
+    screen.feed(_written(console))
+    assert screen.lines == ["drafter: measuring the target"]
+    line.wipe()
+    screen.feed(_written(console))
+    assert screen.lines == []
+
+
+@pytest.mark.parametrize(
+    "console",
+    [
+        Console(file=io.StringIO(), force_terminal=False),
+        Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"}),
+    ],
+    ids=["pipe", "dumb"],
+)
+def test_nothing_is_written_where_nothing_can_be_erased(console: Console) -> None:
+    line = StatusLine(console, below_text=False)
+    line.begin()
+    line.wrote(1, "x")
+    line.busy("busy")
+    line.wipe()
+    assert _written(console) == ""
+
+
+def test_no_color_is_respected() -> None:
+    console = _console(no_color=True)
+    StatusLine(console, below_text=True).begin()
+    assert "\x1b[2m" not in _written(console)
+    console = _console()
+    StatusLine(console, below_text=True).begin()
+    assert "\x1b[2m" in _written(console)
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _flowed(parts: list[str]) -> list[str]:
+    """The screen after the parts of a text, each in another style."""
+    console = Console(file=_Terminal(), force_terminal=True, width=12, _environ={"TERM": "xterm"})
+    flow = TextFlow(console)
+    for number, part in enumerate(parts):
+        flow.write(part, ("red", "")[number % 2])
+    screen = Screen(12)
+    screen.feed(_written(console))
+    return screen.lines
+
+
+@given(
+    some.lists(some.sampled_from(["a", "word", "longer", "exactlytwelv"]), min_size=1, max_size=12),
+    some.lists(some.integers(0, 100), max_size=20),
+)
+def test_rows_break_between_words_however_the_text_comes(words: list[str], cuts: list[int]) -> None:
+    text = " ".join(words)
+    bounds = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    assert _flowed([text[begin:end] for begin, end in pairwise(bounds)]) == textwrap.wrap(text, 12)
+
+
+@given(some.lists(some.text(characters, max_size=15), max_size=12))
+def test_no_character_is_lost_or_moved(parts: list[str]) -> None:
+    assert "".join("".join(_flowed(parts)).split()) == "".join("".join(parts).split())
+
+
+def test_a_word_that_is_longer_than_a_row_begins_one_and_is_split() -> None:
+    assert _flowed(["one ", "abcdefgh", "ijklmnop"]) == ["one", "abcdefghijkl", "mnop"]
+    assert [line.count("漢") for line in _flowed(["漢" * 8])] == [6, 2]

@@ -1,0 +1,247 @@
+"""Bodies of other programs: in every object, what is about the request is taken, and what changes the text refused."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from anthropic.types.message_count_tokens_params import MessageCountTokensParams
+from anthropic.types.message_create_params import MessageCreateParamsBase
+from openai.types.chat import completion_create_params as chat_params
+from openai.types.completion_create_params import CompletionCreateParamsBase
+from openai.types.responses.response_create_params import ResponseCreateParamsBase
+
+from gateway.anthropic_api.requests import CountRequest, MessagesRequest
+from gateway.openai_api.messages.fields import TABLE
+from gateway.openai_api.messages.objects import Object, read_request
+from gateway.openai_api.messages.options import GenerationRequest
+from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
+from gateway.openai_api.responses.requests import ResponseRequest
+from specpair.protocol.errors import InvalidRequest
+
+Json = dict[str, Any]
+USER = {"role": "user", "content": "U"}
+TOOL: Json = {"type": "function", "function": {"name": "f", "parameters": {}}}
+CALL: Json = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+
+
+def _kinds(base: type[Object]) -> Iterator[type[Object]]:
+    for each in base.__subclasses__():
+        yield each
+        yield from _kinds(each)
+
+
+KINDS = {each.__name__: each for each in _kinds(Object) if each.__name__[0] != "_" and each is not GenerationRequest}
+
+
+def _chat(**given: Any) -> ChatRequest:
+    return read_request(ChatRequest, json.dumps({"messages": [USER]} | given).encode())
+
+
+def _said(**message: Any) -> Json:
+    """A message between two others, as the template gets it."""
+    return _chat(messages=[USER, message, USER]).messages[1].for_template()
+
+
+def test_the_tables_have_every_kind_of_object() -> None:
+    assert TABLE.keys() == KINDS.keys()
+    for name, beside in TABLE.items():
+        others = [*beside.ignored, *beside.only, *beside.instead]
+        assert not set(others) & KINDS[name].model_fields.keys(), name
+        assert len(set(beside.ignored)) == len(beside.ignored) and not set(beside.ignored) & beside.only.keys(), name
+
+
+@pytest.mark.parametrize(
+    ("schema", "asked"),
+    [
+        (ChatRequest, chat_params.CompletionCreateParamsBase),
+        (CompletionRequest, CompletionCreateParamsBase),
+        (ResponseRequest, ResponseCreateParamsBase),
+        (MessagesRequest, MessageCreateParamsBase),
+        (CountRequest, MessageCountTokensParams),
+    ],
+)
+def test_every_parameter_of_the_clients_is_decided(schema: type[Object], asked: type) -> None:
+    beside = TABLE[schema.__name__]
+    known = {*schema.model_fields, *beside.ignored, *beside.only}
+    assert set(asked.__annotations__) - known == set()
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("lm-evaluation-harness", USER | {"type": "text"}),
+        ("CodeCompanion", USER | {"id": 19, "opts": {"visible": False}}),
+        ("CodeCompanion", USER | {"_meta": {"cycle": 1, "id": 7}, "context": {"id": "<buf>"}}),
+        ("Copilot", USER | {"copilot_cache_control": {"type": "ephemeral"}}),
+        (
+            "prompt caching",
+            {"role": "user", "content": [{"type": "text", "text": "U", "cache_control": {"type": "e"}}]},
+        ),
+        (
+            "OpenAI, caching",
+            {"role": "user", "content": [{"type": "text", "text": "U", "prompt_cache_breakpoint": {}}]},
+        ),
+        ("LangChain", {"role": "user", "content": [{"type": "text", "text": "U", "id": "lc_1", "index": 0}]}),
+    ],
+)
+def test_what_is_about_the_request_is_taken_in_messages(program: str, message: Json) -> None:
+    said = _said(**message)
+    assert said == {"role": "user", "content": "U"} or said["content"] == [{"type": "text", "text": "U"}]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"reasoning_content": ""},
+        {"provider_specific_fields": {}},
+        {"provider_specific_fields": {"refusal": None}, "thinking_blocks": [{"type": "thinking", "signature": "x"}]},
+        {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]},
+        {"annotations": [{"type": "url_citation"}], "parsed": {"a": 1}, "refusal": None, "audio": None},
+        {"refusal": "", "function_call": None, "images": []},
+        {"id": "msg_1", "type": "message", "status": "completed", "model": "m", "created": 1, "logprobs": None},
+        {"prefix": False, "partial": False},
+        {"tool_calls": []},
+        {"name": None, "tool_call_id": None},
+    ],
+    ids=lambda more: "-".join(more),
+)
+def test_an_answer_of_another_server_is_taken_back(more: Json) -> None:
+    sent = {"role": "assistant", "content": "A"}
+    assert {name: value for name, value in _said(**sent, **more).items() if value} == sent
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
+def test_reasoning_goes_to_the_template(name: str) -> None:
+    assert _said(role="assistant", content="A", **{name: "because"})[name] == "because"
+
+
+@pytest.mark.parametrize("content", [None, "", "A", [], [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}]])
+def test_content_stays_as_it_was_sent(content: Any) -> None:
+    assert _said(role="assistant", content=content)["content"] == content
+    assert "content" not in _said(role="assistant", tool_calls=[CALL])
+
+
+@pytest.mark.parametrize("arguments", ['{"a": 1}', "", {"a": {"b": [1, "ü"]}}])
+def test_arguments_of_calls_stay_as_they_were_sent(arguments: Any) -> None:
+    call = CALL | {"function": {"name": "f", "arguments": arguments}}
+    streamed = call | {"index": 0, "extra_content": {"google": {"thought_signature": "x"}}, "caller": None}
+    parsed = {**call, "function": call["function"] | {"parsed_arguments": {"a": 1}, "strict": True}}
+    for sent in (call, streamed, parsed):
+        assert _said(role="assistant", content=None, tool_calls=[sent])["tool_calls"] == [call]
+
+
+def test_a_call_without_an_id_or_a_type_is_taken() -> None:
+    (call,) = _said(role="assistant", tool_calls=[{"function": {"name": "f"}, "type": None}])["tool_calls"]
+    assert call["function"] == {"name": "f"} and not call.get("id")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"logprobs": False, "top_logprobs": 0},
+        {"top_logprobs": 0},
+        {"n": 3, "best_of": 3},
+        {"n": 3, "best_of": 1},
+        {"tools": [TOOL], "tool_choice": "none"},
+        {"tools": [TOOL], "response_format": {"type": "json_object"}},
+        {"functions": [], "function_call": "none"},
+        {"stream_options": {"include_usage": False}},
+        {"stream_options": {}},
+        {"stream": True, "stream_options": {"include_usage": True, "include_obfuscation": False, "anything": False}},
+        {"reasoning": {}, "documents": [], "guided_regex": "", "anything": ""},
+        {"echo": False, "include_reasoning": True, "add_generation_prompt": True},
+        {"mirostat": 0, "mirostat_tau": 5, "dry_multiplier": 0, "dry_base": 1.75, "repeat_penalty": 1.0},
+        {
+            "store": True,
+            "metadata": {"a": "b"},
+            "service_tier": "flex",
+            "safety_identifier": "u",
+            "verbosity": "medium",
+        },
+        {"prompt_cache_key": "k", "prompt_cache_options": {"mode": "explicit"}, "parallel_tool_calls": True},
+    ],
+    ids=lambda asked: "-".join(asked),
+)
+def test_what_asks_for_nothing_is_taken(asked: Json) -> None:
+    assert _chat(**asked).top_logprobs_wanted is None
+
+
+def test_completions_take_what_asks_for_nothing() -> None:
+    body = {"prompt": "x", "logprobs": False, "top_logprobs": 0, "n": 2, "best_of": 2, "suffix": "", "echo": True}
+    assert read_request(CompletionRequest, json.dumps(body).encode()).top_logprobs_wanted is None
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        ({"tools": [TOOL, TOOL]}, "tools"),
+        ({"tools": [TOOL | {"x": 1}]}, "tools.0.x"),
+        ({"tools": [{"type": "function", "function": {"name": "<|im_end|>"}}]}, "tools.0.function.name"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools.0.custom"),
+        ({"tools": [TOOL], "regex": "a"}, "regex"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "any", "tools": [TOOL]}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"reasoning_format": "x"}, "reasoning_format"),
+        ({"reasoning": {"max_tokens": 100}}, "reasoning"),
+        ({"thinking_budget_tokens": 100}, "thinking_budget_tokens"),
+        ({"verbosity": "low"}, "verbosity"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}, "x": 1}}},
+            "response_format.json_schema.x",
+        ),
+        ({"structured_outputs": {"json_object": True, "structural_tag": "x"}}, "structured_outputs.structural_tag"),
+        ({"guided_json": {"type": "null"}}, "guided_json"),
+        ({"moderation": {"model": "m"}}, "moderation"),
+        ({"enable_thinking": False}, "enable_thinking"),
+        ({"temperatur": 1}, "temperatur"),
+        ({"top_logprobs": 1}, "top_logprobs"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"anything": True}}, "stream_options.anything"),
+        ({"prediction": {"type": "content", "content": "x", "weight": 2}}, "prediction.weight"),
+        ({"messages": [USER | {"images": ["aGk="]}]}, "messages.0.images"),
+        ({"messages": [USER | {"prefix": True}]}, "messages.0.prefix"),
+        ({"messages": [USER, {"role": "assistant", "content": None, "refusal": "No."}]}, "messages.1.refusal"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages.0"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "language": "de"}]}]},
+            "messages.0.content.0.language",
+        ),
+        ({"messages": [{"role": "assistant", "tool_calls": [CALL | {"x": 1}]}]}, "messages.0.tool_calls.0.x"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [CALL | {"function": {"name": "f", "x": 1}}]}]},
+            "messages.0.tool_calls.0.function.x",
+        ),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_what_would_change_the_text_is_refused_by_name(given: Json, param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        _chat(**given)
+    assert refused.value.details["param"] == param and refused.value.message.startswith(f"{param}: ")
+
+
+def test_templates_get_all_that_they_ask_of_a_tool() -> None:
+    empty = {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}
+    given = {"name": "g", "description": "Does", "parameters": {"type": "object"}}
+    tools = [{"type": "function", "function": each} for each in ({"name": "f", "strict": True}, given)]
+    shown = _chat(tools=tools).template_variables("")["tools"]
+    assert shown == [{"type": "function", "function": each} for each in (empty, given)]
+
+
+def test_a_budget_of_thoughts_is_a_variable_of_the_template() -> None:
+    assert _chat(thinking_budget=64).template_variables("{{ thinking_budget }}") == {"thinking_budget": 64}
+    with pytest.raises(InvalidRequest, match="the chat template of this model does not know it"):
+        _chat(thinking_budget=64).template_variables("{{ messages }}")
+
+
+def test_reasoning_effort_is_a_variable_of_the_template() -> None:
+    knows, knows_not = "{{ reasoning_effort | default('medium') }}", "{{ messages }}"
+    assert _chat(reasoning_effort="high").template_variables(knows) == {"reasoning_effort": "high"}
+    assert _chat(reasoning_effort="none").template_variables(knows_not) == {}
+    both = _chat(reasoning_effort="high", chat_template_kwargs={"reasoning_effort": "low"})
+    assert both.template_variables(knows) == {"reasoning_effort": "low"}
+    with pytest.raises(InvalidRequest, match="the chat template of this model does not know it"):
+        _chat(reasoning_effort="high").template_variables(knows_not)

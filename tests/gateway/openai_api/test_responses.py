@@ -1,0 +1,355 @@
+"""Responses with OpenAI's own client and types: whole and streamed, kept and continued, at both ends."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai.types.responses import ResponseTextConfig
+
+from gateway.openai_api.messages.conversation import ChatMessage
+from gateway.openai_api.responses import endpoints as store
+from gateway.openai_api.responses.endpoints import Kept, ResponseStore
+from gateway.openai_api.responses.replies import EVENTS, ResponseObject
+from tests.gateway.openai_api.parrot import LOOK, client_of, parrots
+
+OPTIONS: dict[str, Any] = {"model": "", "max_output_tokens": 12, "extra_body": {"seed": 3}}
+ORDER = [*EVENTS]
+
+
+def _of_chat(client: openai.OpenAI, messages: list[Any]) -> str:
+    """The text of the same chat."""
+    reply = client.chat.completions.create(model="", messages=messages, max_tokens=12, seed=3)
+    return reply.choices[0].message.content or ""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_is_the_answer_of_the_chat(client: openai.OpenAI, stream: bool) -> None:
+    asked: Any = {"instructions": "Be brief", "input": "Hello", **OPTIONS}
+    if stream:
+        events = [*client.responses.create(stream=True, **asked)]
+        assert [event.sequence_number for event in events] == [*range(len(events))]
+        names = [event.type for event in events]
+        assert names[:4] == ORDER[:4] and names[4] == "response.output_text.delta"
+        assert names[-4:] == [
+            "response.output_text.done",
+            "response.content_part.done",
+            "response.output_item.done",
+            "response.incomplete",
+        ]
+        assert all(type(event).construct(**event.to_dict()).to_dict() == event.to_dict() for event in events)
+        for event in events:  # as its own type has it, checked
+            type(event).model_validate(event.to_dict())
+        texts = [event.delta for event in events if event.type == "response.output_text.delta"]
+        response = events[-1].response
+        assert "".join(texts) == response.output_text == events[-4].text == events[-3].part.text
+        assert events[0].response.status == "in_progress" and events[0].response.output == []
+    else:
+        response = client.responses.create(**asked)
+    type(response).model_validate(response.to_dict())
+    messages = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "Hello"}]
+    assert response.output_text == _of_chat(client, messages)
+    assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    prompt = len("<system>Be brief</><user>Hello</><assistant>") + 1
+    usage = response.usage
+    assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (prompt, 12, prompt + 12)
+    assert response.output[0].status == "incomplete" and response.output[0].role == "assistant"
+
+
+def test_items_of_earlier_answers_come_back_as_messages(client: openai.OpenAI) -> None:
+    items: list[Any] = [
+        {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"},
+        {
+            "type": "message",
+            "id": "msg_1",
+            "status": "completed",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "A", "annotations": []}],
+        },
+        {"type": "message", "role": "user", "content": "c"},
+    ]
+    chat = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "A"}, {"role": "user", "content": "c"}]
+    assert client.responses.create(input=items, **OPTIONS).output_text == _of_chat(client, chat)
+
+
+def test_a_conversation_goes_on_from_a_response_without_its_instructions(client: openai.OpenAI) -> None:
+    first = client.responses.create(input="one", instructions="I", **OPTIONS)
+    again: Any = {"input": "two", "previous_response_id": first.id, "instructions": "J", **OPTIONS}
+    second = client.responses.create(**again)
+    chat = [
+        {"role": "system", "content": "J"},
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": first.output_text},
+        {"role": "user", "content": "two"},
+    ]
+    assert second.output_text == _of_chat(client, chat) and second.previous_response_id == first.id
+    *_, last = client.responses.create(stream=True, **again)
+    assert last.response.output_text == second.output_text
+    third = client.responses.create(input="three", previous_response_id=last.response.id, **OPTIONS)
+    chat = [*chat[1:], {"role": "assistant", "content": second.output_text}, {"role": "user", "content": "three"}]
+    assert third.output_text == _of_chat(client, chat)
+
+
+def test_a_response_is_kept_until_it_is_deleted(client: openai.OpenAI) -> None:
+    response = client.responses.create(input="Hi", metadata={"a": "b"}, **OPTIONS)
+    assert client.responses.retrieve(response.id).to_dict() == response.to_dict()
+    assert response.metadata == {"a": "b"}
+    client.responses.delete(response.id)
+    other = client.responses.create(input="Hi", store=False, **OPTIONS)
+    for id in (response.id, other.id, "resp_none"):
+        with pytest.raises(openai.NotFoundError) as caught:
+            client.responses.retrieve(id)
+        assert caught.value.code == "response_not_found"
+        with pytest.raises(openai.NotFoundError) as caught:
+            client.responses.create(input="Hi", previous_response_id=id, **OPTIONS)
+        assert caught.value.param == "previous_response_id"
+        with pytest.raises(openai.NotFoundError):
+            client.responses.delete(id)
+
+
+def test_a_text_keeps_to_a_format(client: openai.OpenAI) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+    text: Any = {"format": {"type": "json_schema", "name": "n", "schema": schema, "strict": True}}
+    response = client.responses.create(input="Hi", text=text, model="", max_output_tokens=40)
+    assert json.loads(response.output_text)["a"] in (1, 2) and response.status == "completed"
+    assert response.text is not None and isinstance(response.text, ResponseTextConfig)
+    assert response.text.format is not None and response.text.format.type == "json_schema"
+
+
+@pytest.mark.parametrize(
+    ("given", "likeliest"),
+    [
+        ({"top_logprobs": 2}, 2),
+        ({"top_logprobs": 2, "include": ["message.output_text.logprobs"]}, 2),
+        ({"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]}, 0),
+    ],
+)
+def test_logprobs(client: openai.OpenAI, given: Any, likeliest: int) -> None:
+    response = client.responses.create(input="Hi", **OPTIONS, **given)
+    message: Any = response.output[0]
+    part = message.content[0]
+    assert "".join(each.token for each in part.logprobs) == part.text
+    assert {len(each.top_logprobs) for each in part.logprobs} == {likeliest}
+
+
+@pytest.mark.parametrize(
+    ("given", "parameter"),
+    [
+        ({"input": []}, "input"),
+        ({"input": [{"type": "computer_call"}]}, "input.0"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content.0.type"),
+        ({"input": [{"role": "robot", "content": "x"}]}, "input.0.role"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"max_tokens": 4}, "max_tokens"),
+        ({"background": True}, "background"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
+        ({"temperature": -1}, "temperature"),
+        ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema", "schema": {"type": "nope"}}}}, "text.format.schema"),
+        ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
+    ],
+)
+def test_what_is_wrong_is_named(url: str, given: dict[str, Any], parameter: str) -> None:
+    reply = httpx.post(f"{url}/v1/responses", json={"input": "Hi"} | given, trust_env=False)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"]) == (400, parameter) and parameter in error["message"]
+
+
+def _tool(name: str, **properties: str) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {key: {"type": kind} for key, kind in properties.items()}}
+    return {"type": "function", "name": name, "parameters": schema | {"required": [*properties]}, "strict": False}
+
+
+TOOLS: list[Any] = [_tool("look", town="string"), _tool("add", a="integer", b="integer")]
+
+
+@pytest.fixture(scope="module", params=["target", "drafter"])
+def parrot(request: pytest.FixtureRequest) -> Iterator[openai.OpenAI]:
+    with parrots(request.param) as url, client_of(url) as parrot:
+        yield parrot
+
+
+def _response(parrot: openai.OpenAI, said: Any, *, stream: bool, **options: Any) -> Any:
+    """The response to `said`, put together by the client if it is streamed."""
+    given = {"model": "", "input": said, "tools": TOOLS, "extra_body": {"seed": 1}} | options
+    if not stream:
+        return parrot.responses.create(**given)
+    with parrot.responses.stream(**given) as streamed:
+        return streamed.get_final_response()
+
+
+def _called(response: Any) -> list[tuple[str, Any]]:
+    calls = [item for item in response.output if item.type == "function_call"]
+    assert all(call.call_id and call.id and call.status == "completed" for call in calls)
+    return [(call.name, json.loads(call.arguments)) for call in calls]
+
+
+def test_a_call_grows_by_events_in_order(parrot: openai.OpenAI) -> None:
+    events: list[Any] = [*parrot.responses.create(model="", input=LOOK, tools=TOOLS, stream=True)]
+    assert [event.sequence_number for event in events] == [*range(len(events))]
+    for event in events:
+        type(event).model_validate(event.to_dict())
+    names = [event.type.removeprefix("response.") for event in events]
+    deltas = [event for event in events if event.type.endswith("arguments.delta")]
+    assert names == [
+        *("created", "in_progress", "output_item.added"),
+        *["function_call_arguments.delta"] * len(deltas),
+        *("function_call_arguments.done", "output_item.done", "completed"),
+    ]
+    assert len(deltas) > 5 and json.loads("".join(event.delta for event in deltas)) == {"town": "Köln"}
+    assert events[2].item.name == "look" and events[2].item.arguments == "" and events[-3].name == "look"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_thoughts_are_an_item_before_the_text(parrot: openai.OpenAI, stream: bool) -> None:
+    response = _response(parrot, f"<think>\nWhy?\n</think>\n\nWell.\n{LOOK}", stream=stream)
+    assert [item.type for item in response.output] == ["reasoning", "message", "function_call"]
+    assert response.output[0].content[0].text.strip() == "Why?" and response.output_text.strip() == "Well."
+    details = response.usage.output_tokens_details
+    assert 0 < details.reasoning_tokens < response.usage.output_tokens
+
+
+NAMESPACE: Any = {
+    "type": "namespace",
+    "name": "town",
+    "description": "Of towns.",
+    "tools": [_tool("look", town="string") | {"description": "Looks."}, _tool("leave")],
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_in_a_namespace_is_called_by_both_names(parrot: openai.OpenAI, stream: bool) -> None:
+    tools = [*TOOLS, NAMESPACE]
+    first = _response(parrot, LOOK.replace("look", "town.look"), stream=stream, tools=tools)
+    (call,) = first.output
+    assert (call.name, call.namespace, json.loads(call.arguments)) == ("look", "town", {"town": "Köln"})
+    assert first.tools[2].to_dict()["tools"][0]["name"] == "look"
+    (other,) = _response(parrot, LOOK, stream=stream, tools=tools).output
+    assert (other.name, other.namespace) == ("look", None)
+    said = [
+        {"type": "function_call_output", "call_id": call.call_id, "output": "12"},
+        {"role": "user", "content": "Ok."},
+    ]
+    kept = _response(parrot, said, stream=stream, tools=tools, previous_response_id=first.id)
+    items = [{"role": "user", "content": LOOK.replace("look", "town.look")}, call.to_dict(), *said]
+    sent = _response(parrot, items, stream=stream, tools=tools)
+    assert kept.output_text == sent.output_text == "Ok." and kept.usage.input_tokens == sent.usage.input_tokens
+
+
+def test_the_model_sees_what_a_namespace_is_for(parrot: openai.OpenAI) -> None:
+    flat = [_tool("town.look", town="string") | {"description": "Of towns.\n\nLooks."}]
+    flat += [_tool("town.leave") | {"description": "Of towns."}]
+    expected = _response(parrot, LOOK, stream=False, tools=flat).usage.input_tokens
+    assert _response(parrot, LOOK, stream=False, tools=[NAMESPACE]).usage.input_tokens == expected
+
+
+@pytest.mark.parametrize(
+    ("tool", "parameter"),
+    [
+        ({"type": "custom", "name": "x"}, "tools.0.tools.2.type"),
+        (_tool("look"), "tools"),
+        (_tool("no name"), "tools.0.tools.2.name"),
+    ],
+)
+def test_what_is_wrong_in_a_namespace_is_named(parrot: openai.OpenAI, tool: Any, parameter: str) -> None:
+    namespace = NAMESPACE | {"tools": [*NAMESPACE["tools"], tool]}
+    with pytest.raises(openai.BadRequestError) as caught:
+        _response(parrot, "Hi", stream=False, tools=[namespace])
+    assert caught.value.param == parameter
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "add"}])
+def test_a_call_that_must_come_is_valid(parrot: openai.OpenAI, choice: Any) -> None:
+    response = _response(parrot, "No!", stream=True, tool_choice=choice, parallel_tool_calls=False)
+    ((name, arguments),) = _called(response)
+    assert name == "add" or choice == "required"
+    assert isinstance(arguments, dict) and response.to_dict()["tool_choice"] == choice
+    assert not response.parallel_tool_calls
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_limit_cuts_a_call(parrot: openai.OpenAI, stream: bool) -> None:
+    given: Any = {"model": "", "input": LOOK, "tools": TOOLS, "max_output_tokens": len(LOOK.encode()) - 20}
+    response: Any = [*parrot.responses.create(stream=True, **given)][-1].response if stream else None
+    response = response or parrot.responses.create(**given)
+    assert response.status == "incomplete" and response.incomplete_details.reason == "max_output_tokens"
+    (item,) = response.output
+    assert item.status == "incomplete"
+    cut = LOOK.encode()[:-20].decode()
+    if stream:
+        assert cut.endswith(f'"arguments": {item.arguments}') and item.name == "look"
+    else:
+        assert response.output_text == cut
+
+
+@pytest.mark.parametrize(
+    ("given", "parameter"),
+    [
+        ({"tools": [*TOOLS, TOOLS[0]]}, "tools"),
+        ({"tools": [{"type": "function", "name": "no name"}]}, "tools.0.name"),
+        ({"tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
+        ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"not": {}}}}}, "text.format.schema"),
+    ],
+)
+def test_what_is_wrong_with_a_tool_is_named(parrot: openai.OpenAI, given: Any, parameter: str) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        _response(parrot, "x", stream=False, **given)
+    assert refused.value.param == parameter
+
+
+class Clock:
+    """Seconds that pass as told."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _kept(id: str, characters: int = 1) -> Kept:
+    response: Any = ResponseObject.model_construct
+    return Kept(response(id=id), [ChatMessage(role="user", content="x" * characters)])
+
+
+def test_a_response_is_its_clients_alone() -> None:
+    kept = ResponseStore(Clock())
+    kept.keep("a", _kept("1"))
+    assert kept.find("a", "1") is not None and kept.find("b", "1") is None
+    assert not kept.delete("b", "1") and kept.delete("a", "1") and not kept.delete("a", "1")
+
+
+def test_it_is_forgotten_after_its_time() -> None:
+    clock = Clock()
+    kept = ResponseStore(clock)
+    kept.keep("a", _kept("1"))
+    clock.now = store.SECONDS
+    assert kept.find("a", "1") is not None
+    clock.now += 1.0
+    assert kept.find("a", "1") is None
+
+
+def test_the_oldest_of_a_client_make_room() -> None:
+    kept = ResponseStore(Clock())
+    kept.keep("b", _kept("b"))
+    for at in range(store.MOST + 1):
+        kept.keep("a", _kept(str(at)))
+    assert kept.find("a", "0") is None and kept.find("a", "1") is not None and kept.find("b", "b") is not None
+    kept.keep("a", _kept("long", store.MOST_CHARACTERS - 1000))
+    assert kept.find("a", "long") is not None and kept.find("a", "1") is None
+    kept.keep("a", _kept("too long", store.MOST_CHARACTERS))
+    assert kept.find("a", "too long") is None and kept.find("a", "long") is not None
+
+
+def test_all_clients_share_a_bound() -> None:
+    kept = ResponseStore(Clock())
+    size = store.MOST_CHARACTERS - 1000
+    clients = range(store.MOST_OF_ALL // size + 1)
+    message = _kept("", size).messages
+    for client in clients:
+        kept.keep(client, Kept(_kept(str(client)).response, message))
+    assert kept.find(0, "0") is None and kept.find(clients[-1], str(clients[-1])) is not None
