@@ -7,8 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from backends.scripted import ScriptedBackend
-from tests.accessibility import assert_accessible
-from tests.browser import chromium, opened
+from tests.browser import assert_accessible, chromium, opened
 from tests.gateway.router.stub_nodes import link
 from tests.verifier_server.conftest import SCRIPT, LiveServer, settings
 from tests.verifier_server.engine.bench import plain

@@ -8,7 +8,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 
-from drafter_client.serve import operations as drafter
+from drafter_client.serve import live as drafter
 from gateway.openai_api.messages.objects import Object, read_request
 from gateway.openai_api.tokens import TokenizeBody, read_tokenize
 from gateway.router import endpoints as router

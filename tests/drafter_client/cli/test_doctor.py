@@ -7,20 +7,19 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.cli import doctor
-from drafter_client.doctor import machine as installed
-from drafter_client.doctor.machine import (
+from drafter_client.cli import doctor, doctor_checks
+from drafter_client.cli.doctor_checks import (
     METAL,
     NEURON,
     NVIDIA,
+    WIDE,
     Gpu,
     InstalledEngine,
     engines,
     gpus,
     of_llama_cpp,
-    read_bandwidth,
+    time_passes,
 )
-from drafter_client.doctor.speed import WIDE, time_passes
 from drafter_client.modes import memory
 from specpair.engines.errors import EngineCrash
 from tests.drafter_client.support import Ticks, Verifier
@@ -112,7 +111,7 @@ def test_llama_cpp_that_crashes_here_is_told_with_its_repair(monkeypatch: pytest
     def crash() -> bool:
         raise EngineCrash("died by SIGILL. Repair it: command")
 
-    monkeypatch.setattr(installed, "extra_buffers", crash)
+    monkeypatch.setattr(doctor_checks, "extra_buffers", crash)
     assert [each.what for each in of_llama_cpp(LLAMA, [])] == ["died by SIGILL. Repair it: command"]
 
 
@@ -120,11 +119,6 @@ def test_neuron_devices_are_seen(tmp_path: Path) -> None:
     for name in ("neuron1", "neuron0", "neurons", "tty"):
         (tmp_path / name).touch()
     assert [each.name for each in gpus(tmp_path) if each.kind == NEURON] == ["neuron0", "neuron1"]
-
-
-def test_bandwidth_is_bytes_by_the_shortest_round() -> None:
-    assert read_bandwidth(80_000, 2, Ticks(0.001)) == pytest.approx(80_000 / 0.001)
-    assert read_bandwidth(8, 2) is None
 
 
 def test_passes_of_one_token_and_of_eight() -> None:

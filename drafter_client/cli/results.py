@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drafter_client.batch.prompts import FilePrompt
+from drafter_client.cli.prompts import FilePrompt
 from drafter_client.errors import BadOutput, ForeignOutput, OtherResults, OutputBusy
 from drafter_client.options import Mode
 from specpair import shared_files

@@ -1,6 +1,5 @@
 """Results files: after any interruption the next run produces the same file; foreign files are never changed."""
 
-import json
 import os
 import stat
 import sys
@@ -14,17 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.batch.prompts import FilePrompt
-from drafter_client.batch.results import ModelNames, Result, ResultsFile, encode, failed, finished, latest, parse
+from drafter_client.cli.prompts import FilePrompt
+from drafter_client.cli.results import ModelNames, Result, ResultsFile, encode, failed, finished, latest, parse
 from drafter_client.errors import BadOutput, BadPrompt, DrafterError, ForeignOutput, OtherResults, OutputBusy
-from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
+from drafter_client.statistics import Stats
 from specpair import shared_files
 from specpair.protocol.errors import PromptTooLong
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 
 MODELS = ModelNames("big-7b", "small-1b")
-OTHER = MODELS._replace(target="other-8b")
 PROMPTS = [FilePrompt(at, "abcdé"[at], Options(temperature=0.5), id="vwxyz"[at]) for at in range(5)]
 
 
@@ -78,19 +76,6 @@ def test_the_last_finished_line_counts_or_else_the_last(came: list[tuple[int, bo
     for at, result in chosen.items():
         lines = [each for each in results if each.index == at]
         assert result == next((each for each in reversed(lines) if not each.failed), lines[-1])
-
-
-def test_a_line_has_the_settings_and_the_result() -> None:
-    line = json.loads(encode(_text(1)))
-    assert list(line)[:6] == ["format", "index", "id", "prompt", "asked", "text"]
-    assert (line["format"], line["index"], line["id"], line["prompt"]) == ("specpair-result-1", 1, "w", "b")
-    assert line["asked"] == {
-        **{"target": "big-7b", "chat": False, "system": None, "max_tokens": 128, "temperature": 0.5, "top_k": 0},
-        **{"top_p": 1.0, "seed": None, "strategy": "coupled", "threshold": None, "explain": False, "mode": "auto"},
-        **{"draft_n": None, "lookup": True, "lockstep": False},
-    }
-    assert line["token_ids"] == [0, 1] and line["finish_reason"] == "length"
-    assert encode(_text(1)).isascii() and encode(_text(1)).count(b"\n") == 1
 
 
 def test_an_error_keeps_its_name() -> None:
@@ -217,14 +202,6 @@ def test_prompts_may_be_added_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_bytes(encode(_text(0)))
     assert _resume(path) == [1, 2, 3, 4]
-
-
-def test_a_result_is_written_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
-    with ResultsFile(path) as file:
-        assert file.begin(PROMPTS, MODELS) == {}
-        file.add(_text(3))
-        assert path.read_bytes() == encode(_text(3))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
