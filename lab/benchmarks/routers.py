@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.text_session import TextSession
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.round_trip import SHARES, Session
 from specpair.child_processes.serving import variables, verifier

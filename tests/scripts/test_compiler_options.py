@@ -15,7 +15,6 @@ from scripts.compiler_options import CURE, compiler, has_amx, options, prebuilt_
 
 BOTH = [f"-DSPECPAIR_{language}_OPTIONS=-fno-dse" for language in ("C", "CXX")]
 ON_X86 = pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="x86-64 Linux only")
-NEEDS_GCC = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
 
 class Compilers:
