@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 from drafter_client import Mode, Options, Pair, TraceFolder
-from lab.benchmarks.endpoint.services import drafter_serve
+from lab.benchmarks.harness.models import drafter_serve
 from lab.benchmarks.harness.report import need
 from lab.pictures.output import folder_of, parser_of, save_png
 from lab.report.page import page as report_page
