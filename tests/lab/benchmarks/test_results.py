@@ -10,7 +10,7 @@ import pytest
 from lab.benchmarks.harness import report
 from lab.benchmarks.harness.report import Report, parser_of
 from tests.paths import ROOT
-from tests.specpair.child_processes.left_behind import gone, needs_proc
+from tests.waiting import gone, needs_proc
 
 
 def _options(*arguments: str) -> argparse.Namespace:
