@@ -1,6 +1,6 @@
 """llama-server of the very llama.cpp that the installed llama-cpp-python was made of, compiled as `scripts/setup` does.
 
-    python -m lab.benchmarks.llama_server.build    # the measurement does this by itself
+    python -m lab.benchmarks.real_pair.llama_build    # the measurement does this by itself
 
 The source is the source distribution of that version, which pip downloads. It is compiled once, in
 `.cache/llama_server`, which takes some ten minutes on two cores; an interrupted build continues where it was. TLS and
@@ -29,7 +29,7 @@ _SWITCHES = {
     **{"LLAMA_BUILD_TOOLS": "ON", "LLAMA_BUILD_SERVER": "ON", "LLAMA_BUILD_APP": "OFF"},
     **{"LLAMA_BUILD_TESTS": "OFF", "LLAMA_BUILD_EXAMPLES": "OFF", "LLAMA_OPENSSL": "OFF"},
     **{"LLAMA_BUILD_UI": "OFF", "LLAMA_USE_PREBUILT_UI": "OFF"},
-    "CMAKE_PROJECT_llama.cpp_INCLUDE": str(Path(__file__).with_name("build.cmake")),
+    "CMAKE_PROJECT_llama.cpp_INCLUDE": str(Path(__file__).with_name("llama_build.cmake")),
 }
 _RECIPE = ROOT / "backends" / "llama_cpp" / "build.cmake"  # after a change of which it is compiled again
 _NEEDED = "CMake and a C/C++ compiler are needed: apt install cmake build-essential, or brew install cmake"

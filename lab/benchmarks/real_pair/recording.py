@@ -1,25 +1,33 @@
-"""What a real target writes, recorded once, so that other machines and links can be tried with these texts.
+"""Texts of a real target, recorded once, and what a real draft model would choose behind them.
 
 Method. Each prompt of `lab.benchmarks.harness.kinds` is written twice: at temperature 0, and at 0.8 with a seed of its
 own under the noise that drafters share. The texts of a kind are written together; a target's rows may depend on the
 width of its passes in their last bits, so a text recorded alone may differ from one recorded with others.
 
-    python -m lab.benchmarks.real_pair.record TARGET.gguf NAME [--texts 4] [--tokens 200]
+The draft model reads each text once, with the noise of the text. Behind tokens that the target did not write it is not
+asked: nothing that it chooses there can be accepted. Its choices there are made up, and as likely as those at that
+place of the text.
+
+    python -m lab.benchmarks.real_pair.recording TARGET.gguf NAME [--texts 4] [--tokens 200]
 """
 
 import argparse
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from backends.registry import load
 from gateway.openai_api.chat.template import Renderer
 from lab.benchmarks.harness.kinds import CONTEXT, MOST_TOGETHER, prompts_by_kind, written
+from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.load_options import LoadOptions
-from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.acceptance.strategies import common_prefix
+from specpair.speculation.sampling.sampling import Sampling, choose_several, probabilities
 
 FOLDER = Path(__file__).with_name("recordings")
 TEMPERATURES = (0.0, 0.8)
@@ -52,6 +60,61 @@ def read(path: Path) -> Iterator[RecordedText]:
     for told in map(json.loads, lines):
         sampling = Sampling(temperature=told["temperature"], seed=told["seed"])
         yield RecordedText(told["kind"], told["prompt"], sampling, told["tokens"])
+
+
+KEPT = 6  # choices that are known at each place, the best first
+_PASS = 64  # tokens
+_NO_IDS, _MADE_UP = 1 << 20, 4096  # ids beyond any vocabulary, and how many of them are made up
+
+
+class Choices(NamedTuple):
+    """The ids that score best under the noise of the text, the best first, and their probabilities."""
+
+    ids: list[int]
+    probabilities: list[float]
+
+
+class TextChoices:
+    """The choices about one text."""
+
+    def __init__(self, text: RecordedText, choices: Sequence[Choices]) -> None:
+        """`choices`: for each token of the text, what the draft model chooses behind all tokens before it."""
+        self._prompt, self._whole, self._choices = len(text.prompt), [*text.prompt, *text.tokens], choices
+
+    @property
+    def agrees(self) -> list[bool]:
+        """For each of the target's tokens, whether the draft model, knowing all before it, chooses it, too."""
+        tokens = self._whole[self._prompt :]
+        return [each.ids[0] == token for each, token in zip(self._choices, tokens, strict=True)]
+
+    def after(self, length: int, tail: Sequence[int]) -> Choices:
+        """The choices behind the first `length` tokens of the recorded text, the prompt's included, and `tail`."""
+        right = common_prefix(self._whole[length:], tail)
+        length, tail = length + right, tail[right:]
+        place = min(max(length + len(tail), self._prompt), len(self._whole) - 1)
+        known = self._choices[place - self._prompt]
+        if not tail and length < len(self._whole):
+            return known
+        first = zlib.crc32(repr((length, *tail)).encode()) % _MADE_UP
+        return Choices([_NO_IDS + (first + rank) % _MADE_UP for rank in range(KEPT)], known.probabilities)
+
+
+def choices_of(draft: Backend, text: RecordedText) -> TextChoices:
+    """What the draft model chooses behind each part of the text. It reads the text in slot 0."""
+    whole, prompt, found = [*text.prompt, *text.tokens], len(text.prompt), list[Choices]()
+    draft.release(0)
+    for at in range(0, len(whole) - 1, _PASS):
+        part = whole[at : min(at + _PASS, len(whole) - 1)]
+        skipped = min(max(prompt - 1 - at, 0), len(part))
+        rows = draft.extend([Entry(0, at, part, skipped)])[0]
+        found += [best(row, text.sampling, position) for position, row in enumerate(rows, at + skipped + 1)]
+    return TextChoices(text, found)
+
+
+def best(row: Logits, sampling: Sampling, position: int) -> Choices:
+    """The choices at `position`."""
+    ids = choose_several(row, sampling, position, KEPT)
+    return Choices(list(map(int, ids)), [round(each, 5) for each in probabilities(row, ids, sampling)])
 
 
 def main() -> None:
