@@ -41,11 +41,8 @@ FLOORS = {
     "gateway": [["router"], ["anthropic_api"], ["openai_api"]],
     "models": [["commands"], ["training"], ["hub"]],
     "verifier_server": [
-        ["commands"],
-        ["selftest"],
-        ["process"],
-        ["api/openapi", "api"],
-        ["generation", "observability"],
+        ["api"],
+        ["generation"],
         ["engine"],
     ],
     "drafter_client": [
@@ -56,7 +53,6 @@ FLOORS = {
         ["trace"],
         ["modes"],
         ["generation"],
-        ["metrics"],
         ["http"],
     ],
     "lab": [
@@ -65,17 +61,7 @@ FLOORS = {
         ["bench"],
         ["simulator"],
         ["report"],
-        ["reports", "request_traces"],
-    ],
-    "lab/bench": [
-        ["cli"],
-        ["report", "push"],
-        ["statistics"],
-        ["run"],
-        ["load"],
-        ["endpoint", "meters"],
-        ["cases"],
-        [""],
+        ["reports"],
     ],
 }
 # Private names that tests may use.

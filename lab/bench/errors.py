@@ -20,4 +20,4 @@ class BadRecords(BadBench):
 
 
 class BadPush(BadBench):
-    """The figures of a run cannot be sent to a Pushgateway or to CloudWatch."""
+    """The figures of a run cannot be sent to CloudWatch."""

@@ -1,4 +1,4 @@
-"""The files of a run: `run.json`, and `records.jsonl` with a line for each record, written as soon as it is there."""
+"""The files of a run: `run.json`, `cases.json`, and `records.jsonl`, written line by line as requests end."""
 
 import json
 import os
@@ -11,11 +11,13 @@ from typing import Annotated, NoReturn
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
 from lab.bench.errors import BadRecords
+from lab.bench.jobs import PreparedCase
 from lab.bench.records import FORMAT, MeasuredRequest, Record, Results, Run, Stretch
 from specpair import shared_files
 
-RUN, RECORDS = "run.json", "records.jsonl"
+RUN, CASES, RECORDS = "run.json", "cases.json", "records.jsonl"
 _RUN = TypeAdapter(Run)
+_CASES = TypeAdapter(tuple[PreparedCase, ...])
 _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[MeasuredRequest | Stretch, Discriminator("record")])
 
 
@@ -126,15 +128,20 @@ class RecordsWriter:
         os.close(self._descriptor)
 
 
-def write_run(folder: Path, run: Run) -> None:
-    """Make the folder of a new run. Raises BadRecords, also where there is a run already."""
+def write_run(folder: Path, run: Run, cases: Sequence[PreparedCase]) -> None:
+    """Make the folder of a new run; what names it a run is written last. Raises BadRecords, also where there is a run
+    already."""
     path = folder / RUN
     with _errors_named(path):
         folder.mkdir(parents=True, exist_ok=True)
         if path.exists():
             raise BadRecords(f"{folder} has a run already: go on with --resume {folder}, or give another --output")
-        with shared_files.replacing(path) as file:
-            file.write(encode_run(run))
+        for file_path, content in (
+            (folder / CASES, _CASES.dump_json(tuple(cases), indent=1) + b"\n"),
+            (path, encode_run(run)),
+        ):
+            with shared_files.replacing(file_path) as file:
+                file.write(content)
 
 
 @contextmanager
@@ -143,3 +150,14 @@ def _errors_named(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise BadRecords(f"{path} cannot be read or written: {error.strerror or error}") from None
+
+
+def read_cases(folder: Path) -> tuple[PreparedCase, ...]:
+    """The cases of the run in a folder, as they were prepared. Raises BadRecords."""
+    path = folder / CASES
+    with _errors_named(path):
+        data = path.read_bytes()
+    try:
+        return _CASES.validate_json(data)
+    except ValidationError as error:
+        _refuse(error, str(path), "begin a new run in another folder")

@@ -75,7 +75,6 @@ class MeasuredRequest:
         its cache, as the endpoint counts them (`usage`); None: it does not tell.
     `finish`: its finish reason.
     `text`: what was written (a tool call as JSON); None: the run keeps no texts. `text_hash` is of the same.
-    `expected`: the reference answer, if its prompt has one (`answer` in the case).
     """
 
     side: str
@@ -95,7 +94,6 @@ class MeasuredRequest:
     finish: str | None = None
     text: str | None = None
     text_hash: str | None = None
-    expected: str | None = None
     speculation: Speculation | None = None
     failure: RequestFailure | None = None
     record: Literal["request"] = "request"
@@ -150,15 +148,12 @@ class MeasuredRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Requests that loaded a side together, without an interruption: throughput and energy are counted over it.
+    """Requests that loaded a side together, without an interruption: throughput is counted over it.
 
     A repetition of a case is one stretch of each side, or several, if sides take turns by requests or if the run was
-    interrupted. The steady state lies between the first moment at which `concurrency` requests were under way and the
-    last.
+    interrupted.
 
     `begun`, `ended`: of its first and last request, in seconds since the run began.
-    `energy_joules`: by meter (`rapl:package-0`, `nvml:0`): what this machine's meters counted meanwhile. They count the
-        endpoint's work only where it runs on this machine.
     """
 
     number: int
@@ -167,7 +162,6 @@ class Stretch:
     repetition: int
     begun: float
     ended: float
-    energy_joules: dict[str, float] = field(default_factory=dict)
     record: Literal["stretch"] = "stretch"
 
 

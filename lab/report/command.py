@@ -1,4 +1,4 @@
-"""`drafter report`: shows a recorded run in the terminal, as a picture, or with all others as one HTML file."""
+"""`drafter report`: shows a recorded run in the terminal, or with all others as one HTML file."""
 
 import argparse
 import sys
@@ -9,7 +9,6 @@ from rich.console import Console
 
 from drafter_client.cli import flags
 from drafter_client.errors import TraceError
-from lab.report.plot import NoMatplotlib, draw
 from lab.report.reader import RunTrace, read_run, read_runs
 from lab.report.terminal import show
 from specpair import shared_files
@@ -21,7 +20,7 @@ _NAMED_BY_RUN = True  # of `--html` without a file: it is in the folder, named b
 def run(arguments: Sequence[str]) -> int:
     """Show the report. Returns the exit status. Exits with status 2 for flags that do not go together.
 
-    Raises TraceError; NoMatplotlib only if the flags name a picture.
+    Raises TraceError.
     """
     made = parser()
     options = made.parse(arguments)
@@ -32,17 +31,6 @@ def run(arguments: Sequence[str]) -> int:
     show(run, Console(markup=False, highlight=False))
     if options.html is not None:
         _note(f"written to {_write(runs, options)}")
-    if options.no_png or (options.html is not None and options.png is None):
-        return 0
-    path = options.png or options.folder / f"report-{run.metrics['run']}.png"
-    try:
-        draw(run, path)
-    except NoMatplotlib as missing:
-        if options.png is not None:
-            raise
-        _note(f"{missing}")
-        return 0
-    _note(f"drawn to {path}")
     return 0
 
 
@@ -73,20 +61,16 @@ def parser() -> Parser:
     made = Parser(
         "drafter report",
         usage="[FLAGS] DIR",
-        description="Show a run that --profile recorded, in the terminal and as a picture; or all runs, as one HTML "
+        description="Show a run that --profile recorded in the terminal; or all runs, as one HTML "
         "file that can be sent to others: it needs no other file and loads nothing.",
         examples=(
-            "drafter report runs --run 2 --no-png",
-            "drafter report runs --png run.png",
+            "drafter report runs --run 2",
             "drafter report runs --html runs.html --no-text",
         ),
     )
     runs = made.add_argument_group("run")
     runs.add_argument("folder", type=flags.path, metavar="DIR", help="the folder that --profile named")
     runs.add_argument("--run", type=flags.whole(1), metavar="N", help="which run (default: the last with drafts)")
-    picture = made.add_argument_group("picture").add_mutually_exclusive_group()
-    picture.add_argument("--png", type=flags.path, metavar="FILE", help="(default: report-N.png in the folder)")
-    picture.add_argument("--no-png", action="store_true", help="in the terminal only")
     page = made.add_argument_group("page")
     page.add_argument(
         "--html",
@@ -94,8 +78,7 @@ def parser() -> Parser:
         nargs="?",
         const=_NAMED_BY_RUN,
         metavar="FILE",
-        help="write all runs, or the one of --run, in place of a picture (default: report.html, report-N.html in the "
-        "folder)",
+        help="write all runs, or the one of --run (default: report.html, report-N.html in the folder)",
     )
     page.add_argument(
         "--text",

@@ -1,18 +1,17 @@
 """What a trace holds of a run, as its statistics were, and over time."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drafter_client.errors import TraceError
-from drafter_client.metrics.statistics import Baseline, Stats, Turn, WaitTimes
-from drafter_client.metrics.waits import DRAFTING, PREFILL, VERIFY, Span, exchange
 from drafter_client.options import Mode
-from drafter_client.trace.schema import MOST, Record
-from lab.report.reader import RunTrace
+from drafter_client.statistics import DRAFTING, PREFILL, VERIFY, Baseline, Span, Stats, Turn, WaitTimes, exchange
+from drafter_client.trace.writer import MOST
+from lab.report.reader import Record, RunTrace
 from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 
@@ -72,6 +71,32 @@ class PassWidth(NamedTuple):
     passes: int
     accepted: int
     forward_ms: float | None
+
+
+class Depth(NamedTuple):
+    """Acceptance at one depth. Depth 1 is the first token of a draft that the target judged."""
+
+    depth: int
+    drafts: int  # draft tokens judged at this depth
+    accepted: int  # of these, those accepted
+
+    @property
+    def share(self) -> float:
+        """The acceptance rate at this depth, 0 to 1."""
+        return self.accepted / self.drafts
+
+
+def acceptance_by_depth(rounds: Sequence[Record]) -> list[Depth]:
+    """Acceptance at each depth, over all rounds.
+
+    A draft token is accepted only if all before it are. So for drafts of equal length the acceptance rate falls with
+    the depth; over drafts of different lengths it need not.
+    """
+    judged, accepted = ([_whole(record, name) for record in rounds] for name in ("judged", "accepted"))
+    return [
+        Depth(depth, sum(count >= depth for count in judged), sum(count >= depth for count in accepted))
+        for depth in range(1, max(judged, default=0) + 1)
+    ]
 
 
 def statistics(run: RunTrace) -> Stats:

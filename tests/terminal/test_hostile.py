@@ -108,7 +108,7 @@ def test_control_codes_in_a_report_are_escaped(verifier: Verifier, tmp_path: Pat
     recorded = runs.read_text()
     assert WRITTEN in recorded
     runs.write_text(recorded.replace(WRITTEN, TITLE))
-    with terminal([*DRAFTER, "report", str(folder), "--no-png"], 200) as screen:
+    with terminal([*DRAFTER, "report", str(folder)], 200) as screen:
         assert screen.wait() == 0, screen.text
     assert not control_codes(screen)
     assert f"model[bold]{WRITTEN}" in screen.text

@@ -27,9 +27,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_run_fits_100_columns_and_a_hostile_name_stays_text(file: Path, tmp_path: Path) -> None:
     file.write_text(FILE.replace("MS", "3000"), encoding="utf-8")
-    with terminal(
-        [*SIMULATOR, "run", str(file), "--output", str(tmp_path / "r"), "--no-png", "--jobs=1"], 100
-    ) as screen:
+    with terminal([*SIMULATOR, "run", str(file), "--output", str(tmp_path / "r"), "--jobs=1"], 100) as screen:
         assert screen.wait() == 0, screen.text
     notes = [line for line in screen.lines if line.startswith("simulator: ")]  # they have paths
     assert len(notes) in (1, 2) and "the report is" in notes[-1]
@@ -44,7 +42,7 @@ def test_a_run_that_is_interrupted_keeps_what_came(file: Path, tmp_path: Path) -
     """Ctrl-C comes as early as the bar is there, while the processes still import their modules."""
     file.write_text(FILE.replace("MS", "36000000"), encoding="utf-8")
     folder = tmp_path / "r"
-    with terminal([*SIMULATOR, "run", str(file), "--output", str(folder), "--no-png", "--jobs=2"], 200) as screen:
+    with terminal([*SIMULATOR, "run", str(file), "--output", str(folder), "--jobs=2"], 200) as screen:
         screen.wait_for_raw("simulated")
         screen.type("\x03")
         assert screen.wait() == 130, screen.text

@@ -1,1 +1,1 @@
-"""The command `drafter bench`: its flags, and what it does."""
+"""The commands of `drafter bench`."""

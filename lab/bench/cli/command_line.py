@@ -2,11 +2,54 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
 
 from drafter_client.cli import flags
-from lab.bench.options import BenchOptions
+from lab.bench.records import Interleaving
 from specpair.command_line.options import add_options, flag_reader, given, option_of
 from specpair.command_line.parser import Parser, Switch
+from specpair.options.option import option
+
+
+def _several(words: str, placeholder: str, group: str = "sides", item: type = str) -> Any:
+    """An option that may be given more than once."""
+    return option((), words, item=item, items=tuple, group=group, placeholder=placeholder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """Flags of `drafter bench` are made from these fields, in groups of the help."""
+
+    case: tuple[str, ...] = _several("name of a case, or aws-* for all that begin so (default: all)", "NAME", "cases")
+    cases: tuple[Path, ...] = _several("file or folder of cases of your own", "PATH", "cases", Path)
+    requests: int | None = option(None, "requests in a repetition, in place of the case's", ge=1, group="cases")
+    clients: int | None = option(None, "requests under way at once, in place of the case's", ge=1, group="cases")
+    output_tokens: int | None = option(None, "most tokens of a text, in place of the case's", ge=1, group="cases")
+    side: tuple[str, ...] = _several("an endpoint of OpenAI's API, under a name", "NAME=URL")
+    modes: tuple[str, ...] = _several("a drafter's or verifier's endpoint: each of its modes is a side", "URL")
+    model: tuple[str, ...] = _several("model to ask for (default: the first it lists)", "[NAME=]MODEL")
+    key: tuple[str, ...] = _several("variable that holds its key", "[NAME=]VARIABLE")
+    price: tuple[str, ...] = _several("what an hour of its machines costs; 0: not known", "[NAME=]PRICE")
+    extra: tuple[str, ...] = _several("object to add to the body of each request", "[NAME=]JSON")
+    repetitions: int = option(3, "times that each case is run", ge=1, le=1000, group="measuring")
+    warm_up: int = option(1, "requests before, which are not measured", ge=0, le=1000, group="measuring")
+    interleave: str = option(
+        "auto",
+        "how sides take turns; auto: by requests in cases with one at a time, by blocks in others",
+        choices=get_args(Interleaving),
+        group="measuring",
+    )
+    seed: int = option(0, "of texts and of random arrivals", ge=0, lt=2**53, group="measuring")
+    timeout: float = option(
+        600.0, "how long a reply may be silent", gt=0, le=86400, group="measuring", placeholder="SECONDS"
+    )
+    output: Path | None = option(
+        None, "folder for the results; a run there goes on", usually="bench-DATE", group="output", placeholder="DIR"
+    )
+    texts: bool = option(True, "keep what was written; their hashes are kept in any case", group="output")
+
 
 _GROUPS = ("sides", "cases", "measuring", "output")
 
@@ -54,3 +97,48 @@ def bench_parser() -> Parser:
         if option is not None and not isinstance(action, Switch):
             action.type = flag_reader(option)  # none of them is a variable or a key of a file, whose layer reads it
     return parser
+
+
+def report_parser() -> Parser:
+    """The parser of `python -m drafter_client bench report`."""
+    parser = Parser(
+        "drafter bench report",
+        usage="[FLAGS] DIR",
+        description="Make the figures of a run of 'drafter bench' again: in the terminal, and as "
+        "report.html and analysis.json beside its records.",
+        examples=(
+            "drafter bench report bench-20260131-120000",
+            "drafter bench report bench-20260131-120000 --baseline vllm",
+            "drafter bench report bench-20260131-120000 --cloudwatch Specpair/Bench",
+        ),
+    )
+    runs = parser.add_argument_group("run")
+    runs.add_argument("folder", type=flags.path, metavar="DIR", help="the folder of the run")
+    _add_baseline(parser)
+    push = parser.add_argument_group("push")
+    push.add_argument("--cloudwatch", metavar="NAMESPACE", help="put the medians into this namespace of CloudWatch")
+    return parser
+
+
+def compare_parser() -> Parser:
+    """The parser of `python -m drafter_client bench compare`."""
+    parser = Parser(
+        "drafter bench compare",
+        usage="[FLAGS] DIR DIR",
+        description="Compare the sides of two runs of 'drafter bench' in the cases that both have.",
+        examples=("drafter bench compare before after", "drafter bench compare before after --output compared"),
+    )
+    runs = parser.add_argument_group("runs")
+    runs.add_argument(
+        "first", type=flags.path, metavar="DIR", help="the folder of a run, whose first side is the baseline"
+    )
+    runs.add_argument("second", type=flags.path, metavar="DIR", help="the folder of another run")
+    _add_baseline(parser)
+    output = parser.add_argument_group("output")
+    output.add_argument("--output", type=flags.path, metavar="DIR", help="write the report to this folder, too")
+    return parser
+
+
+def _add_baseline(parser: Parser) -> None:
+    shown = parser.add_argument_group("comparison")
+    shown.add_argument("--baseline", metavar="SIDE", help="the side that others are compared with (default: the first)")

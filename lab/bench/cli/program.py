@@ -1,11 +1,171 @@
 """The command `drafter bench`, with `report` and `compare` below it, as the lab's entry point names it."""
 
-from collections.abc import Sequence
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from typing import Any
 
-from lab.bench.cli.command import run_bench
-from lab.bench.cli.command_line import bench_options, bench_parser
-from lab.bench.cli.report import compare_parser, report_parser, run_bench_compare, run_bench_report
+from rich.console import Console
+
+from drafter_client.cli.steps import INTERRUPTED
+from lab.bench import cloudwatch
+from lab.bench.analysis import analyse, merged
+from lab.bench.case_files import LoadedCase, chosen_cases
+from lab.bench.cli.command_line import BenchOptions, bench_options, bench_parser, compare_parser, report_parser
+from lab.bench.errors import BadBench, BadSide
+from lab.bench.jobs import PreparedCase
+from lab.bench.measuring import Measuring, shown
+from lab.bench.page import write_reports
+from lab.bench.preparing import ProbedSide, asked_of, described, prepared, probed
+from lab.bench.record_files import RUN, RecordsWriter, read_cases, read_results, read_run, write_run
+from lab.bench.records import Results, Run
+from lab.bench.sides import side_of_record, sides_of
+from lab.bench.tables import show
 from specpair.command_line.parser import Parsers
+from specpair.numbers import counted
+
+_WIDEST = 1000  # columns of a file or a pipe: more than any table has
+
+
+def standard_output() -> Console:
+    """Standard output, as wide as the terminal. What goes to no terminal has room for all columns."""
+    return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _WIDEST)
+
+
+Note = Callable[[str], None]
+
+
+def run_bench(options: argparse.Namespace) -> int:
+    """Run the command. Returns the exit status: 1 if a request failed, 130 if it was interrupted."""
+    notes = Console(stderr=True, markup=False, highlight=False)
+    out = standard_output()
+    chosen: BenchOptions = options.bench
+    if options.list:
+        for loaded in chosen_cases(chosen.case, chosen.cases):
+            out.print(f"{loaded.name:22}{loaded.case.group:14}{loaded.case.description}", soft_wrap=True)
+        return 0
+    folder = options.resume or chosen.output or Path(time.strftime("bench-%Y%m%d-%H%M%S"))
+
+    def note(said: str) -> None:
+        notes.print(f"drafter: {said}", soft_wrap=True)
+
+    try:
+        results = asyncio.run(_bench(options, folder, notes, note))
+    except KeyboardInterrupt:
+        return _interrupted(folder, out, note)
+    analysis = analyse(results)
+    show(analysis, out)
+    failed = [each for each in results.requests if each.failure is not None]
+    if failed:
+        first, made = failed[0], counted(len(results.requests), "request")
+        why = first.failure.message if first.failure is not None else ""
+        note(f"{len(failed)} of {made} failed, the first of {first.side} in {first.case}: {why}")
+        note(f"--resume {folder} asks them again")
+    report = write_reports(analysis, results, folder)[0]
+    note(f"the results are in {folder}, the report is {report}")
+    return 1 if failed else 0
+
+
+def _interrupted(folder: Path, out: Console, note: Note) -> int:
+    """Show what was measured."""
+    if (folder / RUN).is_file():
+        results = read_results(folder)
+        show(analyse(results), out)
+        wanted = results.requests_wanted
+        note(f"interrupted: {len(results.requests)} of {wanted} requests are in {folder}; go on: --resume {folder}")
+    else:
+        note("interrupted before anything was measured")
+    return INTERRUPTED
+
+
+async def _bench(options: argparse.Namespace, folder: Path, notes: Console, note: Note) -> Results:
+    async with AsyncExitStack() as stack:
+        run, cases, sides = await _begun(options, folder, stack, note)
+        with closing(RecordsWriter(folder)) as writer:
+            measuring = Measuring(run, cases, sides, writer)
+
+            left = [each for at_once in measuring.stretches() for each in at_once]
+            with shown(notes, left, run.repetitions) as watch:
+                try:
+                    await measuring.measure(watch)
+                except BadSide as error:
+                    raise BadSide(f"{error}. What was measured is kept: go on with --resume {folder}") from None
+    return read_results(folder)
+
+
+async def _begun(
+    options: argparse.Namespace, folder: Path, stack: AsyncExitStack, note: Note
+) -> tuple[Run, Sequence[PreparedCase], list[ProbedSide]]:
+    """A new run, or the one in the folder."""
+    chosen: BenchOptions = options.bench
+    asked: dict[str, Any] | None = None
+    if options.resume is None:
+        sides = sides_of(
+            chosen.side, chosen.modes, models=chosen.model, keys=chosen.key, prices=chosen.price, extras=chosen.extra
+        )
+        loaded = [_changed(each, chosen) for each in chosen_cases(chosen.case, chosen.cases)]
+        asked = asked_of(chosen, sides, loaded)
+        if not (folder / RUN).is_file():
+            found = await probed(sides, chosen.timeout, stack, note)
+            pairs = await prepared(loaded, found, note, all_needed=bool(chosen.case or chosen.cases))
+            run = described(chosen, asked, pairs, found)
+            cases = [each for _, each in pairs]
+            write_run(folder, run, cases)
+            return run, cases, found
+    run = read_run(folder)
+    if asked is not None and run.options.get("asked") != asked:
+        raise BadBench(
+            f"{folder} has a run of other sides, cases or options: give another --output, or go on with that run by "
+            f"--resume {folder}"
+        )
+    known = [side_of_record(each) for each in run.sides]
+    note(f"going on with the run in {folder}")
+    return run, read_cases(folder), await probed(known, float(run.options.get("timeout", chosen.timeout)), stack, note)
+
+
+def _changed(loaded: LoadedCase, chosen: BenchOptions) -> LoadedCase:
+    """The case with what the flags give in place of its own."""
+    given = {"requests": chosen.requests, "concurrency": chosen.clients, "output_tokens": chosen.output_tokens}
+    return loaded.changed(**{name: value for name, value in given.items() if value is not None})
+
+
+def run_bench_report(arguments: Sequence[str]) -> int:
+    """`drafter bench report DIR`. Returns the exit status. Raises BadBench."""
+    options = report_parser().parse(arguments)
+    results = read_results(options.folder)
+    _report(results, options.baseline, options.folder)
+    if options.cloudwatch is not None:
+        count = cloudwatch.put(results, options.cloudwatch)
+        _note(f"{counted(count, 'metric')} are in CloudWatch's namespace {options.cloudwatch}")
+    return 0
+
+
+def run_bench_compare(arguments: Sequence[str]) -> int:
+    """`drafter bench compare DIR DIR`. Returns the exit status. Raises BadBench."""
+    options = compare_parser().parse(arguments)
+    folders: list[Path] = [options.first, options.second]
+    names = [folder.resolve().name for folder in folders]
+    if names[0] == names[1]:
+        names = ["a", "b"]
+    _report(merged([*zip(names, map(read_results, folders), strict=True)]), options.baseline, options.output)
+    return 0
+
+
+def _report(results: Results, baseline: str | None, folder: Path | None) -> None:
+    """Show the figures, and write the files to `folder`."""
+    analysis = analyse(results, baseline)
+    show(analysis, standard_output())
+    if folder is not None:
+        _note(f"the report is in {write_reports(analysis, results, folder)[0]}, its figures beside it")
+
+
+def _note(said: str) -> None:
+    print(f"drafter: {said}", file=sys.stderr)
+
 
 _BELOW = {"report": run_bench_report, "compare": run_bench_compare}
 PARSERS: Parsers = {

@@ -14,7 +14,7 @@ import yaml
 
 from gateway.openai_api.chat.prompt import chat_parts
 from gateway.openai_api.chat.template import Renderer
-from lab.bench.cases.reading import shipped_cases
+from lab.bench.case_files import shipped_cases
 from lab.benchmarks.harness.models import held_out_prompts
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.speculation.sampling.sampling import Sampling, choose

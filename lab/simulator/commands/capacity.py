@@ -86,7 +86,7 @@ def _run(options: argparse.Namespace) -> int:
             ended = False
         if capacity.trials:
             said = [*capacity.sentences(ended and failed is None)]
-            tell_tried(options, said, capacity.table(), capacity.rows(), capacity.charts())
+            tell_tried(options, said, capacity.table(), capacity.rows())
     except ERRORS as error:
         return complain(error)
     except OSError as error:
@@ -139,7 +139,7 @@ CAPACITY = SimulatorCommand(
     _run,
     _add_arguments,
     (
-        "specpair simulator capacity fleet.yaml --page capacity.html",
+        "specpair simulator capacity fleet.yaml",
         "specpair simulator capacity fleet.yaml --of devices.verifiers.big.count --attainment 0.99",
         "specpair simulator capacity fleet.yaml --of workload.rate_rps --bound 'ttft_p95_ms<=1500'",
     ),

@@ -11,10 +11,9 @@ from typing import Any
 from rich.console import Console
 
 from backends.machine import cores
-from lab.request_traces.request import BadTrace
+from lab.request_traces import BadTrace
 from lab.simulator.configuration.reading import BadConfiguration
 from lab.simulator.costs.cost import BadCost, CostUnknown
-from lab.simulator.results.page import tried_page
 from lab.simulator.search.candidates import BadSearch
 from specpair.command_line.parser import Parser
 from specpair.command_line.table import Table, print_table
@@ -69,15 +68,12 @@ def add_jobs(parser: Any) -> None:
 
 
 def add_tried(parser: Any) -> None:
-    """Add the flags for files of what was tried to a parser, or to a group of it."""
+    """Add the flag for a file of what was tried to a parser, or to a group of it."""
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write all measures of all that was tried")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write a page with charts and the table, as HTML")
 
 
-def tell_tried(
-    options: argparse.Namespace, said: Sequence[str], cells: Table, rows: Iterable[list[Any]], charts: Sequence[Any]
-) -> None:
-    """Print what was tried, and write the files of `add_tried`. Raises OSError."""
+def tell_tried(options: argparse.Namespace, said: Sequence[str], cells: Table, rows: Iterable[list[Any]]) -> None:
+    """Print what was tried, and write the file of `add_tried`. Raises OSError."""
     out = standard_output()
     print_table(cells, out)
     for each in said:
@@ -85,9 +81,6 @@ def tell_tried(
     if options.csv is not None:
         with options.csv.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(rows)
-    if options.page is not None:
-        title = f"simulation: {options.file.name}"
-        options.page.write_text(tried_page(title, said, charts, cells), encoding="utf-8")
 
 
 def standard_output() -> Console:

@@ -12,7 +12,6 @@ from types import FrameType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from lab.reports.figures import NoPicture
 from lab.simulator.commands.command import (
     ERRORS,
     INTERRUPTED,
@@ -25,7 +24,7 @@ from lab.simulator.commands.command import (
 )
 from lab.simulator.configuration.keys import MS
 from lab.simulator.configuration.reading import read
-from lab.simulator.results.page import draw, page
+from lab.simulator.results.page import page
 from lab.simulator.results.replications import replicated
 from lab.simulator.results.summary import RunSummary
 from lab.simulator.results.tables import show
@@ -43,7 +42,6 @@ def _add_arguments(parser: Parser) -> None:
     output = parser.add_argument_group("run")
     output.add_argument("--output", type=Path, metavar="DIR", help="folder for the results (default: FILE-DATE)")
     add_jobs(output)
-    output.add_argument("--no-png", action="store_true", help="no picture, which needs matplotlib")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -59,7 +57,9 @@ def _run(options: argparse.Namespace) -> int:
         with _progress(asked) as progress:
             found = replicated(configuration, jobs=options.jobs, folder=folder, progress=progress)
         run = RunSummary.of(options.file.stem, configuration, found)
-        _write(run, folder, picture=not options.no_png)
+        run.write(folder)
+        with shared_files.replacing(folder / "report.html") as file:
+            file.write(page(run).encode())
     except ERRORS as error:
         return complain(error)
     except FileExistsError:
@@ -73,18 +73,6 @@ def _run(options: argparse.Namespace) -> int:
         complain(f"interrupted: this is what came up to {seconds:g} of {asked:g} simulated seconds")
         return INTERRUPTED
     return 0
-
-
-def _write(run: RunSummary, folder: Path, *, picture: bool) -> None:
-    """Write the summary, the page, and the picture if it is asked for and can be drawn. Raises OSError."""
-    run.write(folder)
-    with shared_files.replacing(folder / "report.html") as file:
-        file.write(page(run).encode())
-    if picture:
-        try:
-            draw(run, folder / "report.png")
-        except NoPicture as missing:
-            note(str(missing))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from lab.simulator.search.candidates import (
     parse_vary,
     read_search,
 )
-from lab.simulator.search.outcomes import CandidateOutcome, Goals, charts, rows, run, table
+from lab.simulator.search.outcomes import CandidateOutcome, Goals, rows, run, table
 from specpair.command_line.parser import Parser, Switch
 
 
@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
         begun = [each for each in outcomes if each.replications]
         if begun:
             said = f"{len(begun)} candidates under the same loads; intervals are 95 %."
-            tell_tried(options, [said], table(begun, goals), rows(begun, goals), charts(begun, goals))
+            tell_tried(options, [said], table(begun, goals), rows(begun, goals))
     except ERRORS as error:
         return complain(error)
     except OSError as error:
@@ -109,6 +109,6 @@ SEARCH = SimulatorCommand(
     _add_arguments,
     (
         "specpair simulator search fleet.yaml --vary router=jsq,wjsq2 --vary gamma=2,4,8",
-        "specpair simulator search fleet.yaml --search search.yaml --page search.html",
+        "specpair simulator search fleet.yaml --search search.yaml --csv search.csv",
     ),
 )

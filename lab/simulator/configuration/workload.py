@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from lab.request_traces.reading import in_order, requests
-from lab.request_traces.request import BadTrace, TracedRequest
+from lab.request_traces import BadTrace, TracedRequest, in_order, requests
 from lab.simulator.configuration.keys import (
     MS,
     Count,

@@ -1,15 +1,14 @@
-"""CSV files of a replication: requests and samples as they come."""
+"""The CSV file of a replication: requests as they end."""
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, fields
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import MS
-from lab.simulator.fleet.record import FleetObserver, Record, Sample
+from lab.simulator.fleet.record import FleetObserver, Record
 from lab.simulator.results.requests import decided, distinct
 from specpair.command_line.table import harmless
 
@@ -33,53 +32,41 @@ _REQUEST: dict[str, Callable[[Record], Any]] = {
     "accepted": lambda record: record.accepted,
 }
 _KEPT = "kept_slo"
-REQUESTS = ("replication", *_REQUEST, _KEPT)
-SAMPLES = ("replication", *(each.name for each in fields(Sample)))
+REQUESTS = ("replication", *_REQUEST, _KEPT)  # the columns
 
 
 @contextmanager
 def written(
     observer: FleetObserver, configuration: Configuration, folder: Path | None, number: int
 ) -> Iterator[FleetObserver]:
-    """An observer that passes all on, and writes it to the files of a replication. Raises OSError.
+    """An observer that passes all on, and writes requests to the file of a replication. Raises OSError.
 
     `number`: of the replication, from 0; files are numbered from 1.
     """
     if folder is None:
         yield observer
         return
-    with ExitStack() as stack:
-        requests = _table(folder / f"requests-{number + 1}.csv", REQUESTS, stack)
-        samples = _table(folder / f"samples-{number + 1}.csv", SAMPLES, stack)
-        yield _Writing(observer, configuration, number + 1, requests, samples)
-
-
-Write = Callable[[Mapping[str, Any]], object]  # takes a row
+    with (folder / f"requests-{number + 1}.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, REQUESTS, lineterminator="\n")
+        writer.writeheader()
+        yield _Writing(observer, configuration, number + 1, writer)
 
 
 class _Writing:
     def __init__(
-        self, observer: FleetObserver, configuration: Configuration, replication: int, requests: Write, samples: Write
+        self,
+        observer: FleetObserver,
+        configuration: Configuration,
+        replication: int,
+        writer: "csv.DictWriter[str]",
     ) -> None:
+        self.sample = observer.sample
         self._observer, self._slo_of, self._replication = observer, configuration.slo_of, replication
-        self._requests, self._samples = requests, samples
+        self._writer = writer
 
     def record(self, record: Record) -> None:
         self._observer.record(record)
         values = {name: value(record) for name, value in _REQUEST.items()}
         decision = decided(record, self._slo_of(record.tenant))
-        kept = None if decision is None else decision.kept
-        self._requests({"replication": self._replication, **values, _KEPT: kept})
-
-    def sample(self, samples: Sequence[Sample]) -> None:
-        self._observer.sample(samples)
-        for each in samples:
-            self._samples({"replication": self._replication, **asdict(each)})
-
-
-def _table(path: Path, columns: Sequence[str], stack: ExitStack) -> Write:
-    writer = csv.DictWriter(
-        stack.enter_context(path.open("w", encoding="utf-8", newline="")), columns, lineterminator="\n"
-    )
-    writer.writeheader()
-    return lambda row: writer.writerow({name: harmless(value) for name, value in row.items()})
+        row = {"replication": self._replication, **values, _KEPT: None if decision is None else decision.kept}
+        self._writer.writerow({name: harmless(value) for name, value in row.items()})

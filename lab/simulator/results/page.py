@@ -1,22 +1,19 @@
-"""Pages of the simulator, each one HTML file that needs no other: of a run, a search, a capacity. A run has a PNG."""
+"""The page of a run: one HTML file that needs no other."""
 
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 import yaml
 
+from lab.reports.charts import ChartLine, lines
 from lab.reports.document import charted, contents, document, folded, table, terms
-from lab.reports.figures import new_figure, save
 from lab.reports.markup import Markup, tag
 from lab.simulator.configuration.keys import MS
 from lab.simulator.results import tables
-from lab.simulator.results.charts import ChartLine, lines
 from lab.simulator.results.measures import CONFIDENCE, MEASURES, RunMeasure
 from lab.simulator.results.summary import RunSummary
 from specpair.command_line.table import Table
 from specpair.numbers import counted
-from specpair.protocol.terminal_text import one_line
 
 # Measures that charts show over time, in their order.
 OVER_TIME = (
@@ -40,12 +37,6 @@ def page(run: RunSummary) -> str:
         (tag("section", tag("h2", title), *children, id=anchor) for anchor, title, children in sections),
         f"specpair {run.version}. Simulated, not measured.",
     )
-
-
-def tried_page(title: str, said: Sequence[str], charts: Sequence[Markup], cells: Table) -> str:
-    """The page of several configurations that were tried. `said`: paragraphs below the title."""
-    main = [tag("div", *charts, class_="charts"), tag("h2", "What was tried"), _as_table(cells, "What was tried")]
-    return document(title, [tag("p", each) for each in said], main, "specpair simulator. Simulated, not measured.")
 
 
 def _facts(run: RunSummary) -> Iterator[Markup]:
@@ -109,24 +100,3 @@ def _definitions() -> Markup:
 
 def _as_table(cells: Table, label: str) -> Markup:
     return table(cells.headings, cells.rows, label)
-
-
-def draw(run: RunSummary, path: Path) -> None:
-    """Write the PNG: measures over time, of each replication. Raises NoPicture."""
-    figure = new_figure(one_line(f"simulation: {run.name}"), 15, 6)
-    seconds, burn_in = (run.configuration[key] * MS for key in ("sim_time_ms", "burn_in_ms"))
-    for axes, measure in zip(
-        figure.subplots(2, 4, sharex=True).flat, (MEASURES[name] for name in OVER_TIME), strict=True
-    ):
-        several = run.series(measure.name)
-        for values in several:
-            at = [(number + 0.5) * seconds / len(values) for number in range(len(values))]
-            shown = [measure.scale * value if math.isfinite(value) else math.nan for value in values]
-            axes.plot(at, shown, color="#0072b2", alpha=max(0.25, 1 / len(several)), linewidth=1.4)
-        axes.axvspan(0, burn_in, color="#56606b", alpha=0.13, linewidth=0)
-        axes.set_xlim(0, seconds)
-        axes.set_ylim(bottom=0)
-        axes.grid(alpha=0.3)
-        axes.set_title(measure.caption, fontsize=10)
-        axes.set_xlabel("simulated seconds", fontsize=9)
-    save(figure, path)

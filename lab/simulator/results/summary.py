@@ -1,7 +1,5 @@
-"""A run as a whole: its configuration, its replications, and what they are in the mean; as files."""
+"""A run as a whole: its configuration, its replications, and what they are in the mean."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Mapping
@@ -14,7 +12,6 @@ from lab.simulator.configuration.keys import MS
 from lab.simulator.results.measures import MEASURES, Estimate
 from lab.simulator.results.replications import Replication
 from specpair import shared_files
-from specpair.command_line.table import harmless
 from specpair.extras import installed_version
 
 _FORMAT = "specpair-simulation-2"
@@ -66,10 +63,9 @@ class RunSummary:
         return [each.series[measure] for each in self.replications]
 
     def write(self, folder: Path) -> None:
-        """Write `summary.json` and `summary.csv`. Raises OSError."""
-        for name, text in (("summary.json", self.as_json()), ("summary.csv", self.as_csv())):
-            with shared_files.replacing(folder / name) as file:
-                file.write(text.encode())
+        """Write `summary.json`. Raises OSError."""
+        with shared_files.replacing(folder / "summary.json") as file:
+            file.write(self.as_json().encode())
 
     def as_json(self) -> str:
         """The run, with the mean of each measure."""
@@ -79,18 +75,6 @@ class RunSummary:
         }
         whole = {"format": _FORMAT, **asdict(self), "measures": means}
         return json.dumps(_without_nan(whole), indent=1, ensure_ascii=False) + "\n"
-
-    def as_csv(self) -> str:
-        """A line for each measure: its mean, the ends of its interval, and what each replication gave."""
-        file = io.StringIO(newline="")
-        writer = csv.writer(file, lineterminator="\n")
-        numbers = [f"replication_{number + 1}" for number in range(len(self.replications))]
-        writer.writerow(["measure", "unit", "mean", "low", "high", *numbers])
-        for name, each in self.estimates().items():
-            values = ["" if math.isnan(value) else value for value in self.values(name)]
-            cells = (name, MEASURES[name].unit, each.mean, each.low, each.high, *values)
-            writer.writerow(map(harmless, cells))
-        return file.getvalue()
 
 
 def _without_nan(value: Any) -> Any:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lab.reports.markup import Markup
-from lab.simulator.results.charts import over_key
 from lab.simulator.results.measures import CONFIDENCE, MEASURES, SHARE, Estimate, RunMeasure
 from lab.simulator.results.replications import EvaluateAll
 from lab.simulator.search.candidates import BadSearch, SearchCandidate, label, shown
@@ -226,19 +224,6 @@ class Capacity:
             own = [harmless(shown(value)) for value in self._choice(each).values()]
             cells = cells_of([each.estimate(measure) for measure in MEASURES.values()])
             yield [*own, len(each.outcome.replications), each.state, *cells]
-
-    def charts(self) -> list[Markup]:
-        """Measures over the counts that were tried, with what is asked of them."""
-        across = [float(self._choice(each)[self.size.name]) for each in self.in_order]
-
-        def chart(measure: RunMeasure) -> Markup:
-            found = {"found": dict(zip(across, (each.estimate(measure) for each in self.in_order), strict=True))}
-            asked = next((each.limit for each in self.bounds if each.measure is measure), None)
-            if asked is not None:
-                found["asked"] = {across[0]: Estimate(asked), across[-1]: Estimate(asked)}
-            return over_key(measure, self.size.name, found)
-
-        return [chart(each) for each in self.measures]
 
 
 def _with_unit(measure: RunMeasure, text: str) -> str:

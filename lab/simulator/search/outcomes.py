@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from lab.reports.markup import Markup
-from lab.simulator.results.charts import over_key
 from lab.simulator.results.measures import MEASURES, Estimate, RunMeasure, estimate
 from lab.simulator.results.replications import EvaluateAll, Values
 from lab.simulator.search.candidates import BadSearch, SearchCandidate, shown
@@ -180,19 +178,6 @@ def cells_of(found: Sequence[Estimate]) -> list[str]:
     """Means and the ends of their intervals, as cells of a CSV file: nothing where there is no value."""
     values = (value for each in found for value in (each.mean, each.low, each.high))
     return ["" if value is None or math.isnan(value) else repr(value) for value in values]
-
-
-def charts(outcomes: Sequence[CandidateOutcome], goals: Goals) -> list[Markup]:
-    """A chart for each measure of the goals, where one key varies alone and has numbers; else none."""
-    names = {name for each in outcomes for name in each.candidate.choice}
-    values = [value for each in outcomes for value in each.candidate.choice.values()]
-    if len(names) != 1 or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        return []
-    [key] = names
-    return [
-        over_key(each, key, {"": {one.candidate.choice[key]: one.estimate(each.name) for one in outcomes}})
-        for each in goals.measures
-    ]
 
 
 def _firsts(outcomes: Sequence[CandidateOutcome], goals: Goals) -> dict[RunMeasure, CandidateOutcome | None]:

@@ -71,7 +71,6 @@ STRETCHES = st.builds(
     repetition=COUNTS,
     begun=SECONDS,
     ended=SECONDS,
-    energy_joules=st.dictionaries(TEXTS, SECONDS, max_size=2),
 )
 
 
@@ -143,7 +142,7 @@ def test_a_bad_line_is_named(line: bytes, message: str) -> None:
 
 
 def test_a_run_goes_on_in_its_folder(tmp_path: Path) -> None:
-    write_run(tmp_path, a_run())
+    write_run(tmp_path, a_run(), [])
     writer = RecordsWriter(tmp_path)
     writer.add(request(repetition=-1))
     writer.add(request())
@@ -169,9 +168,9 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_a_run_takes_no_other(tmp_path: Path) -> None:
-    write_run(tmp_path, a_run())
+    write_run(tmp_path, a_run(), [])
     with pytest.raises(BadRecords, match="has a run already: go on with --resume"):
-        write_run(tmp_path, a_run())
+        write_run(tmp_path, a_run(), [])
 
 
 def test_figures_of_a_request() -> None:

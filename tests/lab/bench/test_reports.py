@@ -1,26 +1,24 @@
 """Files that are made of a run's records: read back by what reads such files."""
 
-import csv
 import io
-import json
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
 
-import jsonschema
 import pytest
 from rich.console import Console
 
+from drafter_client.cli.program import main
+from lab.bench import tables
+from lab.bench.analysis import Analysis, analyse, merged
 from lab.bench.errors import BadRecords
-from lab.bench.records import RequestFailure, Results, Run
-from lab.bench.report import data_files, llmperf, sentences, tables
-from lab.bench.report.files import write_reports
-from lab.bench.report.markdown import markdown
-from lab.bench.report.page.page import page
-from lab.bench.report.terminal import show
-from lab.bench.statistics.analysis import Analysis, analyse
-from tests.lab.bench.runs import a_case, a_run, a_side, at_pace, pair_and_target
+from lab.bench.jobs import WARM_UP, Job, PlannedStretch
+from lab.bench.measuring import shown
+from lab.bench.page import page
+from lab.bench.record_files import RECORDS, RUN, encode_record, encode_run
+from lab.bench.records import Record, RequestFailure, Results, Stretch
+from lab.bench.tables import show
+from tests.lab.bench.runs import a_case, a_request, a_run, a_side, at_pace, pair_and_target
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\u202e"
 
@@ -120,74 +118,6 @@ def test_a_run_of_one_side_and_a_run_without_records_have_a_page() -> None:
     Reader(page(analyse(nothing), nothing))
 
 
-@pytest.mark.parametrize("interleaving", get_args(get_type_hints(Run)["interleaving"]))
-def test_the_page_says_how_sides_took_turns(results: Results, interleaving: Any) -> None:
-    changed = Results(replace(results.run, interleaving=interleaving), results.requests, results.stretches)
-    assert "Sides " in Reader(page(analyse(changed), changed)).text
-
-
-def test_the_summary_is_a_line_for_each_side_and_case(analysis: Analysis) -> None:
-    lines = [*csv.DictReader(io.StringIO(data_files.summary_csv(analysis)))]
-    assert [(line["case"], line["side"]) for line in lines] == [
-        ("counting", "target"),
-        ("counting", "pair"),
-        ("noise", "target"),
-        ("noise", "pair"),
-    ]
-    target, pair = lines[:2]
-    assert float(target["ttft_ms_p50"]) == pytest.approx(analysis.summaries[0].distributions["ttft_ms"].p50)
-    assert (target["acceptance_rate"], pair["acceptance_rate"]) == ("", "0.5")
-    assert (pair["tokens_per_second_winner"], pair["texts_equal"]) == ("pair", "8")
-    assert target["tokens_per_second_ratio"] == ""
-
-
-def test_requests_are_lines_and_run_no_formula(results: Results) -> None:
-    hostile = [replace(each, prompt="=cmd()") for each in results.requests]
-    lines = [*csv.DictReader(io.StringIO(data_files.requests_csv(hostile)))]
-    assert len(lines) == len(results.requests)
-    assert (lines[0]["prompt"], lines[0]["chunks"], lines[0]["tokens_out"]) == ("'=cmd()", "10", "10")
-
-
-def test_the_json_follows_its_schema(analysis: Analysis) -> None:
-    schema = data_files.schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    found = json.loads(data_files.as_json(analysis))
-    jsonschema.validate(found, schema, jsonschema.Draft202012Validator)
-    assert found["format"] == "specpair-bench-report-1" and found["baseline"] == "target"
-    del found["summaries"]
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(found, schema, jsonschema.Draft202012Validator)
-
-
-def test_llmperf_files_have_its_keys_in_seconds(analysis: Analysis, results: Results) -> None:
-    case, side = results.run.cases[0], results.run.sides[0]
-    requests = [each for each in results.requests if (each.case, each.side) == (case.name, side.name)]
-    found = llmperf.summary(case, side, analysis.summaries[0], requests, 1.0)
-    assert found["results_ttft_s_quantiles_p50"] == pytest.approx(
-        analysis.summaries[0].distributions["ttft_ms"].p50 / 1000
-    )
-    assert found["results_number_output_tokens_mean"] == 10
-    assert found["results_inter_token_latency_s_mean"] == pytest.approx(found["results_end_to_end_latency_s_mean"] / 10)
-    assert (found["num_concurrent_requests"], found["results_num_completed_requests"]) == (1, 8)
-    assert found["name"] == "counting_target_m_64_10_summary"
-    failed = replace(requests[0], failure=RequestFailure(kind="status", status=503, message="full"))
-    each = llmperf.individual_responses([failed])[0]
-    assert (each["error_code"], each["error_msg"], each["number_total_tokens"]) == (503, "full", 74)
-
-
-def test_markdown_has_a_table_of_each_case_and_escapes_names(results: Results) -> None:
-    renamed = replace(results.run, sides=(replace(results.run.sides[0], model="a|b"), results.run.sides[1]))
-    cases = tuple(replace(each, description="a | `b` <i>") for each in renamed.cases)
-    text = markdown(analyse(Results(replace(renamed, cases=cases), results.requests, results.stretches)))
-    assert "a \\| \\`b\\` \\<i\\>" in text
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    headings = [number for number, line in enumerate(lines) if line.startswith("| ---")]
-    assert len(headings) == 6
-    for number in headings:
-        width = lines[number].count(" | ")
-        assert lines[number - 1].count(" | ") == width == lines[number + 1].count(" | ")
-
-
 @pytest.mark.parametrize("width", [40, 80, 1000])
 def test_the_terminal_shows_all_columns_in_as_many_tables_as_fit(analysis: Analysis, width: int) -> None:
     console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
@@ -203,16 +133,16 @@ def test_the_terminal_shows_all_columns_in_as_many_tables_as_fit(analysis: Analy
 
 def test_the_arrival_of_a_case_is_told_in_words(results: Results) -> None:
     case = replace(results.run.cases[0], arrival={"bursts": {"size": 4, "every": 10.0}})
-    assert "; arrival: bursts size 4, every 10.0" in sentences.load(case)
+    assert "; arrival: bursts size 4, every 10.0" in tables.load(case)
 
 
 def test_what_differs_is_said_first_and_what_does_not_in_one_sentence(analysis: Analysis, results: Results) -> None:
-    counting, noise = (sentences.verdicts(analysis, case) for case in results.run.cases)
+    counting, noise = (tables.verdicts(analysis, case) for case in results.run.cases)
     assert counting[0].startswith("tokens/s: pair is 2.00 times target (")
     assert [each for each in noise if "no difference seen" in each] == [noise[0]]
     assert noise[0].startswith("pair: no difference seen in tokens/s (0.9")
     few = Results(results.run, [each for each in results.requests if each.index < 3], results.stretches)
-    said = sentences.verdicts(analyse(few), results.run.cases[0])
+    said = tables.verdicts(analyse(few), results.run.cases[0])
     assert said[0].startswith("pair: too few to tell, 5 requests are needed; times target: tokens/s ")
 
 
@@ -222,14 +152,82 @@ def test_the_columns_of_a_table_are_those_that_somebody_has(analysis: Analysis, 
     assert "failed" not in counting and "cost/1M tokens" in counting
 
 
-def test_reports_are_written_beside_the_records(analysis: Analysis, results: Results, tmp_path: Path) -> None:
-    paths = [path.relative_to(tmp_path).as_posix() for path in write_reports(analysis, results, tmp_path)]
-    assert paths[:6] == [
-        *("report.html", "report.md", "summary.csv", "requests.csv"),
-        *("analysis.json", "analysis.schema.json"),
+def written(folder: Path, results: Results) -> Path:
+    folder.mkdir()
+    (folder / RUN).write_bytes(encode_run(results.run))
+    records: list[Record] = [*results.requests, *results.stretches]
+    (folder / RECORDS).write_bytes(b"".join(map(encode_record, records)))
+    return folder
+
+
+def test_all_outputs_are_made_again_from_the_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(tmp_path / "run", pair_and_target())
+    assert main(["bench", "report", str(folder)]) == 0
+    out, notes = capsys.readouterr()
+    assert "pair is 2.00 times target" in out.replace("\n", " ")
+    assert notes == f"drafter: the report is in {folder / 'report.html'}, its figures beside it\n"
+    first = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert main(["bench", "report", str(folder)]) == 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == first
+
+
+def test_what_cannot_be_reported_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(tmp_path / "run", pair_and_target())
+    assert main(["bench", "report", str(tmp_path)]) == 1
+    assert "is no folder of 'drafter bench'" in capsys.readouterr().err
+    assert main(["bench", "report", str(folder), "--baseline", "x"]) == 1
+    assert "no side is called 'x'" in capsys.readouterr().err
+
+
+def test_two_runs_are_compared_by_the_cases_that_both_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = pair_and_target()
+    other = replace(results.run.cases[1], prompts_hash="other")
+    changed = Results(replace(results.run, cases=(results.run.cases[0], other)), results.requests, results.stretches)
+    before, after = written(tmp_path / "before", results), written(tmp_path / "after", changed)
+    assert main(["bench", "compare", str(before), str(after), "--output", str(tmp_path / "out")]) == 0
+    out = capsys.readouterr().out
+    assert "before:target" in out and "after:pair" in out and "noise" not in out
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_merged_runs_keep_their_figures() -> None:
+    results = pair_and_target()
+    both = merged([("a", results), ("b", results)])
+    found, alone = analyse(both), analyse(results)
+    assert [each.side for each in found.summaries[:4]] == ["a:target", "a:pair", "b:target", "b:pair"]
+    for number in (0, 2):
+        assert found.summaries[number].values == alone.summaries[0].values
+    same = found.comparison("counting", "b:target", "tokens_per_second")
+    assert same is not None and same.winner is None and same.ratio == pytest.approx(1)
+
+
+def test_runs_without_a_case_in_common_are_refused() -> None:
+    results = pair_and_target()
+    other = Results(replace(results.run, cases=()), [], [])
+    with pytest.raises(BadRecords, match="no case in common"):
+        merged([("a", results), ("b", other)])
+
+
+def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere() -> None:
+    planned = PlannedStretch("pair", "code", 0, (Job(number=0, index=0, requests=1, prompt=0, max_tokens=1),))
+    warming = PlannedStretch("pair", "code", WARM_UP, planned.jobs)
+    order = (warming, planned, planned)
+    stretches = [
+        Stretch(number=number, side="pair", case="code", repetition=repetition, begun=0.0, ended=4.0)
+        for number, repetition in enumerate((WARM_UP, 0, 0))
     ]
-    assert len(paths) == 6 + 2 * 4 and all((tmp_path / path).stat().st_size for path in paths)
-    (tmp_path / "report.md").unlink()
-    (tmp_path / "report.md").mkdir()
-    with pytest.raises(BadRecords, match=r"report\.md cannot be written"):
-        write_reports(analysis, results, tmp_path)
+    said = {}
+    for terminal in (True, False):
+        out = io.StringIO()
+        console = Console(file=out, force_terminal=terminal, width=100)
+        with shown(console, order, 3) as watch:
+            for each, stretch in zip(order, stretches, strict=True):
+                watch.begin([each])
+                watch.request(a_request(side="pair", case="code", repetition=stretch.repetition))
+                watch.stretch(stretch)
+        said[terminal] = out.getvalue()
+    assert "code, repetition 1 of 3: pair" in said[True] and "3/3" in said[True]
+    assert said[False].splitlines() == [
+        "drafter: code, warming up: pair, 1 request in 4.0 s",
+        "drafter: code, repetition 1 of 3: pair, 2 requests in 8.0 s",
+    ]

@@ -1,4 +1,4 @@
-"""Measures, the steady state, intervals and comparisons."""
+"""Measures, intervals, comparisons, equal texts."""
 
 import random
 from dataclasses import replace
@@ -8,14 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.bench.analysis import analyse, equality
+from lab.bench.comparison import FEWEST, Quotients, Sample, compare, paired_ratio
 from lab.bench.errors import BadSide
-from lab.bench.records import MeasuredRequest, RequestFailure, Results, Slo, Speculation, Stretch
-from lab.bench.statistics.analysis import analyse
-from lab.bench.statistics.bootstrap import FEWEST, Quotients, paired_ratio
-from lab.bench.statistics.comparison import Sample, compare
-from lab.bench.statistics.distribution import distribution
-from lab.bench.statistics.steady_state import steady_window, tokens_within, under_load
-from lab.bench.statistics.summary import summarise
+from lab.bench.records import MeasuredRequest, RequestFailure, Results, Slo, Speculation
+from lab.bench.summary import summarise
 from tests.lab.bench.runs import a_case, a_request, a_side, at_pace, pair_and_target
 
 positive = st.floats(0.001, 1000)
@@ -35,38 +32,14 @@ def four_at_two_at_once() -> list[MeasuredRequest]:
     ]
 
 
-def test_load_is_steady_while_as_many_are_under_way_as_were_asked_for() -> None:
-    stretch = four_at_two_at_once()
-    assert tuple(under_load(stretch)) == (0, 4)
-    assert tuple(steady_window(stretch, 2) or ()) == (0, 3)
-    assert steady_window(stretch, 3) is None
-    assert tuple(steady_window(stretch, 1) or ()) == (0, 4)
-
-
-def test_arrivals_without_a_limit_are_steady_until_the_last() -> None:
-    assert tuple(steady_window(four_at_two_at_once(), None) or ()) == (0, 2)
-    assert steady_window(four_at_two_at_once()[:1], None) is None
-
-
-def test_tokens_of_a_window_are_those_of_its_chunks() -> None:
-    request = a_request(started=2.0, chunks=(1.0, 2.0, 3.0, 4.0), tokens_out=8)
-    window = steady_window([a_request(started=0.0, ended=4.5)], 1)
-    assert window is not None
-    assert tokens_within(request, window) == 4
-    assert tokens_within(a_request(chunks=(), tokens_out=0), window) == 0
-
-
 def test_a_summary_has_the_figures_of_its_definitions() -> None:
     case = a_case(concurrency=2, slo=Slo(latency_ms=1500))
-    stretches = [Stretch(number=0, side="s", case="counting", repetition=0, begun=0, ended=4, energy_joules={"m": 80})]
-    found = summarise(case, a_side("s", price_per_hour=9.0), four_at_two_at_once(), stretches)
-    assert (found.requests, found.tokens_out, found.loaded_s, found.steady_s) == (4, 40, 4, 3)
+    found = summarise(case, a_side("s", price_per_hour=9.0), four_at_two_at_once())
+    assert (found.requests, found.tokens_out, found.loaded_s) == (4, 40, 4)
     assert found.values == {
         "load_tokens_per_second": 10,
-        "steady_tokens_per_second": pytest.approx(35 / 3),
         "goodput": 0.25,
         "good_share": 0.25,
-        "joules_per_token": 2,
         "cost_per_million_tokens": pytest.approx(9 / 3600 * 4 / 40 * 1e6),
     }
     assert found.distributions["latency_ms"].mean == pytest.approx(1750)
@@ -77,11 +50,11 @@ def test_a_summary_has_the_figures_of_its_definitions() -> None:
 
 def test_failures_belong_to_the_load_but_to_no_latency() -> None:
     failed = a_request(index=1, started=1.5, ended=2.5, failure=RequestFailure(kind="timeout", message="late"))
-    found = summarise(a_case(slo=Slo(ttft_ms=1000)), a_side("s"), [a_request(), failed], [])
+    found = summarise(a_case(slo=Slo(ttft_ms=1000)), a_side("s"), [a_request(), failed])
     assert (found.requests, found.failures, found.loaded_s, found.tokens_out) == (2, {"timeout": 1}, 4, 10)
     assert found.distributions["latency_ms"].count == 1
     assert found.values["good_share"] == 0.5
-    only = summarise(a_case(), a_side("s"), [failed], [])
+    only = summarise(a_case(), a_side("s"), [failed])
     assert (only.distributions, only.values) == ({}, {})
 
 
@@ -92,21 +65,12 @@ def test_speculation_is_summed_before_it_is_divided() -> None:
         Speculation(drafted=0, accepted=0),
     ]
     requests = [a_request(index=index, speculation=each) for index, each in enumerate(told)]
-    found = summarise(a_case(), a_side("s"), requests, [])
+    found = summarise(a_case(), a_side("s"), requests)
     assert (found.drafted, found.accepted, found.rounds) == (40, 12, 8)
     assert found.accepted_per_round == (4, 0, 2, 0, 2)
     assert found.values["acceptance_rate"] == pytest.approx(0.3)
     assert found.values["mean_acceptance_length"] == 2.5
     assert found.values["drafted_per_token"] == pytest.approx(40 / 30)
-
-
-@given(st.lists(positive, min_size=1, max_size=50))
-def test_a_distribution_is_that_of_numpy(values: list[float]) -> None:
-    found = distribution(values)
-    assert found is not None
-    assert found.p90 == pytest.approx(np.percentile(values, 90))
-    assert found.min <= found.p25 <= found.p50 <= found.p99 <= found.max
-    assert distribution(values[::-1]) == found
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
@@ -162,14 +126,12 @@ def test_the_faster_side_wins_and_a_tie_is_called_a_tie() -> None:
     assert tied.verdict.startswith("no difference seen: 0.9")
     latency = found.comparison("counting", "pair", "latency_ms")
     assert latency is not None and latency.ratio < 1 and latency.winner == "pair"
-    energy = found.comparison("counting", "pair", "joules_per_token")
-    assert energy is not None and energy.winner == "pair"
 
 
 def test_a_case_of_few_requests_has_no_verdict() -> None:
     """However often they are repeated."""
     sides = [
-        Sample(side, [at_pace(pace, side=side, repetition=number) for number in range(9)], [])
+        Sample(side, [at_pace(pace, side=side, repetition=number) for number in range(9)])
         for side, pace in (("pair", 0.1), ("target", 0.2))
     ]
     found = next(each for each in compare("c", *sides) if each.measure == "tokens_per_second")
@@ -181,18 +143,8 @@ def test_requests_that_one_side_lacks_are_not_compared() -> None:
     mine = [at_pace(0.1, index=index) for index in range(6)]
     theirs = [at_pace(0.2, index=index) for index in range(1, 9)]
     theirs[0] = replace(theirs[0], failure=RequestFailure(kind="cut", message=""))
-    [found] = [
-        each for each in compare("c", Sample("a", mine, []), Sample("b", theirs, [])) if each.measure == "ttft_ms"
-    ]
+    [found] = [each for each in compare("c", Sample("a", mine), Sample("b", theirs)) if each.measure == "ttft_ms"]
     assert found.units == 4
-
-
-def test_energy_of_sides_that_ran_together_is_none_of_theirs() -> None:
-    results = pair_and_target()
-    results = Results(replace(results.run, interleaving="together"), results.requests, results.stretches)
-    found = analyse(results)
-    assert all("joules_per_token" not in each.values for each in found.summaries)
-    assert found.comparison("counting", "pair", "joules_per_token") is None
 
 
 def test_the_order_of_records_does_not_matter() -> None:
@@ -211,3 +163,29 @@ def test_another_side_can_be_the_baseline() -> None:
     assert slow is not None and slow.winner == "pair" and slow.ratio == pytest.approx(0.5, abs=0.02)
     with pytest.raises(BadSide, match="--baseline: no side is called 'x'; choose one of target, pair"):
         analyse(pair_and_target(), "x")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "words"),
+    [
+        ("same, then a\n line", "same, then b", r"after 11 characters 'a\n line' in place of 'b'"),
+        ("same", "same, and more", "after 4 characters its end in place of ', and more'"),
+        ("x" * 100, "", "after 0 characters 'xxxxxxxxxxxxxxxxxxxxxxxx' in place of its end"),
+        (None, None, "seed 7 (the run keeps no texts)"),
+    ],
+)
+def test_the_first_texts_that_differ_are_told(mine: str | None, theirs: str | None, words: str) -> None:
+    """By repetition and request, whatever the order of the records."""
+    ones = [
+        a_request(repetition=1, index=0, text="later"),
+        a_request(index=3, prompt="p3", seed=7, text=mine, text_hash="mine"),
+        a_request(index=1, text="a"),
+    ]
+    others = [
+        a_request(repetition=1, index=0, text="another"),
+        a_request(index=1, text="a"),
+        a_request(index=3, prompt="p3", seed=7, text=theirs, text_hash="theirs"),
+    ]
+    found = equality("c", "pair", "target", ones, others)
+    assert found is not None and (found.equal, found.pairs) == (1, 3)
+    assert "the first that differs: prompt p3, seed 7" in found.sentence and found.sentence.endswith(words)

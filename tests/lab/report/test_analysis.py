@@ -6,19 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.trace.schema import Record, RunDetail
-from lab.report.analysis import (
-    Depth,
+from lab.report.reader import Record, RunDetail, RunTrace, read_run
+from lab.report.recorded import Depth, acceptance_by_depth
+from lab.report.terminal import (
     Lane,
     Rate,
     Span,
-    acceptance_by_depth,
     coverage,
     speed_over_time,
     timeline,
     window,
 )
-from lab.report.reader import RunTrace, read_run
 from tests.drafter_client.trace.folders import write
 
 NOTHING = RunDetail(prefills=[], steps=[], self_continuation_passes=[])

@@ -1,20 +1,15 @@
-"""`drafter report`: the whole output in the terminal, and the plot."""
+"""`drafter report`: the whole output in the terminal."""
 
-import builtins
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from drafter_client.errors import TraceError
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from drafter_client.trace.writer import TraceFolder
 from lab.report import command
 from tests.drafter_client.trace.folders import DETAIL, write
 
-PNG = b"\x89PNG\r\n\x1a\n"
 REPORT = """\
 run 1, 2026-03-04 12:00:00 UTC, remote: small drafts for big
 8 tokens in 200 ms, 40.0 tokens/s, TTFT 40 ms, 4 of 6 draft tokens accepted
@@ -55,21 +50,20 @@ def _printed(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_report_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
-    assert report(f"{tmp_path}", "--no-png") == 0
+    assert report(f"{tmp_path}") == 0
     assert _printed(capsys) == REPORT
-    assert not list(tmp_path.glob("*.png"))
 
 
 def test_lossy_run_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, strategy="threshold", threshold=0.25)
-    assert report(f"{tmp_path}", "--no-png") == 0
+    assert report(f"{tmp_path}") == 0
     assert _printed(capsys).splitlines()[0].endswith("small drafts for big, lossy: threshold 0.25")
 
 
 @pytest.mark.parametrize("run", [{"strategy": "probabilistic"}, {"strategy": "threshold", "mode": "target"}], ids=str)
 def test_lossless_run_is_not_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str], run: dict[str, str]) -> None:
     write(tmp_path, **run)
-    assert report(f"{tmp_path}", "--no-png") == 0
+    assert report(f"{tmp_path}") == 0
     assert "lossy" not in _printed(capsys)
 
 
@@ -77,7 +71,7 @@ def test_report_of_a_run_that_failed_at_once(tmp_path: Path, capsys: pytest.Capt
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), TraceFolder(tmp_path).run(Stats(mode="fused")):
             raise ZeroDivisionError
-    assert report(f"{tmp_path}", "--no-png", "--run", "1") == 0
+    assert report(f"{tmp_path}", "--run", "1") == 0
     lines = _printed(capsys).splitlines()
     assert lines[0].startswith("run 1, one of 2, 20") and "UTC, fused: a" in lines[0]
     assert "ended early: ZeroDivisionError" in " ".join(lines[1:4])
@@ -87,7 +81,7 @@ def test_report_of_a_run_that_failed_at_once(tmp_path: Path, capsys: pytest.Capt
 
 def test_report_of_an_interrupted_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, finish_reason=None, acceptance_rate=None, tokens_per_second=None)
-    report(f"{tmp_path}", "--no-png")
+    report(f"{tmp_path}")
     assert _printed(capsys).splitlines()[1:2] == ["8 tokens in 200 ms, TTFT 40 ms, ended early: interrupted"]
 
 
@@ -95,55 +89,8 @@ def test_timeline_shows_the_middle_of_many_passes(tmp_path: Path, capsys: pytest
     write(tmp_path, total_ms=4000.0)
     passes = [{"forward_ms": 50.0, "arrived_ms": 300.0 + 100.0 * at} for at in range(37)]
     (tmp_path / "run-1.json").write_text(json.dumps({**DETAIL, "self_continuation_passes": passes}))
-    report(f"{tmp_path}", "--no-png")
+    report(f"{tmp_path}")
     lines = _printed(capsys).splitlines()
     assert "timeline, 1550 to 2350 ms of 4000 ms" in lines
     [verify] = [line for line in lines if line.startswith("verify")]
     assert verify == "verify    " + "     ".join(["█████"] * 8)
-
-
-def test_plot_is_written_to_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
-    write(tmp_path, model="$a^$ {x} _")  # matplotlib must not read it as a formula
-    assert report(f"{tmp_path}") == 0
-    assert (tmp_path / "report-1.png").read_bytes().startswith(PNG)
-    assert capsys.readouterr().err == f"drafter: drawn to {tmp_path / 'report-1.png'}\n"
-
-
-def test_plot_is_written_to_the_named_file(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    write(tmp_path)
-    with TraceFolder(tmp_path).run(Stats()):  # an empty run can be plotted, too
-        pass
-    for number in (1, 2):
-        assert report(f"{tmp_path}", "--run", f"{number}", "--png", f"{tmp_path / 'mine'}") == 0
-        assert (tmp_path / "mine").read_bytes().startswith(PNG)
-    assert not list(tmp_path.glob("*.png"))
-    with pytest.raises(TraceError, match=r"the picture .* cannot be written: No such file or directory"):
-        report(f"{tmp_path}", "--png", f"{tmp_path / 'no' / 'mine.png'}")
-
-
-def test_report_without_matplotlib_prints_to_the_terminal_only(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import_module = builtins.__import__
-
-    def missing(name: str, *rest: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return import_module(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
-    write(tmp_path)
-    assert report(f"{tmp_path}") == 0
-    written = capsys.readouterr()
-    assert "acceptance by depth" in written.out
-    install = f"{sys.executable} -m pip install -r requirements/plots.txt"
-    assert written.err == f"drafter: PNGs need matplotlib: {install}\n"
-    with pytest.raises(TraceError, match="PNGs need matplotlib"):  # asked for by name
-        report(f"{tmp_path}", "--png", "mine.png")
-
-
-def test_png_and_no_png_exclude_each_other(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        command.parser().parse([f"{tmp_path}", "--png", "x", "--no-png"])

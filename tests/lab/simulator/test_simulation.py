@@ -73,7 +73,7 @@ def test_the_same_seed_gives_the_same_records_and_another_one_others() -> None:
 def test_the_example_runs_as_it_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "fleet.yaml"
     file.write_text(example().replace("sim_time_ms: 60000", "sim_time_ms: 8000"), encoding="utf-8")
-    assert command_line.run(["run", str(file), "--output", str(tmp_path / "out"), "--jobs", "1", "--no-png"]) == 0
+    assert command_line.run(["run", str(file), "--output", str(tmp_path / "out"), "--jobs", "1"]) == 0
     assert (tmp_path / "out" / "report.html").is_file()
     assert "requests" in capsys.readouterr().out
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from lab.request_traces.request import BadTrace
+from lab.request_traces import BadTrace
 from lab.simulator.configuration.devices import ComesAndGoes
 from lab.simulator.configuration.keys import FOLDER, Number
 from lab.simulator.configuration.workload import WorkloadKeys

@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lab.reports.figures import NoPicture
 from lab.simulator.configuration.reading import parse
 from lab.simulator.fleet.record import Record, Sample
-from lab.simulator.results.charts import over_key
 from lab.simulator.results.files import written
 from lab.simulator.results.gathered import Gathered
-from lab.simulator.results.measures import MEASURES, Estimate
-from lab.simulator.results.page import draw, page
+from lab.simulator.results.page import page
 from lab.simulator.results.replications import Replication
 from lab.simulator.results.summary import RunSummary
 from lab.simulator.results.tables import show
@@ -86,27 +83,7 @@ def test_the_table_in_the_terminal_has_no_control_codes_and_fits(run: RunSummary
 
 
 def test_files_hold_names_as_they_are_but_no_formulas(run: RunSummary, folder: Path) -> None:
-    for name in ("requests-1", "samples-1"):
-        with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-            cells = [cell for row in csv.reader(file) for cell in row]
-        assert not [cell for cell in cells if cell.startswith("=")]
-        assert NAMES[0] in cells and "'=HYPERLINK(1)" in cells
-    assert run.as_csv().startswith("measure,unit,mean")
-
-
-def test_a_picture_is_drawn_where_matplotlib_is(run: RunSummary, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    draw(run, tmp_path / "r.png")
-    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(NoPicture, match="cannot be written"):
-        draw(run, tmp_path / "no" / "r.png")
-
-
-def test_a_measure_over_a_key_has_marks_intervals_and_a_legend_of_several_lines() -> None:
-    shown = over_key(MEASURES["ttft_p95_ms"], "drafters", {"": {20: Estimate(90.0, 5.0), 10: Estimate(80.0)}})
-    assert shown.count("<circle") == 2 and shown.count("range") == 1
-    assert "TTFT p95, ms over drafters" in shown and "time to first token" in shown and "legend" not in shown
-    both = {"jsq": {2.0: Estimate(0.5, 0.8, 0.0, 1.0)}, "<b>": {2.0: Estimate(0.25)}}
-    shown = over_key(MEASURES["slo_attainment"], "gamma", both)
-    assert "jsq</li>" in shown and "&lt;b&gt;</li>" in shown
-    assert "SLO attainment, %" in shown and ">100<" in shown and ">120<" not in shown
+    with (folder / "requests-1.csv").open(encoding="utf-8", newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert not [cell for cell in cells if cell.startswith("=")]
+    assert NAMES[0] in cells and "'=HYPERLINK(1)" in cells

@@ -42,7 +42,7 @@ def test_results_and_files_are_the_same_whatever_the_processes(configuration: Co
         contents.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
         assert seconds == sorted(seconds) and seconds[-1] == pytest.approx(12, abs=0.5)
     assert json.dumps([*map(asdict, found[0])]) == json.dumps([*map(asdict, found[1])])
-    assert contents[0] == contents[1] and {"requests-1.csv", "samples-2.csv"} <= {*contents[0]}
+    assert contents[0] == contents[1] and {"requests-1.csv", "requests-2.csv"} <= {*contents[0]}
     assert found[0][0].measures != found[0][1].measures, "each has a chance of its own"
 
 
@@ -58,21 +58,15 @@ def test_an_error_of_a_process_is_that_of_the_run(configuration: Configuration) 
         replicated(wrong, jobs=2)
 
 
-def test_a_file_has_a_line_for_each_request_and_sample(configuration: Configuration, tmp_path: Path) -> None:
+def test_a_file_has_a_line_for_each_request(configuration: Configuration, tmp_path: Path) -> None:
     [_, second] = replicated(configuration, folder=tmp_path)
     with (tmp_path / "requests-2.csv").open(encoding="utf-8", newline="") as file:
         requests = [*csv.DictReader(file)]
     assert [*requests[0]] == [*files.REQUESTS] and {each["replication"] for each in requests} == {"2"}
     whole = [each for each in requests if each["status"] == "whole" and float(each["sent_s"]) >= 0.5]
     assert len(whole) == second.measures["whole"]
-    with (tmp_path / "samples-2.csv").open(encoding="utf-8", newline="") as file:
-        samples = [*csv.DictReader(file)]
-    assert [*samples[0]] == [*files.SAMPLES] and {each["node"] for each in samples} == {"big-1", "big-2"}
-
-
-def test_each_column_is_documented() -> None:
     text = (ROOT / "docs" / "simulator-results.md").read_text(encoding="utf-8")
-    assert not [name for name in (*files.REQUESTS, *files.SAMPLES) if f"`{name}`" not in text]
+    assert not [name for name in files.REQUESTS if f"`{name}`" not in text]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -21,7 +21,6 @@ from lab.simulator.search.candidates import BadSearch, SearchCandidate, SearchKe
 from lab.simulator.search.outcomes import (
     CandidateOutcome,
     Goals,
-    charts,
     dominates,
     ordered,
     rows,
@@ -183,11 +182,6 @@ def test_tables_and_files_show_the_state_of_each_and_charts_a_key_that_varies_al
     assert head[:5] == ["candidate", COUNT, "replications", "pareto", "state"]
     assert [line[3] for line in lines] == [True, False, True, False]
     assert len({len(line) for line in (head, *lines)}) == 1
-    assert f"throughput, tokens/s over {COUNT}" in "".join(charts(outcomes, goals))
-    assert (
-        charts([CandidateOutcome(SearchCandidate(1, {"router": "jsq"}, NO_MATTER), outcomes[0].replications)], goals)
-        == []
-    )
 
 
 # The file, and the command.
@@ -212,7 +206,7 @@ def test_a_search_is_read_from_its_file(tmp_path: Path) -> None:
 def test_the_command_compares_variants_that_change_several_keys_at_once(
     fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, cells, html = tmp_path / "search.yaml", tmp_path / "s.csv", tmp_path / "s.html"
+    file, cells = tmp_path / "search.yaml", tmp_path / "s.csv"
     file.write_text(
         "variants:\n"
         "  two_big: {devices.verifiers.big.count: 2, mode: remote}\n"
@@ -225,12 +219,11 @@ def test_the_command_compares_variants_that_change_several_keys_at_once(
         encoding="utf-8",
     )
     asked = ["search", str(fleet), f"--search={file}", "--jobs=1"]
-    assert command_line.run([*asked, f"--csv={cells}", f"--page={html}"]) == 0
+    assert command_line.run([*asked, f"--csv={cells}"]) == 0
     with cells.open(encoding="utf-8", newline="") as lines:
         assert [row["variant"] for row in csv.DictReader(lines)] == ["two_big", "one_fused", "as_it_is"]
     shown = capsys.readouterr().out
     assert "one_fused" in shown and "Pareto" in shown
-    assert html.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,195 @@
+"""All that is made of a run's records, as plain data: what the reports show and the JSON file holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lab.bench.comparison import Comparison, Sample, compare
+from lab.bench.errors import BadRecords, BadSide
+from lab.bench.records import CaseRecord, MeasuredRequest, Results, Run
+from lab.bench.summary import Summary, summarise
+from specpair.command_line.given_values import advice
+
+_SHOWN = 24  # characters of each text, from where they differ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Two texts of the same prompt and seed that differ.
+
+    `character`: how many characters they begin with in common. `one`, `other`: how the text of the side and that of the
+    baseline go on from there, the first few characters; empty: the text ends there. None: the run keeps no texts.
+    """
+
+    prompt: str
+    repetition: int
+    seed: int | None
+    character: int | None = None
+    one: str | None = None
+    other: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equality:
+    """How many requests of the same prompt and seed got the same text from both sides.
+
+    `differing`: prompts of the others, by name, without repetition.
+    `first`: the first pair that differs, by repetition and request; None: all are equal.
+    """
+
+    case: str
+    side: str
+    baseline: str
+    pairs: int
+    equal: int
+    differing: tuple[str, ...]
+    first: Difference | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The same as a sentence."""
+        said = f"{self.equal} of {self.pairs} texts of {self.side} equal those of {self.baseline}, by prompt and seed"
+        if self.first is None:
+            return said
+        said = f"{said}; the first that differs: prompt {self.first.prompt}, seed {self.first.seed}"
+        if self.first.character is None:
+            return f"{said} (the run keeps no texts)"
+        one, other = (repr(text) if text else "its end" for text in (self.first.one, self.first.other))
+        return f"{said}, after {self.first.character} characters {one} in place of {other}"
+
+
+def equality(
+    case: str, side: str, baseline: str, ones: Sequence[MeasuredRequest], others: Sequence[MeasuredRequest]
+) -> Equality | None:
+    """Compare texts by pairs of requests that did not fail. None: there is no pair with texts."""
+    theirs = {each.pairing: each for each in others if each.text_hash is not None and each.failure is None}
+    pairs = [
+        (each, theirs[each.pairing])
+        for each in sorted(ones, key=lambda each: each.pairing)
+        if each.text_hash is not None and each.failure is None and each.pairing in theirs
+    ]
+    if not pairs:
+        return None
+    differing = [(one, other) for one, other in pairs if one.text_hash != other.text_hash]
+    return Equality(
+        case=case,
+        side=side,
+        baseline=baseline,
+        pairs=len(pairs),
+        equal=len(pairs) - len(differing),
+        differing=tuple(sorted({one.prompt for one, _ in differing})),
+        first=_difference(*differing[0]) if differing else None,
+    )
+
+
+def _difference(one: MeasuredRequest, other: MeasuredRequest) -> Difference:
+    if one.text is None or other.text is None:
+        return Difference(prompt=one.prompt, repetition=one.repetition, seed=one.seed)
+    pairs = enumerate(zip(one.text, other.text, strict=False))
+    at = next((at for at, (mine, theirs) in pairs if mine != theirs), min(len(one.text), len(other.text)))
+    return Difference(
+        prompt=one.prompt,
+        repetition=one.repetition,
+        seed=one.seed,
+        character=at,
+        one=one.text[at : at + _SHOWN],
+        other=other.text[at : at + _SHOWN],
+    )
+
+
+FORMAT = "specpair-bench-report-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """A run in figures. `baseline`: the side that the others are compared with.
+
+    `complete`: whether every request of the run was made; if not, the figures are of those that were.
+    """
+
+    run: Run
+    complete: bool
+    baseline: str
+    summaries: tuple[Summary, ...]
+    comparisons: tuple[Comparison, ...]
+    equalities: tuple[Equality, ...]
+    format: str = FORMAT
+
+    def summaries_of(self, case: CaseRecord) -> list[Summary]:
+        """Those of a case, in the order of the sides."""
+        return [each for each in self.summaries if each.case == case.name]
+
+    def comparison(self, case: str, side: str, measure: str) -> Comparison | None:
+        """That of a side in a case by the measure with the key `measure`; None: there is none."""
+        wanted = (case, side, measure)
+        return next((each for each in self.comparisons if (each.case, each.side, each.measure) == wanted), None)
+
+
+def analyse(results: Results, baseline: str | None = None) -> Analysis:
+    """Make all figures of a run. The order of its records does not matter.
+
+    `baseline`: name of the side that others are compared with; None: the first. Raises BadSide if there is no such.
+    """
+    run = results.run
+    names = [side.name for side in run.sides]
+    if baseline is None:
+        baseline = names[0]
+    elif baseline not in names:
+        raise BadSide(f"--baseline: no side is called {baseline!r}{advice(baseline, names)}")
+    samples = {(case.name, side): _sample(results, case.name, side) for case in run.cases for side in names}
+    others = [(case, side) for case in run.cases for side in names if side != baseline]
+    pairs = [(case, samples[case.name, side], samples[case.name, baseline]) for case, side in others]
+    return Analysis(
+        run=run,
+        complete=results.is_complete,
+        baseline=baseline,
+        summaries=tuple(
+            summarise(case, side, samples[case.name, side.name].requests)
+            for case in run.cases
+            for side in run.sides
+            if samples[case.name, side.name].requests
+        ),
+        comparisons=tuple(found for case, one, other in pairs for found in compare(case.name, one, other)),
+        equalities=tuple(
+            equal
+            for case, one, other in pairs
+            if (equal := equality(case.name, one.side, other.side, one.requests, other.requests)) is not None
+        ),
+    )
+
+
+def _sample(results: Results, case: str, side: str) -> Sample:
+    requests = [each for each in results.requests if (each.case, each.side) == (case, side)]
+    return Sample(side, sorted(requests, key=lambda each: each.pairing))
+
+
+def merged(runs: Sequence[tuple[str, Results]]) -> Results:
+    """The cases that all runs have with the same prompts, with the sides of each, under `NAME:SIDE`.
+
+    `runs`: with the name of each, in no case the same. Sides of different runs did not take turns, so what changed on
+    the machine between the runs is in the figures, too. Raises BadRecords if the runs have no case in common.
+    """
+    first = runs[0][1].run
+    common = [case for case in first.cases if all(_same(case, each.run.cases) for _, each in runs[1:])]
+    if not common:
+        raise BadRecords("the runs have no case in common: a case is the same if its name and its prompts are")
+    names = {case.name for case in common}
+    sides, requests, stretches, offset = [], [], [], 0
+    for name, each in runs:
+        sides += [replace(side, name=f"{name}:{side.name}") for side in each.run.sides]
+        requests += [
+            replace(found, side=f"{name}:{found.side}", stretch=found.stretch + offset)
+            for found in each.requests
+            if found.case in names
+        ]
+        stretches += [
+            replace(found, side=f"{name}:{found.side}", number=found.number + offset)
+            for found in each.stretches
+            if found.case in names
+        ]
+        offset += 1 + max([found.stretch for found in each.requests], default=0)
+    run = replace(first, sides=tuple(sides), cases=tuple(common), interleaving="blocks")
+    return Results(run, requests, stretches)
+
+
+def _same(case: CaseRecord, others: Sequence[CaseRecord]) -> bool:
+    return any((case.name, case.prompts_hash) == (other.name, other.prompts_hash) for other in others)

@@ -1,0 +1,211 @@
+"""A case of load as its file has it. The fields here are the keys of the file."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from lab.bench.records import Slo
+from specpair.command_line.given_values import advice
+from specpair.command_line.known_keys import KnownKeys
+
+Json = dict[str, Any]
+Api = Literal["chat", "completions"]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Keys(KnownKeys):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class Poisson(_Keys):
+    """Requests arrive independently of each other, `poisson` a second on average."""
+
+    poisson: Positive
+
+
+class Burst(_Keys):
+    """`size` requests at once."""
+
+    size: Count
+    every: Positive
+
+
+class Bursts(_Keys):
+    """A burst `every` so many seconds."""
+
+    bursts: Burst
+
+
+class TraceFile(_Keys):
+    """Arrivals of a file, in a form that `lab.request_traces` reads.
+
+    `file`: relative to the case's file.
+    `speed`: how many times faster than recorded.
+    `lengths`: whether requests have the recorded lengths of input and output, too.
+    """
+
+    file: str
+    speed: Positive = 1.0
+    lengths: bool = True
+
+
+class Traced(_Keys):
+    trace: TraceFile
+
+
+_FORMS = {  # each with an example
+    "closed": "closed",
+    "poisson": "{poisson: 2.0}",
+    "bursts": "{bursts: {size: 8, every: 10}}",
+    "trace": "{trace: {file: t.csv}}",
+}
+
+
+def _form(given: Any) -> str:
+    """What an arrival is, or seems to be: its text, or its only key."""
+    if isinstance(given, _Keys):
+        return next(iter(type(given).model_fields))
+    return str(next(iter(given))) if type(given) is dict and len(given) == 1 else str(given)
+
+
+def _has_a_form(given: Any) -> Any:
+    form = _form(given)
+    if form in _FORMS and (form == "closed") == isinstance(given, str):
+        return given
+    raise ValueError(f"no form {form!r}{advice(form, _FORMS, shown=_FORMS.__getitem__)}")
+
+
+Arrival = Annotated[
+    Annotated[Literal["closed"], Tag("closed")]
+    | Annotated[Poisson, Tag("poisson")]
+    | Annotated[Bursts, Tag("bursts")]
+    | Annotated[Traced, Tag("trace")],
+    Discriminator(_form),
+    BeforeValidator(_has_a_form),
+]
+
+
+class Sampling(_Keys):
+    """Fields of a request that choose its tokens. `seed`: of every request; None: each has its own, from the run's."""
+
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=0)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+
+    def fields(self) -> Json:
+        """Those that are given, without the seed."""
+        return {name: value for name, value in self if value is not None and name != "seed"}
+
+
+class Objective(_Keys):
+    """Bounds in milliseconds."""
+
+    ttft_ms: Positive | None = None
+    itl_ms: Positive | None = None
+    latency_ms: Positive | None = None
+
+    def as_slo(self) -> Slo:
+        return Slo(ttft_ms=self.ttft_ms, itl_ms=self.itl_ms, latency_ms=self.latency_ms)
+
+
+class Prompt(_Keys):
+    """What one request asks, or one conversation.
+
+    `name`: in records; empty: its number.
+    `text`, `messages`, `turns`: one of them. `turns` are what a user says in turn; each is a request, which has the
+        answers of the turns before.
+    `before`: stands before `text`, and is neither cut nor repeated.
+    `body`: further fields of the request.
+    """
+
+    name: str = ""
+    before: str = ""
+    text: Annotated[str, Field(min_length=1)] | None = None
+    messages: list[Json] | None = None
+    turns: Annotated[list[str], Field(min_length=1)] | None = None
+    body: Json = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "Prompt":
+        given = [name for name in ("text", "messages", "turns") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"a prompt has one of text, messages and turns, got {' and '.join(given) or 'none'}")
+        return self
+
+    @property
+    def is_chat(self) -> bool:
+        return self.text is None
+
+    @property
+    def requests(self) -> int:
+        return len(self.turns) if self.turns is not None else 1
+
+    def cut_to(self, characters: int | None) -> str:
+        """The text that is sent, with its first `characters`, repeated as often as it takes; None: as it is."""
+        assert self.text is not None, "a prompt of messages or turns"
+        if characters is None:
+            return self.before + self.text
+        return self.before + (self.text * -(-characters // len(self.text)))[:characters]
+
+
+class Case(_Keys):
+    """A case.
+
+    `name`: that of its file.
+    `group`: the kind of work.
+    `api`: how prompts of text are sent; `any`: as chats where every side has chats.
+    `prompts`: requests take them by turns.
+    `prompt_file`: JSON Lines with more of them, relative to the case's file.
+    `system`: the system message, in chats.
+    `requests`: in a repetition; of conversations, their number. None: one for each prompt, or for each line of a trace.
+    `concurrency`: requests under way at most. None: 1 in a closed loop, else as many as arrive.
+    `input_tokens`: prompts are cut, or repeated, until they have so many tokens.
+    `output_tokens`: at most. `ignore_eos`: the model does not end a text earlier, where the endpoint can forbid it.
+    `cache`: what a request may find of its prompt in the endpoint's cache, where that takes `cache_salt`. `cold`: the
+        turns before it, and nothing else; `warm`: also what other requests of the repetition left there.
+    `body`: further fields of each request, such as `tools`.
+    """
+
+    name: str = ""
+    group: str
+    description: str
+    api: Literal["any", "chat", "completions"] = "any"
+    prompts: list[Prompt] = Field(default_factory=list)
+    prompt_file: str | None = None
+    system: str | None = None
+    requests: Count | None = None
+    concurrency: Count | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count = 256
+    ignore_eos: bool = False
+    cache: Literal["cold", "warm"] = "cold"
+    arrival: Arrival = "closed"
+    sampling: Sampling = Sampling()
+    slo: Objective = Objective()
+    body: Json = Field(default_factory=dict)
+
+    @property
+    def needs_chat(self) -> bool:
+        """Whether it can be asked of an endpoint with chats only."""
+        return self.api == "chat" or any(prompt.is_chat for prompt in self.prompts)
+
+    @property
+    def jobs(self) -> int:
+        """Requests in a repetition, where a conversation counts once."""
+        return self.requests if self.requests is not None else len(self.prompts)
+
+    @property
+    def most_at_once(self) -> int | None:
+        """Jobs under way at most; None: as many as arrive."""
+        return self.concurrency or (1 if self.arrival == "closed" else None)
+
+    def prompt_of(self, job: int) -> Prompt:
+        return self.prompts[job % len(self.prompts)]
+
+    @property
+    def all_requests(self) -> int:
+        """Requests in a repetition, each turn of a conversation counted."""
+        return sum(self.prompt_of(job).requests for job in range(self.jobs))

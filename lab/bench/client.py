@@ -1,0 +1,227 @@
+"""Requests to one endpoint over HTTP: what the chunks of a reply say, and when they came."""
+
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import httpx
+
+from drafter_client.http.addresses import proxy_for
+from drafter_client.http.transport import CONNECT_TIMEOUT, IDLE_LIMIT
+from lab.bench.records import RequestFailure, Speculation
+from lab.bench.sides import Side
+
+_DONE = "[DONE]"
+
+
+class EventSplitter:
+    """Splits a stream of bytes into the data of its server-sent events, however they are cut into pieces."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[str]:
+        """Yield the data of each event that ends in `data`. Comments and events without data are left out."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):  # each event has one line of data, as JSON has no line ends
+                yield line[5:].strip().decode("utf-8", "replace")
+
+
+@dataclass
+class Reply:
+    """What the chunks of a reply have said so far.
+
+    `text`: contents, thoughts, and tool calls as they were written.
+    `usage`, `finish`, `speculation`: None until they are told.
+    `error`: what an error within the stream says.
+    `is_whole`: whether the stream said that it is over.
+    """
+
+    parts: list[str] = field(default_factory=list)
+    usage: Mapping[str, Any] | None = None
+    finish: str | None = None
+    speculation: Speculation | None = None
+    error: str | None = None
+    is_whole: bool = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+    def take(self, data: str) -> bool:
+        """Take the data of an event. Returns whether it brought text. Raises ValueError if it is no chunk."""
+        if data == _DONE:
+            self.is_whole = True
+            return False
+        chunk = json.loads(data)
+        if not isinstance(chunk, dict):
+            raise ValueError("an event is no object of JSON")
+        if chunk.get("error"):
+            self.error = _message(chunk["error"])
+            return False
+        said = ""
+        for choice in chunk.get("choices") or []:
+            said += _said(choice)
+            self.finish = choice.get("finish_reason") or self.finish
+        if said:
+            self.parts.append(said)
+        self.usage = chunk.get("usage") or self.usage
+        self.speculation = speculation_in(chunk) or self.speculation
+        return bool(said)
+
+
+def _said(choice: Mapping[str, Any]) -> str:
+    """The text in a chunk's choice, of a completion or of a chat."""
+    delta = choice.get("delta") or choice.get("message") or {}
+    found = [choice.get("text"), delta.get("reasoning_content") or delta.get("reasoning"), delta.get("content")]
+    for call in delta.get("tool_calls") or []:
+        function = call.get("function") or {}
+        found += [function.get("name"), function.get("arguments")]
+    return "".join(each for each in found if isinstance(each, str))
+
+
+def _message(error: Any) -> str:
+    return str(error.get("message", error)) if isinstance(error, dict) else str(error)
+
+
+def speculation_in(chunk: Mapping[str, Any]) -> Speculation | None:
+    """What a chunk tells of draft tokens, in one of three shapes; None: nothing.
+
+    vLLM's and ours, `metrics.speculative_decoding`; ours, `spec_decode`; llama-server's and ours, `timings`.
+    """
+    found = (chunk.get("metrics") or {}).get("speculative_decoding")
+    if found and "num_draft_tokens" in found:
+        histogram = found.get("acceptance_histogram")
+        return Speculation(
+            drafted=found["num_draft_tokens"],
+            accepted=found["num_accepted_draft_tokens"],
+            rounds=found.get("num_spec_steps"),
+            accepted_per_round=tuple(histogram) if histogram else None,
+        )
+    found = chunk.get("spec_decode")
+    if found and "num_draft_tokens" in found:
+        return Speculation(
+            drafted=found["num_draft_tokens"], accepted=found["num_accepted_tokens"], rounds=found.get("num_drafts")
+        )
+    found = chunk.get("timings")
+    if found and "draft_n" in found:
+        return Speculation(drafted=found["draft_n"], accepted=found["draft_n_accepted"])
+    return None
+
+
+Json = dict[str, Any]
+PATHS = {"completions": "/completions", "chat": "/chat/completions"}
+_LONGEST = 300  # characters of an error's message that are kept
+
+
+class Exchange(NamedTuple):
+    """A request with its reply.
+
+    `started`: by `clock`, when sending began. `chunks`, `ended`: seconds since then.
+    """
+
+    started: float
+    chunks: tuple[float, ...]
+    ended: float
+    reply: Reply
+    failure: RequestFailure | None
+    headers: httpx.Headers
+
+
+class EndpointClient:
+    """Asks one side's endpoint, many requests at a time. Loopback is never reached through a proxy. Raises BadUrl.
+
+    `timeout`: seconds that a reply may be silent.
+    `transport`: of httpx, in place of connections of its own.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        *,
+        timeout: float,
+        clock: Callable[[], float] = time.perf_counter,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._side, self._clock, self._timeout = side, clock, timeout
+        url = httpx.URL(side.url)
+        self._http = httpx.AsyncClient(
+            headers={"Accept-Encoding": "identity"}
+            | ({"Authorization": f"Bearer {side.key}"} if side.key is not None else {}),
+            verify=ssl.create_default_context() if url.scheme == "https" else False,
+            timeout=httpx.Timeout(timeout, connect=CONNECT_TIMEOUT, pool=None),
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=IDLE_LIMIT),
+            proxy=None if transport is not None else proxy_for(url),
+            trust_env=False,
+            transport=transport,
+        )
+
+    async def ask(self, api: str, body: Json) -> Exchange:
+        """Send a request and read its reply. `api`: a key of `PATHS`. What goes wrong is in the result."""
+        reply, splitter, chunks = Reply(), EventSplitter(), list[float]()
+        headers, failure = httpx.Headers(), None
+        request = self._http.build_request("POST", self._side.url + PATHS[api], json=body)
+        started = self._clock()
+        try:
+            response = await self._http.send(request, stream=True)
+            try:
+                headers = response.headers
+                if response.status_code >= 400:
+                    await response.aread()
+                    failure = _refused(response)
+                else:
+                    async for data in response.aiter_raw():
+                        came = self._clock() - started
+                        for event in splitter.feed(data):
+                            if reply.take(event):
+                                chunks.append(round(came, 6))
+                    failure = _incomplete(reply)
+            finally:
+                await response.aclose()
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, OSError) as error:
+            failure = _failure("unreachable", f"no endpoint answers at {self._side.url}: {error}")
+        except httpx.TimeoutException:
+            failure = _failure("timeout", f"nothing came for {self._timeout:g} s")
+        except httpx.TransportError as error:
+            failure = _failure("cut", f"the connection broke: {error or type(error).__name__}")
+        except (ValueError, AttributeError, TypeError, KeyError) as error:
+            failure = _failure("protocol", f"the reply is no stream of completions: {error!r}")
+        ended = round(self._clock() - started, 6)
+        return Exchange(started, tuple(chunks), ended, reply, failure, headers)
+
+    async def get(self, path: str) -> httpx.Response:
+        """The response to a GET below the base. Raises httpx.HTTPError."""
+        return await self._http.get(self._side.url + path)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+def _failure(kind: Any, message: str, status: int | None = None) -> RequestFailure:
+    return RequestFailure(kind=kind, message=message[:_LONGEST], status=status)
+
+
+def _refused(response: httpx.Response) -> RequestFailure:
+    """The failure of a status of 400 or more, with the message that the body has."""
+    try:
+        error = response.json()
+        error = error.get("error", error)
+        said = error.get("message", error) if isinstance(error, dict) else error
+    except (ValueError, AttributeError):
+        said = response.text.strip() or response.reason_phrase
+    return _failure("status", str(said), response.status_code)
+
+
+def _incomplete(reply: Reply) -> RequestFailure | None:
+    """What is wrong with a reply whose stream is over; None: nothing."""
+    if reply.error is not None:
+        return _failure("error", reply.error)
+    if not reply.is_whole and reply.finish is None:
+        if not reply.parts and reply.usage is None:
+            return _failure("protocol", "the reply has no server-sent events of completions")
+        return _failure("cut", "the stream ended without a finish reason and without [DONE]")
+    return None

@@ -1,1 +1,0 @@
-"""What this machine tells of itself: its hardware, and its energy meters."""

@@ -1,1 +1,0 @@
-"""Sends the figures of a run to where others are watched: Prometheus's Pushgateway, Amazon CloudWatch."""

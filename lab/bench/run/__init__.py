@@ -1,1 +1,0 @@
-"""A whole run: its folder, its stretches, its progress, its table."""

@@ -1,0 +1,156 @@
+"""One side in one case, in numbers."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import fsum
+
+import numpy as np
+
+from lab.bench import measures
+from lab.bench.records import CaseRecord, MeasuredRequest, SideRecord, Slo, Speculation
+
+QUANTILES = (25, 50, 75, 90, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Mean, standard deviation of the sample (None for one value), extremes and percentiles of `count` values.
+
+    A percentile between two values is interpolated linearly, as NumPy, pandas and both other tools do.
+    """
+
+    count: int
+    mean: float
+    stddev: float | None
+    min: float
+    max: float
+    p25: float
+    p50: float
+    p75: float
+    p90: float
+    p95: float
+    p99: float
+
+
+def distribution(values: Sequence[float]) -> Distribution | None:
+    """None: there are no values."""
+    if not values:
+        return None
+    # Sorted, so that the sum is the same in whatever order the values come.
+    array = np.sort(np.asarray(values, dtype=np.float64))
+    return Distribution(
+        len(array),
+        float(array.mean()),
+        float(array.std(ddof=1)) if len(array) > 1 else None,
+        float(array[0]),
+        float(array[-1]),
+        *(float(found) for found in np.percentile(array, QUANTILES)),
+    )
+
+
+def by_stretch(requests: Sequence[MeasuredRequest]) -> list[list[MeasuredRequest]]:
+    """Requests in groups of one stretch each, by the stretches' numbers."""
+    ordered = sorted(requests, key=lambda each: (each.stretch, each.started, each.index))
+    return [list(group) for _, group in groupby(ordered, key=lambda each: each.stretch)]
+
+
+def seconds_under_load(stretch: Sequence[MeasuredRequest]) -> float:
+    """From the first request's sending to the last one's end. `stretch`: one request at least."""
+    return max(each.started + each.ended for each in stretch) - min(each.started for each in stretch)
+
+
+_HOUR, _MILLION = 3600.0, 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Figures of a side in a case. The keys of `distributions` and `values` are those of `measures.ALL`; a figure that
+    was not measured is in neither.
+
+    `requests`: all, failed ones among them. `failures`: how many, by kind.
+    `tokens_in`, `tokens_out`: of the requests that tell.
+    `loaded_s`: seconds under load.
+    `accepted_per_round`: how many rounds accepted 0, 1, 2, … draft tokens; empty: not told.
+    """
+
+    case: str
+    side: str
+    requests: int
+    failures: dict[str, int]
+    tokens_in: int
+    tokens_out: int
+    loaded_s: float
+    distributions: dict[str, Distribution]
+    values: dict[str, float]
+    drafted: int | None
+    accepted: int | None
+    rounds: int | None
+    accepted_per_round: tuple[int, ...]
+
+
+def summarise(case: CaseRecord, side: SideRecord, requests: Sequence[MeasuredRequest]) -> Summary:
+    """Summarise the requests of a side in a case. Their order does not matter."""
+    whole = [each for each in requests if each.failure is None]
+    tokens_out = sum(each.tokens_out or 0 for each in whole)
+    loaded = fsum(map(seconds_under_load, by_stretch(requests)))
+    values: dict[measures.Measure, float] = {}
+    if tokens_out and loaded > 0:
+        values[measures.LOAD_SPEED] = tokens_out / loaded
+        if side.price_per_hour is not None:
+            values[measures.COST] = side.price_per_hour / _HOUR * loaded / tokens_out * _MILLION
+    if requests and case.slo != Slo():
+        good = sum(case.slo.is_met(each) for each in requests)
+        values[measures.GOOD_SHARE] = good / len(requests)
+        if loaded > 0:
+            values[measures.GOODPUT] = good / loaded
+    told = [each.speculation for each in whole if each.speculation is not None]
+    drafted, accepted, rounds = _drafts(told, values)
+    if drafted is not None and tokens_out:
+        values[measures.DRAFTED] = drafted / tokens_out
+    return Summary(
+        case=case.name,
+        side=side.name,
+        requests=len(requests),
+        failures=dict(sorted(Counter(each.failure.kind for each in requests if each.failure is not None).items())),
+        tokens_in=sum(each.tokens_in or 0 for each in whole),
+        tokens_out=tokens_out,
+        loaded_s=loaded,
+        distributions={
+            measure.key: found
+            for measure in measures.DISTRIBUTED
+            if (found := distribution(measures.values_of(measure, requests))) is not None
+        },
+        values={measure.key: values[measure] for measure in measures.SINGLE if measure in values},
+        drafted=drafted,
+        accepted=accepted,
+        rounds=rounds,
+        accepted_per_round=_histogram(told),
+    )
+
+
+def _drafts(
+    told: Sequence[Speculation], values: dict[measures.Measure, float]
+) -> tuple[int | None, int | None, int | None]:
+    """Drafted, accepted and rounds of all requests that tell; their quotients go to `values`."""
+    if not told:
+        return None, None, None
+    rounds = sum(each.rounds for each in told if each.rounds is not None) or None
+    total = Speculation(
+        drafted=sum(each.drafted for each in told), accepted=sum(each.accepted for each in told), rounds=rounds
+    )
+    if (rate := total.acceptance_rate) is not None:
+        values[measures.ACCEPTANCE_RATE] = rate
+    with_rounds = [each for each in told if each.rounds is not None]
+    length = Speculation(drafted=0, accepted=sum(each.accepted for each in with_rounds), rounds=rounds)
+    if (mean := length.mean_acceptance_length) is not None:
+        values[measures.ACCEPTANCE_LENGTH] = mean
+    return total.drafted, total.accepted, rounds
+
+
+def _histogram(told: Sequence[Speculation]) -> tuple[int, ...]:
+    counts: Counter[int] = Counter()
+    for each in told:
+        counts.update(dict(enumerate(each.accepted_per_round or ())))
+    return tuple(counts[length] for length in range(max(counts, default=-1) + 1))

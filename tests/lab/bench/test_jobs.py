@@ -1,0 +1,183 @@
+"""What is asked in which order, and when jobs begin."""
+
+import asyncio
+import time
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.bench.case import Arrival, Case, Poisson, Prompt, Traced, TraceFile
+from lab.bench.case_files import Due
+from lab.bench.jobs import WARM_UP, Fitted, PlannedStretch, PreparedCase, as_due, in_a_loop, jobs_of, plan
+from lab.bench.records import Interleaving
+
+PROMPTS = [Prompt(text="a"), Prompt(turns=["b", "c"])]
+INTERLEAVINGS: st.SearchStrategy[Interleaving] = st.sampled_from(get_args(Interleaving))
+
+
+def prepared(name: str, requests: int, concurrency: int | None = None, arrival: Arrival = "closed") -> PreparedCase:
+    case = Case(
+        name=name,
+        group="g",
+        description="d",
+        prompts=PROMPTS,
+        requests=requests,
+        concurrency=concurrency,
+        arrival=arrival,
+    )
+    return PreparedCase(case=case, api="chat", jobs=jobs_of(case, [], [None, None]))
+
+
+CASES = st.lists(st.tuples(st.integers(1, 7), st.integers(1, 4)), min_size=1, max_size=3).map(
+    lambda found: [prepared(str(number), *each) for number, each in enumerate(found)]
+)
+SIDES = st.sampled_from([["a"], ["a", "b"], ["a", "b", "c"]])
+
+
+def asked(stretches: list[list[PlannedStretch]]) -> list[tuple[str, str, int, int]]:
+    return [
+        (each.side, each.case, each.repetition, index)
+        for at_once in stretches
+        for each in at_once
+        for job in each.jobs
+        for index in job.indices
+        if each.repetition != WARM_UP
+    ]
+
+
+@given(CASES, SIDES, st.integers(1, 3), st.integers(0, 2), INTERLEAVINGS, st.randoms())
+def test_every_request_is_asked_once_and_what_is_left_after_an_interruption(
+    cases: list[PreparedCase],
+    sides: list[str],
+    repetitions: int,
+    warm_up: int,
+    interleaving: Interleaving,
+    random: object,
+) -> None:
+    def planned(done: set[tuple[str, str, int, int]]) -> list[list[PlannedStretch]]:
+        found = plan(
+            cases, sides, repetitions=repetitions, warm_up=warm_up, interleaving=interleaving, done=frozenset(done)
+        )
+        return list(found)
+
+    whole = asked(planned(set()))
+    wanted = {
+        (side, each.case.name, repetition, index)
+        for side in sides
+        for each in cases
+        for repetition in range(repetitions)
+        for index in range(each.case.all_requests)
+    }
+    assert len(whole) == len(wanted) and set(whole) == wanted
+    done = set(random.sample(whole, random.randint(0, len(whole))))  # type: ignore[attr-defined]
+    left = asked(planned(done))
+    assert wanted - done <= set(left)
+    assert len(left) == len(set(left))
+    assert planned(wanted) == []
+
+
+@given(CASES, st.integers(1, 3))
+def test_sides_take_turns_and_begin_by_turns(cases: list[PreparedCase], repetitions: int) -> None:
+    found = list(plan(cases, ["a", "b"], repetitions=repetitions, warm_up=0, interleaving="requests"))
+    order = [each.side for [each] in found]
+    assert all(set(order[at : at + 2]) == {"a", "b"} for at in range(0, len(order), 2))
+    assert [order[at] for at in range(0, len(order), 2)] == [
+        "a" if at % 2 == 0 else "b" for at in range(len(order) // 2)
+    ]
+    sizes = {each.case: len(each.jobs) for [each] in found}
+    assert all(size <= (cases[int(name)].case.most_at_once or 0) for name, size in sizes.items())
+
+
+def test_sides_run_together() -> None:
+    found = list(plan([prepared("0", 2)], ["a", "b"], repetitions=1, warm_up=1, interleaving="together"))
+    assert [[(each.side, each.repetition) for each in at_once] for at_once in found] == [
+        [("a", WARM_UP), ("b", WARM_UP)],
+        [("b", 0), ("a", 0)],
+    ]
+
+
+def test_requests_that_arrive_by_themselves_are_in_one_block() -> None:
+    case = prepared("0", 4, arrival=Poisson(poisson=1.0))
+    found = list(plan([case], ["a"], repetitions=1, warm_up=0, interleaving="requests"))
+    assert [len(each.jobs) for [each] in found] == [4]
+
+
+def test_jobs_have_the_lengths_of_a_trace() -> None:
+    case = Case(
+        name="0",
+        group="g",
+        description="d",
+        prompts=[Prompt(before="> ", text="abc")],
+        requests=3,
+        output_tokens=9,
+        arrival=Traced(trace=TraceFile(file="t")),
+    )
+    trace = [Due(0.0, 10, 5), Due(1.0, 20, 6)]
+    made = PreparedCase(case=case, api="completions", jobs=jobs_of(case, trace, [Fitted(40, 10)]), trace=tuple(trace))
+    assert [(job.characters, job.max_tokens) for job in made.jobs] == [(40, 5), (80, 6), (40, 5)]
+    assert made.text_of(made.jobs[0]) == "> " + ("abc" * 14)[:40]
+    assert PreparedCase.model_validate_json(made.model_dump_json()) == made
+
+
+class Jobs:
+    """Counts the jobs under way; each ends after some turns of the loop."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.now = self.most = 0
+
+    async def run(self, job: int, due: float) -> None:
+        self.begun.append(job)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _ in range(job % 3 + 1):
+            await asyncio.sleep(0)
+        self.now -= 1
+
+
+@given(st.integers(1, 20), st.integers(1, 6))
+@settings(deadline=None)
+def test_a_loop_keeps_so_many_under_way(count: int, at_once: int) -> None:
+    jobs = Jobs()
+    asyncio.run(in_a_loop(range(count), jobs.run, at_once, time.perf_counter))
+    assert jobs.begun == list(range(count))
+    assert jobs.most == min(count, at_once)
+
+
+@given(st.integers(1, 20), st.none() | st.integers(1, 6))
+@settings(deadline=None)
+def test_jobs_that_are_due_wait_only_for_a_place(count: int, at_once: int | None) -> None:
+    jobs = Jobs()
+    asyncio.run(as_due(range(count), [0.0] * count, jobs.run, at_once, time.perf_counter))
+    assert sorted(jobs.begun) == list(range(count))
+    assert jobs.most == min(count, at_once or count)
+
+
+def test_jobs_begin_in_the_order_in_which_they_are_due() -> None:
+    jobs, dues = Jobs(), list[float]()
+
+    async def run(job: int, due: float) -> None:
+        dues.append(due)
+        await jobs.run(job, due)
+
+    asyncio.run(as_due([0, 1, 2], [0.0, 0.01, 0.02], run, None, time.perf_counter))
+    assert jobs.begun == [0, 1, 2]
+    assert [later - dues[0] for later in dues] == pytest.approx([0.0, 0.01, 0.02])
+
+
+def test_an_error_ends_the_others() -> None:
+    ended = []
+
+    async def run(job: int, due: float) -> None:
+        if job == 1:
+            raise ValueError("one")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(job)
+
+    with pytest.raises(ValueError, match="one"):
+        asyncio.run(in_a_loop([0, 1, 2], run, 3, time.perf_counter))
+    assert sorted(ended) == [0, 2]
