@@ -15,10 +15,10 @@ from specpair.child_processes.serving import Server, verifier
 from specpair.http_service.keys import key_file
 from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of
 from specpair.speculation.sampling.distribution import token_logprobs
-from tests.specpair.child_processes.left_behind import needs_proc
 from tests.specpair.speculation import processed
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.support import bearer, events, metric
+from tests.waiting import needs_proc
 
 MODEL = ScriptedBackend(SCRIPT)
 PROMPT = [256, 1, 2]
