@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
+from backends.scripted import ScriptedBackend
 from specpair.child_processes.serving import Server, verifier
 from specpair.http_service.keys import key_file
 from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of
@@ -208,7 +208,6 @@ def test_an_innocent_grammar_beside_ten_hostile_ones(besieged: Server) -> None:
     assert _memory(besieged) - before < 50
 
 
-SCRIPT = Script(seed=2)
 PROMPT_PREFIX_CACHE = [256, *range(60)]
 
 
