@@ -57,13 +57,6 @@ def test_model_lists_limits_and_fingerprints(server: LiveServer) -> None:
     assert below["ordinary"] != fingerprint["ordinary"]
 
 
-def test_vocabulary_lists_every_token(server: LiveServer) -> None:
-    body = server.http.get("/vocabulary").json()
-    assert (body["size"], body["begin"], body["ends"]) == (258, 256, [257])
-    assert body["kinds"] == "0" * 256 + "11"
-    assert body["pieces"] == [chr(byte) for byte in range(256)] + ["<begin>", "<end>"]
-
-
 def test_tokenize_returns_token_ids(server: LiveServer) -> None:
     def ids(**body: Any) -> list[int]:
         return list(server.http.post("/tokenize/", json=body).raise_for_status().json()["token_ids"])
