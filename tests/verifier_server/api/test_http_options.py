@@ -74,21 +74,6 @@ def test_whole_texts_and_their_events_have_logprobs(server: LiveServer) -> None:
     assert "logprobs" not in server.post("/generate", ASKED)
 
 
-def test_prefill_verify_and_stream_have_logprobs(server: LiveServer) -> None:
-    opened = server.post("/prefill", ASKED | {"logprobs": 2})
-    reply = server.post(
-        "/verify", {"session_id": opened["session_id"], "position": 3, "draft_tokens": [*EXPECTED[:3], 7]}
-    )
-    tokens = reply["tokens"]
-    assert tokens == EXPECTED[: len(tokens)] and len(tokens) >= 4
-    assert opened["logprobs"] == logprobs(EXPECTED[:1], 2) and reply["logprobs"] == logprobs(tokens, 2)
-    while reply["finish_reason"] is None:
-        request = {"session_id": opened["session_id"], "position": reply["total_tokens"], "draft_tokens": []}
-        reply = server.post("/verify", request)
-    told = streamed(server, opened["session_id"])
-    assert [each for data in told for each in data["logprobs"]] == logprobs(EXPECTED, 2)
-
-
 PROMPT_GRAMMAR: dict[str, Any] = {"prompt_ids": [256, 1, 2], "max_tokens": 60, "seed": 9, "temperature": 1.0}
 SCHEMA = {"type": "array", "items": {"enum": ["left", "right"]}, "minItems": 2, "maxItems": 3}
 GRAMMARS: dict[str, Any] = {
