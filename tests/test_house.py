@@ -53,7 +53,6 @@ FLOORS = {
         ["trace"],
         ["modes"],
         ["generation"],
-        ["metrics"],
         ["http"],
     ],
     "lab": [

@@ -26,8 +26,8 @@ from drafter_client.cli.steps import (
 )
 from drafter_client.display.readout import Readout
 from drafter_client.errors import DrafterError
-from drafter_client.metrics.statistics import Baseline
 from drafter_client.options import Mode
+from drafter_client.statistics import Baseline
 from specpair.command_line import lab_commands, start
 from specpair.command_line.parser import Parsers
 from specpair.engines.errors import BackendError, ModelLoadError

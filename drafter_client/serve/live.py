@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from drafter_client.generation import events
 from drafter_client.generation.events import Listener
-from drafter_client.metrics.statistics import Stats
 from drafter_client.serve.messages import PairRound, PairState, TextCounts, TextEnded
 from drafter_client.serve.network import NetworkFeed
+from drafter_client.statistics import Stats
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.replies.events import COMMENT, HEARTBEAT, EventFeed, EventStream, FeedReader, message_event
 from specpair.numbers import milliseconds

@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 from drafter_client.errors import ConnectionLost, DrafterError
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.outages import Stop
 from drafter_client.http.responses import read, read_model
-from drafter_client.http.stop import Stop
 from drafter_client.pair import Pair
 from drafter_client.serve.messages import Network, NetworkNode, NodeStatus
 from drafter_client.serve.network_view import Behind, NodePaces, Seen, done, network

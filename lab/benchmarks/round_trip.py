@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.text_session import TextSession
 from lab.benchmarks.harness.report import Report, options_of
 from specpair.child_processes.serving import serve, verifier
 from specpair.numbers import quantile

@@ -13,8 +13,8 @@ from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from pathlib import Path
 
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.text_session import TextSession
 from lab.benchmarks.harness.report import Report, options_of
 from specpair.child_processes.serving import variables, verifier
 from specpair.numbers import quantile

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from drafter_client import Mode, Options, Pair
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.text_session import TextSession
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.engines.backend import Backend, Entry
 from specpair.protocol.responses import GenerateResponse

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from lab.benchmarks.harness.texts import Written
 from specpair.child_processes.children import child
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from drafter_client.batch.prompts import FilePrompt
 from drafter_client.batch.results import ModelNames, Result, ResultsFile, encode, failed, finished, latest, parse
 from drafter_client.errors import BadOutput, BadPrompt, DrafterError, ForeignOutput, OtherResults, OutputBusy
-from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
+from drafter_client.statistics import Stats
 from specpair import shared_files
 from specpair.protocol.errors import PromptTooLong
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy

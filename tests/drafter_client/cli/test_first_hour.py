@@ -6,8 +6,8 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.display.panel_rows import columns, headline, ttft
-from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.options import Mode
+from drafter_client.statistics import SOLO, Stats
 from gateway.openai_api.places import TextQueue
 from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access, KeyStore
 from specpair.numbers import counted

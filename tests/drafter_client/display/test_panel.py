@@ -9,7 +9,7 @@ from rich.console import Console
 
 from drafter_client.display.panel import legend, show, show_main
 from drafter_client.display.panel_rows import bars, headline, hints
-from drafter_client.metrics.statistics import Baseline, Stats, Turn, WaitTimes
+from drafter_client.statistics import Baseline, Stats, Turn, WaitTimes
 from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 from tests.drafter_client.display.support import everything, stats_of

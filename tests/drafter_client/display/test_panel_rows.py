@@ -11,7 +11,7 @@ from drafter_client.display.panel_rows import bars, columns, headline, lines, re
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Answered, Began, Committed, Sent
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.statistics import SOLO, Baseline, Stats
+from drafter_client.statistics import SOLO, Baseline, Stats
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_details import TokenSource

@@ -14,7 +14,7 @@ from drafter_client.display.readout import Readout
 from drafter_client.display.status_line import may_share_rows
 from drafter_client.generation.generation import Token, Tokens
 from drafter_client.http.outages import Outage
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 from tests.drafter_client.display.support import everything

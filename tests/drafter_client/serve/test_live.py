@@ -10,11 +10,11 @@ import pytest
 from pydantic import BaseModel
 
 from drafter_client import DraftModel, Options, Pair
-from drafter_client.metrics.statistics import Stats
 from drafter_client.serve.app import create_app
 from drafter_client.serve.live import Feed
 from drafter_client.serve.messages import PairRound, PairState, TextCounts, TextEnded
 from drafter_client.serve.metrics import Observers
+from drafter_client.statistics import Stats
 from tests.drafter_client.support import serving
 from tests.gateway.openai_api.conftest import served
 

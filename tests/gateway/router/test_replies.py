@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.errors import ConnectionLost
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.text_session import TextSession
 from gateway.router import connections as upstream
 from gateway.router.connections import NodeAddress, NodeLost, Pool
 from gateway.router.messages import NodeSpec

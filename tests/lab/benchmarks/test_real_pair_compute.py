@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from lab.benchmarks.harness.report import Report
 from lab.benchmarks.harness.texts import Written
 from lab.benchmarks.llama_server import build

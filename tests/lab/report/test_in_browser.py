@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from drafter_client.trace.writer import TraceFolder
 from lab.report.page import page
 from lab.report.reader import read_runs

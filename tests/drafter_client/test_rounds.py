@@ -11,7 +11,7 @@ import pytest
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from lab.simulator.costs.linear import LinearCost
 from lab.simulator.paced.engine import Paced
 from specpair.drafters.draft_model import ModelDrafter
@@ -114,23 +114,6 @@ def test_every_pass_is_counted_once(
     )
 
 
-@ALL_WAYS
-@pytest.mark.parametrize("agreement", [0.0, 1.0])
-def test_accepted_end_token_has_no_bonus_token(passes: Passes, mechanisms: Mechanisms, agreement: float) -> None:
-    script = Script(seed=4, end_bias=6.0)
-    drafter = ModelDrafter(ScriptedBackend(Script(seed=4, end_bias=6.0, agreement=agreement)), GREEDY)
-    with serving(ScriptedBackend(script)) as verifier, closing(VerifierClient(verifier.url)) as client:
-        stats = generate(client, drafter, 4, mechanisms=mechanisms, max_tokens=300).stats
-    assert (stats.token_ids[-1], stats.finish_reason) == (END, "stop")
-    assert agreement > 0 or not passes.ended_by_draft
-    check(stats, passes.ended_by_draft)
-    assert (stats.rounds, stats.drafted, stats.sources[TokenSource.TARGET_DECODED]) == (
-        passes.requested,
-        passes.judged,
-        passes.target_decoded,
-    )
-
-
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("length", [None, 1, 4])
 def test_statistics_add_up_under_every_strategy(
@@ -143,15 +126,6 @@ def test_statistics_add_up_under_every_strategy(
     stats = generate(client, drafter, length, strategy=str(strategy), **threshold, **options_of(WARM, 60)).stats
     check(stats)
     assert (stats.rounds, stats.drafted) == (passes.requested, passes.judged)
-
-
-def test_last_verify_requests_of_a_text_are_counted(client: VerifierClient, passes: Passes) -> None:
-    """Also if the response to an absorbed draft comes first and reports the end of the text."""
-    for count in range(2, 12):
-        stats = generate(client, toy_drafter(1.0), 3, mechanisms=WAYS["several in flight"], max_tokens=count).stats
-        check(stats)
-        assert (stats.rounds, stats.drafted) == (passes.requested, passes.judged)
-        passes.requested = passes.judged = 0
 
 
 def test_lost_last_response_does_not_fail_a_complete_text(verifier: Verifier) -> None:

@@ -1,22 +1,10 @@
 """The statistics of a run, with what follows from them, reported as one flat object."""
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from drafter_client.metrics.waits import (
-    DRAFTING,
-    NETWORK,
-    OTHER,
-    OUTAGE,
-    PREFILL,
-    QUEUE,
-    VERIFY,
-    Span,
-    fitted,
-    partition,
-)
 from specpair.corpus.draft_corpus import CorpusState
 from specpair.numbers import quantile
 from specpair.protocol.prompt_progress import PromptProgress
@@ -29,6 +17,11 @@ from specpair.speculation.sampling.distribution import TokenLogprobs
 
 _STEPS = 512
 SOLO = "solo"  # `Stats.mode` of one local model without a verifier
+PREFILL, VERIFY, QUEUE, NETWORK, DRAFTING, OTHER = "prefill", "verify", "queue", "network", "drafting", "other"
+OUTAGE = "outage"  # of OTHER, what was spent waiting for a verifier that was away
+PARTS = (PREFILL, VERIFY, QUEUE, NETWORK, DRAFTING)
+
+Span = tuple[str, float, float]  # one of PARTS, its begin and its end, seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +207,7 @@ class Stats(RoundCounts):
         return rate / self.baseline.tokens_per_second
 
     def waits(self) -> dict[str, float]:
-        """Seconds that the text waited for each part (see `metrics.waits`). They add up to `total_time`."""
+        """Seconds that the text waited for each part (see `partition`). They add up to `total_time`."""
         if self.stretches:
             return fitted(
                 {part: sum(each[part] for each in self.stretches) for part in self.stretches[0]}, self.total_time
@@ -224,7 +217,6 @@ class Stats(RoundCounts):
         return parts | {OTHER: parts[OTHER] - away, OUTAGE: away}
 
     def _measured(self) -> dict[str, float]:
-        """The parts, with the outages in OTHER."""
         if self.spans:
             return partition(self.spans, self.began, self.began + self.total_time)
         times = self.times
@@ -291,6 +283,59 @@ class Stats(RoundCounts):
             "decisions": [each.body() for each in self.decisions] or None,
             "logprobs": [each.body() for each in self.logprobs] or None,
         }
+
+
+def exchange(part: str, sent: float, came: float, queue: float, forward: float) -> list[Span]:
+    """Split the time of a request: the network there, the verifier's queue, its pass (`part`), the network back.
+
+    `sent` and `came`: seconds of the drafter's clock. Both ways are assumed to take the same time. The verifier
+    measures `queue` and `forward` itself; they are cut to the time of the whole request, the queue first.
+    """
+    way = max(0.0, came - sent - queue - forward) / 2
+    back = came - way
+    begun = max(sent, back - forward)
+    queued = max(sent, begun - queue)
+    return [(NETWORK, sent, came), (QUEUE, queued, begun), (part, begun, back)]
+
+
+def partition(spans: Iterable[Span], begin: float, end: float) -> dict[str, float]:
+    """How many of the seconds from `begin` to `end` a text waited for each of PARTS, and for OTHER. No value is
+    negative, and their sum is `end - begin`.
+
+    Drafting, the network and the verifier work concurrently, and several drafts may be in flight. Here each moment
+    counts once: for the first of `PARTS` that was under way, or for `OTHER` if none was.
+    """
+    order = {part: at for at, part in enumerate(PARTS)}
+    changes: list[tuple[float, int, int]] = []
+    for part, first, last in spans:
+        first, last = max(first, begin), min(last, end)
+        if first < last:
+            changes += [(first, order[part], 1), (last, order[part], -1)]
+    times = dict.fromkeys((*PARTS, OTHER), 0.0)
+    under_way = [0] * len(PARTS)
+    before = begin
+    for now, at, step in sorted(changes):
+        times[_first(under_way)] += now - before
+        under_way[at] += step
+        before = now
+    times[OTHER] += max(0.0, end - before)
+    return times
+
+
+def _first(under_way: list[int]) -> str:
+    return next((part for part, count in zip(PARTS, under_way, strict=True) if count), OTHER)
+
+
+def fitted(times: Mapping[str, float], total: float) -> dict[str, float]:
+    """A partition of `total` seconds by `times`, those of activities that did not overlap.
+
+    What `times` leaves of the total is OTHER. If their sum exceeds the total, as with times of two clocks, all parts
+    are scaled down.
+    """
+    measured = sum(times.values())
+    scale = min(1.0, total / measured) if measured > 0 else 1.0
+    parts = {part: scale * value for part, value in times.items()}
+    return parts | {OTHER: parts.get(OTHER, 0.0) + max(0.0, total - scale * measured)}
 
 
 def _all_ms(times: dict[str, float]) -> dict[str, float]:

@@ -1,8 +1,5 @@
 """The partition of a text's time: no part is negative, and the parts add up to the total."""
 
-from itertools import pairwise
-from statistics import median, quantiles
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -10,9 +7,17 @@ from hypothesis import strategies as st
 
 from drafter_client.display.panel import means, sparkline
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.statistics import InterTokenLatencies, Stats, WaitTimes
-from drafter_client.metrics.waits import OTHER, PARTS, Span, exchange, fitted, partition, percentages
-from specpair.numbers import quantile
+from drafter_client.statistics import (
+    OTHER,
+    PARTS,
+    Span,
+    Stats,
+    WaitTimes,
+    exchange,
+    fitted,
+    partition,
+)
+from specpair.numbers import percentages
 from specpair.speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import EACH_WAY, generate, toy_drafter
 
@@ -26,22 +31,6 @@ def test_parts_add_up_to_the_total(found: list[Span], end: float) -> None:
     parts = partition(found, 0.0, end)
     assert list(parts) == [*PARTS, OTHER]
     assert min(parts.values()) >= 0.0 and sum(parts.values()) == pytest.approx(end, abs=1e-6)
-
-
-@given(spans)
-def test_each_moment_counts_for_the_first_active_part(found: list[Span]) -> None:
-    edges = sorted({0.0, 100.0, *(min(100.0, max(0.0, at)) for _, first, last in found for at in (first, last))})
-    expected = dict.fromkeys((*PARTS, OTHER), 0.0)
-    for low, high in pairwise(edges):
-        active = {part for part, first, last in found if first <= low and last >= high}
-        expected[next((part for part in PARTS if part in active), OTHER)] += high - low
-    assert partition(found, 0.0, 100.0) == pytest.approx(expected, abs=1e-6)
-
-
-def test_two_drafts_in_flight_count_once() -> None:
-    found = exchange("verify", 0.0, 100.0, 0.0, 40.0) + exchange("verify", 10.0, 140.0, 30.0, 40.0)
-    parts = partition(found, 0.0, 150.0)
-    assert parts == {"prefill": 0, "verify": 80.0, "queue": 0.0, "network": 60.0, "drafting": 0, "other": 10.0}
 
 
 @given(times, times, times, times)
@@ -74,14 +63,6 @@ def test_server_text_closed_early_counts_as_verify(mode: str) -> None:
     assert (finished["verify"], finished["network"], finished["other"]) == (40.0, 10.0, 20.0)
 
 
-def test_waits_of_stretches_add_up() -> None:
-    fused = Stats(mode="fused", total_time=60.0)
-    target = Stats(mode="target", total_time=60.0, finish_reason="stop", times=WaitTimes(verify=20.0, network=40.0))
-    whole = Stats(mode="auto", total_time=100.0, stretches=[fused.waits(), target.waits()])
-    assert sum(whole.waits().values()) == pytest.approx(100.0)
-    assert whole.waits()["verify"] == pytest.approx(80.0 / 1.2)
-
-
 @EACH_WAY
 def test_waits_of_a_pair_add_up_to_the_total(client: VerifierClient, mechanisms: Mechanisms) -> None:
     stats = generate(client, toy_drafter(), mechanisms=mechanisms, max_tokens=60).stats
@@ -93,18 +74,6 @@ def test_waits_of_a_pair_add_up_to_the_total(client: VerifierClient, mechanisms:
 TIMES = st.lists(st.floats(0.0, 1e6), min_size=1)
 
 
-@given(first=st.floats(0.0, 1e6), others=TIMES)
-def test_first_token_is_not_an_inter_token_latency(first: float, others: list[float]) -> None:
-    pace = InterTokenLatencies.of([first, *others])
-    assert pace is not None
-    assert (pace.median, pace.p90, pace.longest) == (quantile(others, 0.5), quantile(others, 0.9), max(others))
-
-
-@pytest.mark.parametrize("token_times", [[], [5.0]])
-def test_fewer_than_two_tokens_have_no_pace(token_times: list[float]) -> None:
-    assert InterTokenLatencies.of(token_times) is None
-
-
 @given(values=TIMES, most=st.integers(1, 80))
 def test_bins_hold_all_values_in_order(values: list[float], most: int) -> None:
     binned = means(values, most)
@@ -114,27 +83,9 @@ def test_bins_hold_all_values_in_order(values: list[float], most: int) -> None:
         assert binned == values
 
 
-def test_each_bin_is_the_mean_of_its_values() -> None:
-    assert means([1.0, 3.0, 10.0, 20.0, 0.0, 0.0], 3) == [2.0, 15.0, 0.0]
-    assert means([], 5) == []
-
-
 def test_sparkline_scales_values_to_the_greatest() -> None:
     assert sparkline([0.0, 1.0, 4.0, 7.9, 8.0]) == "▁▂▅██"
     assert sparkline([0.0, 0.0]) == "▁▁" and sparkline([]) == ""
 
 
 VALUES = st.lists(st.floats(0.0, 1e3), min_size=2, max_size=30)
-
-
-@given(VALUES)
-def test_quantiles_equal_the_standard_librarys(values: list[float]) -> None:
-    deciles = quantiles(values, n=10, method="inclusive")
-    assert [quantile(values, tenth / 10) for tenth in range(1, 10)] == pytest.approx(deciles)
-    assert quantile(values, 0.5) == pytest.approx(median(values))
-    assert (quantile(values, 0.0), quantile(values, 1.0)) == (min(values), max(values))
-
-
-@given(st.floats(0.0, 1.0))
-def test_every_quantile_of_one_value_is_that_value(share: float) -> None:
-    assert quantile([7.0], share) == 7.0

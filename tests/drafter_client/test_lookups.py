@@ -1,5 +1,6 @@
-"""A pair that drafts from the user's files: the text stays the same, and the files are not sent."""
+"""Drafts without a draft model: from the user's files, from earlier texts, from the text itself."""
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 from backends.machine import corpus_folder
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.draft_sources import DraftModel
-from drafter_client.errors import BadOption
+from drafter_client.errors import BadOption, BadReply
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from specpair.corpus.draft_corpus import DraftCorpus
@@ -73,3 +76,12 @@ def test_draft_tokens_come_from_earlier_texts_of_the_same_salt(verifier: Verifie
         tokens, _, accepted = written(pair, again)
         assert tokens == alone and accepted > in_text + 20
         assert written(pair, OPTIONS) == (alone, 0, 0), "--no-lookup is for earlier texts, too"
+
+
+def test_vocabulary_with_another_fingerprint_is_refused(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(VerifierClient(verifier.url)) as client:
+        info, other = client.model(), json.loads(client.call("GET", "/vocabulary", None))
+        other["pieces"] = [*other["pieces"][:-3], "x", *other["pieces"][-2:]]
+        monkeypatch.setattr(client, "call", lambda *_: json.dumps(other).encode())
+        with pytest.raises(BadReply, match="is not the one that it names"):
+            RemoteVocabulary(client, info)

@@ -1,4 +1,4 @@
-"""A draft model that fails: the text still equals the target's alone, and the statistics report the failure."""
+"""Drafters that fail or break their contract: the target writes the rest alone; a custom one is named in the error."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Mode, Options, Pair, Strategy
+from drafter_client import Custom, DraftModel, Expansion, Mode, Options, Pair, Proposal, Strategy
 from drafter_client.display.panel_rows import notes
-from drafter_client.errors import ConnectionLost
-from specpair.drafters.custom import FallbackDrafter
+from drafter_client.errors import BadDrafter
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineLost
 from tests.drafter_client.support import Verifier, plain
@@ -70,20 +69,6 @@ def test_text_continues_under_every_strategy(verifier: Verifier, failing: str, s
     assert done.stats.draft_failure == failing
 
 
-def test_no_failure_is_reported_without_one(verifier: Verifier) -> None:
-    with Pair(verifier.url, TOY) as pair:
-        done = pair.generate(PROMPT, OPTIONS).read()
-    assert done.stats.draft_failure is None and notes(done.stats) == []
-
-
-def test_connection_errors_are_not_treated_as_engine_failures() -> None:
-    def lost() -> Any:
-        raise ConnectionLost("the connection broke")
-
-    with pytest.raises(ConnectionLost):
-        FallbackDrafter(lost)
-
-
 def test_auto_continues_in_another_mode_and_keeps_no_measurement(
     verifier: Verifier, failing: str, tmp_path: Path
 ) -> None:
@@ -92,3 +77,55 @@ def test_auto_continues_in_another_mode_and_keeps_no_measurement(
         done = pair.generate(PROMPT, options).read()
     assert done.token_ids == plain(target, target.vocabulary.encode(PROMPT), 60, options.sampling)
     assert done.stats.draft_failure == failing and not [*tmp_path.iterdir()]
+
+
+GOOD = Proposal(5, 0.5)
+
+
+class Constant:
+    """Returns the same for every call."""
+
+    def __init__(self, returned: Any, width: Any = 1) -> None:
+        self.returned, self.width = returned, width
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Any:
+        return self.returned
+
+
+def _run(verifier: Verifier, drafter: Any, **options: Any) -> None:
+    with Pair(verifier.url, Custom(lambda *_: drafter, "my drafter"), branches=1) as pair:
+        pair.generate("def f(x):", Options(max_tokens=900, lookup=False, **options)).read()
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+@pytest.mark.parametrize(
+    ("returned", "complaint"),
+    [
+        (None, "must return an Expansion"),
+        ([], "must return an Expansion"),
+        (Expansion([], 1), "a proposal for each of 1 tails"),
+        (Expansion([GOOD, GOOD], 1), "a proposal for each of 1 tails"),
+        (Expansion([GOOD], -1), "how many tokens it read, not -1"),
+        (Expansion([GOOD], None), "how many tokens it read, not None"),  # type: ignore[arg-type]
+        (Expansion([5], 1), "with a Proposal, not 5"),  # type: ignore[list-item]
+        (Expansion([Proposal(-1, 0.5)], 1), "token ids from 0 to 257, not -1"),
+        (Expansion([Proposal(258, 0.5)], 1), "token ids from 0 to 257, not 258"),
+        (Expansion([Proposal(True, 0.5)], 1), "token ids from 0 to 257, not True"),
+        (Expansion([Proposal(5, 0.5, 999)], 1), "token ids from 0 to 257, not 999"),
+        (Expansion([Proposal(5, float("nan"))], 1), "give a confidence from 0 to 1, not nan"),
+        (Expansion([Proposal(5, 1.5)], 1), "give a confidence from 0 to 1, not 1.5"),
+        (Expansion([Proposal(5, 0.5, None, {6: 1.0})], 1), "draws 5 from {6: 1.0}, which does not contain it"),
+    ],
+)
+def test_invalid_expansions_are_refused(verifier: Verifier, returned: Any, complaint: str, lockstep: bool) -> None:
+    with pytest.raises(BadDrafter, match=f"^my drafter .*{complaint}"):
+        _run(verifier, Constant(returned), lockstep=lockstep)
+    assert verifier.sessions == 0
+
+
+@pytest.mark.parametrize(
+    "drafter", [None, 5, Constant(None, width=0), Constant(None, width="x"), Constant(None, width=1.5)]
+)
+def test_objects_that_are_no_drafter_are_refused(verifier: Verifier, drafter: Any) -> None:
+    with pytest.raises(BadDrafter, match=r"^my drafter is no drafter: it needs a method expand, and a width of"):
+        _run(verifier, drafter)
