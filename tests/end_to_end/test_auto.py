@@ -12,7 +12,6 @@ import pytest
 
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.text_session import TextSession
 from drafter_client.modes.auto import ModeSelection
 from models import DEFAULT_DRAFT
 from specpair.drafters.draft_model import ModelDrafter

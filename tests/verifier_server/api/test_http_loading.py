@@ -88,9 +88,6 @@ def test_model_that_cannot_be_loaded_is_reported(serve: Serve, slow: SlowLoad, f
         assert "retry-after" not in response.headers
 
 
-NO_CHOICE = ": the scripted backend has no such choice, leave it out"
-
-
 def test_stop_waits_for_the_load_and_frees_the_model(serve: Serve, slow: SlowLoad) -> None:
     """Interrupting a library during the load would be unsafe, so the stop waits and frees the model."""
     live = serve(wait=False)
