@@ -30,8 +30,7 @@ from specpair.http_service.app import App, HeadRequests, without_slash
 from specpair.http_service.connection import Connection
 from specpair.http_service.listening import KEEP_ALIVE, PATIENCE
 from specpair.http_service.observability import logs
-from specpair.http_service.observability.health import StateEndpoints
-from specpair.http_service.observability.supervisor import Supervisor
+from specpair.http_service.observability.health import StateEndpoints, Supervisor
 from specpair.http_service.replies.json_replies import Failures, NotedSend
 from specpair.http_service.replies.static_files import StaticFiles
 from specpair.http_service.shutdown import end_by_sigterm, stop_signals

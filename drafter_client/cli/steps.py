@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import SecretStr
 
-from drafter_client.batch.prompts import FilePrompt, parse_prompts
+from drafter_client.cli.prompts import FilePrompt, parse_prompts
 from drafter_client.conversation import Messages
 from drafter_client.display.progress import loading, said_of_loading, say_notice, say_outage, say_prompt
 from drafter_client.display.readout import Readout
