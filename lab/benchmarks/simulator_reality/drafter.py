@@ -11,8 +11,7 @@ from drafter_client import Mode, Options, Pair, Tokens
 from drafter_client.draft_sources import Custom
 from lab.benchmarks.simulator_reality.engines import AgreeingModel, Drafts, Timed
 from lab.simulator.configuration.configuration import Configuration
-from lab.simulator.fleet.conversation import Conversation
-from lab.simulator.fleet.record import Record
+from lab.simulator.fleet.record import Conversation, Record
 from lab.simulator.fleet.text import Text, text_of
 from specpair.drafters.base import Drafter
 from specpair.engines.vocabulary import Vocabulary

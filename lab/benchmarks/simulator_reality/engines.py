@@ -13,8 +13,7 @@ from fastapi import FastAPI
 
 from backends.scripted import ScriptedBackend
 from lab.simulator.configuration.configuration import Configuration
-from lab.simulator.costs.cost import PassCost
-from lab.simulator.costs.linear import LinearCost
+from lab.simulator.costs.cost import LinearCost, PassCost
 from lab.simulator.fleet.text import WRONG, Choices, RuleTarget, Text
 from lab.simulator.paced.engine import Paced
 from lab.simulator.virtual.agreement import Agreement

@@ -12,7 +12,7 @@ from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
-from lab.simulator.costs.linear import LinearCost
+from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced.engine import Paced
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse

@@ -16,7 +16,7 @@ import random
 from dataclasses import replace
 
 from backends.scripted import BEGIN, END, Script, ScriptedBackend
-from lab.simulator.costs.linear import LinearCost
+from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced.engine import DRAFTER_8
 from lab.simulator.virtual.drafter import VirtualDrafter
 from lab.simulator.virtual.network import Network

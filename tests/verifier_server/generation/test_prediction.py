@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backends.scripted import BEGIN, ScriptedBackend
-from lab.simulator.costs.linear import LinearCost
+from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced.engine import Paced
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
