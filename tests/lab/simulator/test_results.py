@@ -166,7 +166,7 @@ def test_an_interval_ends_where_values_cannot_be() -> None:
     assert seconds.told(estimate([2.0, 2.0]), signed=True) == "+2.00 ± 0"
 
 
-FILE = """
+REPLICATED = """
 sim_time_ms: 6000
 burn_in_ms: 500
 seed: 3
@@ -181,7 +181,7 @@ slo: {ttft_ms: 100}
 
 @pytest.fixture(scope="module")
 def configuration() -> Configuration:
-    return parse(FILE, "fleet.yaml", Path())
+    return parse(REPLICATED, "fleet.yaml", Path())
 
 
 def test_results_and_files_are_the_same_whatever_the_processes(configuration: Configuration, tmp_path: Path) -> None:
