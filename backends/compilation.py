@@ -1,7 +1,4 @@
-"""Compiled programs: how long they take to compile, and the folders where they are kept.
-
-Before a model is compiled, a line says how many programs there are and about how long that takes. What it took is kept
-in the folder of compiled programs, for the estimate of the next one.
+"""Compiled programs: what is logged of their compilation, and the folders where they are kept.
 
 Published files are seen by others as a whole or not at all, also on a file system that cannot rename: Mountpoint for
 Amazon S3 refuses to rename, to change and to lock a file; it writes new files from their beginning to
@@ -10,27 +7,18 @@ file with the name of that folder.
 """
 
 import errno
-import json
 import logging
-import math
 import os
 import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from backends.machine import cache_folder
 from specpair.engines.errors import ModelLoadError
-
-FILE = "times.json"  # in the folder of compiled programs: by engine, the seconds that a layer of a program took
-# Seconds that a layer of a program takes to compile, as long as none was measured. A guess: nothing of it has been
-# measured on Trainium.
-GUESS = 4.0
-_QUICK = 1.0  # seconds for a program, on average: less than this means that programs were found compiled
 
 _log = logging.getLogger("specpair.compile")
 
@@ -63,65 +51,26 @@ def _warn_once(folder: Path, reason: str) -> None:
     _log.warning("compiled programs cannot be kept in %s: %s: set compile_cache", folder, reason)
 
 
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """A model that is about to be compiled: `programs` of `layers` layers, `workers` of them at a time."""
+@contextmanager
+def compilation(
+    model_name: str, programs: int, folder: Path | None, workers: int = 1, clock: Callable[[], float] = time.monotonic
+) -> Iterator[None]:
+    """A context in which a model's programs are compiled, `workers` at a time: logs a line before and after.
 
-    engine: str
-    model_name: str
-    programs: int
-    layers: int
-    workers: int = 1
-    folder: Path | None = None  # where compiled programs are kept; None: nowhere
-
-    @property
-    def seconds(self) -> float:
-        """About how long it takes, if no program is found compiled."""
-        rounds = math.ceil(self.programs / self.workers)
-        return rounds * self.layers * self._measured().get(self.engine, GUESS)
-
-    def announcement(self) -> str:
-        """One line for the log, before the compilation begins."""
-        basis = "as measured here" if self.engine in self._measured() else "a guess: nothing was measured here yet"
-        at_a_time = f", {self.workers} at a time" if self.workers > 1 else ""
-        kept = "" if self.folder is None else f"; they are kept in {self.folder}"
-        return (
-            f"{self.model_name}: {self.programs} programs to compile{at_a_time}, about {_long(self.seconds)} "
-            f"({basis}), much less for those compiled before{kept}"
-        )
-
-    @contextmanager
-    def measured(self, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
-        """A context in which the programs are compiled: logs a line before and after, and keeps what it took."""
-        _log.info("%s", self.announcement())
-        began = clock()
-        yield
-        took = clock() - began
-        _log.info("%s: %d programs compiled and loaded in %s", self.model_name, self.programs, _long(took))
-        rounds = math.ceil(self.programs / self.workers)
-        if self.folder is not None and took / rounds >= _QUICK:
-            known = self._measured()
-            # The greatest: where some programs were found compiled, it took less time than all of them would.
-            times = {**known, self.engine: max(took / rounds / self.layers, known.get(self.engine, 0.0))}
-            with suppress(OSError):  # a folder that cannot be written to costs the next estimate only
-                self.folder.mkdir(parents=True, exist_ok=True)
-                (self.folder / FILE).write_text(json.dumps(times), encoding="utf-8")
-
-    def _measured(self) -> dict[str, float]:
-        """The seconds that a layer of a program took, by engine."""
-        if self.folder is None:
-            return {}
-        try:
-            found = json.loads((self.folder / FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        items = found.items() if isinstance(found, dict) else ()
-        return {name: float(value) for name, value in items if isinstance(value, (int, float)) and 0 < value < math.inf}
-
-
-def _long(seconds: float) -> str:
-    """A duration in words: seconds below two minutes, else minutes."""
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+    `folder`: where compiled programs are kept; None: nowhere.
+    """
+    at_a_time = f", {workers} at a time" if workers > 1 else ""
+    kept = "" if folder is None else f"; they are kept in {folder}"
+    _log.info(
+        "%s: %d programs to compile%s: seconds to minutes each, much less for those compiled before%s",
+        model_name,
+        programs,
+        at_a_time,
+        kept,
+    )
+    began = clock()
+    yield
+    _log.info("%s: %d programs compiled and loaded in %.0f s", model_name, programs, clock() - began)
 
 
 class Published:

@@ -1,9 +1,11 @@
-"""This machine: available memory and the slots that fit, cores and threads, the user's cache folder, its id."""
+"""This machine: memory and the slots that fit, cores and threads, the user's cache folder, its id, its programs."""
 
 import hashlib
 import math
 import os
 import platform
+import shutil
+import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
@@ -15,6 +17,8 @@ from specpair.engines.errors import ModelLoadError
 
 MOST_AUTO_SLOTS = 16
 CGROUP = Path("/sys/fs/cgroup")
+_PATIENCE = 10.0  # seconds for a vendor's program
+_NEURON_TOOLS = "/opt/aws/neuron/bin"  # often not on the path
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # The share of the available memory that `slots_that_fit` uses: weights may still be paged in, and other programs need
 # memory, too.
@@ -132,3 +136,18 @@ def machine_id() -> str:
     started = "".join(_lines(_BOOT_ID))
     named = started or f"{platform.node()} {uuid.getnode():x}"
     return hashlib.sha256(f"specpair machine {named}".encode()).hexdigest()[:32]
+
+
+def printed(program: str, *arguments: str) -> list[str]:
+    """The lines that a program prints; none where it is missing, or fails or hangs, as without a device."""
+    path = shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", os.defpath), _NEURON_TOOLS]))
+    if path is None:
+        return []
+    try:
+        done = subprocess.run(
+            [path, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    text = done.stdout.decode(errors="replace") if done.returncode == 0 else ""
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from drafter_client.generation.generation import Token as Token
     from drafter_client.generation.generation import Tokens as Tokens
     from drafter_client.http.outages import Outage as Outage
-    from drafter_client.metrics.statistics import Stats as Stats
     from drafter_client.modes.memory import memory_file as memory_file
     from drafter_client.options import Mode as Mode
     from drafter_client.options import Options as Options
     from drafter_client.pair import Pair as Pair
     from drafter_client.pair_options import Observer as Observer
     from drafter_client.pair_options import PairKeywords as PairKeywords
+    from drafter_client.statistics import Stats as Stats
     from drafter_client.trace.writer import TraceFolder as TraceFolder
     from specpair.drafters.base import Drafter as Drafter
     from specpair.drafters.base import Expansion as Expansion
@@ -64,7 +64,7 @@ _HOMES = {
         "drafter_client.errors": "DrafterError",
         "drafter_client.generation.generation": "Event Finished Generation Token Tokens",
         "drafter_client.http.outages": "Outage",
-        "drafter_client.metrics.statistics": "Stats",
+        "drafter_client.statistics": "Stats",
         "drafter_client.modes.memory": "memory_file",
         "drafter_client.options": "Mode Options",
         "drafter_client.pair": "Pair",

@@ -15,19 +15,17 @@ from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Listener, prompt_reader, to_all
 from drafter_client.generation.generation import Generation
 from drafter_client.generation.resuming import Run
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.addresses import VerifierAddress, addresses_of
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.health import Health
-from drafter_client.http.outages import Outage, Outages
-from drafter_client.http.roster import VerifierStatus
-from drafter_client.http.stop import Stop
+from drafter_client.http.health import VerifierStatus
+from drafter_client.http.outages import Health, Outage, Outages, Stop
+from drafter_client.http.text_session import TextSession
 from drafter_client.http.verifiers import Verifiers, when_ready
-from drafter_client.metrics.statistics import Stats
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.options import Mode, Options
 from drafter_client.pair_options import VERIFIER, PairKeywords, PairOptions, corpus_errors_named
 from drafter_client.pairing import Paired, Pairing, TextSlots, TextUnderWay
+from drafter_client.statistics import Stats
 from drafter_client.text_run import TextRun
 from gateway.openai_api.chat.template import Renderer
 from specpair.corpus.draft_corpus import CorpusState, DraftCorpora
@@ -298,7 +296,6 @@ class Pair:
     def _write(
         self, text: TextSession, options: Options, stats: Stats, paired: Paired, *, pinned: bool
     ) -> Iterator[Run]:
-        """A context that yields the tokens of a text."""
         listeners: list[Listener] = [StatsCounter(stats, text).take]
         with ExitStack() as stack:
             slot = stack.enter_context(self._slots.taken(paired.drafting, text.prompt_ids, options.cache_salt))

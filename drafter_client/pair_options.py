@@ -13,7 +13,7 @@ from drafter_client.errors import BadOption
 from drafter_client.generation.events import Listener
 from drafter_client.http.outages import Outage
 from drafter_client.http.retries import PATIENCE
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from specpair.corpus.draft_corpus import BadCorpus
 from specpair.protocol.prompt_progress import PromptProgress
 

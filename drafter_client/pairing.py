@@ -13,8 +13,8 @@ from drafter_client.draft_sources import OpenedSource
 from drafter_client.errors import BadOption, BadPrompt, PairBusy, VocabularyMismatch
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
+from drafter_client.modes.auto import LatencyProbe, ModeSelection
 from drafter_client.modes.memory import ModeMemory
-from drafter_client.modes.selection import LatencyProbe, ModeSelection
 from drafter_client.options import Mode, Options, foreign_id, with_prediction_ids
 from specpair.drafters.warm_engine import warmest
 from specpair.protocol.service_responses import ModelInfo, continues
@@ -101,7 +101,6 @@ class Pairing:
         self._at = {client.address: self.present}  # of the present model
 
     def close(self) -> None:
-        """Close the connections."""
         self._open.close()
 
     def checked(self) -> Paired:
@@ -214,8 +213,6 @@ def _modes(drafting: OpenedSource, predicted: bool) -> list[Mode]:
 
 
 class TextUnderWay(NamedTuple):
-    """A text that is being generated, and where."""
-
     session_id: str
     address: VerifierAddress  # of its verifier
 
@@ -231,7 +228,6 @@ class TextSlots:
     """The slots for the texts of a pair that are free. May be used from any thread."""
 
     def __init__(self, clients: Iterable[VerifierClient]) -> None:
-        """`clients`: one for each slot."""
         self._free = [TextSlot(client, number) for number, client in enumerate(clients)]
         self._all = len(self._free)
         self._choosing = threading.Lock()  # guards those that are free

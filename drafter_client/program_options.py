@@ -75,15 +75,6 @@ class ProgramOptions(AnswerOptions):
         group=SERVICE,
         placeholder="SECONDS",
     )
-    token_price: float | None = option(
-        None,
-        "what a million tokens of the verifier cost, in any currency, for the page; a router tells its own",
-        usually="unknown",
-        ge=0,
-        le=1e9,
-        group=SERVICE,
-        placeholder="X",
-    )
     queue: int = option(16, "texts that may wait; beyond, 503 with Retry-After", ge=0, group=SERVICE)
     drain: float = option(
         20.0,

@@ -17,13 +17,11 @@ from drafter_client.generation.events import (
 from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.server_written import served
 from drafter_client.generation.speculative_decoding import SpeculativeRun
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages
-from drafter_client.http.responses import ResponseBounds
+from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.http.verifiers import Verifiers
-from drafter_client.modes.auto import automatic
-from drafter_client.modes.selection import LatencyProbe, ModeSelection
+from drafter_client.modes.auto import LatencyProbe, ModeSelection, automatic
 from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired, Pairing
 from specpair.corpus.draft_corpus import DraftCorpora

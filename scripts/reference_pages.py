@@ -8,7 +8,7 @@ from typing import Any
 from drafter_client import program_options
 from drafter_client.cli.program import parsers as drafter_parsers
 from drafter_client.options import Options
-from drafter_client.serve import operations as drafter
+from drafter_client.serve import live as drafter
 from gateway.openai_api.messages.fields import EMPTY, TABLE
 from gateway.openai_api.messages.objects import FORM
 from gateway.openai_api.messages.requests import ChatRequest
@@ -24,7 +24,7 @@ from specpair.own_commands import parsers as specpair_parsers
 from specpair.protocol.errors import RequestError, ServerError
 from specpair.protocol.messages import GenerateRequest
 from verifier_server import options as verifier
-from verifier_server.api.openapi.document import document
+from verifier_server.api.document import document
 from verifier_server.api.operations import OPERATIONS
 from verifier_server.program import parsers as verifier_parsers
 

@@ -28,7 +28,7 @@ TESTS = (
     "tests/drafter_client/http",
     "tests/drafter_client/serve/test_other_verifiers.py",
     "tests/verifier_server/api/test_http_protocol.py",
-    "tests/verifier_server/api/test_http_grammar.py",
+    "tests/verifier_server/api/test_http_options.py",
     "tests/verifier_server/test_command_line.py",
     "tests/verifier_server/test_draining.py",
 )

@@ -1,6 +1,7 @@
 """Numbers: counted in words, as quantiles, and times on the wire, which are milliseconds there and seconds inside."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import floor
 from typing import overload
 
 _DIGITS = 3  # of milliseconds, behind the point
@@ -52,3 +53,18 @@ def seconds(milliseconds: float | None) -> float | None: ...
 def seconds(milliseconds: float | None) -> float | None:
     """A time that the wire brought; None: it is not known."""
     return None if milliseconds is None else milliseconds / 1e3
+
+
+def percentages(parts: Iterable[float]) -> list[int]:
+    """The share of each part in their sum, in whole percent: those with the largest fractions are rounded up, so that
+    they add up to 100. All are 0 if the sum is 0."""
+    values = list(parts)
+    total = sum(values)
+    if total <= 0:
+        return [0] * len(values)
+    exact = [100 * value / total for value in values]
+    whole = [floor(value) for value in exact]
+    most_missing = sorted(range(len(values)), key=lambda at: (whole[at] - exact[at], at))
+    for at in most_missing[: 100 - sum(whole)]:
+        whole[at] += 1
+    return whole

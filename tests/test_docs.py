@@ -17,8 +17,7 @@ from scripts.reference_pages import COMMANDS, PAGES
 from specpair.speculation.acceptance.strategies import Strategy
 from tests.paths import ROOT
 from verifier_server.api.operations import OPERATIONS
-from verifier_server.flags import from_flags
-from verifier_server.settings import Settings
+from verifier_server.settings import Settings, from_flags
 
 README = ROOT / "README.md"
 MADE = {ROOT / "docs" / name: name for name in PAGES}  # on the site only

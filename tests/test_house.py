@@ -41,11 +41,8 @@ FLOORS = {
     "gateway": [["router"], ["anthropic_api"], ["openai_api"]],
     "models": [["commands"], ["training"], ["hub"]],
     "verifier_server": [
-        ["commands"],
-        ["selftest"],
-        ["process"],
-        ["api/openapi", "api"],
-        ["generation", "observability"],
+        ["api"],
+        ["generation"],
         ["engine"],
     ],
     "drafter_client": [
@@ -56,7 +53,6 @@ FLOORS = {
         ["trace"],
         ["modes"],
         ["generation"],
-        ["metrics"],
         ["http"],
     ],
     "lab": [

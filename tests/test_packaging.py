@@ -17,7 +17,8 @@ from packaging.requirements import Requirement
 
 from models.gguf_file import read_gguf
 from scripts.release_check import CODE, LAB_PROJECT, WHOLE_PROJECT
-from specpair.command_line import lab_commands, start
+from specpair import programs
+from specpair.command_line import start
 from specpair.extras import (
     DISTRIBUTION,
     EXTRAS,
@@ -143,9 +144,9 @@ def test_the_lab_is_of_the_version_of_the_code_and_holds_all_of_its_folders() ->
 
 
 def test_the_lab_s_commands_are_entry_points_that_the_house_knows() -> None:
-    assert list(LAB_DISTRIBUTION["entry-points"]) == [lab_commands.GROUP]
-    modules = LAB_DISTRIBUTION["entry-points"][lab_commands.GROUP]
-    assert tuple(modules) == lab_commands.NAMES
+    assert list(LAB_DISTRIBUTION["entry-points"]) == [programs.GROUP]
+    modules = LAB_DISTRIBUTION["entry-points"][programs.GROUP]
+    assert tuple(modules) == programs.NAMES
     for name, module in modules.items():
         assert name in import_module(module).PARSERS
 
@@ -154,14 +155,14 @@ def test_the_lab_s_commands_are_entry_points_that_the_house_knows() -> None:
 def test_without_the_lab_its_commands_say_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    monkeypatch.setattr(lab_commands, "entry_points", lambda **_: ())
+    monkeypatch.setattr(programs, "entry_points", lambda **_: ())
     program, word = command.split()
     monkeypatch.setattr(start, "die_by_interrupts", lambda: None)  # it would stay so in this process
     monkeypatch.setattr(sys, "argv", [program, word, "--help"])
     assert import_module({"drafter": "drafter_client", "specpair": "specpair"}[program] + ".__main__").main() == 1
     expected = f"{program}: '{command}' is part of the lab, which is not installed: make lab\n"
     assert capsys.readouterr() == ("", expected)
-    assert not lab_commands.lab_parsers(program)
+    assert not programs.lab_parsers(program)
 
 
 def test_elsewhere_than_in_a_checkout_pip_installs_the_lab(tmp_path: Path) -> None:
@@ -298,7 +299,7 @@ if "drafter_client" in modules:
         (
             "server",
             ["verifier_server --print-config", "verifier_server key --help", "verifier_server completion fish"],
-            ["verifier_server.app", "verifier_server.commands.selftest_command"],
+            ["verifier_server.app", "verifier_server.selftest"],
         ),
         (
             "client server",

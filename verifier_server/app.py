@@ -2,16 +2,19 @@
 
 import asyncio
 import logging
+import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import click
+import uvicorn
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,23 +27,95 @@ from gateway.router.registration import registration_of
 from specpair.command_line.start import keep_loaded_objects
 from specpair.engines.backend import Backend
 from specpair.http_service.app import App, HeadRequests, without_slash
+from specpair.http_service.connection import Connection
+from specpair.http_service.listening import KEEP_ALIVE, PATIENCE
 from specpair.http_service.observability import logs
-from specpair.http_service.observability.health import StateEndpoints
-from specpair.http_service.observability.supervisor import Supervisor
+from specpair.http_service.observability.health import StateEndpoints, Supervisor
 from specpair.http_service.replies.json_replies import Failures, NotedSend
 from specpair.http_service.replies.static_files import StaticFiles
-from specpair.http_service.shutdown import stop_signals
+from specpair.http_service.shutdown import end_by_sigterm, stop_signals
 from specpair.http_service.web_pages import Hosts, Origins, read_hosts, read_origins
 from specpair.protocol.errors import ShuttingDown
-from verifier_server.api import operations
+from verifier_server.api import document, operations
 from verifier_server.api.live_events import LiveEvents
 from verifier_server.api.openai_texts import VerifierSource
-from verifier_server.api.openapi import document
 from verifier_server.engine.engine import SHUTTING_DOWN
-from verifier_server.flags import from_environment
-from verifier_server.process.server_process import allow_files, refuse_workers, start_anew
 from verifier_server.service import GRACE, Service
-from verifier_server.settings import Settings, SettingsError
+from verifier_server.settings import Settings, SettingsError, from_environment
+
+_log = logging.getLogger("specpair.verifier")
+SPARE = 128  # files beside the sessions' connections: models, libraries, the listening socket, other connections
+# Options of uvicorn, by the variables that it reads. A flag of the command goes before a variable.
+UVICORN_OPTIONS = {
+    "UVICORN_HTTP": f"{Connection.__module__}:{Connection.__name__}",
+    "UVICORN_WS": "none",
+    "UVICORN_TIMEOUT_KEEP_ALIVE": str(KEEP_ALIVE),
+    "UVICORN_TIMEOUT_GRACEFUL_SHUTDOWN": str(PATIENCE),
+}
+
+
+def allow_files(sessions: int) -> None:
+    """Raise the soft limit of open files to the hard limit; log a warning if that is too low for `sessions`."""
+    if sys.platform == "win32":
+        return
+    import resource  # exists on Unix only
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError) as error:  # macOS allows less than its hard limit
+            _log.info("the limit of open files stays at %d: %s", soft, error)
+    if soft != resource.RLIM_INFINITY and soft < sessions + SPARE:
+        _log.warning(
+            "at most %d files can be open, but %d sessions need %d: raise the limit (ulimit -Hn)",
+            *(soft, sessions, sessions + SPARE),
+        )
+
+
+def start_anew(
+    environment: MutableMapping[str, str] = os.environ,
+    execute: Callable[[str, list[str]], None] = os.execv,
+) -> None:
+    """Replace this process by the same command with `UVICORN_OPTIONS`, if it is uvicorn's command without them.
+
+    An application cannot choose the class of its server's connections, but uvicorn takes its options from variables
+    too. `execute` does not return.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None or context.command is not uvicorn.main:
+        return
+    missing = {name: value for name, value in UVICORN_OPTIONS.items() if name not in environment}
+    if missing:
+        environment.update(missing)
+        execute(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    end_by_sigterm()
+
+
+def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise SettingsError if more than one worker process is asked for.
+
+    uvicorn imports the application in the workers alone, which it starts anew, and ends with status 0 without any. So
+    the first worker ends uvicorn, by a signal that it does not handle, and the others say nothing.
+    """
+    count = environment.get("UVICORN_WORKERS") or environment.get("WEB_CONCURRENCY", "1")
+    for at, argument in enumerate(arguments):
+        if argument in ("--workers", "-w") and at + 1 < len(arguments):
+            count = arguments[at + 1]
+        elif argument.startswith("--workers="):
+            count = argument.partition("=")[2]
+    if count.isdecimal() and int(count) > 1:
+        supervisor = multiprocessing.parent_process()
+        if supervisor is not None and supervisor.pid is not None:
+            if os.getppid() != supervisor.pid:
+                raise SystemExit(STARTUP_FAILURE)
+            os.kill(supervisor.pid, signal.SIGALRM)
+        raise SettingsError(
+            f"--workers {count}: sessions and their KV caches live in one process, and a second one would not know "
+            "them. Run one verifier per model copy on its own port, and let a proxy route on the X-Session-Id header"
+        )
+
 
 if TYPE_CHECKING:
     app: FastAPI

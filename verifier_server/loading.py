@@ -25,9 +25,8 @@ from specpair.speculation.policy.cost_by_width import CostByWidth
 from verifier_server.engine.choice import load_target
 from verifier_server.engine.port import EngineInfo, EngineObserver, Serving, TokenEngine
 from verifier_server.generation.draft_model import load_draft_model, lookup_alone
-from verifier_server.generation.drafting import EngineDrafting, FusedGenerator
 from verifier_server.generation.server_drafting import ServerDrafting
-from verifier_server.process.model_files import MappedFiles, fetch_programs, of_loading, parts, with_files
+from verifier_server.model_files import fetch_programs, of_loading, with_files
 from verifier_server.settings import Settings
 
 _TRIED = {
@@ -91,7 +90,7 @@ class LoadedModels:
     engine: TokenEngine  # runs the target model
     own_name: str  # of the target, which `Settings.alias` may call otherwise
     pass_times: CostByWidth  # of the target
-    drafting: FusedGenerator | None  # None: nothing drafts here
+    drafting: ServerDrafting | None  # None: nothing drafts here
     predicting: ServerDrafting  # for texts with a prediction: `drafting`, or by lookup alone without a draft model
 
     def stop(self) -> None:
@@ -121,7 +120,6 @@ class ModelLoader:
         self.failure: str | None = None  # why the models could not be loaded
         self.models: LoadedModels | None = None  # None: not loaded yet, or failed
         self.stopping = False  # whether the verifier ends, so that it is never ready for texts
-        self.files = MappedFiles(())  # those of the models
         self._settings, self._clock, self._deliver = settings, clock, deliver
         self._backend, self._draft, self._observer = backend, draft, observer
         self._began = time.monotonic()
@@ -194,7 +192,6 @@ class ModelLoader:
         if self._backend is None:
             settings = with_files(settings, self._report_fetching)
             self._fetched = self.progress
-            self.files = MappedFiles(part for path in settings.mapped_files for part in parts(path))
             fetch_programs(settings)
         share = 1.0 - _DRAFT_SHARE * settings.drafts
         with ExitStack() as on_failure:
@@ -239,10 +236,7 @@ class ModelLoader:
             observer = self._observer(info.model_name)
             engine = target.serve(Serving(info, self._clock, deliver, observer, self._failed))
             on_failure.pop_all()
-            drafting: FusedGenerator | None = None if draft is None else predicting
-            if info.proposer is not None:
-                drafting = EngineDrafting(info)
-        return LoadedModels(engine, own.model_name, pass_times, drafting, predicting)
+        return LoadedModels(engine, own.model_name, pass_times, None if draft is None else predicting, predicting)
 
     def _check_waiting(self) -> None:
         if self.stopping:

@@ -1,5 +1,6 @@
 """`VerifierOptions`: the settings of a verifier beside those of its engine, each said once."""
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,6 @@ from specpair.engines.load_options import FASTEST, LoadOptions
 from specpair.http_service.options import ACCESS, ROUTER, SERVICE, BodyOptions
 from specpair.options.option import AUTO, like, option, settings_of
 from verifier_server.engine.choice import ENGINES, NGRAM
-from verifier_server.engine.vllm.arguments import read_table
 
 MOST_DRAFT_SLOTS = 8  # texts drafted for at once, at most, if `draft_slots` is auto
 MODEL, ENGINE, DRAFT, LIMITS = "model", "engine", "server-side drafting (mode fused)", "sessions and limits"
@@ -38,6 +38,16 @@ def _address(text: str) -> None:
         right = False
     if not right:
         raise ValueError(f"{text!r} is no address of the form http://host:port")
+
+
+def _table(text: str) -> dict[str, Any]:
+    """The table that a variable or a flag holds: an inline table of TOML, or lines of keys. Raises ValueError."""
+    inline = text.lstrip().startswith("{")
+    try:
+        table = tomllib.loads(f"table = {text}")["table"] if inline else tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"is no TOML table, such as {{tensor_parallel_size = 2}}: {error}") from None
+    return dict(table)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +102,7 @@ class VerifierOptions(AnswerOptions):
         factory=dict,
         words="vllm: a table of engine arguments, in TOML, as {tensor_parallel_size = 2}",
         usually="none",
-        reads=read_table,
+        reads=_table,
         group=ENGINE,
         placeholder="TABLE",
         hash=False,

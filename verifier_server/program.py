@@ -15,19 +15,19 @@ def main() -> int:
     command, arguments = sys.argv[1:2], sys.argv[2:]
     if command == ["key"]:
         from specpair.http_service.keys import key_command
-        from verifier_server.flags import keys_file
+        from verifier_server.settings import keys_file
 
         return key_command.run("verifier", arguments, keys_file)
     if command == ["models"]:
         return models(arguments)
     if command == ["compile"]:
-        from verifier_server.commands import compile_command
+        from verifier_server import compile_command
 
         return compile_command.run(arguments)
     if command == ["selftest"]:
-        from verifier_server.commands import selftest_command
+        from verifier_server import selftest
 
-        return selftest_command.run(arguments)
+        return selftest.run(arguments)
     if command == ["completion"]:
         from specpair.command_line import completion
 
@@ -42,7 +42,7 @@ def serve(arguments: Sequence[str]) -> int:
     from specpair.http_service import listening
     from specpair.http_service.observability import logs
     from verifier_server.app import create_app, stop_process
-    from verifier_server.flags import from_flags
+    from verifier_server.settings import from_flags
 
     def make() -> listening.ServedApp:
         settings, address = from_flags(arguments)
@@ -81,15 +81,15 @@ def parsers(options: "Mapping[str, Option] | None" = None) -> "Parsers":
     from models.commands import command as models_command
     from specpair.command_line import completion
     from specpair.http_service.keys import key_command
-    from verifier_server.commands import compile_command, selftest_command
-    from verifier_server.flags import flags_parser
+    from verifier_server import compile_command, selftest
     from verifier_server.options import OPTIONS
+    from verifier_server.settings import flags_parser
 
     taken = OPTIONS if options is None else options
     return {
         "verifier": lambda: flags_parser(taken),
         "verifier compile": lambda: compile_command.parser(taken),
-        "verifier selftest": lambda: selftest_command.parser(taken),
+        "verifier selftest": lambda: selftest.parser(taken),
         "verifier models": lambda: models_command.parser("verifier"),
         "verifier key": lambda: key_command.parser("verifier"),
         "verifier completion": lambda: completion.parser("verifier"),

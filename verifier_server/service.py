@@ -26,15 +26,14 @@ from specpair.speculation.policy.timing import NARROW
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.pass_time import WIDER
-from verifier_server.engine.port import AWAY_WAIT, EngineObservers, EngineState, TokenEngine
+from verifier_server.engine.port import AWAY_WAIT, EngineState, TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.engine_client import Accounting, EngineClient
 from verifier_server.generation.generator import GenerationTask, Generator
 from verifier_server.generation.prompts import P, aside, encode_parts, encode_text, make_session, with_ids
 from verifier_server.generation.verify import Verifying, implicit
 from verifier_server.loading import ModelLoader
-from verifier_server.observability.engine_events import EngineFeed, log_text
-from verifier_server.observability.metrics import BusyTime, EngineMetrics, ServiceGauges
+from verifier_server.observability import EngineFeed, EngineMetrics, ServiceGauges, log_text
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
 from verifier_server.settings import Settings
@@ -64,7 +63,6 @@ class Service:
         self.accounting = Accounting(self.gate.accounts)
         self.engine_client = EngineClient()
         self.metrics = ServiceMetrics(self._model_name, by_key=settings.metrics_by_key)
-        self.busy = BusyTime()
         self.feed = EngineFeed(clock)
         self.draining = Draining(settings.drain_seconds, lambda: self.sessions.text_under_way())
         self.sessions = SessionTable(
@@ -83,9 +81,7 @@ class Service:
             self.engine_client.deliver,
             backend,
             draft,
-            lambda model_name: EngineObservers(
-                EngineMetrics(self.metrics, self._ended, model_name), self.busy, self.feed
-            ),
+            lambda model_name: EngineMetrics(self.metrics, self.feed, self._ended, model_name),
         )
         gauges = ServiceGauges(self.metrics.model_name, self.condition, self.sessions, self._engine_state)
         self.metrics.registry.register(gauges)
@@ -114,7 +110,6 @@ class Service:
         self.loader.stopping = True
         self.loader.wait()
         self._grammars.stop()
-        self.loader.files.close()
         if self.loader.models is not None:
             self.loader.models.stop()
 
@@ -142,12 +137,8 @@ class Service:
     def _condition(self) -> tuple[Condition, str | None]:
         """The condition, and the reason of a failure or of a wait."""
         models = self.loader.models
-        changed = None if models is None else self.loader.files.change()
-        failure = self.failure
-        if failure is None and changed is not None and changed.lost:
-            failure = changed.reason
-        if failure is not None:
-            return Condition("failed"), failure
+        if self.failure is not None:
+            return Condition("failed"), self.failure
         if self.stopping or self.draining.begun:
             return Condition("draining", 1), None
         if models is None:
@@ -168,7 +159,7 @@ class Service:
             return HealthResponse(status="loading", progress=round(self.loader.progress, 3))
         if status == "loading":
             return HealthResponse(status="loading", reason=reason)
-        changed, state = self.loader.files.change(), models.engine.state
+        state = models.engine.state
         return HealthResponse(
             status="ready",
             overloaded=status == "overloaded",
@@ -178,10 +169,9 @@ class Service:
             texts=state.slots_in_use,
             waiting=state.waiting,
             generated_tokens=self.gate.accounts.generated_tokens,
-            pass_seconds=round(self.busy.seconds, 3),
+            pass_seconds=round(self.feed.pass_seconds, 3),
             # Texts of mode fused continue without drafts.
             draft_model_failure=None if models.drafting is None else models.drafting.draft.failure,
-            warning=None if changed is None else changed.reason,
         )
 
     def model(self, below: int | None = None) -> ModelInfo:

@@ -8,8 +8,7 @@ finished or idle. When all places are taken, a new session displaces one at rest
 * else an idle one, the least recently used first: one of the same client if this has its quota of sessions already,
   else one of a client that has more than its quota, else one of any client.
 
-No client has more sessions in use at once than its quota, so none can take all places for good. The time of each
-operation does not depend on the number of sessions.
+No client has more sessions in use at once than its quota, so none can take all places for good.
 """
 
 from collections import OrderedDict
@@ -20,7 +19,7 @@ from math import inf
 from specpair.fairness import ReleaseRate, retry_after
 from specpair.numbers import counted
 from specpair.protocol.errors import Overloaded, RateLimited
-from verifier_server.engine.arrivals import SILENCE
+from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.sessions import Session
 
 LINGER = 2.0  # seconds for which the scheduler continues a session without requests
@@ -35,19 +34,10 @@ class Group:
     quota: int | None = None  # sessions that may be in use at once, if the client's key has a limit of its own
     held: int = 0  # sessions in the table
     use: ReleaseRate = field(default_factory=ReleaseRate)
-    idle: Sessions = field(default_factory=OrderedDict)  # the least recently used first
-    lingering: Sessions = field(default_factory=OrderedDict)  # in use without a request, the oldest first
-
-    def expected(self, now: float) -> float:
-        """Estimated seconds until a session that is in use comes to rest; exact if all of them linger."""
-        expected = [next(iter(self.lingering)).lease.last_used + LINGER - now] if self.lingering else []
-        if self.use.busy > len(self.lingering):
-            expected.append(self.use.expected(now))
-        return min(expected)
 
 
 class SessionAdmission:
-    """Keeps every session of a table in one of four states: in use, lingering, finished, idle. Times are in seconds."""
+    """Keeps every session of a table in one of three states: in use, lingering, at rest. Times are in seconds."""
 
     def __init__(self, capacity: int, quota: int) -> None:
         """`capacity`: sessions in the table, at most.
@@ -55,11 +45,9 @@ class SessionAdmission:
         """
         self._capacity, self._quota = capacity, quota
         self._all = Group()
-        self._clients: dict[Hashable, Group] = {}
-        self._over: dict[Group, None] = {}  # clients with idle sessions and more sessions than their quota
-        # Each in the order in which the sessions came to rest.
-        self._finished: Sessions = OrderedDict()
-        self._graced: Sessions = OrderedDict()  # finished or idle sessions with a grace, which is the same for all
+        self._clients: dict[Hashable, Group] = {}  # those with sessions
+        self._lingering: Sessions = OrderedDict()  # in use without a request, the oldest first
+        self._resting: Sessions = OrderedDict()  # the least recently used first
 
     def choose(self, name: Hashable, now: float, quota: int | None = None) -> Session | None:
         """Which session a new one of the client `name` displaces; None: a place is free.
@@ -69,42 +57,48 @@ class SessionAdmission:
         Raises Overloaded and RateLimited, with `retry_after`.
         """
         self.settle(now)
-        client = self._client(name)
+        client = self._clients.get(name) or Group()
         client.quota = quota
-        self._check_quota(client, now)
+        self._check_quota(name, client, now)
         if self._all.held < self._capacity:
             return None
-        if self._finished:
-            return next(iter(self._finished))
-        if client.held >= self._quota_of(client) and client.idle:
-            return next(iter(client.idle))
-        if self._over:
-            return next(iter(next(iter(self._over)).idle))
-        if self._all.idle:
-            return next(iter(self._all.idle))
+
+        def rank(session: Session) -> int:
+            if session.finish_reason is not None:
+                return 0
+            if session.client == name and client.held >= self._quota_of(client):
+                return 1
+            other = self._clients[session.client]
+            return 2 if other.held > self._quota_of(other) else 3
+
+        if self._resting:
+            return min(self._resting, key=rank)
         sessions = counted(self._capacity, "session is", "sessions are")
         raise Overloaded(
             f"all {sessions} taken and in use: try again later, or raise max_sessions",
-            retry_after=retry_after(self._all.expected(now)),
+            retry_after=retry_after(self._expected(self._all, list(self._lingering), now)),
         )
 
-    def add(self, session: Session, now: float) -> None:
-        """Add a new session, which is at rest."""
-        for group in (self._client(session.client), self._all):
+    def add(self, session: Session, now: float, quota: int | None = None) -> None:
+        """Add a new session, which is at rest. `quota`: as for `choose`."""
+        client = self._clients.setdefault(session.client, Group())
+        client.quota = quota
+        for group in (client, self._all):
             group.held += 1
-        session.lease.last_used = now
-        self._add_at_rest(session)
+        self._come_to_rest(session, now)
 
     def drop(self, session: Session, now: float) -> None:
         """Remove a session, in whatever state it is."""
         self.settle(now)
         was_in_use = not self._remove_from_rest(session)
-        for group in self._groups(session):
+        self._lingering.pop(session, None)
+        client = self._clients[session.client]
+        for group in (client, self._all):
             group.held -= 1
             if was_in_use:
-                group.lingering.pop(session, None)
                 group.use.freed(now)
-        self._update_over(session)
+        if not client.held:
+            del self._clients[session.client]
 
     def use(self, session: Session, now: float) -> None:
         """Mark a session as in use: its first request begins.
@@ -112,52 +106,43 @@ class SessionAdmission:
         Raises Overloaded or RateLimited if its client has its quota in use.
         """
         self.settle(now)
-        client, everyone = self._groups(session)
-        if session in everyone.lingering:
-            del client.lingering[session], everyone.lingering[session]
+        if session in self._lingering:
+            del self._lingering[session]
             return
-        self._check_quota(client, now)
+        client = self._clients[session.client]
+        self._check_quota(session.client, client, now)
         self._remove_from_rest(session)
-        client.use.taken(now)
-        everyone.use.taken(now)
+        for group in (client, self._all):
+            group.use.taken(now)
 
     def rest(self, session: Session, now: float) -> None:
         """Let a session linger or come to rest: its last request is over."""
         self.settle(now)
-        session.lease.last_used = now
         if session.self_continue and session.finish_reason is None:
-            for group in self._groups(session):
-                group.lingering[session] = None
+            session.lease.last_used = now
+            self._lingering[session] = None
         else:
-            self._come_to_rest(session, now)
+            self._free(session, now)
 
     def touch(self, session: Session, now: float) -> None:
         """Count a session that is at rest as used now: it was looked up."""
         if self._remove_from_rest(session):
-            session.lease.last_used = now
-            self._add_at_rest(session)
+            self._come_to_rest(session, now)
 
     def settle(self, now: float) -> None:
         """Let sessions come to rest that have lingered for `LINGER` seconds."""
-        while self._all.lingering:
-            session = next(iter(self._all.lingering))
+        while self._lingering:
+            session = next(iter(self._lingering))
             until = session.lease.last_used + LINGER
             if until > now:
                 return
-            for group in self._groups(session):
-                del group.lingering[session]
-            session.lease.last_used = until
-            self._come_to_rest(session, until)
+            del self._lingering[session]
+            self._free(session, until)
 
     def unused(self, now: float, ttl: float) -> Session | None:
-        """A session that has been at rest for longer than `ttl` seconds, or than its grace; None: there is none."""
-        for resting in (self._finished, self._all.idle, self._graced):
-            if resting:
-                session = next(iter(resting))
-                kept = ttl if session.lease.grace is None else min(ttl, session.lease.grace)
-                if session.lease.last_used < now - kept:
-                    return session
-        return None
+        """A session that has been at rest for longer than `ttl` seconds; None: there is none."""
+        session = next(iter(self._resting), None)
+        return session if session is not None and session.lease.last_used < now - ttl else None
 
     @property
     def in_use(self) -> int:
@@ -167,7 +152,7 @@ class SessionAdmission:
     def is_full(self, now: float) -> bool:
         """Whether every place is taken by a session that is in use."""
         self.settle(now)
-        return self._all.held >= self._capacity and not self._finished and not self._all.idle
+        return self._all.held >= self._capacity and not self._resting
 
     def text_under_way(self, now: float) -> float:
         """Seconds until no text is under way if no request comes; 0: none is; infinity: a request is being served.
@@ -176,69 +161,41 @@ class SessionAdmission:
         text has ended.
         """
         self.settle(now)
-        if self._all.use.busy > len(self._all.lingering):
+        if self._all.use.busy > len(self._lingering):
             return inf
-        since = [
-            next(reversed(sessions)).lease.last_used for sessions in (self._all.lingering, self._all.idle) if sessions
-        ]
-        return max(0.0, max(since) + SILENCE - now) if since else 0.0
+        unended = (each for each in (*self._lingering, *self._resting) if each.finish_reason is None)
+        return max(0.0, max((each.lease.last_used for each in unended), default=-inf) + SILENCE - now)
+
+    def _free(self, session: Session, now: float) -> None:
+        for group in (self._clients[session.client], self._all):
+            group.use.freed(now)
+        self._come_to_rest(session, now)
 
     def _come_to_rest(self, session: Session, now: float) -> None:
-        for group in self._groups(session):
-            group.use.freed(now)
-        self._add_at_rest(session)
-
-    def _add_at_rest(self, session: Session) -> None:
-        if session.lease.grace is not None:
-            self._graced[session] = None
-        if session.finish_reason is not None:
-            self._finished[session] = None
-        else:
-            for group in self._groups(session):
-                group.idle[session] = None
-        self._update_over(session)
+        session.lease.last_used = now
+        self._resting[session] = None
 
     def _remove_from_rest(self, session: Session) -> bool:
         """Take a session out of those at rest. Returns False if it was not at rest."""
-        if session in self._finished:
-            del self._finished[session]
-        elif session in self._all.idle:
-            for group in self._groups(session):
-                del group.idle[session]
-        else:
-            return False
-        self._graced.pop(session, None)
-        self._update_over(session)
-        return True
-
-    def _update_over(self, session: Session) -> None:
-        """Note whether the client of `session` has more sessions than its quota, one of them idle."""
-        client, _ = self._groups(session)
-        if client.held > self._quota_of(client) and client.idle:
-            self._over[client] = None
-        else:
-            self._over.pop(client, None)
-
-    def _groups(self, session: Session) -> tuple[Group, Group]:
-        """The sessions of the client of `session`, and all sessions."""
-        return self._clients[session.client], self._all
-
-    def _client(self, name: Hashable) -> Group:
-        client = self._clients.get(name)
-        if client is None:
-            if len(self._clients) > 2 * self._capacity:  # at least half have no session: a rare sweep
-                self._clients = {name: client for name, client in self._clients.items() if client.held}
-            client = self._clients[name] = Group()
-        return client
+        found = session in self._resting
+        self._resting.pop(session, None)
+        return found
 
     def _quota_of(self, client: Group) -> int:
         return self._quota if client.quota is None else client.quota
 
-    def _check_quota(self, client: Group, now: float) -> None:
+    def _expected(self, group: Group, lingering: list[Session], now: float) -> float:
+        """Estimated seconds until a session in use of a group comes to rest; exact if all of them are `lingering`."""
+        expected = [each.lease.last_used + LINGER - now for each in lingering[:1]]
+        if group.use.busy > len(lingering):
+            expected.append(group.use.expected(now))
+        return min(expected)
+
+    def _check_quota(self, name: Hashable, client: Group, now: float) -> None:
         quota = self._quota_of(client)
         if not client.use.busy >= quota < self._capacity:
             return
-        wait = retry_after(client.expected(now))
+        wait = retry_after(self._expected(client, [each for each in self._lingering if each.client == name], now))
         busy = counted(client.use.busy, "session of yours is", "sessions of yours are")
         if client.quota is not None:
             raise RateLimited(

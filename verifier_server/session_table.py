@@ -104,26 +104,24 @@ class SessionTable:
         make: Callable[[str], Session],
         *,
         latest: bool = True,
-        grace: float | None = None,
     ) -> Session:
         """The session of `request`: the one that it opened before, else one made by `make`.
 
         If an earlier request has opened a session of this id for the same text, the result is that session, or the made
         one in its place. A new session may displace one at rest.
         `latest`: whether it becomes the latest of `caller`.
-        `grace`: seconds that it is kept at rest, if less than `ttl`.
 
         Raises SessionConflict, and Overloaded or RateLimited with `retry_after`, and what `check_new` raises.
         """
         self.expire()
-        session_id = session_id or secrets.token_hex(16)
-        key = caller.owner, session_id
+        named = session_id is not None
+        key = caller.owner, session_id or secrets.token_hex(16)
         client = caller.client or None
 
         def new() -> Session:
             session = make(key[1])
             session.client, session.scope = client, (caller.owner, session.spec.cache_salt)
-            session.lease = Lease(caller.owner, caller.key_name, request, grace, counted=len(session.tokens))
+            session.lease = Lease(caller.owner, caller.key_name, request, named, counted=len(session.tokens))
             return session
 
         session = self._sessions.get(key)
@@ -133,32 +131,32 @@ class SessionTable:
             session = new()
             if displaced is not None:
                 self._drop(displaced)
-            self._add(session)
+            self._add(session, caller.limits.sessions)
         elif session.lease.request != request:
-            session = self._resumed(session, new())
+            session = self._resumed(session, new(), caller.limits.sessions)
         self._admission.touch(session, self.clock())
         if latest:
             self._note_latest(caller.name, key)
         return session
 
-    def _resumed(self, old: Session, new: Session) -> Session:
+    def _resumed(self, old: Session, new: Session, quota: int | None) -> Session:
         """The one of the two sessions that continues the text. Raises SessionConflict for two different texts."""
         if not new.same_text(old):
             raise SessionConflict(f"session {old.id} was opened with another prefill: use a new session_id")
         if old.can_replace(new):
             old.cursor = new.cursor
-            old.lease.request, old.lease.grace = new.lease.request, new.lease.grace
+            old.lease.request, old.lease.named = new.lease.request, new.lease.named
             return old
         self._admission.drop(old, self.clock())
         new.lease.number = old.lease.number
-        self._add(new)
+        self._add(new, quota)
         self._on_replaced(old, new)
         return new
 
-    def _add(self, session: Session) -> None:
+    def _add(self, session: Session, quota: int | None) -> None:
         session.lease.number = session.lease.number or next(self._numbers)
         self._sessions[session.lease.owner, session.id] = session
-        self._admission.add(session, self.clock())
+        self._admission.add(session, self.clock(), quota)
 
     @contextmanager
     def in_use(self, session: Session) -> Iterator[None]:
@@ -202,7 +200,7 @@ class SessionTable:
             self._drop(session)
 
     def expire(self) -> None:
-        """Remove sessions that were at rest for longer than `ttl` seconds, or than their own grace."""
+        """Remove sessions that were at rest for longer than `ttl` seconds."""
         now = self.clock()
         self._admission.settle(now)
         while (session := self._admission.unused(now, self.ttl)) is not None:

@@ -41,7 +41,7 @@ class Lease:
     owner: str = ""  # the key that owns the session; "": every caller that knows its id
     key: str = ""  # what metrics call the key of the caller who opened it
     request: Any = None  # the prefill that opened it: a repeated one must be equal
-    grace: float | None = None  # for how long it is kept at rest, if less than the table's `ttl`
+    named: bool = True  # whether the client chose its id; else one that was not told it cannot come back
     requests: int = 0  # how many requests on it are being served
     last_used: float = 0.0  # when it was looked up, or came to rest
     deleted: bool = False  # whether a request deleted it

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.llama_cpp.batch import PassBatch, TreeSequences, leaves_of
+from backends.llama_cpp.batch import LlamaStates, PassBatch, TreeSequences, leaves_of, state_sizes
 from backends.llama_cpp.library import interrupts_held, lib, take_warnings
 from backends.llama_cpp.model import (
     KV_TYPES,
@@ -26,7 +26,6 @@ from backends.llama_cpp.model import (
     kv_bytes_per_token,
     load_model,
 )
-from backends.llama_cpp.recurrent import LlamaStates, state_sizes
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
 from backends.recurrent import JOINED, RecurrentStates
 from specpair.engines.backend import Backend, Entry, Logits, Progress

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from backends.compilation import Compilation, folder_of
+from backends.compilation import compilation, folder_of
 from backends.hugging_face import model_name, read_vocabulary
 from backends.neuron import LEGACY_REQUIREMENTS, claim, import_neuron
 from backends.neuron_legacy.compiling import (
@@ -107,11 +107,9 @@ class NeuronLegacyBackend(Backend):
             report(_OPENED)
             if not self._found_compiled(artefacts):
                 self._model = self._model or make()
-                compilation = Compilation(
-                    self.name, self.model_name, programs.count, checkpoint.layers, workers, folder
-                )
                 forget_failures(folder)
-                with compilation.measured(), ending_with_this_process(), ONE_AT_A_TIME:
+                announced = compilation(self.model_name, programs.count, folder, workers)
+                with announced, ending_with_this_process(), ONE_AT_A_TIME:
                     self._model.to_neuron()
                 artefacts.save(self._model)
             report(_BUILT)

@@ -9,14 +9,13 @@ other. Left to themselves they would go on when a server is stopped, with all th
 the port stays taken, and its handlers of signals, so that they do not end when they are told to.
 """
 
+import ctypes
 import hashlib
 import json
 import logging
 import os
 import shutil
 import signal
-import socket
-import threading
 from collections.abc import Iterator, MutableMapping
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -43,7 +42,8 @@ _log = logging.getLogger("specpair.compile")
 _BYTES_A_LAYER: Final = 256 * 2**20
 _KILLED: Final = ("[F137]", "forcibly killed")  # in the compiler's error if the system ended it, mostly for its memory
 
-_pair: tuple[socket.socket, socket.socket] | None = None  # this process's end and the workers', while they are forked
+_SIGNAL_AT_PARENTS_END: Final = 1  # PR_SET_PDEATHSIG, of the system's prctl
+_forks = False  # whether the processes forked now are the library's workers
 
 
 def keep_in(folder: Path | None, environment: MutableMapping[str, str] = os.environ) -> None:
@@ -130,25 +130,15 @@ def lacked_memory(error: BaseException) -> bool:
 
 @contextmanager
 def ending_with_this_process() -> Iterator[None]:
-    """A context in which forked processes end as soon as this process has ended, with all that they start in their
-    process group.
-
-    They also end with the context. Only one thread at a time may be in it.
-    """
-    global _pair
+    """A context in which processes that this thread forks end as soon as this process has ended, with all that they
+    start in their process group. Only one thread at a time may be in it."""
+    global _forks
     _prepare_forks()
-    _pair = socket.socketpair()
-    ours, theirs = _pair
+    _forks = True
     try:
         yield
     finally:
-        _pair = None
-        theirs.close()
-        with ours:
-            groups = _received(ours)
-        for group in groups:
-            with suppress(ProcessLookupError):  # as it should be: else a worker was killed, and its compiler was not
-                os.killpg(group, signal.SIGKILL)
+        _forks = False
 
 
 @cache
@@ -158,31 +148,11 @@ def _prepare_forks() -> None:
 
 def _in_worker() -> None:
     """Called in each forked process. What it starts shares its process group, unless it asks for another one."""
-    global _pair
-    if _pair is None:
+    if not _forks:
         return
-    ours, theirs = _pair
-    _pair = None
-    ours.close()  # then only the parent has it, and `theirs` is at its end when the parent is
     os.setpgid(0, 0)  # Ctrl-C in a terminal is for the parent
-    theirs.sendall(f"{os.getpid()}\n".encode())
     signal.set_wakeup_fd(-1)  # else its signals would wake the parent's event loop
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, args=(theirs,), name="parent", daemon=True).start()
-
-
-def _end_with_parent(theirs: socket.socket) -> None:
-    with suppress(ConnectionError):
-        theirs.recv(1)  # returns when the parent has ended
-    os.killpg(0, signal.SIGKILL)
-
-
-def _received(ours: socket.socket) -> list[int]:
-    """The process groups of the workers."""
-    ours.setblocking(False)
-    told = b""
-    with suppress(BlockingIOError):
-        while part := ours.recv(4096):
-            told += part
-    return [int(line) for line in told.splitlines()]
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
+    with suppress(AttributeError):  # not Linux, where alone the chips are
+        ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENTS_END, signal.SIGTERM)

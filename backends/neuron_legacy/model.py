@@ -102,8 +102,7 @@ def made(neuron: Any, checkpoint: Checkpoint, programs: Programs, dtype: str, de
             continuous_batching=batching, compilation_worker_count=workers, cast_logits_dtype=dtype
         ),
     )
-    # A pass over all slots reads their caches where they are. One over a single slot gathers its cache first, which the
-    # library calls slow; the backend measures which one is faster for how many slots.
+    # A pass over all slots reads their caches where they are. One over a single slot gathers its cache first.
     for width in programs.verify:
         model.enable_speculative_decoder([width], batch_sizes=programs.batches)
     for width in programs.continuations:

@@ -13,7 +13,6 @@ The library's fourth kind, a pass over a single token, is never used: it writes 
 
 import math
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -29,7 +28,6 @@ Work = tuple[int, Sequence[int]]  # the cell of the first token, above 0, and th
 # began in one order on the first core and in another on the second, both would wait for ever. So they take turns.
 ONE_AT_A_TIME: Final = threading.Lock()
 _CHUNK: Final = 2**17  # logits that are copied at a time: as many as a core's cache holds
-_TIMED: Final = 3  # runs of a verify pass that are timed at load, after a first one that is not
 GRAIN: Final = 128  # caches and prompt widths are multiples of it: the width of the chip's matrix unit
 # Tokens of verify passes: with the pending one, drafts of 3, 12 and 29. Few, as each takes minutes to compile, and a
 # pass over 4 slots of up to 30 tokens is one tile of the matrix unit anyway. No rounder numbers: see `programs_for`.
@@ -173,7 +171,6 @@ class Passes:
     def __init__(self, model: Any, programs: Programs, vocabulary_size: int) -> None:
         self._torch = import_module("torch")  # a dependency of transformers-neuronx
         self._model, self._programs, self._vocabulary_size = model, programs, vocabulary_size
-        self._pays_from: dict[int, int] = {}  # by width: the slots from which on a pass over all slots pays
 
     def prompt(self, slot: int, tokens: Sequence[int]) -> Logits:
         """Run a prompt pass, from cell 0 on. Returns the logits (1, vocab) of the last of `tokens`.
@@ -206,14 +203,14 @@ class Passes:
         return self._array(logits[: self._vocabulary_size, -1, :].transpose(0, 1), (1, self._vocabulary_size))
 
     def verify(self, work: Mapping[int, Work], held: Sequence[int]) -> dict[int, Logits]:
-        """Run the verify passes of the slots in `work`: one for all slots, where that pays, else one for each.
+        """Run the verify pass of the slots in `work`: over all slots, or over that of the only one.
 
         `held`: how many tokens each slot holds; what a slot outside of `work` holds stays.
 
         Returns the logits (tokens, vocab) of each slot in `work`.
         """
         width = self._programs.verify_width(max(len(tokens) for _, tokens in work.values()))
-        if len(work) >= self._pays_from.get(width, 2):
+        if len(work) > 1:
             return self._of_all_slots(work, held, width)
         return {slot: self._of_one_slot(slot, each) for slot, each in work.items()}
 
@@ -222,11 +219,10 @@ class Passes:
         width = self._programs.verify[0]
         self._speculative([[0] * width], [parked(held, width, self._programs.cells)], [0], [])
 
-    def warm_up(self, done: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> None:
+    def warm_up(self, done: Callable[[], object]) -> None:
         """Run every program once: its first run is slow, and a program that fails should fail at load.
 
-        Verify passes are run more often, and timed: this decides whether a pass over all slots pays. That over the
-        longest span counts. `done` is called after each program.
+        `done` is called after each program.
         """
         programs = self._programs
         for width in programs.prompts:
@@ -237,25 +233,12 @@ class Passes:
                 self.continuation(0, (span - width, [0] * width), width)
                 done()
             for width in programs.verify:
-                seconds = {}
-                for batch in programs.batches:
-                    seconds[batch] = self._seconds((span - width, [0] * width), batch, clock)
-                    done()
-                if len(seconds) == 2:  # as many slots as have, one by one, passes that take longer than that over all
-                    self._pays_from[width] = math.ceil(seconds[programs.slots] / max(seconds[1], 1e-9))
-
-    def _seconds(self, work: Work, batch: int, clock: Callable[[], float]) -> float:
-        """Run a verify pass over one slot or over all, of which the first has `work`. Returns the seconds of the
-        fastest run, where the first does not count."""
-        taken = []
-        for _ in range(1 + _TIMED):
-            began = clock()
-            if batch == 1:
+                work = span - width, [0] * width
                 self._of_one_slot(0, work)
-            else:
-                self._of_all_slots({0: work}, [0] * batch, len(work[1]))
-            taken.append(clock() - began)
-        return min(taken[1:])
+                done()
+                if programs.slots > 1:
+                    self._of_all_slots({0: work}, [0] * programs.slots, width)
+                    done()
 
     def _of_one_slot(self, slot: int, work: Work) -> Logits:
         start, tokens = work

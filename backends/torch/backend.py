@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backends.buckets import NARROW, Launch
+from backends.compilation import compilation, folder_of
 from backends.hugging_face import model_name
 from backends.machine import check_room, slots_that_fit
 from backends.recurrent import POINTS, RecurrentStates
 from backends.torch.cache import SlotCache, check_continues, check_settings, kept_shapes
-from backends.torch.compiling import NEURON, buckets, check_compilation, compilation, spans
+from backends.torch.compiling import NEURON, buckets, check_compilation, spans
 from backends.torch.launch import LaunchInputs, LaunchModule, Masks, Numbers, cache_name, group_queries, logits_of
 from backends.torch.read_model import (
     Reader,
@@ -123,7 +124,7 @@ class TorchBackend(Backend):
         if compiler is not None:
             launches = [(*shape, span) for shape in self._buckets.shapes() for span in self._spans if shape[1] <= span]
             try:
-                with compilation(options, compiler, self.model_name, len(launches), len(shapes.layers)).measured():
+                with compilation(self.model_name, len(launches), folder_of(options.compile_cache)):
                     self._compile(compiler, launches, report)
             except Exception as error:  # a compiler that is not installed, an operation that it does not support
                 advice = "" if compiler == NEURON else "; without compile it would run"

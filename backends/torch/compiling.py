@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, MutableMapping, Sequence
 
 from backends.buckets import NARROW, WIDTHS, Buckets
-from backends.compilation import Compilation, folder_of
+from backends.compilation import folder_of
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import COMPILATION, LoadOptions
 
@@ -77,11 +77,6 @@ def _given(name: str, environment: Mapping[str, str]) -> str | None:
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # no earlier than Inductor itself
 
     return None if value == default_cache_dir() else value
-
-
-def compilation(options: LoadOptions, compiler: str, model_name: str, programs: int, layers: int) -> Compilation:
-    """The compilation to announce and to measure. Each compiler has times of its own."""
-    return Compilation(f"torch-{compiler}", model_name, programs, layers, folder=folder_of(options.compile_cache))
 
 
 def buckets(

@@ -15,8 +15,8 @@ from deploy.ray.queue_time import QUEUE_MS, QueueTime
 from specpair.command_line.start import keep_loaded_objects
 from specpair.http_service.observability import logs
 from verifier_server.app import create_app
-from verifier_server.flags import from_environment
 from verifier_server.service import Service
+from verifier_server.settings import from_environment
 
 
 def application() -> FastAPI:

@@ -14,9 +14,9 @@ from drafter_client.display.panel import legend, show
 from drafter_client.display.panel_rows import notes, resumed
 from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged
 from drafter_client.generation.generation import Generation, Tokens
-from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
+from drafter_client.statistics import Stats
 from gateway.openai_api.answer import markers_to_read
 from specpair.command_line import given_values
 from specpair.engines.errors import BackendError

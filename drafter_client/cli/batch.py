@@ -11,15 +11,17 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from queue import Empty, SimpleQueue
+from statistics import median
 from types import FrameType
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
 
-from drafter_client.batch.prompts import FilePrompt
-from drafter_client.batch.results import ModelNames, Result, ResultsFile, failed, finished
-from drafter_client.batch.totals import show_totals
+from drafter_client.cli.prompts import FilePrompt
+from drafter_client.cli.results import COUNTS, ModelNames, Result, ResultsFile, failed, finished
 from drafter_client.cli.steps import (
     INTERRUPTED,
     check_draft_n,
@@ -29,14 +31,17 @@ from drafter_client.cli.steps import (
     read_prompts,
     text_options,
 )
+from drafter_client.display.panel_rows import exactness, share, size, unit
 from drafter_client.display.progress import WritingProgress, writing
 from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.generation.generation import Finished
+from drafter_client.options import Mode
 from drafter_client.pair import Pair
 from specpair.engines.errors import BackendError, EngineLost
 from specpair.numbers import counted
 from specpair.protocol.errors import EngineError, InternalError, RequestError, SpecPairError
-from specpair.protocol.terminal_text import several_lines
+from specpair.protocol.terminal_text import one_line, several_lines
+from specpair.speculation.acceptance.strategies import Strategy
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -86,26 +91,6 @@ def _first(queue: SimpleQueue[T]) -> T:
             return queue.get(timeout=_SLICE)
 
 
-class InOrder(Generic[T]):
-    """Passes items on in the order of their positions 0, 1, …; early items wait."""
-
-    def __init__(self) -> None:
-        self._next = 0
-        self._early: dict[int, T] = {}
-
-    def put(self, position: int, item: T) -> Iterator[T]:
-        """Add an item. Yields it and those that waited for it, if it is the next one."""
-        self._early[position] = item
-        while self._next in self._early:
-            yield self._early.pop(self._next)
-            self._next += 1
-
-    def rest(self) -> Iterator[T]:
-        """Yield the waiting items in order, when no more will come."""
-        for position in sorted(self._early):
-            yield self._early.pop(position)
-
-
 ENDING = "drafter: ending what is under way; Ctrl-C again does not wait for it"
 
 
@@ -136,7 +121,8 @@ class _Run:
         self._prompts, self._file, self._json = prompts, file, as_json
         self._found = [result for result in found.values() if not result.failed]
         self._new: list[Result] = []
-        self._order: InOrder[Result] = InOrder()
+        self._early: dict[int, Result] = {}  # results that wait for those of prompts before
+        self._next = 0  # the prompt whose result is shown next
         self._out = Console(markup=False, highlight=False, soft_wrap=True)
         if file is not None and found:
             again = len(found) - len(self._found)
@@ -162,7 +148,7 @@ class _Run:
             except (SpecPairError, DrafterError, BackendError) as error:
                 failure = error
         seconds = time.monotonic() - began
-        self._show(self._order.rest())
+        self._show(result for _, result in sorted(self._early.items()))
         if failure is None and not interrupted.is_set() and self._file is not None:
             self._file.put_in_order()
         if self._texts():
@@ -179,8 +165,11 @@ class _Run:
             with progress.aside():
                 _say(f"drafter: {self._prompts[result.index].label}: {result.line['error']['message']}")
         if self._file is None:
+            self._early[result.index] = result
             with progress.aside():
-                self._show(self._order.put(result.index, result))
+                while self._next in self._early:
+                    self._show([self._early.pop(self._next)])
+                    self._next += 1
 
     def _show(self, results: Iterable[Result]) -> None:
         """Print the texts of results, or with --json their lines, on standard output."""
@@ -216,6 +205,58 @@ class _Run:
             again = "" if self._file is None else "; the same command tries again"
             _say(f"drafter: {errors} of {counted(len(self._prompts), 'prompt')} failed{again}")
         return 1 if errors else 0
+
+
+def show_totals(prompts: int, found: Sequence[Result], new: Sequence[Result], seconds: float, console: Console) -> None:
+    """Print statistics of the results over a file with `prompts` prompts.
+
+    `found`: the finished results of earlier runs;
+    `new`: the results of this run, which took `seconds`. The rate of all texts together is that of this run. Rates are
+        in tokens per second, with the time of the prompt included.
+    """
+    written = [result for result in new if not result.failed]
+    lines = [result.line for result in (*found, *written)]
+    total = {name: sum(line[name] for line in lines) for name in COUNTS}
+    away = [float(line.get("outage_ms", 0.0)) for line in lines]
+    worked = [line["total_ms"] - waited for line, waited in zip(lines, away, strict=True)]
+    rates = [1e3 * line["generated_tokens"] / took for line, took in zip(lines, worked, strict=True) if took > 0]
+    together = sum(result.line["generated_tokens"] for result in written) / seconds if seconds > 0 else None
+    rows = [
+        ("prompts", str(prompts), "all together", unit(together or None, "tokens/s")),
+        ("finished", str(len(lines)), "a text, median", unit(median(rates) if rates else None, "tokens/s")),
+        ("errors", str(len(new) - len(written)), "TTFT, median", _ttft([line["ttft_ms"] for line in lines])),
+        ("tokens", str(total["generated_tokens"]), "time", f"{seconds:.1f} s"),
+        (
+            *("acceptance rate", share(total["accepted"] / total["drafted"] if total["drafted"] else None)),
+            *("mean acceptance length", unit(1 + total["accepted"] / total["rounds"] if total["rounds"] else None)),
+        ),
+        ("sent", size(total["bytes_sent"]), "received", size(total["bytes_received"])),
+    ]
+    asked = lines[0]["asked"] if lines else {}  # strategy and mode are those of all texts
+    strategy = asked.get("strategy", Strategy.COUPLED)
+    if strategy != Strategy.COUPLED:
+        threshold = "" if asked["threshold"] is None else f" {asked['threshold']:g}"
+        exact = exactness(strategy, drafted=asked["mode"] != Mode.TARGET)
+        rows.append(("strategy", f"{strategy}{threshold}", "the text is", exact))
+    table = Table.grid(padding=(0, 2))
+    for column in range(4):
+        table.add_column(justify="right" if column % 2 else "left", style="" if column % 2 else "dim")
+    for row in rows:
+        table.add_row(*row)
+    notes = []
+    if sum(away):
+        notes.append(f"waited {1e-3 * sum(away):.1f} s for the verifier, which is no part of the speed of a text")
+    if resumed := sum(bool(line.get("resumed")) for line in lines):
+        notes.append(f"{counted(resumed, 'text was', 'texts were')} resumed after the verifier went away")
+    title = "no text"
+    if lines:
+        model, drafter = lines[0]["model"], lines[0]["draft_model"]
+        title = one_line(f"{drafter} drafts for {model}" if drafter else model)
+    console.print(Panel(Group(table, *map(Text, notes)), title=Text(title), border_style="blue", expand=False))
+
+
+def _ttft(values: list[float]) -> str:
+    return f"{median(values):.0f} ms" if values else "-"
 
 
 def write(pair: Pair, prompt: FilePrompt, progress: WritingProgress, stop: threading.Event) -> Result | None:

@@ -20,12 +20,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from drafter_client.batch.prompts import FilePrompt, parse_prompts
+from drafter_client.cli.prompts import FilePrompt, parse_prompts
 from drafter_client.cli.steps import check_system, drawing_options, pair_of, prompt_ids, read_prompts
 from drafter_client.errors import BadPromptFile
-from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
+from drafter_client.statistics import Stats
 from specpair.numbers import counted, quantile
 from specpair.speculation.sampling.gumbel import SEED_LIMIT
 

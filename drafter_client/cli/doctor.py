@@ -5,22 +5,35 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from drafter_client.cli import flags
+from drafter_client.cli.doctor_checks import (
+    WIDE,
+    Finding,
+    Gain,
+    InstalledEngine,
+    Machine,
+    ModelSpeed,
+    engines,
+    gain,
+    of_llama_cpp,
+    this_machine,
+    time_passes,
+)
 from drafter_client.cli.flags import parsed, print_if_asked
 from drafter_client.cli.steps import INTERRUPTED, api_key, draft_model, engine_of, explained
 from drafter_client.display.progress import loading, said_of_loading
-from drafter_client.doctor.machine import Finding, engines, of_llama_cpp, this_machine
-from drafter_client.doctor.report import DoctorReport
-from drafter_client.doctor.speed import WIDE, Gain, ModelSpeed, gain, time_passes
 from drafter_client.draft_sources import load_model, named_file
 from drafter_client.errors import DrafterError, VerifierUnreachable
 from drafter_client.http.addresses import addresses_of
 from drafter_client.modes.memory import memory_file
+from drafter_client.options import Mode
 from drafter_client.program_options import ProgramOptions
 from drafter_client.program_options import engines as backends
 from models import DEFAULT_TARGET
@@ -28,11 +41,15 @@ from models.commands.showing import print_json
 from specpair.command_line import start
 from specpair.command_line.options import add_options
 from specpair.command_line.parser import Parser, Switch
+from specpair.command_line.table import Table, figure, print_table
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import STORED
+from specpair.numbers import sized
 from specpair.protocol.errors import SpecPairError
+from specpair.protocol.terminal_text import one_line
 
 PROGRAM = "specpair doctor"
+_MS = 1e3  # milliseconds a second
 
 
 def parser() -> Parser:
@@ -75,8 +92,7 @@ def main() -> int:
 def run(arguments: Sequence[str]) -> int:
     """Look, measure and tell. Returns the exit status: 1 if something is missing. Exits with status 2 for bad flags."""
     made = parser()
-    options = parsed(made, arguments)
-    print_if_asked(made, options)
+    options = print_if_asked(made, parsed(made, arguments))
     report = _report(options)
     if options.json:
         print_json(report.json())
@@ -85,33 +101,80 @@ def run(arguments: Sequence[str]) -> int:
     return 1 if report.findings else 0
 
 
+@dataclass(slots=True)
+class DoctorReport:
+    """What the doctor found. `findings`: what is missing or wrong; `notes`: what else there is to say of verifiers."""
+
+    machine: Machine
+    engines: Sequence[InstalledEngine]
+    models: list[ModelSpeed] = field(default_factory=list)
+    gains: list[Gain] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def json(self) -> dict[str, Any]:
+        """One object. Times are in milliseconds, sizes in bytes, rates in tokens a second."""
+        return {
+            "machine": asdict(self.machine) | {"gpus": [gpu._asdict() for gpu in self.machine.gpus]},
+            "engines": [each._asdict() for each in self.engines],
+            "models": [_model(each) for each in self.models],
+            "verifiers": [_gain(each) for each in self.gains],
+            "missing": [each._asdict() for each in self.findings],
+        }
+
+    def show(self, console: Console) -> None:
+        """Print the tables, then what is missing. Nothing in what other programs sent can move the cursor."""
+
+        def say(line: str, style: str = "") -> None:
+            console.print(Text(f" {one_line(line)}".rstrip(), style), soft_wrap=True)
+
+        def heading(title: str) -> None:
+            console.print(Text(f"\n{one_line(title)}", "bold"))
+
+        heading("This machine")
+        for line in _machine_lines(self.machine):
+            say(line)
+        heading("Engines")
+        for each in self.engines:
+            say(f"{each.name:<14} {each.version or 'not installed':<14} {each.mend}")
+        if self.models:
+            heading(f"Models on {self.models[0].engine}")
+            print_table(_models_table(self.models), console)
+        for found in self.gains:
+            heading(f"The verifier at {found.url}")
+            for line in _gain_lines(found):
+                say(line)
+            print_table(_rates_table(found), console)
+        for note in self.notes:
+            heading("No verifier")
+            say(note)
+        heading("Missing" if self.findings else "Nothing is missing")
+        for finding in self.findings:
+            say(finding.what)
+            if finding.mend:
+                say(f"  {finding.mend}", "bold")
+
+
 def _report(options: argparse.Namespace) -> DoctorReport:
-    machine, here, findings = this_machine(), engines(), list[Finding]()
+    report = DoctorReport(this_machine(), engines())
     if options.backend == "llama_cpp":
-        findings += of_llama_cpp(here, machine.gpus)
-    models, gains, notes = list[ModelSpeed](), list[Gain](), list[str]()
+        report.findings += of_llama_cpp(report.engines, report.machine.gpus)
     target = (options.model or DEFAULT_TARGET, None, STORED)
     for path, hf, weights in (target, (options.draft_model, options.draft_hf, options.draft_weights)):
-        with _told_in(findings, options):
-            models.append(_speed(options, path, hf, weights))
+        with _told_in(report.findings, options):
+            report.models.append(_speed(options, path, hf, weights))
+    key, memory = api_key(options), memory_file()
     for address in addresses_of(options.verifier, direct=False):
-        with _told_in(findings, options), said_of_loading() as on_wait:
+        with _told_in(report.findings, options), said_of_loading() as on_wait:
             try:
-                gains.append(
-                    gain(
-                        address.url,
-                        draft_model(options),
-                        api_key=api_key(options),
-                        memory=memory_file(),
-                        on_wait=on_wait,
-                    )
-                )
+                found = gain(address.url, draft_model(options), api_key=key, memory=memory, on_wait=on_wait)
+                report.gains.append(found)
             except VerifierUnreachable as error:
                 if options.settings.origin("verifier") != "default":
                     raise
-                notes.append(f"{error} (--verifier names another one)")
-    findings += [Finding(each.refusal, "") for each in gains if each.refusal]
-    return DoctorReport(machine, here, models, gains, notes, findings)
+                report.notes.append(f"{error} (--verifier names another one)")
+    report.findings += [Finding(each.refusal, "") for each in report.gains if each.refusal]
+    return report
 
 
 @contextmanager
@@ -134,3 +197,79 @@ def _speed(options: argparse.Namespace, path: Path, hf: str | None, weights: str
         times = time_passes(backend, time.perf_counter)
         size = path.stat().st_size if path.is_file() else 0
         return ModelSpeed(backend.model_name, options.backend, size, backend.threads, times[1], times.get(WIDE))
+
+
+def _machine_lines(machine: Machine) -> list[str]:
+    return [
+        f"{machine.processor}, {machine.cores} cores; {machine.system}",
+        f"{sized(machine.memory)} of memory, {sized(machine.free)} free; engines take {machine.threads} threads",
+        *(f"{gpu.kind}: {gpu.name}" for gpu in machine.gpus),
+        *([] if machine.gpus else ["no GPU is seen"]),
+    ]
+
+
+def _models_table(models: Sequence[ModelSpeed]) -> Table:
+    headings = ("model", "step ms", "tokens/s", f"pass of {WIDE} ms", "in steps", "weights GB/s")
+    rows = []
+    for each in models:
+        wide = each.wide
+        passes = (None, None) if wide is None else (_MS * wide, wide / each.step)
+        read = each.size / each.step / 1e9 if each.size else None  # if a decode step reads each weight once
+        rows.append((each.name, *map(figure, (_MS * each.step, 1 / each.step, *passes, read))))
+    return Table(headings, tuple(rows))
+
+
+def _gain_lines(gain: Gain) -> list[str]:
+    passes = gain.target.pass_ms
+    wide = f", {figure(passes[WIDE - 1])} ms of {WIDE}" if len(passes) >= WIDE else ""
+    cost = f"a pass of 1 token takes {figure(passes[0])} ms{wide}" if passes else "it tells no times of passes"
+    lines = [
+        f"{gain.target.name} on {gain.target.engine}; {cost}",
+        f"the round trip takes {figure(_MS * gain.round_trip)} ms",
+    ]
+    if gain.draft is not None:
+        step = "" if gain.step is None else f", {figure(_MS * gain.step)} ms a token"
+        lines.append(f"{gain.draft} drafts here{step}")
+    if gain.shares_cores:
+        lines.append("both ends need the same cores of this machine")
+    best, ratio = gain.best, gain.ratio(gain.best)
+    if best is Mode.TARGET:
+        lines.append("no mode is expected to be faster than the target alone")
+    elif ratio is not None:
+        lines.append(f"{best} is expected to be the fastest: {ratio:.2f} times the target alone")
+    return lines
+
+
+def _rates_table(gain: Gain) -> Table:
+    rows = [
+        (str(mode), figure(each.likely), figure(each.low), figure(each.high), figure(gain.ratio(mode)))
+        for mode, each in sorted(gain.rates.items(), key=lambda item: item[0] is not Mode.TARGET)
+    ]
+    return Table(("mode", "tokens/s, expected", "at least", "at most", "times the target"), tuple(rows))
+
+
+def _model(speed: ModelSpeed) -> dict[str, Any]:
+    return {
+        "name": speed.name,
+        "engine": speed.engine,
+        "bytes": speed.size,
+        "threads": speed.threads,
+        "step_ms": _MS * speed.step,
+        f"pass_of_{WIDE}_ms": None if speed.wide is None else _MS * speed.wide,
+    }
+
+
+def _gain(gain: Gain) -> dict[str, Any]:
+    return {
+        "url": gain.url,
+        "model": gain.target.name,
+        "backend": gain.target.engine,
+        "pass_ms": list(gain.target.pass_ms),
+        "round_trip_ms": _MS * gain.round_trip,
+        "draft_model": gain.draft,
+        "draft_step_ms": None if gain.step is None else _MS * gain.step,
+        "shares_cores": gain.shares_cores,
+        "expected": {str(mode): each._asdict() for mode, each in gain.rates.items()},
+        "fastest": gain.best,
+        "refusal": gain.refusal or None,
+    }

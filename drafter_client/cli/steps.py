@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import SecretStr
 
-from drafter_client.batch.prompts import FilePrompt, parse_prompts
+from drafter_client.cli.prompts import FilePrompt, parse_prompts
 from drafter_client.conversation import Messages
 from drafter_client.display.progress import loading, said_of_loading, say_notice, say_outage, say_prompt
 from drafter_client.display.readout import Readout
@@ -18,12 +18,12 @@ from drafter_client.errors import BadOption, BadPrompt, BadPromptFile, DrafterEr
 from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.http.outages import Outage
 from drafter_client.http.retries import CHECK_PAUSE
-from drafter_client.metrics.statistics import SOLO
 from drafter_client.modes.memory import memory_file
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.pair_options import Observer
 from drafter_client.program_options import ENGINE, NGRAM, is_plugged_drafter
+from drafter_client.statistics import SOLO
 from drafter_client.trace.writer import TraceFolder
 from specpair.command_line.options import given
 from specpair.command_line.start import keep_loaded_objects

@@ -22,8 +22,8 @@ from drafter_client.display.panel_rows import (
     resumed,
     title,
 )
-from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.waits import percentages
+from drafter_client.statistics import Stats
+from specpair.numbers import percentages
 from specpair.speculation.acceptance.token_details import TokenSource
 
 _WIDEST = 60  # characters of the latency line, at most

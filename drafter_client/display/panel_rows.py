@@ -1,8 +1,18 @@
 """The rows, bars and notes of the panel, as text. Which there are depends on the mode. A dash: a value is not known."""
 
-from drafter_client.metrics.statistics import SOLO, InterTokenLatencies, Stats
-from drafter_client.metrics.waits import NETWORK, OTHER, OUTAGE, PREFILL, QUEUE, VERIFY, fitted
 from drafter_client.options import Mode
+from drafter_client.statistics import (
+    NETWORK,
+    OTHER,
+    OUTAGE,
+    PREFILL,
+    QUEUE,
+    SOLO,
+    VERIFY,
+    InterTokenLatencies,
+    Stats,
+    fitted,
+)
 from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy

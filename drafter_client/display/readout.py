@@ -13,7 +13,7 @@ from drafter_client.display.panel import STYLES, legend, show, show_main
 from drafter_client.display.panel_rows import headline, notes, resumed
 from drafter_client.display.status_line import StatusLine, may_share_rows, screen_is_ours
 from drafter_client.generation.generation import Token, Tokens
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from specpair.protocol.terminal_text import several_lines
 
 _WIDEST = 14  # characters of a token

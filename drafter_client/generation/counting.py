@@ -1,10 +1,9 @@
 """The listener that fills the statistics of a text."""
 
 from drafter_client.generation import events
-from drafter_client.generation.text_session import TextSession
-from drafter_client.metrics.statistics import SOLO, Stats, Turn
-from drafter_client.metrics.waits import DRAFTING, PREFILL, VERIFY, exchange
+from drafter_client.http.text_session import TextSession
 from drafter_client.options import Mode
+from drafter_client.statistics import DRAFTING, PREFILL, SOLO, VERIFY, Stats, Turn, exchange
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.draft import DraftSource
 
@@ -24,7 +23,6 @@ class StatsCounter:
         self._stretch: StatsCounter | None = None  # in mode auto
 
     def take(self, event: events.RunEvent, now: float) -> None:
-        """Count an event, a `Listener`."""
         stats = self._stats
         if isinstance(event, events.ModeChosen):
             self._choose(event)

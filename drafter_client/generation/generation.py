@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from drafter_client.generation.events import Committed
-from drafter_client.generation.text_session import TextSession
-from drafter_client.metrics.statistics import Stats
+from drafter_client.http.text_session import TextSession
 from drafter_client.options import Options
+from drafter_client.statistics import Stats
 from gateway.openai_api.detokenizer import Detokenizer
 from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.acceptance.judge import Decision

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 
-from drafter_client.errors import DrafterError, ModelChanged, OtherModel
+from drafter_client.errors import ConnectionLost, DrafterError, ModelChanged, OtherModel
 from drafter_client.generation.events import Committed, Ended, Listener, Resumed, Waited
-from drafter_client.generation.text_session import TextSession, new_session_id
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages, OutageWait
-from drafter_client.http.responses import ResponseBounds
-from drafter_client.http.retries import is_outage, may_be_idle_close
+from drafter_client.http.retries import is_outage
+from drafter_client.http.text_session import ResponseBounds, TextSession, new_session_id
 from specpair.protocol.errors import (
     EngineError,
     FusedUnavailable,
@@ -105,11 +104,9 @@ class _Resumption:
         )  # of several verifiers, those whose engine has failed since the last token
 
     def begin(self) -> None:
-        """An attempt begins."""
         self._got_tokens = False
 
     def came(self, committed: Committed) -> None:
-        """Tokens came: an outage is over."""
         text = self._text
         if self._outage is not None or self._moved:
             if committed.position > len(text.prompt_ids):
@@ -152,7 +149,8 @@ class _Resumption:
             return False
         if text.stop.is_set(above=False):  # by which `client` was aborted; the session is released
             return False
-        if may_be_idle_close(failure, self._outage is None and not (self._got_tokens or self._reconnected)):
+        first = self._outage is None and not (self._got_tokens or self._reconnected)
+        if first and isinstance(failure, ConnectionLost):  # the verifier may have closed an idle connection
             self._reconnected = True
             return True
         text.opened = False  # a lost verifier cannot release the session
@@ -181,13 +179,11 @@ class _Resumption:
         return ready
 
     def forget(self) -> None:
-        """Begin anew, with another model."""
         self.close()
         self._reconnected = self._moved = False
         self._faulty.clear()
 
     def close(self) -> None:
-        """End the wait for an outage, if there is one."""
         outage, self._outage = self._outage, None
         if outage is not None:
             outage.end(False)

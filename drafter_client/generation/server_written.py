@@ -13,9 +13,9 @@ from drafter_client.generation.events import (
     PromptRead,
     Served,
 )
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ResponseBounds, broken_promise, expect
+from drafter_client.http.responses import broken_promise, expect
+from drafter_client.http.text_session import ResponseBounds, TextSession
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import GenerateOpenEvent, GenerateResponse
 from specpair.speculation.acceptance.round_counts import JudgedRound

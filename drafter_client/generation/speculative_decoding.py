@@ -6,13 +6,12 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from drafter_client.errors import ConnectionLost, DrafterError, StrategyRefused
 from drafter_client.generation.events import Began, Committed, Ended, Listener, Opened, PromptCached, PromptRead
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import STREAM, ResponseBounds
+from drafter_client.http.responses import STREAM
+from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.options import Options
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Streamed
@@ -21,8 +20,7 @@ from specpair.drafters.run.reactor import Reactor
 from specpair.engines.vocabulary import Vocabulary
 from specpair.grammar.of_text import processors_of
 from specpair.protocol.errors import SpecPairError
-from specpair.protocol.prompt_progress import PromptProgress
-from specpair.protocol.responses import PrefillResponse, StreamEnd, VerifyResponse
+from specpair.protocol.responses import StreamEnd, VerifyResponse
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_details import forced_before
@@ -154,15 +152,15 @@ class SpeculativeRun:
         preparation = Preparation(self, executor)
         with self.experience.text(self.options, info.shared_pass_times) as estimates:
             try:
-                reactor, prepared, first = self._opened(preparation, bounds, mechanisms, estimates, listener)
+                reactor, made, first = self._opened(preparation, bounds, mechanisms, estimates, listener)
                 if first.tokens:
                     yield first
                 failure: Exception | None = None
-                ended_early = partial(prepared.executor.fail, ConnectionLost("no more of the text is wanted"))
+                ended_early = partial(made.fail, ConnectionLost("no more of the text is wanted"))
                 with text.stop.breaking(ended_early, above=False):
                     while text.finish_reason is None and failure is None:
                         try:
-                            reactor.turn(prepared.executor)
+                            reactor.turn(made)
                         except Exception as error:
                             failure = error
                         while text.unread:
@@ -199,7 +197,7 @@ class SpeculativeRun:
         mechanisms: Mechanisms,
         estimates: Estimates,
         listener: VerifierClient | None,
-    ) -> tuple[Reactor, "_Prepared", Committed]:
+    ) -> tuple[Reactor, Executor, Committed]:
         """Open the session, and begin to draft. Returns the first tokens, too."""
         client, text, options, tell, clock = self.client, self.text, self.options, self.tell, self.clock
         times = estimates.latencies
@@ -210,11 +208,18 @@ class SpeculativeRun:
         asked = clock()
         client.connection.when_sent(preparation.begin)  # not before: it would delay the sending by milliseconds
         request = options.request() | later
-        opened = _open(client, text, request, lambda progress: tell(PromptRead(progress), clock()), listener)
+        try:
+            opened = client.prefill(text, request, lambda read: tell(PromptRead(read), clock()), listener)
+        except SpecPairError:  # the verifier refused the request: there is no session
+            raise
+        except BaseException:  # Ctrl-C during a long prefill, for example: the verifier may hold the session
+            text.opened = True
+            raise
+        text.opened = True
         bounds.check_identity(opened.identity)
         now = clock()
         times.exchanged(now - asked, opened.queue, opened.forward)
-        prepared = preparation.result()
+        executor, lookups = preparation.result()
         position = len(text.known)
         bounds.check("/prefill", position, opened.tokens)
         details = bounds.details("/prefill", opened.tokens, opened)
@@ -229,7 +234,7 @@ class SpeculativeRun:
             tree_limits=TreeLimits(self.info.max_tree_leaves, self.info.max_tree_nodes),
             width=self.drafter.width,
             mechanisms=mechanisms,
-            lookups=prepared.lookups,
+            lookups=lookups,
             always_send=options.strategy.draws,
         )
         controller.opened(now, next_in, forced_before(details.sources, len(opened.tokens)))
@@ -238,37 +243,26 @@ class SpeculativeRun:
         tell(PromptCached(opened.cached_tokens), now)
         tell(first, now)
         reactor = Reactor(text, controller, tell, clock, explained=options.explain)
-        prepared.executor.open(len(text.known), reactor.react)
-        return reactor, prepared, first
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """What the reactor needs beside the prefill's reply."""
-
-    executor: Executor
-    lookups: Lookups
+        executor.open(len(text.known), reactor.react)
+        return reactor, executor, first
 
 
 class Preparation:
-    """Makes, in a thread, what the prefill need not wait for: an executor's threads and connections take milliseconds,
-    and so do the indexes of a long text."""
+    """Makes, in a thread, what the reactor needs beside the prefill's reply: an executor's threads and connections take
+    milliseconds, and so do the indexes of a long text."""
 
     def __init__(self, speculation: SpeculativeRun, executor: Callable[[], Executor]) -> None:
-        """`executor`: makes it."""
         self._speculation, self._executor = speculation, executor
         self._known = list(speculation.text.known)  # the text grows while threads read this
-        self._prepared: Future[_Prepared] = Future()  # cancelled: nothing is made any more
+        self._prepared: Future[tuple[Executor, Lookups]] = Future()  # cancelled: nothing is made any more
         self._thread: threading.Thread | None = None  # None: it has not begun
 
     def begin(self) -> None:
-        """Begin, if it has not begun and is not closed."""
         if self._thread is None and not self._prepared.cancelled():
             self._thread = threading.Thread(target=self._run, name="prepare", daemon=True)
             self._thread.start()
 
-    def result(self) -> _Prepared:
-        """Wait for the result. Raises the error that it failed with."""
+    def result(self) -> tuple[Executor, Lookups]:
         self.begin()
         return self._prepared.result()
 
@@ -280,7 +274,7 @@ class Preparation:
             self._thread.join()
         if cancelled or self._prepared.exception() is not None:
             return 0, 0
-        executor = self._prepared.result().executor
+        executor, _ = self._prepared.result()
         executor.close()
         return executor.traffic()
 
@@ -295,7 +289,7 @@ class Preparation:
                 lookups = self._lookups()
                 lookups.follow(self._known)
                 stack.pop_all()
-            self._prepared.set_result(_Prepared(executor, lookups))
+            self._prepared.set_result((executor, lookups))
         except BaseException as error:  # raised where the result is asked for
             self._prepared.set_exception(error)
 
@@ -312,22 +306,3 @@ class Preparation:
             earlier=made.earlier(),
             limits=limits,
         )
-
-
-def _open(
-    client: VerifierClient,
-    text: TextSession,
-    options: dict[str, Any],
-    on_read: Callable[[PromptProgress], None],
-    listener: VerifierClient | None,
-) -> PrefillResponse:
-    """Run the prefill; set `text.opened` if the verifier may hold the session afterwards, even after an error."""
-    try:
-        opened = client.prefill(text, options, on_read, listener)
-    except SpecPairError:  # the verifier refused the request: there is no session
-        raise
-    except BaseException:  # Ctrl-C during a long prefill, for example: the verifier may hold the session
-        text.opened = True
-        raise
-    text.opened = True
-    return opened

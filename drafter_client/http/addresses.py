@@ -1,13 +1,15 @@
-"""The addresses of the verifiers that one setting names: URLs with commas between them, names of several machines."""
+"""The addresses of the verifiers that one setting names: URLs with commas between them, names of several machines. And
+the proxy on the way to one."""
 
+import ipaddress
 import socket
+import urllib.request
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import httpx
 
 from drafter_client.errors import BadUrl
-from drafter_client.http.transport import proxy_for
 
 
 class VerifierAddress(NamedTuple):
@@ -74,3 +76,34 @@ def parsed(url: str) -> httpx.URL:
     if address.scheme not in ("http", "https") or not address.host or mistaken:
         raise BadUrl(f"{url!r} is not the address of a verifier: write http://host:port")
     return address
+
+
+def proxy_for(url: httpx.URL) -> httpx.Proxy | None:
+    """Return the proxy that the environment names for `url`, with its user and password; None: connect directly.
+
+    It is named by HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, and for none of the hosts in NO_PROXY. Loopback is never
+    reached through a proxy. Raises BadUrl.
+    """
+    proxies = urllib.request.getproxies()
+    variable = url.scheme if url.scheme in proxies else "all"
+    proxy = proxies.get(variable)
+    if not proxy or _is_loopback(url.host) or urllib.request.proxy_bypass(url.host):
+        return None
+    try:
+        address = httpx.URL(proxy if "://" in proxy else f"http://{proxy}")
+        if b"@" not in address.raw_path:  # else a password holds the slash that ends the host
+            return httpx.Proxy(address)
+    except (httpx.InvalidURL, ValueError):
+        pass  # the error may quote the password
+    shown = proxy.rpartition("@")[2]  # without user and password
+    raise BadUrl(
+        f"the proxy {shown!r} of the environment ({variable}_proxy) has no valid address: write "
+        "http://user:password@host:port, and # / ? @ in a password as %23 %2F %3F %40"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -11,8 +11,8 @@ from drafter_client.errors import ConnectionLost
 from drafter_client.http import retries
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.connection import COMMENT, Headers, ResponseProbe
-from drafter_client.http.health import IS_IT_ONE, Health, check_health, wait_until_ready
-from drafter_client.http.outages import Outages
+from drafter_client.http.health import IS_IT_ONE, check_health, wait_until_ready
+from drafter_client.http.outages import Health, Outages
 from drafter_client.http.requests import TIMEOUTS, WHOLE, Requests
 from drafter_client.http.responses import (
     STREAM,
@@ -25,6 +25,7 @@ from drafter_client.http.responses import (
     read_prefill,
     read_verify,
 )
+from drafter_client.http.text_session import TextSession
 from specpair.protocol.errors import (
     NotFound,
     RequestError,
@@ -38,20 +39,6 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import UNSAID, RejectionPolicy
 
 _WITH_NEWS: Headers = [(b"Accept", b"text/event-stream")]  # a verifier that knows no such reply sends the usual one
-
-
-class SessionToOpen(Protocol):
-    """What the client needs of a text to open its session, or to continue it."""
-
-    prompt_ids: list[int]
-    session_id: str
-
-    @property
-    def tokens(self) -> list[int]:
-        """Those generated and committed."""
-
-    def request(self) -> dict[str, Any]:
-        """The fields of `/prefill` and `/generate` that name the session, its prompt and its committed tokens."""
 
 
 class Others(Protocol):
@@ -133,7 +120,6 @@ class VerifierClient(Requests):
         return other
 
     def move_to(self, address: VerifierAddress) -> None:
-        """Have the verifier at `address` answer the next requests."""
         if address != self.address:
             self._connect_to(address)
             if self._aborted.is_set():
@@ -150,11 +136,9 @@ class VerifierClient(Requests):
     def wait_until_ready(
         self, patience: float = retries.LOADING_PATIENCE, on_wait: Callable[[float | None], None] | None = None
     ) -> None:
-        """Return when the verifier has loaded its model: see `health.wait_until_ready`."""
         wait_until_ready(self, patience, on_wait, self._sleep, self._clock)
 
     def health(self, *, started: bool = True) -> Health:
-        """The verifier's health, asked once: see `health.check_health`."""
         return check_health(self, started=started)
 
     def model(self, below: int | None = None, session_id: str | None = None) -> ModelInfo:
@@ -183,7 +167,7 @@ class VerifierClient(Requests):
 
     def prefill(
         self,
-        text: SessionToOpen,
+        text: TextSession,
         options: dict[str, Any],
         on_read: Callable[[PromptProgress], None] = lambda _: None,
         listener: "VerifierClient | None" = None,
@@ -246,7 +230,7 @@ class VerifierClient(Requests):
                 position += len(event.tokens)
             yield event
 
-    def generate(self, text: SessionToOpen, options: dict[str, Any]) -> Iterator[GenerateEvent | PromptProgress]:
+    def generate(self, text: TextSession, options: dict[str, Any]) -> Iterator[GenerateEvent | PromptProgress]:
         """Have the verifier generate a text; yield its events: the session, then the new tokens of each pass, then the
         summary; while a long prompt is read, how much of it is.
 

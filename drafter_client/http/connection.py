@@ -1,7 +1,8 @@
-"""Exchanges with one verifier, one at a time: requests, responses, server-sent events, errors of the network."""
+"""Exchanges with one verifier, one at a time: requests, responses, events, errors of the network, limits of bytes."""
 
 import functools
-import os
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, ParamSpec
@@ -12,7 +13,6 @@ import socksio
 
 from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.http.addresses import parsed, with_scheme
-from drafter_client.http.traffic import Traffic
 from drafter_client.http.transport import CONNECT_TIMEOUT, Body, VerifierTransport, shut_down
 from specpair.protocol.http_reply import MOST_OF_A_HEAD, HeadTooLong
 
@@ -28,9 +28,71 @@ PROBE_TIMEOUT = 10.0  # seconds to wait for the probe; a busy verifier on a slow
 # UnicodeError: for an invalid host name.
 _CANNOT_CONNECT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, socksio.ProtocolError, UnicodeError)
 _BROKEN = (*_CANNOT_CONNECT, httpx.TransportError, OSError)
-
-
 COMMENT = ":"  # in place of an event's name
+MOST = {"/vocabulary": 64 << 20}  # bytes of a response by path; 150,000 tokens take 3 MiB
+MOST_ELSEWHERE = 16 << 20  # bytes of another response, or from one event of a stream to the next, comments included
+MOST_OF_AN_ERROR = 1 << 20  # bytes of a response with another status than 200
+# Bytes that each part of a body takes of the limit beside its own, as many tiny parts need much more memory than their
+# bytes, and bytes in addition for those of a long body.
+EACH_PART, ALL_PARTS = 16, 1 << 20
+SLOW_LINK = 600.0  # seconds that a response may take to arrive, in addition to the timeout for its beginning
+# Seconds of comments without an event, by path. A long prompt may queue and be read for long. The stream of a session
+# has no bound: it has no events for as long as the client sends no drafts.
+EVENT_PATIENCE = {"/generate": 900.0}
+
+
+class Traffic:
+    """Counts the bytes `sent` and `received` in heads and bodies so far, without the framing of chunks, and bounds one
+    response after the other, as an endless one would take all memory: the bytes of its body and its duration. The
+    transport bounds its head."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.sent = self.received = 0
+        self._clock = clock
+        self.where = self._late = ""  # `where`: the address of the response
+        self._most = self._allowed = 0  # bytes: allowed in all, and still allowed of them
+        self._deadline = 0.0
+
+    def begin(self, url: str, path: str, timeout: float) -> None:
+        """Bound the duration of a response from `path` at `url`. The transport bounds the wait for each part of the
+        response to `timeout` seconds."""
+        seconds = timeout + SLOW_LINK
+        self.where = url + path
+        self._most_of_path = MOST.get(path.partition("?")[0], MOST_ELSEWHERE)
+        self._patience = EVENT_PATIENCE.get(path.partition("?")[0], math.inf)
+        self._late = f"took more than {seconds:g} s for one response"
+        self._deadline = self._clock() + seconds
+
+    def head(self, status: int, length: int | None) -> None:
+        """Bound the body that follows a head.
+
+        `length`: bytes that the head announces; None: it announces none.
+
+        Raises BadReply if that is too long.
+        """
+        most = self._most_of_path if status == 200 else MOST_OF_AN_ERROR
+        if length is not None and length > most:
+            raise self.refused(f"announces {length} bytes, at most {most} are read")
+        self._most = self._allowed = most + ALL_PARTS
+
+    def next_event(self) -> None:
+        self._late = f"sent comments and no event for {self._patience:g} s"
+        self._most = self._allowed = self._most_of_path
+        self._deadline = self._clock() + self._patience
+
+    def part(self, received: int) -> None:
+        """Count a part of a body, `received` bytes. Raises BadReply if the body is too long."""
+        self.received += received
+        self._allowed -= received + EACH_PART
+        if self._allowed < 0:
+            raise self.refused(f"sent more than {self._most} bytes without an end")
+
+    def check_duration(self) -> None:
+        if self._clock() > self._deadline:
+            raise self.refused(self._late)
+
+    def refused(self, reason: str) -> BadReply:
+        return BadReply(f"{self.where} {reason}: is it a verifier?")
 
 
 class ResponseProbe(NamedTuple):
@@ -78,8 +140,6 @@ class HttpConnection:
         """Send a request and return its response, which was read. `timeout` and errors: as in `respond`."""
         with self.respond(method, path, body, headers, timeout) as response:
             response.read()
-        if self._plain and _asks_for_tls(response):
-            raise VerifierUnreachable(f"what answers at {self.url} speaks TLS: write https:// instead of http://")
         return response
 
     @contextmanager
@@ -215,7 +275,6 @@ class HttpConnection:
         self._check()  # without a length, an abort looks like the end
 
     def _reported(self, error: Exception, timeout: float, silence: type[DrafterError]) -> DrafterError:
-        """The error for the user."""
         reason = str(error) or type(error).__name__
         if self._aborted:
             return ConnectionLost(f"the exchange with {self.url} was aborted")
@@ -225,9 +284,6 @@ class HttpConnection:
             advice = next((advice for sign, advice in _ADVICE.items() if sign in reason), _ADVICE[""])
             if advice is _ADVICE[""] and self._without_port:
                 advice += f" Without a port, 80 is asked, and a verifier listens mostly on 8000: {self.url}:8000"
-            authorities = os.environ.get("SSL_CERT_FILE", "")
-            if "SSL_CERT_FILE" in advice and authorities and not os.path.exists(authorities):
-                advice = f"SSL_CERT_FILE names {authorities}, which does not exist"
             return VerifierUnreachable(f"no verifier answers at {self.url}{through} ({reason}): {advice}")
         if isinstance(error, httpx.TimeoutException):
             return silence(f"{self.traffic.where} sent nothing for {timeout:g} s")
@@ -271,12 +327,5 @@ def _weakly(method: Callable[P, None]) -> Callable[P, None]:
     return call
 
 
-def _asks_for_tls(response: httpx.Response) -> bool:
-    """Whether a server that was asked without TLS demands it: by a redirect, or by its error page."""
-    redirects = response.headers.get("Location", "").startswith("https://")
-    return redirects or (response.status_code == 400 and b"HTTPS" in response.content)
-
-
 def _head_size(line: str, headers: Headers) -> int:
-    """Bytes of a head that begins with `line`."""
     return len(line) + 4 + sum([len(name) + len(value) + 4 for name, value in headers])

@@ -1,52 +1,29 @@
-"""Ask for a verifier's health: once, as in an outage, or until its model is loaded, as at the start of a pair."""
+"""Ask for a verifier's health: once, as in an outage, or until its model is loaded, as at the start of a pair. What
+several looks have found is a `KnownVerifier`."""
 
+import threading
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from httpx import URL, Response
 
-from drafter_client.errors import (
-    BadReply,
-    BadUrl,
-    ConnectionLost,
-    DrafterError,
-    VerifierTimeout,
-    VerifierUnreachable,
-)
+from drafter_client.errors import BadReply, BadUrl, DrafterError
+from drafter_client.http import retries
+from drafter_client.http.addresses import VerifierAddress
+from drafter_client.http.outages import Health, VerifierLoad
 from drafter_client.http.requests import Requests
 from drafter_client.http.responses import lacks, read
-from drafter_client.http.retries import while_loading
+from gateway.balancing import queue_time
 from specpair.protocol.errors import BadGateway, NotFound, ServerError, ShuttingDown
-from specpair.protocol.service_responses import HealthResponse
+from specpair.protocol.service_responses import HealthResponse, ModelInfo, continues
 from specpair.protocol.terminal_text import one_line
 
 IS_IT_ONE = "is it a verifier?"  # what to ask of what has no /model
-
-
-class VerifierLoad(NamedTuple):
-    """The load of a verifier: `texts` under way, requests `waiting` for a pass, and whether it refuses new texts."""
-
-    texts: int = 0
-    waiting: int = 0
-    overloaded: bool = False
-
-
-class Health(NamedTuple):
-    """The health of a verifier.
-
-    `why`: the reason if it is not `ready`.
-    `progress`: how much of its model it has loaded, 0 to 1; None: unknown.
-    `identity`: its identity if it is ready, and tells it to this caller.
-    `draining`: whether it takes no new texts any more, and ends those under way.
-    `load`: how busy it is.
-    """
-
-    ready: bool
-    why: str = ""
-    progress: float | None = None
-    identity: str = ""
-    draining: bool = False
-    load: VerifierLoad = VerifierLoad()
+_LINKS = 5  # round trips that are kept: the shortest is nearest to the link's own
+_LONG_AGO = float("-inf")
+_UNKNOWN = Health(False, "nothing is known of it yet")
 
 
 def check_health(client: Requests, *, started: bool = True) -> Health:
@@ -60,24 +37,18 @@ def check_health(client: Requests, *, started: bool = True) -> Health:
     try:
         response = client.exchange_once("GET", "/health")
         told = _told(client, response)
-    except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
+    except (*retries.SILENT, BadReply):
         return Health(False, "nothing answers")
     if response.status_code == 200:
         load = VerifierLoad() if told is None else VerifierLoad(told.texts or 0, told.waiting or 0, told.overloaded)
         return Health(True, identity=(told and told.identity) or "", load=load)
-    if told is not None and told.status == "failed":
-        if started:  # its process ends, and may be started anew
-            return Health(False, f"it has failed: {one_line(told.reason or '')}")
-        raise DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
+    if told is not None and told.status == "failed" and started:  # its process ends, and may be started anew
+        return Health(False, f"it has failed: {one_line(told.reason or '')}")
     if told is not None and told.status == "loading":
         return Health(False, "loading its model", told.progress)
     if told is not None and told.status == "draining":
         return Health(False, "it is being stopped", draining=True)
-    if told is not None and told.status == "verifier_away":
-        if not started and (refusal := _refusal_of_model(client)) is not None:
-            raise refusal
-        return Health(False, _why_away(told))
-    error = client.refusal(response)
+    error = _refusal(client, response, told, asks_model=not started)
     if isinstance(error, ServerError):  # from a verifier that is shutting down, or from a proxy before it
         return Health(False, error.message)
     raise error
@@ -103,31 +74,40 @@ def wait_until_ready(
         told = _told(client, response)
         if response.status_code == 200:
             return
-        if told is not None and told.status == "failed":
-            raise DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
-        if told is not None and told.status == "draining":
-            raise ShuttingDown(f"the verifier at {client.url} is being stopped, and takes no new texts")
-        if told is not None and told.status == "verifier_away":
-            raise _refusal_of_model(client) or BadGateway(_why_away(told))
         if told is None or told.status != "loading":
             if response.status_code == 404 and (path := URL(client.url).path.strip("/")):
                 raise BadUrl(f"{client.url} has no /health: {_wrong_path(path)}")
-            raise client.refusal(response)
+            raise _refusal(client, response, told, asks_model=True)
         if told.access is not None:  # the client will be refused: say so now, not after minutes of loading
             raise client.refusal(client.exchange("GET", "/model"))
-        pause = while_loading(clock() - began, patience)
-        if pause is None:
+        if clock() - began > patience:
             raise DrafterError(f"the verifier at {client.url} is still loading its model after {patience:.0f} s")
         if on_wait is not None:
             on_wait(told.progress)
-        sleep(pause)
+        sleep(retries.CHECK_PAUSE)
+
+
+def _refusal(client: Requests, response: Response, told: HealthResponse | None, *, asks_model: bool) -> Exception:
+    """The error of a verifier that is neither ready nor loading.
+
+    `asks_model`: whether a router without a node that is ready is asked for its model, as its reply may say what no
+        wait mends.
+    """
+    if told is not None and told.status == "failed":
+        return DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
+    if told is not None and told.status == "draining":
+        return ShuttingDown(f"the verifier at {client.url} is being stopped, and takes no new texts")
+    if told is not None and told.status == "verifier_away":
+        refusal = _refusal_of_model(client) if asks_model else None
+        return refusal or BadGateway(one_line(told.reason or "its verifier does not answer"))
+    return client.refusal(response)
 
 
 def _refusal_of_model(client: Requests) -> Exception | None:
     """The error by which a router without a node that is ready says what no wait mends; None: waiting may."""
     try:
         response = client.exchange_once("GET", "/model")
-    except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
+    except (*retries.SILENT, BadReply):
         return None
     refusal = None if response.status_code == 200 else client.refusal(response)  # 200: a node has just come
     if isinstance(refusal, NotFound):  # from another drafter, say, whose verifier is away
@@ -141,10 +121,6 @@ def _wrong_path(path: str) -> str:
     return f"the path /{path} of the verifier's address is wrong: check --verifier (in Python: verifier)"
 
 
-def _why_away(told: HealthResponse) -> str:
-    return one_line(told.reason or "its verifier does not answer")
-
-
 def _told(client: Requests, response: Response) -> HealthResponse | None:
     """What a response of `/health` says; None for an error that is none of a verifier. Raises BadReply for status 200
     and another body than a verifier's."""
@@ -154,3 +130,61 @@ def _told(client: Requests, response: Response) -> HealthResponse | None:
         if response.status_code == 200:
             raise
         return None
+
+
+class VerifierStatus(NamedTuple):
+    address: VerifierAddress
+    why: str  # why no new text goes there; empty: it is ready
+    round_trip: float  # seconds, the shortest of the last ones
+
+
+@dataclass(slots=True, eq=False)
+class KnownVerifier:
+    """One of several verifiers. Times are seconds of one clock."""
+
+    address: VerifierAddress
+    due: threading.Event = field(default_factory=threading.Event)  # set: look now
+    health: Health = _UNKNOWN
+    info: ModelInfo | None = None  # what it serves
+    refusal: str = ""  # why waiting for it is in vain, such as that it wants another key; empty: it may not be
+    differs: str = ""  # what it serves, if that is another model
+    looked: bool = False
+    begun: int = 0  # texts that have gone there since the last look
+    failures: int = 0  # requests in a row
+    failed_at: float = _LONG_AGO
+    out_until: float = _LONG_AGO
+    links: deque[float] = field(default_factory=lambda: deque(maxlen=_LINKS))
+
+    @property
+    def link(self) -> float:
+        return min(self.links, default=0.0)
+
+    @property
+    def cost(self) -> float:
+        """Seconds until a draft of one more text is judged."""
+        if self.info is None:
+            return self.link
+        texts, slots = self.health.load.texts + self.begun, max(1, self.info.rows)
+        return queue_time(self.link, self.info.pass_times, slots, texts, self.health.load.waiting)
+
+    @property
+    def ready(self) -> bool:
+        return self.health.ready and not self.refusal and not self.differs
+
+    @property
+    def changed(self) -> bool:
+        return self.health.ready and bool(self.differs)
+
+    @property
+    def why(self) -> str:
+        return self.refusal or (self.changed and self.differs) or self.health.why or "asked in vain"
+
+
+def difference(theirs: ModelInfo, ours: ModelInfo) -> str:
+    """What `theirs` is, in words that tell it from `ours`; empty if a text of one can go on with the other."""
+    if continues(theirs.identity, ours.identity):
+        return ""
+    if theirs.name != ours.name:
+        return f"it serves {theirs.name}, and the texts are those of {ours.name}"
+    what = "another vocabulary" if theirs.vocabulary != ours.vocabulary else "other weights or another way to sample"
+    return f"it serves {theirs.name} with {what}"

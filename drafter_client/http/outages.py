@@ -1,4 +1,4 @@
-"""Wait for a verifier that went away: check its health until it is ready. `retries` decides about every pause.
+"""Wait for a verifier that went away: check its health until it is ready. `retries` has the rules.
 
 All waits of a pair are one outage for those who are told of it: it begins with the first of them, and is over when a
 request is answered and nobody waits any more.
@@ -6,16 +6,85 @@ request is answered and nobody waits any more.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple, TypeVar
 
 from drafter_client.http import retries
-from drafter_client.http.health import Health
-from drafter_client.http.retries import PATIENCE, Pause
-from drafter_client.http.stop import Stop
-from specpair.protocol.errors import SpecPairError
+from drafter_client.http.retries import PATIENCE
+from specpair.protocol.errors import EngineError, SpecPairError
 
 T = TypeVar("T")
+
+
+class Stop:
+    """A flag that any thread may set. It ends the waiting for a verifier, and aborts what is under way there: that of a
+    text is set when no more of the text is wanted.
+
+    It counts as set if the flag `above` is set: after that of a pair, none of its texts waits for a lost verifier.
+    """
+
+    def __init__(self, above: "Stop | None" = None) -> None:
+        self._event, self._above = threading.Event(), above
+        self._lock = threading.Lock()
+        self._breaks: list[Callable[[], None]] = []
+
+    def set(self) -> None:
+        with self._lock:
+            self._event.set()
+            breaks = list(self._breaks)
+        for each in breaks:
+            each()
+
+    def is_set(self, *, above: bool = True) -> bool:
+        return self._event.is_set() or (above and self._above is not None and self._above.is_set())
+
+    def wait(self, seconds: float) -> None:
+        """Return after `seconds`, or as soon as this flag or the one above is set."""
+        with nullcontext() if self._above is None else self._above.breaking(self._event.set):
+            self._event.wait(seconds)
+
+    @contextmanager
+    def breaking(self, abort: Callable[[], None], *, above: bool = True) -> Iterator[None]:
+        """Within the block, setting the flag calls `abort`, in the thread that sets it. If it is set already, `abort`
+        is called at once. `above`: whether the flag above does so, too."""
+        with nullcontext() if self._above is None or not above else self._above.breaking(abort):
+            with self._lock:
+                self._breaks.append(abort)
+                already_set = self._event.is_set()
+            if already_set:
+                abort()
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._breaks.remove(abort)
+
+
+class VerifierLoad(NamedTuple):
+    """The load of a verifier: `texts` under way, requests `waiting` for a pass, and whether it refuses new texts."""
+
+    texts: int = 0
+    waiting: int = 0
+    overloaded: bool = False
+
+
+class Health(NamedTuple):
+    """The health of a verifier.
+
+    `why`: the reason if it is not `ready`.
+    `progress`: how much of its model it has loaded, 0 to 1; None: unknown.
+    `identity`: its identity if it is ready, and tells it to this caller.
+    `draining`: whether it takes no new texts any more, and ends those under way.
+    `load`: how busy it is.
+    """
+
+    ready: bool
+    why: str = ""
+    progress: float | None = None
+    identity: str = ""
+    draining: bool = False
+    load: VerifierLoad = VerifierLoad()
 
 
 class Outage(NamedTuple):
@@ -90,8 +159,8 @@ class Outages:
         """
         with self._telling:
             self._waiting += 1
-        patience = self.patience if begun else self.start_patience
-        return OutageWait(self, stop, self._clock, retries.outage_patience(patience, failure, begun))
+        patience = retries.outage_patience(self.patience if begun else self.start_patience, failure, begun)
+        return OutageWait(self, stop, self._clock, patience)
 
     def tell(self, outage: Outage) -> None:
         """Note the outage, and call `on_outage` unless that was called less than a second ago."""
@@ -116,7 +185,6 @@ class Outages:
             self._over_if(self._waiting == 0)
 
     def ended(self, answered: bool) -> None:
-        """Count the end of a wait. `answered`: whether a request was answered after it."""
         with self._telling:
             self._waiting -= 1
             self._answered = self._answered or answered
@@ -139,7 +207,6 @@ class OutageWait:
         self._failures = 0  # requests in a row that failed although a health check had found the verifier ready
 
     def end(self, answered: bool) -> None:
-        """End the wait, once. `answered`: whether a request was answered after it."""
         self._outages.ended(answered)
 
     def until_ready(self, failure: Exception, check_health: Callable[[], Health]) -> bool:
@@ -150,26 +217,28 @@ class OutageWait:
         Raises `failure` when the patience is over, which the message then says, after too many such failures, or if it
         is no outage; and whatever `check_health` raises.
         """
-        if not retries.is_checked_at_once(failure, self._failures):
+        if self._failures or isinstance(failure, retries.REFUSED_FOR_NOW):
             pause = retries.before_health_check(failure, self._failures, self._waited, self._patience)
             self._wait(pause, Health(False, str(failure)), failure)
         away = False
         while not self._stop.is_set():
             health = check_health()
             if health.ready:
-                if retries.is_engine_fault(failure, self._failures, away):
+                if isinstance(failure, EngineError) and not away and not self._failures:  # it did not go away
                     raise failure
                 self._failures = 1 if away else self._failures + 1
                 return True
             away = True
-            self._wait(retries.between_health_checks(self._waited, self._patience), health, failure)
+            self._wait(retries.CHECK_PAUSE, health, failure)
         return False
 
-    def _wait(self, pause: Pause, health: Health, failure: Exception) -> None:
-        if pause is None:
-            raise _after(failure, self._waited) if self._waited >= self._patience > 0.0 else failure
+    def _wait(self, pause: float | None, health: Health, failure: Exception) -> None:
+        """Pause, but not beyond the patience. Raises `failure` if that is over, or without a pause."""
+        left = self._patience - self._waited
+        if pause is None or left <= 0.0:
+            raise _after(failure, self._waited) if left <= 0.0 < self._patience else failure
         self._outages.tell(Outage(self._waited, self._patience, health.why, health.progress))
-        self._stop.wait(pause)
+        self._stop.wait(min(pause, left))
 
     @property
     def _waited(self) -> float:

@@ -89,7 +89,6 @@ class RemoteVocabulary(Vocabulary):
             raise BadReply(f"the vocabulary that {client.url} sent is not the one that it names")
 
     def close(self) -> None:
-        """Close the connections that this vocabulary has opened."""
         for client in self._added:
             client.close()
 
@@ -111,7 +110,6 @@ class RemoteVocabulary(Vocabulary):
         return self._tokenized({"parts": [{"text": text, "parse_control": control} for text, control in parts]})
 
     def _tokenized(self, fields: dict[str, Any]) -> list[int]:
-        """The ids of a text or of parts, by the verifier."""
         wanted = build(TokenizeRequest, fields)
         client = self._idle_client()
         try:

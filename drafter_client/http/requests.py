@@ -12,7 +12,7 @@ from drafter_client.errors import BadKey, ConnectionLost, DrafterError, Verifier
 from drafter_client.http import retries
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.connection import Headers, HttpConnection
-from drafter_client.http.stop import Stop
+from drafter_client.http.outages import Stop
 from specpair.protocol.errors import BadGateway, SpecPairError, Unauthorized, from_body
 
 # Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.
@@ -43,7 +43,6 @@ class SessionCookies:
         return [(b"Cookie", b"; ".join(b"%s=%s" % each for each in kept.items()))] if kept else []
 
     def keep(self, url: str, session_id: str, set_cookies: Iterable[str]) -> None:
-        """Keep what the headers Set-Cookie of a response to the session say."""
         for each in set_cookies:
             with self._changing:
                 known = self._kept.get((url, session_id), {})
@@ -53,7 +52,6 @@ class SessionCookies:
                     self._kept.popitem(last=False)
 
     def forget(self, url: str, session_id: str) -> None:
-        """The session is over."""
         with self._changing:
             self._kept.pop((url, session_id), None)
 

@@ -4,13 +4,12 @@ Every function raises BadReply for what no verifier sends: one line with the add
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from drafter_client.errors import BadReply, ModelChanged
+from drafter_client.errors import BadReply
 from specpair.protocol.response_fields import Response
 from specpair.protocol.responses import (
     GenerateOpenEvent,
@@ -22,8 +21,6 @@ from specpair.protocol.responses import (
     VerifyResponse,
 )
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.acceptance.token_details import HasDetails, TokenDetails
-from specpair.speculation.text_options import TextSpec
 
 STREAM = "/sessions/…/stream"  # in error texts, for every session
 GenerateEvent = GenerateOpenEvent | GenerateTokensEvent | GenerateResponse
@@ -59,7 +56,6 @@ def read(where: str, model: type[R], content: bytes) -> R:
 
 
 def expect(where: str, field: str, value: int, due: int) -> None:
-    """Check that `field` has the value that is due."""
     if value != due:
         raise broken_promise(where, f"{field} is {value} where {due} is due")
 
@@ -121,51 +117,4 @@ def read_event(where: str, name: str, data: bytes, due: int) -> StreamedTokens |
 
 
 def read_generated(where: str, name: str, data: bytes) -> GenerateEvent:
-    """An event of `/generate`."""
     return read(where, _GENERATE.get(name, GenerateTokensEvent), data)
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseBounds:
-    """Bounds of the responses of one text: token ids below `ids`, at most `tokens` tokens, the prompt included, the
-    verifier's `identity` (empty: not known), and what its `spec` asks to be told of each token."""
-
-    url: str
-    ids: int
-    tokens: int
-    ends: frozenset[int] = frozenset()  # ids of end tokens
-    identity: str = ""
-    spec: TextSpec = field(default_factory=TextSpec)
-
-    def check_identity(self, identity: str) -> None:
-        """Raise ModelChanged if a response that begins or resumes the text bears another identity."""
-        if self.identity and identity != self.identity:
-            raise ModelChanged(f"the verifier at {self.url} serves another model than before")
-
-    def finish_reason(self, text: list[int]) -> str | None:
-        """Return why `text`, its prompt included, is complete ("stop" or "length"); None if it is not."""
-        if text[-1] in self.ends:
-            return "stop"
-        return "length" if len(text) >= self.tokens else None
-
-    def details(self, path: str, tokens: list[int], response: HasDetails) -> TokenDetails:
-        """What a response says of `tokens`. Raises BadReply if something that was requested is missing, or is on other
-        tokens."""
-        sources = response.sources
-        if len(sources) != len(tokens) or any(mark.source is None for mark in sources):
-            raise broken_promise(self.url + path, "sources is not one letter for each token, of this session")
-        details, asked = TokenDetails.of(response), TokenDetails.asked_by(self.spec).named()
-        for name, given in details.named().items():
-            if given is None and asked[name] is not None:
-                raise broken_promise(self.url + path, f"{name} are missing, and were asked for")
-            if given is not None and [each.token for each in given if each is not None] != tokens:
-                raise broken_promise(self.url + path, f"{name} are not on the tokens")
-        return details
-
-    def check(self, path: str, position: int, tokens: list[int]) -> None:
-        """Raise BadReply if `tokens`, from `position` on, exceed the bounds."""
-        if tokens and max(tokens) >= self.ids:
-            raise broken_promise(self.url + path, f"a token is {max(tokens)}, and the vocabulary has {self.ids} ids")
-        end = position + len(tokens)
-        if end > self.tokens:
-            raise broken_promise(self.url + path, f"the text has {end} tokens, at most {self.tokens} were asked for")

@@ -28,7 +28,7 @@ request, one within the other:
     a text as a whole (`resuming`)             broken connection before its first token, outage
 
 All these requests are safe to repeat: the client makes the session's id, and a request names the position that it is
-for. The functions here only decide: `repeat` runs the first two rules, `outages` waits through an outage.
+for. `repeat` runs the first two rules, `outages` waits through an outage, `health` for a model that loads.
 """
 
 from collections.abc import Callable
@@ -51,9 +51,9 @@ from specpair.protocol.errors import (
 
 PATIENCE = 300.0  # seconds to wait through an outage
 LOADING_PATIENCE = 900.0  # seconds to wait for a model that loads
+_OVERLOAD_PATIENCE = 60.0  # seconds to wait for an overloaded verifier
 _ATTEMPTS, FIRST_PAUSE = 7, 0.1  # over a broken connection: about 6 s are bridged
 _FEW_ATTEMPTS, _BRIDGED = 4, 1.0  # attempts, and seconds, before an outage is waited for: a silent link fails slowly
-_OVERLOAD_PATIENCE = 60.0  # seconds to wait for an overloaded verifier
 CHECK_PAUSE = 0.25  # seconds between health checks
 LONGEST_PAUSE = 5.0  # seconds between attempts with a verifier that is ready and fails again and again
 _MOST_FAILURES = 6  # failures in a row of a verifier that is ready: about 20 s
@@ -61,19 +61,8 @@ REFUSED_FOR_NOW = (Overloaded, RateLimited)  # the verifier is there, and says w
 # In the middle of a text, a session conflict means that an old request arrived late, as after a broken link; a position
 # beyond the committed tokens, that a router has led the text back to a verifier that it had left.
 _LEFT_BEHIND = (UnknownSession, SessionConflict, PositionBeyondCommitted)
-_AWAY = (
-    BadGateway,
-    ConnectionLost,
-    VerifierUnreachable,
-    VerifierTimeout,
-    OtherModel,
-    ModelLoading,
-    ShuttingDown,
-    *_LEFT_BEHIND,
-    *REFUSED_FOR_NOW,
-)
-
-_ASIDE = (*_LEFT_BEHIND, RateLimited)  # to which another verifier would be no remedy
+SILENT = (ConnectionLost, VerifierUnreachable, VerifierTimeout)
+_AWAY = (BadGateway, *SILENT, OtherModel, ModelLoading, ShuttingDown, *_LEFT_BEHIND, *REFUSED_FOR_NOW)
 
 Pause = float | None  # seconds until the next attempt; None: give up
 T = TypeVar("T")
@@ -139,74 +128,33 @@ def is_outage(error: Exception) -> bool:
     return isinstance(error, (*_AWAY, EngineError)) or type(error) is ServerError
 
 
+def moves_on(error: Exception) -> bool:
+    return is_outage(error) and not isinstance(error, (*_LEFT_BEHIND, RateLimited))
+
+
+def asked_pause(error: Exception) -> float | None:
+    """Seconds that a verifier that is there asks to wait, or 1 if it does not say; None: `error` is no such refusal."""
+    return float(error.details.get("retry_after", 1)) if isinstance(error, REFUSED_FOR_NOW) else None
+
+
+def growing_pause(failures: int) -> float:
+    """The pause after `failures` requests in a row failed at a verifier that was found ready."""
+    return min(CHECK_PAUSE * 2.0**failures, LONGEST_PAUSE)
+
+
 def outage_patience(patience: float, error: Exception, begun: bool) -> float:
     """Seconds to wait through an outage: `patience`, but less if a verifier that is there refuses a text that is not
     begun."""
     return min(patience, _OVERLOAD_PATIENCE) if isinstance(error, REFUSED_FOR_NOW) and not begun else patience
 
 
-def moves_on(error: Exception) -> bool:
-    """Whether a text goes on at another verifier after this error, if there is one."""
-    return is_outage(error) and not isinstance(error, _ASIDE)
-
-
-def out_for(error: Exception, failures: int) -> float:
-    """Seconds for which one of several verifiers is not taken again after `error`.
-
-    `failures`: how many requests in a row have failed there, this one included.
-    """
-    if isinstance(error, REFUSED_FOR_NOW):
-        return float(error.details.get("retry_after", 1))
-    return 0.0 if failures == 1 else min(CHECK_PAUSE * 2.0**failures, LONGEST_PAUSE)
-
-
-def may_be_idle_close(error: Exception | None, first: bool) -> bool:
-    """Whether to attempt a text again at once, because the verifier may have closed an idle connection.
-
-    `first`: whether no attempt has brought a token yet, and none was repeated for this reason.
-    """
-    return first and isinstance(error, ConnectionLost)
-
-
-def is_checked_at_once(error: Exception, failures: int) -> bool:
-    """Whether to check the verifier's health right after `error`, without a pause: when it went away for the first
-    time.
+def before_health_check(error: Exception, failures: int, seconds: float, patience: float) -> Pause:
+    """The pause after `error` in an outage that has lasted `seconds`, and may last `patience` seconds. It is left out
+    when the verifier went away for the first time.
 
     `failures`: how many requests in a row failed although a health check had found the verifier ready.
     """
-    return not failures and not isinstance(error, REFUSED_FOR_NOW)
-
-
-def before_health_check(error: Exception, failures: int, seconds: float, patience: float) -> Pause:
-    """The pause after `error` in an outage, unless `is_checked_at_once`.
-
-    `failures`: as there.
-    `seconds`: how many the outage has lasted.
-    `patience`: how many it may last.
-    """
-    if isinstance(error, REFUSED_FOR_NOW):
-        pause = float(error.details.get("retry_after", 1))
-        return None if seconds + pause > patience else _at_most(pause, seconds, patience)
-    if failures > _MOST_FAILURES:
-        return None
-    return _at_most(min(CHECK_PAUSE * 2.0 ** (failures + 1), LONGEST_PAUSE), seconds, patience)
-
-
-def between_health_checks(seconds: float, patience: float) -> Pause:
-    """The pause after a health check that found the verifier not ready, `seconds` after the outage began."""
-    return _at_most(CHECK_PAUSE, seconds, patience)
-
-
-def is_engine_fault(error: Exception, failures: int, away: bool) -> bool:
-    """Whether the engine failed and the verifier did not go away. `away`: whether a health check found it not ready."""
-    return isinstance(error, EngineError) and not away and not failures
-
-
-def while_loading(seconds: float, patience: float) -> Pause:
-    """The pause after a health check that found the verifier loading its model, before any text, for `seconds` now."""
-    return None if seconds > patience else CHECK_PAUSE
-
-
-def _at_most(pause: float, seconds: float, patience: float) -> Pause:
-    left = patience - seconds
-    return min(pause, left) if left > 0.0 else None
+    asked = asked_pause(error)
+    if asked is not None:
+        return None if seconds + asked > patience else asked
+    return None if failures > _MOST_FAILURES else growing_pause(failures + 1)

@@ -6,11 +6,9 @@ answer before it is read, and when it is sent.
 """
 
 import functools
-import ipaddress
 import socket
 import ssl
 import time
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, cast
@@ -18,7 +16,7 @@ from typing import Any, cast
 import httpcore
 import httpx
 
-from drafter_client.errors import BadUrl
+from drafter_client.http.addresses import proxy_for
 from specpair.protocol.http_reply import ReplyError, ReplyParser, request_head
 
 _READ = 64 * 1024  # bytes, at most, of one read
@@ -26,9 +24,6 @@ CONNECT_TIMEOUT = 5.0  # seconds
 IDLE_LIMIT = 60.0  # seconds; the verifier closes idle connections after 75, so this end gives them up first
 LOOK_AFTER = 1.0  # seconds of idleness after which the socket is checked for a server that has closed
 PROBE_AFTER, PROBE_AGAIN = 5.0, 3.0  # seconds without a response until `on_silence` is called, and called again
-# Socket options, where the system has them, to notice a peer that is gone without closing: seconds of silence before
-# the first probe, seconds between probes, number of probes; milliseconds until unacknowledged data count as lost.
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 
 
 class Http11Connection:
@@ -169,7 +164,6 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
 
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> "_Stream":
         inner = httpcore.SyncBackend().connect_tcp(host, port, CONNECT_TIMEOUT)
-        _keep_alive(inner.get_extra_info("socket"))
         self.stream = _Stream(inner, self, connecting=self.secure)
         return self.stream
 
@@ -283,49 +277,9 @@ def _errors_of_httpx() -> Iterator[None]:
         raise getattr(httpx, type(error).__name__)(str(error)) from error
 
 
-def proxy_for(url: httpx.URL) -> httpx.Proxy | None:
-    """Return the proxy that the environment names for `url`, with its user and password; None: connect directly.
-
-    It is named by HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, and for none of the hosts in NO_PROXY. Loopback is never
-    reached through a proxy. Raises BadUrl.
-    """
-    proxies = urllib.request.getproxies()
-    variable = url.scheme if url.scheme in proxies else "all"
-    proxy = proxies.get(variable)
-    if not proxy or _is_loopback(url.host) or urllib.request.proxy_bypass(url.host):
-        return None
-    try:
-        address = httpx.URL(proxy if "://" in proxy else f"http://{proxy}")
-        if b"@" not in address.raw_path:  # else a password holds the slash that ends the host
-            return httpx.Proxy(address)
-    except (httpx.InvalidURL, ValueError):
-        pass  # the error may quote the password
-    shown = proxy.rpartition("@")[2]  # without user and password
-    raise BadUrl(
-        f"the proxy {shown!r} of the environment ({variable}_proxy) has no valid address: write "
-        "http://user:password@host:port, and # / ? @ in a password as %23 %2F %3F %40"
-    )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def shut_down(stream: httpcore.NetworkStream | None) -> None:
     """End what a thread reads from or writes to `stream`, if there is one."""
     sock = stream and stream.get_extra_info("socket")
     if isinstance(sock, socket.socket):
         with suppress(OSError):  # it may just have been closed
             socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of an SSLSocket would break its reader
-
-
-def _keep_alive(sock: socket.socket) -> None:
-    """Have the system notice within about 15 seconds that the peer is gone without closing."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEP_ALIVE.items():
-        if hasattr(socket, name):
-            with suppress(OSError):  # a system may name an option and not support it
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

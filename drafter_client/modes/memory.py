@@ -61,7 +61,6 @@ class Setting:
 
     @property
     def names(self) -> tuple[str | None, ...]:
-        """The names in this setting: all fields except `pass_ms`."""
         return self.target, self.engine, self.draft, self.served_draft
 
     def is_alike(self, other: "Setting") -> bool:
@@ -72,8 +71,6 @@ class Setting:
 
 @dataclass(slots=True)
 class _Record:
-    """Measurements of one mode over one link."""
-
     tokens_per_second: _Number
     tokens: _Number  # how many tokens `tokens_per_second` was measured over; 0: it is not known
     accepted: _Share  # the acceptance rate, over the compared draft tokens
@@ -87,8 +84,6 @@ class _Record:
 
 @dataclass(slots=True)
 class _Entry:
-    """Measurements of all modes over one link."""
-
     setting: Setting
     link_ms: _Number  # the round trip in milliseconds
     written: _Number = 0.0  # `ModeSelector.written`: tokens over this link since the last trial of a mode
@@ -96,14 +91,11 @@ class _Entry:
 
     @property
     def link(self) -> float:
-        """The round trip in seconds."""
         return self.link_ms / 1e3
 
 
 @dataclass(slots=True)
 class _Content:
-    """What the file holds."""
-
     version: Literal[1]
     entries: list[_Entry]
 
@@ -115,7 +107,6 @@ class ModeMemory:
     """A file of entries, the one written last at its end. All methods may be called from any thread."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        """`clock`: returns seconds since 1970."""
         self._path, self._clock = path, clock
         self._lock = threading.Lock()
         self._complained = False

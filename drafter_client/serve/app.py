@@ -12,13 +12,13 @@ from fastapi import FastAPI
 
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
-from drafter_client.serve import operations
+from drafter_client.serve import live
 from drafter_client.serve.live import Feed, PairEventEndpoints
 from drafter_client.serve.messages import MeasuredRate, NetworkNode, PairState
 from drafter_client.serve.metrics import PairVerifierGauges
+from drafter_client.serve.network import DRAFTER as DRAFTER_NODE
 from drafter_client.serve.network import PAUSE as NETWORK_PAUSE
 from drafter_client.serve.network import NetworkFeed, OwnNode
-from drafter_client.serve.network_view import DRAFTER as DRAFTER_NODE
 from drafter_client.serve.text_events import RETRY_AFTER
 from drafter_client.serve.texts import PairSource
 from gateway import operations as text_operations
@@ -29,9 +29,8 @@ from gateway.router.registration import Registration
 from specpair.http_service.app import App, HeadRequests, TrailingSlash
 from specpair.http_service.keys.access import DRAFTER
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.observability.health import Condition, StateEndpoints
+from specpair.http_service.observability.health import Condition, StateEndpoints, Supervisor
 from specpair.http_service.observability.metrics import ServiceMetrics
-from specpair.http_service.observability.supervisor import Supervisor
 from specpair.http_service.openapi import operation
 from specpair.http_service.replies.json_replies import Failures
 from specpair.http_service.replies.static_files import StaticFiles
@@ -54,7 +53,6 @@ class AppOptions:
     `origins`: whose web pages may use it.
     `hosts`: the names that it answers to without a key, beside its machine's own.
     `tool_style`: how the model writes calls of tools; None: as its chat template shows.
-    `token_price`: what a million tokens of the verifier cost; None: unknown.
     `look_every`: seconds between looks at the verifier.
     `network_every`: seconds between looks at the network, while its page shows that.
     """
@@ -66,7 +64,6 @@ class AppOptions:
     origins: Origins = field(default_factory=lambda: Origins((), "cors_origins"))
     hosts: Hosts = field(default_factory=Hosts)
     tool_style: Style | None = None
-    token_price: float | None = None
     look_every: float = _LOOK_PAUSE
     network_every: float = NETWORK_PAUSE
 
@@ -100,18 +97,18 @@ def create_app(
     endpoints = Endpoints(source, how.tool_style)
     endpoints.places.on_leave = draining.changed
     service = _Service(pair, source, endpoints, feed or Feed(), draining, gate, registration=registration, how=how)
-    app = App(operations.TITLE, service.lifespan, lambda: operations.document(gate.access.keyed))
-    live = PairEventEndpoints(gate, service.feed, service.network, service.state)
+    app = App(live.TITLE, service.lifespan, lambda: live.document(gate.access.keyed))
+    events = PairEventEndpoints(gate, service.feed, service.network, service.state)
     states = StateEndpoints(gate, counted.registry, service.condition, service.health, how.metrics_open)
-    text_operations.add_to(app, operations.TEXTS_SERVED, endpoints, source)
-    operation.add_to(app, operations.STATE, states)
-    operation.add_to(app, operations.LIVE, live)
+    text_operations.add_to(app, live.TEXTS_SERVED, endpoints, source)
+    operation.add_to(app, live.STATE, states)
+    operation.add_to(app, live.EVENTS, events)
     page = StaticFiles("drafter_client.serve", "page")
     page.add_to(app)
     Failures("drafter", form_of).add_to(app)
     app.add_middleware(HeadRequests)
     app.add_middleware(TrailingSlash)
-    paths = [*operations.SERVICE.paths, *page.paths]
+    paths = [*live.SERVICE.paths, *page.paths]
     app.add_layers(gate, how.origins, how.hosts, counted, paths, how.access_log)
     return app
 
@@ -134,7 +131,7 @@ class _Service:
         self._pair, self._source, self._places, self.feed = pair, source, endpoints.places, feed
         self._endpoints, self._draining, self._gate, self._registration = endpoints, draining, gate, registration
         self._supervisor = Supervisor()
-        self.network = NetworkFeed(pair, self._own, how.token_price, how.network_every)
+        self.network = NetworkFeed(pair, self._own, how.network_every)
         self._look_every, self._closed = how.look_every, threading.Event()
 
     @asynccontextmanager

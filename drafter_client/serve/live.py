@@ -1,8 +1,12 @@
-"""`GET /events`: what the texts of a pair do, as server-sent events. Where nobody listens, nothing is made or kept."""
+"""The endpoints of `drafter serve`, and `GET /events`: what the texts of a pair do, as server-sent events.
+
+Where nobody listens, nothing is made or kept.
+"""
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 from typing import Any
 
@@ -12,12 +16,17 @@ from starlette.responses import Response
 
 from drafter_client.generation import events
 from drafter_client.generation.events import Listener
-from drafter_client.metrics.statistics import Stats
-from drafter_client.serve.messages import PairRound, PairState, TextCounts, TextEnded
+from drafter_client.serve.messages import Network, PairRound, PairState, TextCounts, TextEnded
 from drafter_client.serve.network import NetworkFeed
+from drafter_client.statistics import Stats
+from gateway.operations import refine, text_operations
 from specpair.http_service.keys.gate import Gate
+from specpair.http_service.observability.health import state_operations
+from specpair.http_service.openapi import document as built
+from specpair.http_service.openapi.operation import ALWAYS, Errors, Json, Operation, parameter
 from specpair.http_service.replies.events import COMMENT, HEARTBEAT, EventFeed, EventStream, FeedReader, message_event
 from specpair.numbers import milliseconds
+from specpair.protocol import errors
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
@@ -149,3 +158,57 @@ async def _events(reader: FeedReader[bytes], state: Callable[[], PairState]) -> 
 async def _network_events(reader: FeedReader[bytes]) -> AsyncIterator[bytes]:
     while not reader.closed:
         yield b"".join(await reader.next(HEARTBEAT)) or COMMENT
+
+
+TITLE = "specpair drafter"
+_DESCRIPTION = """Serves texts of a target model on another machine to OpenAI's clients; this machine drafts.
+
+Every path works with and without a trailing slash, and HEAD works where GET does. A body may be compressed
+(`Content-Encoding: gzip` or `deflate`). An unknown path is a 404 (`not_found`), another method a 405
+(`method_not_allowed`, with the header Allow). All errors have one shape, and each has a stable `code`."""
+
+_TEXTS: Errors = (
+    *(errors.EngineError, errors.Overloaded, errors.ShuttingDown, errors.VerifierAway, errors.ModelMismatch),
+    errors.TargetChanged,
+)
+_ENCODING: Errors = (errors.EngineError, errors.Overloaded, errors.VerifierAway, errors.ModelMismatch)
+TEXTS_SERVED = text_operations(ALWAYS, _TEXTS, _ENCODING)
+STATE = state_operations(ALWAYS)
+_OF = parameter(
+    "of",
+    "query",
+    "What is told of: texts (the events state, round, counts, ended), or the network (network).",
+    {"type": "string", "enum": [TEXTS, NETWORK], "default": TEXTS},
+)
+EVENTS = (
+    Operation(
+        "GET",
+        "/events",
+        PairEventEndpoints.watch_pair,
+        "operation",
+        None,
+        (*ALWAYS, errors.InvalidRequest, errors.Overloaded),
+        parameters=(_OF,),
+        events=(
+            ("state", PairState),
+            ("round", PairRound),
+            ("counts", TextCounts),
+            ("ended", TextEnded),
+            ("network", Network),
+        ),
+        last=(),
+    ),
+)
+SERVICE = built.Service(
+    title=TITLE,
+    description=_DESCRIPTION,
+    key="A key that the drafter serves. Not needed if it has none.",
+    operations=(*TEXTS_SERVED, *STATE, *EVENTS),
+    refine=refine,
+)
+
+
+@cache
+def document(keyed: bool = False) -> Json:
+    """The document of a drafter with or without an API key. Cached: do not change the result."""
+    return built.document(SERVICE, keyed)

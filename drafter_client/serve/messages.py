@@ -94,7 +94,6 @@ class NetworkNode(EventMessage):
     utilisation: Annotated[
         float | None, Field(description="Share of that time in which a verifier ran forward passes, 0 to 1.")
     ] = None
-    price_per_million_tokens: Annotated[float | None, Field(description="Where a price was given.")] = None
 
 
 class NetworkLink(EventMessage):
@@ -114,7 +113,3 @@ class Network(EventMessage):
     nodes: Annotated[list[NetworkNode], Field(description="This service first, then by distance.")]
     links: Annotated[list[NetworkLink], Field(description="From the near node to the far one.")]
     generated_tokens: Annotated[int, Field(description="Of the texts of this service, since its start.")]
-    price_per_million_tokens: Annotated[
-        float | None, Field(description="Of the verifiers that have a price, on average over their tokens.")
-    ] = None
-    cost: Annotated[float | None, Field(description="Of these tokens at this price.")] = None

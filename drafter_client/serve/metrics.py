@@ -9,10 +9,10 @@ from prometheus_client.registry import Collector
 
 from drafter_client.generation import events
 from drafter_client.generation.events import Listener, to_all
+from drafter_client.http.health import VerifierStatus
 from drafter_client.http.outages import Outage
-from drafter_client.http.roster import VerifierStatus
-from drafter_client.metrics.statistics import Stats
 from drafter_client.pair_options import Observer
+from drafter_client.statistics import Stats
 from specpair.http_service.observability.logs import current
 from specpair.http_service.observability.metrics import PREFIX, LabelledMetrics, ServiceMetrics
 

@@ -12,17 +12,41 @@ from urllib.parse import urlencode
 from drafter_client.errors import ConnectionLost, DrafterError
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.outages import Stop
 from drafter_client.http.responses import read, read_model
-from drafter_client.http.stop import Stop
 from drafter_client.pair import Pair
-from drafter_client.serve.messages import Network, NetworkNode, NodeStatus
-from drafter_client.serve.network_view import Behind, NodePaces, Seen, done, network
+from drafter_client.serve.messages import Network, NetworkLink, NetworkNode, NodeStatus
 from gateway.router.messages import NodeInfo, NodesResponse
 from specpair.http_service.replies.events import EventFeed, FeedReader, message_event
+from specpair.numbers import milliseconds
 from specpair.protocol.errors import Forbidden, SpecPairError
 from specpair.protocol.service_responses import HealthResponse, ModelInfo
 
+DRAFTER = "drafter"  # the name of this service among the nodes
+PAUSE = 3.0  # seconds between looks
 _LINKS = 5  # round trips that are kept: the shortest is nearest to the link's own
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look has found.
+
+    `at`: when, in seconds of the caller's clock.
+    `round_trip`: in seconds, the shortest of the last ones; None: none was measured yet.
+    `measured_at`: when the last one was.
+    `info`: of a verifier that is ready, or was.
+    `nodes`: of a router that shows them.
+    """
+
+    at: float
+    status: NodeStatus
+    why: str = ""
+    health: HealthResponse | None = None
+    info: ModelInfo | None = None
+    router: bool = False
+    nodes: Sequence[NodeInfo] = ()
+    round_trip: float | None = None
+    measured_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -54,7 +78,7 @@ class Looking:
         if health.status == "ready":
             self._links.append(took)
             self._measured_at = self.clock()
-        nodes: Sequence[NodeInfo] | None = None
+        nodes: Sequence[NodeInfo] = ()
         missing = ""
         try:
             if self._router is not False:
@@ -75,30 +99,22 @@ class Looking:
         return read(self.client.url + "/health", HealthResponse, response.content), took
 
     def _seen(
-        self,
-        status: NodeStatus,
-        why: str,
-        health: HealthResponse | None = None,
-        nodes: Sequence[NodeInfo] | None = None,
+        self, status: NodeStatus, why: str, health: HealthResponse | None = None, nodes: Sequence[NodeInfo] = ()
     ) -> Seen:
-        least = min(self._links, default=None)
-        router = self._router is True
-        info = None if router else self._info
         return Seen(
-            self.clock(),
-            status,
-            why,
-            health,
-            info,
-            router,
+            at=self.clock(),
+            status=status,
+            why=why,
+            health=health,
+            info=None if self._router else self._info,
+            router=self._router is True,
             nodes=nodes,
-            round_trip=least,
+            round_trip=min(self._links, default=None),
             measured_at=self._measured_at,
         )
 
-    def _nodes(self, sessions: Sequence[str]) -> Sequence[NodeInfo] | None:
-        """The nodes, if a router answers; None if a verifier does. Raises Forbidden if the router does not show them,
-        and other errors."""
+    def _nodes(self, sessions: Sequence[str]) -> Sequence[NodeInfo]:
+        """The nodes, if a router answers. Raises Forbidden if the router does not show them, and other errors."""
         query = urlencode([("session", each) for each in sessions])
         response = self.client.exchange_once("GET", f"/nodes?{query}" if query else "/nodes")
         if response.status_code == 200:
@@ -110,7 +126,7 @@ class Looking:
             raise Forbidden(f"the verifiers behind it are not shown to this drafter: {self.client.refusal(response)}")
         if response.status_code in (404, 405):
             self._router = False
-            return None
+            return ()
         raise self.client.refusal(response)
 
     def _learn(self, identity: str) -> None:
@@ -122,8 +138,27 @@ class Looking:
             self._info = read_model(self.client.url + "/model", response.content)
 
 
-PAUSE = 3.0  # seconds between looks
-NAME = "network"  # of the event
+class NodePace(NamedTuple):
+    """What a node said at the time `at` that it has done since its start, and its rates since it last said so."""
+
+    at: float
+    tokens: int
+    pass_seconds: float | None  # None: it does not say
+    tokens_per_second: float | None = None
+    utilisation: float | None = None
+
+
+def paced(before: NodePace | None, now: NodePace) -> NodePace:
+    """`now` with the rates since `before`; None: it is the first time."""
+    if before is None or now.tokens < before.tokens:  # it was started anew
+        return now
+    took = now.at - before.at
+    if took <= 0.0:  # a router has not looked since
+        return before
+    busy = None
+    if before.pass_seconds is not None and now.pass_seconds is not None:
+        busy = round(min(1.0, max(0.0, now.pass_seconds - before.pass_seconds) / took), 3)
+    return now._replace(tokens_per_second=round((now.tokens - before.tokens) / took, 2), utilisation=busy)
 
 
 class OwnNode(NamedTuple):
@@ -140,46 +175,38 @@ class NetworkFeed(EventFeed[bytes]):
     """
 
     def __init__(
-        self,
-        pair: Pair,
-        own: Callable[[], OwnNode],
-        token_price: float | None = None,
-        pause: float = PAUSE,
-        clock: Callable[[], float] = time.monotonic,
+        self, pair: Pair, own: Callable[[], OwnNode], pause: float = PAUSE, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`token_price`: of a million tokens of a verifier that does not tell its own.
-        `pause`: seconds between looks.
-        `clock`: returns seconds.
-        """
+        """`pause`: seconds between looks. `clock`: returns seconds."""
         super().__init__()
-        self._pair, self._own, self._token_price = pair, own, token_price
-        self._pause, self._clock = pause, clock
+        self._pair, self._own, self._pause, self._clock = pair, own, pause, clock
         self._lock = threading.Lock()  # guards what follows
         self._readers_there = 0
         self._stop = Stop()  # of the present looks
         self._threads: list[threading.Thread] = []
         self._seen: dict[VerifierAddress, Seen] = {}
-        self._paces = NodePaces()
-
-    def event(self) -> bytes:
-        """The event as it is now."""
-        return message_event(self.network(), NAME)
+        self._paces: dict[str, NodePace] = {}  # by node
 
     def network(self) -> Network:
         """What is known now."""
-        texts = self._pair.texts_under_way
-        own = self._own()
+        texts, own = self._pair.texts_under_way, self._own()
+        nodes, links = {own.node.name: own.node}, list[NetworkLink]()
         with self._lock:
-            behind = [
-                Behind(
-                    each.address,
-                    self._seen.get(each.address),
-                    each.why,
-                    sum(text.address == each.address for text in texts),
-                )
-                for each in self._pair.verifiers
-            ]
-            return network(own.node, behind, self._paces, self._clock(), own.generated_tokens, self._token_price)
+            for each in self._pair.verifiers:
+                name, seen = str(each.address), self._seen.get(each.address)
+                here = sum(text.address == each.address for text in texts)
+                nodes[name] = _node(name, seen, each.why, here, self._paces.get(name))
+                links.append(_link(name, seen, self._clock()))
+                if seen is None:
+                    continue
+                for node in seen.nodes:
+                    links.append(_link_of_router(name, node, self._clock() - seen.at))
+                    told = _node_of_router(node, here, self._paces.get(node.url))
+                    if node.url in nodes:  # that of another router, too
+                        own_texts = (nodes[node.url].own_texts or 0) + (told.own_texts or 0)
+                        told = nodes[node.url].model_copy(update={"own_texts": own_texts})
+                    nodes[node.url] = told
+        return Network(nodes=[*nodes.values()], links=links, generated_tokens=own.generated_tokens)
 
     @contextmanager
     def heard_by(self, reader: FeedReader[bytes]) -> Iterator[None]:
@@ -187,7 +214,7 @@ class NetworkFeed(EventFeed[bytes]):
         with super().heard_by(reader):
             self._came()
             try:
-                reader.put(self.event())
+                reader.put(self._event())
                 yield
             finally:
                 self._left()
@@ -200,13 +227,17 @@ class NetworkFeed(EventFeed[bytes]):
         for each in threads:
             each.join()
 
+    def _event(self) -> bytes:
+        return message_event(self.network(), "network")
+
     def _came(self) -> None:
         with self._lock:
             self._readers_there += 1
             if self._readers_there > 1:
                 return
-            self._stop, self._paces = Stop(), NodePaces()
+            self._stop = Stop()
             self._seen.clear()
+            self._paces.clear()
             self._threads = [each for each in self._threads if each.is_alive()]
             for each in self._pair.verifiers:
                 looks = threading.Thread(
@@ -234,6 +265,82 @@ class NetworkFeed(EventFeed[bytes]):
             if stop.is_set():  # what an aborted look says is not so
                 return
             self._seen[address] = seen
-            for name, told in done(address, seen):
-                self._paces.note(name, told)
-        self.put(self.event())
+            for name, told in _told(address, seen):
+                before = self._paces.pop(name, None)
+                if told is not None:
+                    self._paces[name] = paced(before, told)
+        self.put(self._event())
+
+
+def _told(address: VerifierAddress, seen: Seen) -> Iterator[tuple[str, NodePace | None]]:
+    """What the nodes that a look has found say that they have done, by name."""
+    if not seen.router:
+        health = seen.health
+        yield str(address), None if health is None else _pace(seen.at, health.generated_tokens, health.pass_seconds)
+    for each in seen.nodes:
+        at = None if each.looked_ago is None or not _is_there(each) else seen.at - each.looked_ago
+        yield each.url, _pace(at, each.generated_tokens, each.pass_seconds)
+
+
+def _pace(at: float | None, tokens: int | None, pass_seconds: float | None) -> NodePace | None:
+    return None if at is None or tokens is None else NodePace(at, tokens, pass_seconds)
+
+
+def _is_there(node: NodeInfo) -> bool:
+    return node.status in ("ready", "overloaded", "draining")
+
+
+def _node(name: str, seen: Seen | None, untaken: str, own_texts: int, pace: NodePace | None) -> NetworkNode:
+    """`seen`: None: it was not looked at yet. `untaken`: why the pair gives it no new text; empty: it does."""
+    if seen is None:
+        return NetworkNode(name=name, kind="verifier", status="unknown", own_texts=own_texts)
+    health, info = seen.health, seen.info
+    return NetworkNode(
+        name=name,
+        kind="router" if seen.router else "verifier",
+        status=seen.status,
+        why=seen.why or untaken or None,
+        progress=None if health is None else health.progress,
+        model=(health and health.model) or (info and info.name) or None,
+        slots=None if info is None else info.rows,
+        texts=None if health is None else health.texts,
+        waiting=None if health is None else health.waiting,
+        own_texts=own_texts,
+        tokens_per_second=pace and pace.tokens_per_second,
+        utilisation=pace and pace.utilisation,
+    )
+
+
+def _node_of_router(node: NodeInfo, own_texts: int, pace: NodePace | None) -> NetworkNode:
+    """`own_texts`: of this service that are at the router."""
+    there = _is_there(node)
+    return NetworkNode(
+        name=node.url,
+        kind=node.kind or "verifier",
+        status=node.status,
+        why=node.why,
+        model=node.model,
+        slots=node.slots,
+        texts=node.texts if there else None,
+        waiting=node.waiting if there else None,
+        own_texts=node.named_sessions if own_texts else 0,
+        tokens_per_second=pace and pace.tokens_per_second,
+        utilisation=pace and pace.utilisation,
+    )
+
+
+def _link(far: str, seen: Seen | None, now: float) -> NetworkLink:
+    if seen is None or seen.measured_at is None:
+        return NetworkLink(near=DRAFTER, far=far)
+    age = _age(now - seen.measured_at)
+    return NetworkLink(near=DRAFTER, far=far, round_trip_ms=milliseconds(seen.round_trip), age_s=age)
+
+
+def _link_of_router(router: str, node: NodeInfo, since: float) -> NetworkLink:
+    """`since`: seconds since the router told it."""
+    age = None if node.looked_ago is None else _age(node.looked_ago + since)
+    return NetworkLink(near=router, far=node.url, round_trip_ms=node.round_trip_ms, age_s=age)
+
+
+def _age(seconds: float) -> float:
+    return round(max(0.0, seconds), 1)

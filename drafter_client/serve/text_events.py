@@ -19,7 +19,7 @@ from drafter_client.errors import (
     VocabularyMismatch,
 )
 from drafter_client.generation.generation import Finished, Generation, Token, Tokens
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from gateway.openai_api.texts import End, NewTokens
 from specpair.engines.errors import BackendError
 from specpair.http_service.keys.access import Caller

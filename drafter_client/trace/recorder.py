@@ -27,7 +27,6 @@ class Recorder:
         self._told: list[tuple[events.RunEvent, float]] = []
 
     def take(self, event: events.RunEvent, now: float) -> None:
-        """Record an event, as a `Listener`."""
         self._told.append((event, now))
 
     def _all(self, kind: type[E]) -> Iterator[tuple[E, float]]:
@@ -164,7 +163,6 @@ class Recorder:
 
 
 def _ms(seconds: float) -> float:
-    """A time as the tables have it."""
     return round(1e3 * seconds, _DIGITS)
 
 

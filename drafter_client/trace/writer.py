@@ -1,15 +1,18 @@
 """Write a folder of traces: three tables to which each run is appended, and one JSON file for each run.
 
-Several runs may write at once, also from other processes.
+Several runs may write at once, also from other processes. `docs/traces.md` has the meaning and the unit of each column.
 """
 
+import csv
+import io
 import json
 import os
 import platform
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from io import FileIO
@@ -19,10 +22,149 @@ from typing import Any
 from backends.machine import cores, processor
 from drafter_client.errors import TraceError
 from drafter_client.generation.events import Listener
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from drafter_client.trace.recorder import Recorder
-from drafter_client.trace.schema import ROUNDS, RUNS, SCHEMA, TABLES, TOKENS, TraceTable
 from specpair import shared_files
+
+MOST = 2.0**53  # the largest absolute value of a number; seeds are below it, too
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    `kind`: type of its values.
+    `needed`: its cells are never empty.
+    """
+
+    name: str
+    kind: type[str] | type[int] | type[float]
+    needed: bool = False
+
+    def cell(self, value: object) -> str:
+        """The cell for a value. It is empty for a value of another kind, which came from a faulty verifier."""
+        if self.kind is str:
+            return " ".join(value.split()) if isinstance(value, str) else ""
+        if isinstance(value, bool):
+            return str(int(value))
+        if not isinstance(value, int | float) or not abs(value) <= MOST:
+            return ""
+        if isinstance(value, int):
+            return str(value)
+        return f"{value + 0.0:.8g}" if self.kind is float else ""  # keeps microseconds within a minute; avoids -0
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTable:
+    """One CSV file: a header, and a line for each record."""
+
+    file: str
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def header(self) -> str:
+        return _lines([self.names])
+
+    def lines(self, records: Iterable[Mapping[str, object]]) -> str:
+        """A line for each record; other keys than the columns are ignored. Raises KeyError if a column is missing."""
+        return _lines([column.cell(record[column.name]) for column in self.columns] for record in records)
+
+
+def _lines(rows: Iterable[Sequence[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+_RUN = Column("run", int, needed=True)
+
+RUNS = TraceTable(
+    "runs.csv",
+    (
+        _RUN,
+        Column("started", str, needed=True),
+        Column("mode", str, needed=True),
+        Column("model", str),
+        Column("draft_model", str),
+        Column("strategy", str),
+        Column("threshold", float),
+        Column("temperature", float),
+        Column("top_k", int),
+        Column("top_p", float),
+        Column("seed", int),
+        Column("prompt_tokens", int, needed=True),
+        Column("generated_tokens", int, needed=True),
+        Column("finish_reason", str),
+        Column("error", str),
+        Column("tokens_per_second", float),
+        Column("ttft_ms", float),
+        Column("total_ms", float, needed=True),
+        Column("prefill_ms", float, needed=True),
+        Column("drafting_ms", float, needed=True),
+        Column("network_ms", float, needed=True),
+        Column("queue_ms", float, needed=True),
+        Column("verify_ms", float, needed=True),
+        Column("rounds", int, needed=True),
+        Column("drafts_sent", int, needed=True),
+        Column("drafted", int, needed=True),
+        Column("accepted", int, needed=True),
+        Column("acceptance_rate", float),
+        Column("mean_acceptance_length", float),
+        Column("looked_up", int, needed=True),
+        Column("looked_up_accepted", int, needed=True),
+        Column("target_decoded_tokens", int, needed=True),
+        Column("mispredicted", int, needed=True),
+        Column("next_draft_ready", int, needed=True),
+        Column("bytes_sent", int, needed=True),
+        Column("bytes_received", int, needed=True),
+    ),
+)
+
+ROUNDS = TraceTable(
+    "rounds.csv",
+    (
+        _RUN,
+        Column("round", int, needed=True),
+        Column("schedule", str, needed=True),
+        Column("position", int, needed=True),
+        Column("k", int, needed=True),
+        Column("judged", int),
+        Column("accepted", int),
+        Column("ran", int),
+        Column("looked_up", int),
+        Column("confidence_mean", float),
+        Column("confidence_min", float),
+        Column("draft_ms", float, needed=True),
+        Column("sent_ms", float, needed=True),
+        Column("rtt_ms", float),
+        Column("network_ms", float),
+        Column("queue_ms", float),
+        Column("forward_ms", float),
+        Column("arrived_ms", float),
+        Column("committed", int),
+    ),
+)
+
+TOKENS = TraceTable(
+    "tokens.csv",
+    (
+        _RUN,
+        Column("position", int, needed=True),
+        Column("token", int, needed=True),
+        Column("source", str, needed=True),
+        Column("target_decoded", int, needed=True),
+        Column("committed_ms", float, needed=True),
+    ),
+)
+
+TABLES = (RUNS, ROUNDS, TOKENS)
+
+
+SCHEMA = 1  # version of the object
 
 _writing = threading.Lock()  # the only lock on Windows: there, only one process at a time may write to a folder
 
@@ -54,7 +196,6 @@ def append(path: Path, header: str, lines: str = "") -> None:
 
 
 def unwritable(path: Path, error: OSError) -> TraceError:
-    """The error for a file or folder of a trace that cannot be written."""
     return TraceError(f"the trace {path} cannot be written: {error.strerror}")
 
 
@@ -73,9 +214,6 @@ def _opened(path: Path) -> Iterator[FileIO]:
     with _writing, open(path, "a+b", buffering=0) as file:
         shared_files.lock(file.fileno(), wait=True)
         yield file
-
-
-_TEXTS = ("prediction",)  # options that hold a text, which a trace must not
 
 
 class TraceFolder:
@@ -131,7 +269,8 @@ class TraceFolder:
         whole = {
             **head,
             "machine": _machine(),
-            "settings": {name: value for name, value in settings.items() if name not in _TEXTS},
+            # The prediction is a text, which a trace must not hold.
+            "settings": {name: value for name, value in settings.items() if name != "prediction"},
             "metrics": metrics,
             "prefills": recorder.prefills(),
             "rounds": rounds,
@@ -167,13 +306,11 @@ class TraceFolder:
 
 
 def run_file(folder: Path, number: int) -> Path:
-    """The JSON file of a run."""
     return folder / f"run-{number}.json"
 
 
 @cache
 def _machine() -> dict[str, str]:
-    """The machine of the drafter: its times mean little without."""
     return {"processor": processor(), "cores": f"{cores()}", "system": f"{platform.system()} {platform.release()}"}
 
 

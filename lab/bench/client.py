@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from drafter_client.http.transport import CONNECT_TIMEOUT, IDLE_LIMIT, proxy_for
+from drafter_client.http.addresses import proxy_for
+from drafter_client.http.transport import CONNECT_TIMEOUT, IDLE_LIMIT
 from lab.bench.records import RequestFailure, Speculation
 from lab.bench.sides import Side
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from urllib.parse import urlsplit
 
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.text_session import TextSession
 from lab.benchmarks.harness.machine import used_by
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.round_trip import DRAFTS

@@ -10,16 +10,15 @@ from pydantic import BaseModel
 
 from drafter_client.display import panel_rows
 from drafter_client.display.panel_rows import ms, share, unit
-from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.waits import percentages
-from drafter_client.trace.schema import ROUNDS, Prefill, RecordedStep, RoundDrafts, SelfContinuationPass, TokenDraft
-from lab.report.reader import RunTrace
+from drafter_client.statistics import Stats
+from drafter_client.trace.writer import ROUNDS
+from lab.report.reader import Prefill, RecordedStep, RoundDrafts, RunTrace, SelfContinuationPass, TokenDraft
 from lab.report.recorded import acceptance_by_depth, modes, outages, pass_widths, statistics, timed
 from lab.reports.document import contents, document, folded, table, terms
 from lab.reports.markup import Markup, tag
 from lab.reports.scripts import bundled
 from specpair.extras import installed_version
-from specpair.numbers import counted
+from specpair.numbers import counted, percentages
 
 VERSION = 1  # of this form
 _TOKEN = ("position", "token", "source", "committed_ms")

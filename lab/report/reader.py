@@ -1,15 +1,89 @@
 """Read a folder of traces. A file that is not part of a trace raises a TraceError with the file and the line."""
 
 import csv
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drafter_client.errors import TraceError
-from drafter_client.trace.schema import ROUNDS, RUNS, TOKENS, Record, RunDetail, TraceTable, parsed
-from drafter_client.trace.writer import run_file
+from drafter_client.trace.writer import MOST, ROUNDS, RUNS, SCHEMA, TOKENS, Column, TraceTable, run_file
+
+Value = str | int | float | None  # None: not known, an empty cell
+Record = dict[str, Value]
+
+
+_Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]
+_Whole = Annotated[int, Field(ge=-MOST, le=MOST)]
+_KINDS = {"list_type": "is not a list", "model_type": "is not an object", "dict_type": "is not an object"}
+_KINDS |= {"string_type": "is not a text", "bool_type": "is not true or false"}
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class Prefill(_Part):
+    """A prefill: milliseconds; `sent_ms` and `arrived_ms` count from the begin of the run."""
+
+    sent_ms: _Number
+    queue_ms: _Number
+    forward_ms: _Number
+    arrived_ms: _Number
+
+
+class RecordedStep(_Part):
+    """A draft step: milliseconds since the run began, the tokens read, the branches, and a draft token for each."""
+
+    began_ms: _Number
+    ended_ms: _Number
+    read: _Whole | None = None
+    width: _Whole | None = None
+    drafts: list[_Whole] = []
+
+
+class SelfContinuationPass(_Part):
+    """A pass of self-continuation: its duration, and when the drafter heard of it, in milliseconds."""
+
+    forward_ms: _Number
+    arrived_ms: _Number
+
+
+class RoundDrafts(_Part):
+    """The draft tokens of a verify request: ids, the drafter's probabilities, and whether each was looked up."""
+
+    drafts: list[_Whole] = []
+    confidence: list[_Number | None] = []
+    from_lookup: list[bool] = []
+
+
+class TokenDraft(_Part):
+    """The draft token that was accepted at a token's place, or that the token replaces: its round, its id, its source,
+    and the drafter's probability of it. None: there was none, or it is not known."""
+
+    round: _Whole | None = None
+    draft: _Whole | None = None
+    draft_source: str | None = None
+    confidence: _Number | None = None
+
+
+class RunDetail(_Part):
+    """The whole object. `machine`: the drafter's. `text`, `pieces`: empty where the text was not recorded."""
+
+    machine: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
+    prefills: list[Prefill]
+    rounds: list[RoundDrafts] = []
+    steps: list[RecordedStep]
+    self_continuation_passes: list[SelfContinuationPass]
+    tokens: list[TokenDraft] = []
+    text: list[str] = []
+    pieces: dict[str, str] = {}
 
 
 class Exchange(NamedTuple):
@@ -84,7 +158,7 @@ def _read(folder: Path, of: int, records: Sequence[Record]) -> list[RunTrace]:
 
 def _whole(folder: Path, of: int, record: Record, rounds: list[Record], tokens: list[Record]) -> RunTrace:
     path = run_file(folder, _run(record))
-    detail = parsed(_text(path), path)
+    detail = _parsed(_text(path), path)
     parts = (("rounds", detail.rounds, rounds), ("tokens", detail.tokens, tokens), ("text", detail.text, tokens))
     for name, there, listed in parts:
         if there and len(there) != len(listed):
@@ -125,10 +199,33 @@ def read_table(folder: Path, table: TraceTable, runs: Collection[int] | None = N
             raise ValueError("these are not the columns that this version writes")
         for cells in lines:
             if cells and (runs is None or _number(cells[0]) in runs):
-                records.append(table.row(cells))
+                records.append(_record(table, cells))
     except (ValueError, csv.Error) as error:
         raise TraceError(f"{path}, line {max(1, lines.line_num)}: {error}: is it a trace?") from None
     return records
+
+
+def _record(table: TraceTable, cells: Sequence[str]) -> Record:
+    """The record that the cells of one line hold. Raises ValueError that says what is wrong."""
+    if len(cells) != len(table.columns):
+        raise ValueError(f"it has {len(cells)} cells, not {len(table.columns)}")
+    return {column.name: _value(column, cell) for column, cell in zip(table.columns, cells, strict=True)}
+
+
+def _value(column: Column, cell: str) -> Value:
+    """The value that a cell holds; None for an empty cell. Raises ValueError that says what is wrong."""
+    if not cell:
+        if column.needed:
+            raise ValueError(f"{column.name} is missing")
+        return None
+    try:
+        value = column.kind(cell)
+    except ValueError:
+        expected = "a whole number" if column.kind is int else "a number"
+        raise ValueError(f"{column.name} is {cell!r}, not {expected}") from None
+    if not isinstance(value, str) and not abs(value) <= MOST:
+        raise ValueError(f"{column.name} is {cell!r}, not a number of at most 2^53 in size")
+    return value
 
 
 def _number(cell: str) -> int | None:
@@ -144,3 +241,31 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = 1 + data[: error.start].count(b"\n")
         raise TraceError(f"{path}, line {line}: this is not UTF-8 text: is it a trace?") from None
+
+
+def _parsed(text: str, path: Path) -> RunDetail:
+    """The object in a file's `text`. Raises TraceError, which names the line, or the place in the object."""
+    try:
+        body = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise TraceError(f"{path}, line {error.lineno}: {error.msg}: is it a trace?") from None
+    except (ValueError, RecursionError):  # a number with thousands of digits, or thousands of nested lists
+        raise _wrong(path, "it", "has a number too long or a list nested too deeply") from None
+    if not isinstance(body, dict):
+        raise _wrong(path, "it", "is not an object")
+    if body.get("schema") != SCHEMA:
+        raise TraceError(
+            f"{path}: another version wrote it: its schema is {body.get('schema')!r}, this version reads {SCHEMA}"
+        )
+    try:
+        return RunDetail.model_validate(body)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        said = _KINDS.get(found["type"], "is not a number of at most 2^53 in size")
+        if found["type"] == "missing" and len(found["loc"]) == 1:
+            said = "is missing"
+        raise _wrong(path, ".".join(map(str, found["loc"])), said) from None
+
+
+def _wrong(path: Path, name: str, what: str) -> TraceError:
+    return TraceError(f"{path}, line 1: {name} {what}: is it a trace?")

@@ -8,11 +8,10 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drafter_client.errors import TraceError
-from drafter_client.metrics.statistics import Baseline, Stats, Turn, WaitTimes
-from drafter_client.metrics.waits import DRAFTING, PREFILL, VERIFY, Span, exchange
 from drafter_client.options import Mode
-from drafter_client.trace.schema import MOST, Record
-from lab.report.reader import RunTrace
+from drafter_client.statistics import DRAFTING, PREFILL, VERIFY, Baseline, Span, Stats, Turn, WaitTimes, exchange
+from drafter_client.trace.writer import MOST
+from lab.report.reader import Record, RunTrace
 from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 

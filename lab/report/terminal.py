@@ -8,10 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drafter_client.metrics import waits
+from drafter_client import statistics
 from drafter_client.options import Mode
-from drafter_client.trace.schema import Record, Value
-from lab.report.reader import Exchange, RunTrace
+from lab.report.reader import Exchange, Record, RunTrace, Value
 from lab.report.recorded import acceptance_by_depth
 from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
@@ -38,7 +37,7 @@ class Span(NamedTuple):
 def timeline(run: RunTrace) -> list[Span]:
     """All activities that the trace of a run holds, ordered by their begin.
 
-    The clocks of the two machines are not compared: `waits.exchange` says how a request is placed on the drafter's. A
+    The clocks of the two machines are not compared: `statistics.exchange` places a request on the drafter's. A
     verifier pass of self-continuation is placed so that it ends when the drafter heard of it.
     """
     exchanges = list(run.prefills)
@@ -54,7 +53,7 @@ def timeline(run: RunTrace) -> list[Span]:
 
 def _lanes_of(exchange: Exchange) -> list[Span]:
     sent, queue, forward, arrived = exchange
-    _, (_, queued, begins), (_, _, ends) = waits.exchange(waits.VERIFY, sent, arrived, queue, forward)
+    _, (_, queued, begins), (_, _, ends) = statistics.exchange(statistics.VERIFY, sent, arrived, queue, forward)
     return [
         Span(Lane.NETWORK, sent, queued),
         Span(Lane.QUEUE, queued, begins),

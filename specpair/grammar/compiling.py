@@ -309,7 +309,7 @@ def _lark(text: str) -> str:
 def _check_multiples(schema: Any) -> None:
     if (largest := largest_multiple(schema)) > _MOST_MULTIPLE:
         raise _TooLarge(
-            f"multipleOf comes to {largest} with what allOf adds to it, at most {_MOST_MULTIPLE} is taken "
+            f"multipleOf comes to {largest}, at most {_MOST_MULTIPLE} is taken "
             "(without the decimal point: 0.25 counts as 25)"
         )
 

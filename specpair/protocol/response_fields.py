@@ -79,7 +79,7 @@ Sources = Annotated[
     list[TokenMark],
     PlainValidator(_marks),
     PlainSerializer(joined),
-    WithJsonSchema({"type": "string", "pattern": PATTERN}),
+    WithJsonSchema({"type": "string", "pattern": PATTERN, "examples": ["aab"]}),
     Field(
         description="Where each token came from, a letter each. a: an accepted draft token; r: recovered, in place of "
         "a rejected one; b: bonus, after the draft or without one; t: target-decoded, by self-continuation; -: it came "

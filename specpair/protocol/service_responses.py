@@ -67,9 +67,6 @@ class HealthResponse(Response):
     draft_model_failure: Annotated[
         str | None, Field(description="Why the target decodes texts of mode fused alone.")
     ] = None
-    warning: Annotated[str | None, Field(description="A model file in use was written to: restart the verifier.")] = (
-        None
-    )
     progress: Annotated[Probability | None, Field(description="Share of the model that is loaded, while loading.")] = (
         None
     )
@@ -174,7 +171,10 @@ class VocabularyResponse(Response):
     end: Annotated[
         Count | None, Field(description="The one of `ends` that chat templates write; null: there is none.")
     ] = None
-    kinds: Annotated[str, Field(pattern="^[012]*$", description="One digit for each id: 0 text, 1 control, 2 unused.")]
+    kinds: Annotated[
+        str,
+        Field(pattern="^[012]*$", examples=["110"], description="One digit for each id: 0 text, 1 control, 2 unused."),
+    ]
     pieces: Annotated[
         list[Annotated[str, Field(pattern=r"^[\x00-\xff]*$")]],
         Field(fail_fast=True, description="The bytes of each id, a byte as a character U+0000 to U+00FF."),

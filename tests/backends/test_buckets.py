@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,12 +59,6 @@ def test_compiled_launches_use_known_shapes(batch: list[Entry], widths: Any) -> 
 
 
 @given(batches())
-def test_uncompiled_launches_are_padded_to_the_widest_piece_only(batch: list[Entry]) -> None:
-    for launch in Buckets(SLOTS, BATCH, compiled=False).launches(batch):
-        assert launch.shape == (len(launch.pieces), max(len(piece.tokens) for piece in launch.pieces))
-
-
-@given(batches())
 def test_even_launches_hold_no_padding_and_are_as_few_as_that_allows(batch: list[Entry]) -> None:
     launches = Buckets(SLOTS, BATCH, compiled=False, even=True).launches(batch)
     assert all(
@@ -74,26 +67,6 @@ def test_even_launches_hold_no_padding_and_are_as_few_as_that_allows(batch: list
     firsts = [launch.shape[1] for launch in launches if launch.pieces[0].start == batch[launch.owners[0]].start]
     shared = [width for width in firsts if width <= NARROW]
     assert len(shared) == len(set(shared))
-
-
-def test_pass_of_drafts_is_one_launch() -> None:
-    batch = [Entry(slot, 40, [1] * (1 + slot), 0) for slot in range(SLOTS)]
-    assert len(Buckets(SLOTS, BATCH, compiled=True).launches(batch)) == 1
-
-
-def test_number_of_shapes_is_small() -> None:
-    assert len(Buckets(16, 512, compiled=True).shapes()) <= 22
-    assert len(Buckets(1, 8, compiled=True).shapes()) <= 7, "a small batch needs no wide shapes"
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("batch_tokens", [8, 64, 65, 512, 700])
-def test_padding_stays_within_its_limit(batch_tokens: int, compiled: bool) -> None:
-    buckets = Buckets(2, batch_tokens, compiled)
-    for count in {1, 2, 31, 32, 33, 64, 65, batch_tokens - 1} & set(range(1, batch_tokens)):
-        for launch in buckets.launches([Entry(0, 0, [1] * count, count - 1), Entry(1, 0, [1], 0)]):
-            assert all(launch.shape[1] - len(piece.tokens) <= buckets.padding for piece in launch.pieces)
-    assert buckets.padding <= (max(64, 2 * batch_tokens) if compiled else 32)
 
 
 def test_a_launch_is_filled_with_short_slots() -> None:

@@ -1,4 +1,4 @@
-"""What is said before a model is compiled, what is remembered of it, and how programs are published."""
+"""What is said before a model is compiled, and how programs are published."""
 
 import logging
 import os
@@ -7,58 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from backends.compilation import FILE, Compilation, Published, folder_of
+from backends.compilation import Published, compilation, folder_of
 from specpair.engines.errors import ModelLoadError
 from tests.stand_ins.mountpoint import mounted
 
 
-def test_announcement_guesses_until_something_was_measured(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = tmp_path / "kept"
-    compilation = Compilation("neuron_legacy", "llama", programs=9, layers=32, workers=2, folder=folder)
-    assert compilation.announcement() == (
-        "llama: 9 programs to compile, 2 at a time, about 11 minutes (a guess: nothing was measured here yet), much "
-        f"less for those compiled before; they are kept in {folder}"
-    )
+def test_a_compilation_is_announced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = iter((100.0, 420.0))
-    with caplog.at_level(logging.INFO, "specpair"), compilation.measured(lambda: next(clock)):
-        assert compilation.announcement() in caplog.messages[-1]
-    assert caplog.messages[-1] == "llama: 9 programs compiled and loaded in 5 minutes"
-    assert compilation.seconds == 320.0
-    assert "about 5 minutes (as measured here)" in compilation.announcement()
-    other = Compilation("torch", "llama", programs=1, layers=32, folder=folder)
-    assert "about 128" not in other.announcement() and "about 2 minutes (a guess" in other.announcement()
-    single = Compilation("neuron_legacy", "small", programs=3, layers=2, folder=folder)
-    assert single.announcement().startswith("small: 3 programs to compile, about 12 s (as measured here)")
-
-
-def test_programs_found_compiled_change_no_estimate(tmp_path: Path) -> None:
-    compilation = Compilation("torch", "llama", programs=4, layers=2, folder=tmp_path)
-    clock = iter((0.0, 2.0))
-    with compilation.measured(lambda: next(clock)):
-        pass
-    assert not (tmp_path / FILE).exists()
-
-
-def test_quicker_compilation_leaves_the_estimate(tmp_path: Path) -> None:
-    """It found programs compiled: all of them would have taken longer."""
-    compilation = Compilation("torch", "llama", programs=4, layers=2, folder=tmp_path)
-    for took in (80.0, 40.0, 120.0):
-        with compilation.measured(iter((0.0, took)).__next__):
-            pass
-        assert compilation.seconds == max(took, 80.0)
-
-
-def test_failed_compilation_is_not_measured(tmp_path: Path) -> None:
-    compilation = Compilation("torch", "llama", programs=4, layers=2, folder=tmp_path)
-    with pytest.raises(RuntimeError), compilation.measured(iter((0.0, 50.0)).__next__):
-        raise RuntimeError
-    assert not (tmp_path / FILE).exists()
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"torch": "x"}', '{"torch": -1}', '{"torch": Infinity}'])
-def test_unreadable_times_are_none(tmp_path: Path, content: str) -> None:
-    (tmp_path / FILE).write_text(content)
-    assert "a guess" in Compilation("torch", "llama", programs=4, layers=2, folder=tmp_path).announcement()
+    with (
+        caplog.at_level(logging.INFO, "specpair"),
+        compilation("llama", 9, tmp_path, workers=2, clock=lambda: next(clock)),
+    ):
+        assert caplog.messages == [
+            "llama: 9 programs to compile, 2 at a time: seconds to minutes each, much less for those compiled before; "
+            f"they are kept in {tmp_path}"
+        ]
+    assert caplog.messages[-1] == "llama: 9 programs compiled and loaded in 320 s"
 
 
 def test_folder_is_the_given_one_or_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,22 +87,6 @@ def test_published_files_are_fetched(shared: Path, programs: Path, tmp_path: Pat
     assert Published(shared, "other").path is None
 
 
-def test_what_is_there_is_not_fetched_again(shared: Path, programs: Path, tmp_path: Path) -> None:
-    published = Published(shared, "qwen")
-    published.publish(programs)
-    own = filled(tmp_path / "own", {"a.neff": b"mine"})
-    assert published.fetch(own) == len(FILES) - 1
-    assert content(own) == FILES | {"a.neff": b"mine"}
-
-
-def test_the_newest_replaces_the_others(shared: Path, programs: Path, tmp_path: Path) -> None:
-    published = Published(shared, "qwen")
-    published.publish(programs)
-    published.publish(filled(tmp_path / "newer", {"b.neff": b"3"}))
-    assert published.path is not None and content(published.path) == {"b.neff": b"3"}
-    assert len(list(shared.iterdir())) == 2, "the marker, and the folder that it names"
-
-
 @pytest.mark.parametrize("marker", ["", "qwen.00000000", "..", "../compiled"])
 def test_marker_that_was_cut_short_publishes_nothing(shared: Path, programs: Path, marker: str) -> None:
     published = Published(shared, "qwen")
@@ -177,11 +125,3 @@ def test_mount_that_allows_no_deleting_keeps_what_was_there(
             published.publish(filled(tmp_path / "newer", {"b.neff": b"3"}))
         assert published.path is not None and content(published.path) == FILES
     assert "is left over, and can be deleted: Operation not permitted" in caplog.text
-
-
-def test_discarded_files_are_gone(shared: Path, programs: Path) -> None:
-    published = Published(shared, "qwen")
-    published.publish(programs)
-    published.discard()
-    assert published.path is None and list(shared.iterdir()) == []
-    published.discard()

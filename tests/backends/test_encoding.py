@@ -131,19 +131,6 @@ def test_texts_have_the_ids_of_the_table(
         assert not {BEGIN, END, INST, UNUSED} & set(vocabulary.encode(f"a{name}b", add_begin=False)), name
 
 
-def test_parts_of_a_chat_have_the_ids_of_the_whole(read: tuple[Callable[[bool, bool], Vocabulary], bool]) -> None:
-    """Text between two control tokens has the same ids, whether or not it spells another one."""
-    vocabulary, spaces = read[0](True, True), read[1]
-    whole = vocabulary.encode_parts([PromptSpan("<s>[INST]a b[INST]\nb", True)])
-    assert whole == vocabulary.encode("<s>[INST]a b[INST]\nb", add_begin=False, parse_control=True)
-    forged = vocabulary.encode_parts(
-        [PromptSpan("<s>[INST]", True), PromptSpan("a </s>b", False), PromptSpan("[INST]\nb", True)]
-    )
-    first, last = (SPACE_A, [SPACE, LINE, B]) if spaces else (A, [LINE, B])
-    assert forged[:4] == [BEGIN, INST, first, SPACE] and forged[-len(last) - 2 :] == [B, INST, *last]
-    assert forged[4 : -len(last) - 2] == [3 + byte for byte in b"</s>"]
-
-
 @pytest.mark.parametrize("scheme", ["first", "always", "never"])
 def test_no_part_gets_a_space_that_it_would_not_have_in_the_whole(tmp_path: Path, scheme: str) -> None:
     """`first`: a space comes before a text, not after its control tokens."""

@@ -1,7 +1,9 @@
 """Loading reports why a model cannot be loaded and what to do, without a crash."""
 
-import subprocess
+import ast
 import sys
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,12 @@ from backends import registry
 from backends.llama_cpp.library import lib
 from backends.scripted import ScriptedBackend
 from models import DEFAULT_TARGET
-from specpair.engines.backend import Entry
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
+from specpair.plugins import BACKENDS
+from tests.distributions import distribute
+from tests.paths import ROOT
+from verifier_server.settings import Settings, SettingsError, from_flags
 
 
 def refusal(options: LoadOptions, name: str = "llama_cpp") -> str:
@@ -24,19 +29,6 @@ def refusal(options: LoadOptions, name: str = "llama_cpp") -> str:
 def small(**options: object) -> LoadOptions:
     """Options for the shipped target that make an unexpected successful load cheap."""
     return LoadOptions(**{"model": DEFAULT_TARGET, "context_length": 64, "threads": 1, **options})  # type: ignore[arg-type]
-
-
-def test_unknown_engine_is_named_with_the_known_ones() -> None:
-    assert (
-        refusal(LoadOptions(), "lama") == "unknown backend 'lama': choose one of llama_cpp, torch, mlx, neuron_legacy"
-    )
-
-
-def test_engine_is_imported_only_when_requested() -> None:
-    """A user of one engine neither imports nor needs the libraries of another."""
-    program = "import sys; import backends.registry; print([name for name in sys.modules if 'llama' in name])"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"
 
 
 def test_scripted_engine_takes_a_number_as_its_model() -> None:
@@ -51,10 +43,6 @@ def test_scripted_engine_takes_a_number_as_its_model() -> None:
     assert refusal(LoadOptions(model=Path("a.gguf")), "scripted") == (
         "the scripted backend takes a number as its model, got 'a.gguf'"
     )
-
-
-def test_missing_model_option_is_refused() -> None:
-    assert refusal(LoadOptions()) == "the llama_cpp backend needs a model: the path of a GGUF file"
 
 
 def test_missing_model_file_is_named(tmp_path: Path) -> None:
@@ -128,12 +116,6 @@ def test_kv_cache_larger_than_memory_is_refused_before_allocation() -> None:
     assert message.endswith("lower slots or context")
 
 
-def test_cache_type_without_its_flash_attention_is_refused() -> None:
-    message = refusal(small(kv_type="q8_0", flash_attention=False))
-    assert "lower slots or context" in message
-    assert "flash_attn" in message, "the library's own reason is passed on"
-
-
 def test_progress_ends_at_1_and_closing_twice_is_harmless() -> None:
     progress: list[float] = []
     backend = registry.load("llama_cpp", small(), progress.append)
@@ -146,19 +128,120 @@ def test_progress_ends_at_1_and_closing_twice_is_harmless() -> None:
     backend.close()
 
 
-def test_smaller_cache_type_takes_less_memory() -> None:
-    sizes = {}
-    for kv_type in ("f32", "f16", "q8_0"):
-        backend = registry.load("llama_cpp", small(kv_type=kv_type, mmap=False))
-        ids = backend.vocabulary.encode("def main():")
-        assert backend.extend([Entry(0, 0, ids, len(ids) - 1)])[0].shape == (1, backend.vocabulary.size)
-        sizes[kv_type] = backend.kv_bytes
-        backend.close()
-    assert sizes["f32"] == 2 * sizes["f16"] > 2 * sizes["q8_0"]
+ENGINE = """
+from specpair.engines.errors import ModelLoadError
+from backends.scripted import load
+
+def refuse(options, progress):
+    raise ModelLoadError("model: this engine reads no files", "model")
+
+def fail(options, progress):
+    raise LookupError("no such\\nweights")
+
+def nothing(options, progress):
+    return None
+
+number = 5
+"""
+NAMES = {
+    "mine": "load",
+    "refusing": "refuse",
+    "failing": "fail",
+    "empty": "nothing",
+    "scripted": "fail",
+    "odd": "number",
+}
 
 
-def test_slots_default_to_memory_and_context_to_the_trained_length() -> None:
-    backend = registry.load("llama_cpp", LoadOptions(model=DEFAULT_TARGET, slots=None, threads=1))
-    assert 1 <= backend.slots <= 16
-    assert backend.context_length == 2048
-    backend.close()
+@pytest.fixture(autouse=True)
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of installed distributions: one with engines."""
+    values = {name: f"toy_engine:{function}" for name, function in NAMES.items()} | {"lost": "no_such_module:load"}
+    distribute(tmp_path, "toy-engine", "1.2", {BACKENDS: values}, ENGINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("toy_engine", None)
+
+
+def plug_in_refusal(name: str) -> str:
+    with pytest.raises(ModelLoadError) as caught:
+        registry.load(name, LoadOptions(model=Path("7")))
+    return str(caught.value)
+
+
+def test_engine_of_another_distribution_is_loaded_by_its_name() -> None:
+    progress: list[float] = []
+    backend = registry.load("mine", LoadOptions(model=Path("7"), slots=2), progress.append)
+    assert isinstance(backend, ScriptedBackend) and (backend.script.seed, backend.slots) == (7, 2)
+    assert progress == [1.0] and not registry.compiles("mine", LoadOptions())
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("lost", "lost of toy-engine 1.2 cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("odd", "odd of toy-engine 1.2: toy_engine:number is no function"),
+        ("failing", "failing of toy-engine 1.2 failed: LookupError: no such weights"),
+        ("empty", "empty of toy-engine 1.2 must return a Backend, not None"),
+        ("refusing", "model: this engine reads no files"),
+    ],
+)
+def test_error_of_a_plug_in_names_its_distribution_unless_it_is_typed(name: str, message: str) -> None:
+    assert plug_in_refusal(name) == message
+
+
+def test_name_in_two_distributions_is_refused(site: Path) -> None:
+    distribute(site, "other-engine", "3", {BACKENDS: {"mine": "toy_engine:load"}})
+    assert plug_in_refusal("mine") == (
+        "mine is in several distributions, other-engine 3, toy-engine 1.2: uninstall all but one"
+    )
+
+
+def test_verifier_takes_them_for_target_and_draft_model() -> None:
+    settings, _ = from_flags(["--backend", "mine", "--draft-backend", "mine", "--draft-model", "1"], {})
+    assert (settings.backend, settings.draft_engine) == ("mine", "mine")
+    for flag in ("--backend", "--draft-backend"):
+        with pytest.raises(SettingsError, match=r"'abacus' is unknown, choose one of .*, lost, mine, odd, refusing"):
+            from_flags([flag, "abacus", "--draft-model", "1"], {})
+
+
+SETTINGS = {field.name for field in fields(LoadOptions)} | set(Settings.model_fields)
+
+
+def _raised() -> Iterator[tuple[str, ast.expr, ast.expr | None]]:
+    """The place of each ModelLoadError that an engine makes, with its message and its setting."""
+    for path in sorted((ROOT / "backends").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "ModelLoadError":
+                where = f"{path.relative_to(ROOT)}:{node.lineno}"
+                yield where, node.args[0], node.args[1] if len(node.args) > 1 else None
+
+
+RAISED = list(_raised())
+
+
+def _beginning(message: ast.expr) -> str:
+    """The text with which a message begins, or the expression whose value it begins with."""
+    if isinstance(message, ast.JoinedStr):
+        message = message.values[0]
+    if isinstance(message, ast.Constant):
+        return str(message.value)
+    return ast.unparse(message.value if isinstance(message, ast.FormattedValue) else message)
+
+
+@pytest.mark.parametrize(("where", "message", "setting"), RAISED, ids=[where for where, _, _ in RAISED])
+def test_message_begins_with_the_setting_that_it_carries(
+    where: str, message: ast.expr, setting: ast.expr | None
+) -> None:
+    first, *_ = _beginning(message).replace(":", " ").split()
+    if setting is None:
+        assert first not in SETTINGS
+    else:
+        assert first == _beginning(setting)
+
+
+def test_a_program_puts_its_own_name_for_the_setting() -> None:
+    error = ModelLoadError("device 'x' cannot be used here", "device")
+    assert error.called("--device") == "--device 'x' cannot be used here"
+    assert (str(error), error.setting) == ("device 'x' cannot be used here", "device")
+    assert (ModelLoadError("no such file").setting, str(ModelLoadError("no such file"))) == (None, "no such file")

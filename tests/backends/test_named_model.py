@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from backends import registry
 from backends.llama_cpp import load
-from backends.llama_cpp.library import lib
 from backends.named_model import file_of
 from models import DEFAULT_DRAFT
 from models.hub.download import fetch_model
@@ -70,17 +68,3 @@ def test_a_model_that_does_not_fit_the_memory_is_fetched_only_by_its_own_command
     assert hub.sent["Toy-Q4_K_M.gguf"] < len(model)
     fetched = fetch_model(parse_name("u/toy:Q4_K_M"), Hub())
     assert file_of("u/toy:Q4_K_M", "llama_cpp", lambda *_: None, LoadOptions(), "") == fetched
-
-
-def test_the_memory_of_this_machine_is_known() -> None:
-    here = registry.room("llama_cpp", LoadOptions(kv_type="q8_0"))
-    assert here is not None and here.free > 1e6 and here.cached == 34 / 32
-    assert registry.room("scripted", LoadOptions()) is None
-
-
-def test_what_goes_to_gpus_needs_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lib, "llama_supports_gpu_offload", lambda: True)
-    monkeypatch.setattr(load, "gpu_bytes", lambda: [3_000, 4_000])
-    monkeypatch.setattr(load, "available_bytes", lambda: 50_000)
-    free = {layers: load.room(LoadOptions(gpu_layers=layers)).free for layers in (-1, 0, 20)}
-    assert free == {-1: 7_000, 0: 50_000, 20: 57_000}

@@ -1,13 +1,9 @@
 """The Neuron SDK: which cores a process claims, and imports where it is missing, a placeholder, broken, or in order."""
 
-import os
 import re
-import shutil
-import tomllib
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from backends.neuron import (
     LEGACY_REQUIREMENTS,
@@ -15,7 +11,6 @@ from backends.neuron import (
     REQUIREMENTS,
     VISIBLE,
     claim,
-    find_compiler,
     import_neuron,
     read_cores,
     refuse_placeholders,
@@ -43,11 +38,6 @@ def test_list_of_cores_is_read(text: str, cores: list[int]) -> None:
 def test_bad_list_of_cores_is_refused_by_name(text: str) -> None:
     with pytest.raises(ModelLoadError, match=f"^{VISIBLE} is '.*': expected are numbers and ranges of cores, as 0-3"):
         read_cores(text)
-
-
-def test_core_named_twice_is_refused() -> None:
-    with pytest.raises(ModelLoadError, match=f"^{VISIBLE} is '0-2,2': it names a core twice$"):
-        read_cores("0-2,2")
 
 
 @pytest.mark.parametrize(
@@ -84,17 +74,6 @@ def test_process_claims_no_more_than_it_uses(
 def test_fewer_cores_than_the_model_takes_are_refused(environment: dict[str, str], words: str) -> None:
     with pytest.raises(ModelLoadError, match=words):
         claim(4, environment)
-
-
-@pytest.mark.parametrize("listed", ["0,2", "3,2", "0-1,4-5"])
-def test_cores_of_a_model_in_one_process_must_be_consecutive(listed: str) -> None:
-    """As the runtime demands. A process for each core has no such limit."""
-    cores = read_cores(listed)
-    words = f"^{VISIBLE} is '{listed}': the {len(cores)} cores of a model must be consecutive, as {cores[0]}-"
-    with pytest.raises(ModelLoadError, match=words):
-        claim(len(cores), {VISIBLE: listed})
-    assert claim(len(cores), {VISIBLE: listed}, one_process=False) == cores
-    assert claim(1, {VISIBLE: listed}) == cores[:1]
 
 
 MARK = "WRONG PACKAGE. Please install the package from Neuron Repository - pip.repos.neuron.amazonaws.com"
@@ -155,37 +134,6 @@ def test_compiler_placeholder_is_detected_without_an_import(site: Path) -> None:
     )
 
 
-def test_placeholder_without_metadata_is_detected_by_its_error(site: Path) -> None:
-    (site / "transformers_neuronx.py").write_text(f"raise ImportError({MARK!r})", encoding="utf-8")
-    assert refusal("transformers_neuronx").startswith("transformers_neuronx: an empty placeholder from the public")
-
-
-def test_missing_dependency_of_a_module_is_named(site: Path) -> None:
-    (site / "transformers_neuronx.py").write_text("import torch_neuronx", encoding="utf-8")
-    assert refusal("transformers_neuronx") == f"transformers_neuronx needs torch_neuronx, which is missing: {INSTALL}"
-
-
-def test_missing_runtime_names_its_package(site: Path) -> None:
-    code = "raise OSError('libnrt.so.1: cannot open shared object file')"
-    (site / "transformers_neuronx.py").write_text(code, encoding="utf-8")
-    assert refusal("transformers_neuronx") == (
-        "transformers_neuronx is installed but cannot be imported: libnrt.so.1: cannot open shared object file: "
-        "install the package aws-neuronx-runtime-lib"
-    )
-
-
-def test_broken_module_is_reported_with_its_error(site: Path) -> None:
-    (site / "transformers_neuronx.py").write_text("raise ImportError('cannot import name X')", encoding="utf-8")
-    assert refusal("transformers_neuronx") == (
-        "transformers_neuronx is installed but cannot be imported: cannot import name X"
-    )
-
-
-def test_real_package_is_imported(site: Path) -> None:
-    install(site, "nki", "0.7.0", "Neuron Kernel Interface", "nki_test_double", "answer = 42")
-    assert import_neuron("nki_test_double", REQUIREMENTS).answer == 42
-
-
 def lines(name: str) -> list[str]:
     text = (ROOT / name).read_text(encoding="utf-8")
     return [line.partition(" #")[0].strip() for line in text.splitlines() if line and not line.startswith("#")]
@@ -207,48 +155,3 @@ def test_placeholders_do_not_satisfy_the_requirements(name: str) -> None:
         assert version is not None
         numbers = tuple(int(part) for part in version[1].rstrip(".").split("."))
         assert numbers[: len(PLACEHOLDERS[which])] > PLACEHOLDERS[which], which
-
-
-def test_requirement_list_repeats_the_list_it_cannot_include() -> None:
-    torch = [line for line in lines("requirements/torch.txt") if package(line) != "torch"]
-    assert not [line for line in torch if line not in lines(REQUIREMENTS)]
-
-
-def test_numpy_of_the_legacy_compiler_is_in_our_range() -> None:
-    """So pip leaves it in place when it installs this project beside the compiler."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    [ours] = [each for line in project["dependencies"] if (each := Requirement(line)).name == "numpy"]
-    [theirs] = [Requirement(line) for line in lines(LEGACY_REQUIREMENTS) if package(line) == "numpy"]
-    assert [v for v in ("1.24.3", "1.26.4") if v not in theirs.specifier or v not in ours.specifier] == []
-
-
-def test_base_requirements_need_nothing_of_the_sdk() -> None:
-    needed = {package(line) for name in ("requirements.txt", "requirements/dev.txt") for line in lines(name)}
-    assert not needed & {*PLACEHOLDERS, "torch", "transformers"}
-
-
-def _program(folder: Path) -> Path:
-    """An executable by the compiler's name."""
-    folder.mkdir(parents=True)
-    program = folder / "neuronx-cc"
-    program.write_text("#!/bin/sh\n", encoding="utf-8")
-    program.chmod(0o755)
-    return program
-
-
-def test_compiler_of_the_environment_is_found_without_activating_it(tmp_path: Path) -> None:
-    other, own = _program(tmp_path / "image" / "bin"), _program(tmp_path / ".venv" / "bin")
-    environment = {"PATH": str(other.parent)}
-    for _ in range(2):  # a second model adds nothing
-        find_compiler(environment, str(own.parent / "python"))
-        assert environment["PATH"] == f"{own.parent}{os.pathsep}{other.parent}"
-    assert shutil.which("neuronx-cc", path=environment["PATH"]) == str(own)
-    unset: dict[str, str] = {}
-    find_compiler(unset, str(own.parent / "python"))
-    assert unset["PATH"].split(os.pathsep)[0] == str(own.parent)
-
-
-def test_path_stays_as_it_is_without_a_compiler_beside_python(tmp_path: Path) -> None:
-    environment = {"PATH": str(_program(tmp_path / "bin").parent)}
-    find_compiler(environment, str(tmp_path / "python"))
-    assert environment == {"PATH": str(tmp_path / "bin")}

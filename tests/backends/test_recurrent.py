@@ -10,13 +10,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from backends.recurrent import JOINED, POINTS
+from backends.recurrent import JOINED
 from backends.registry import load
-from specpair.drafters.draft_model import model_drafter
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.kept_texts import pays_to_cut
 from specpair.engines.load_options import LoadOptions
-from specpair.speculation.text_options import TextSpec
 from tests.stand_ins.tiny_architectures import RECURRENT, write_tiny_architecture
 from tests.stand_ins.tiny_folders import write_tiny_folder
 
@@ -94,20 +92,6 @@ def test_a_walk_of_accepts_and_rejects_equals_a_straight_run(loading: Load, slot
                 assert np.abs(rows[accepted - 1] - straight(other, 0, text)).max() < CLOSE
 
 
-def test_batches_of_unequal_entries_equal_single_ones(three: Backend) -> None:
-    chance = Random(3)
-    texts = [some(chance, 20) for _ in range(3)]
-    for slot, text in enumerate(texts):
-        feed(three, slot, 0, text)
-    texts = [[*text[: 10 + 4 * slot], *[7, 8, 9][: slot + 1]] for slot, text in enumerate(texts)]
-    rows = three.extend([Entry(slot, 10 + 4 * slot, texts[slot][10 + 4 * slot :], slot) for slot in (2, 0, 1)])
-    last = {slot: each[-1].copy() for slot, each in zip((2, 0, 1), rows, strict=True)}
-    behind = [each[0].copy() for each in three.extend([Entry(slot, len(texts[slot]), [5], 0) for slot in range(3)])]
-    for slot, text in enumerate(texts):
-        assert np.abs(last[slot] - straight(three, slot, text)).max() < CLOSE
-        assert np.abs(behind[slot] - straight(three, slot, [*text, 5])).max() < CLOSE
-
-
 def test_what_is_read_again_is_told_and_does_not_grow(three: Backend) -> None:
     chance = Random(4)
     text = some(chance, 30)
@@ -130,28 +114,6 @@ def test_a_prompt_is_reused_near_a_point_only(three: Backend) -> None:
     three.copy(0, 1, 3 * BATCH + 5)
     assert three.reread(1, 3 * BATCH + 5) == 5
     assert np.abs(feed(three, 1, 3 * BATCH + 5, [9])[0] - straight(three, 2, [*text[: 3 * BATCH + 5], 9])).max() < CLOSE
-
-
-def test_a_draft_model_predicts_what_a_straight_run_gives(loading: Load) -> None:
-    """Behind several tails that fork, after accepts and rejects of what it drafted before."""
-    chance, text = Random(6), [7, 9, 11]
-    with closing(loading(3)) as backend, closing(loading(1)) as other:
-        drafter = model_drafter(backend, TextSpec(), backend.vocabulary.size, len(text))
-        for _ in range(12):
-            tail: list[int] = []
-            for _ in range(chance.randrange(1, 5)):
-                tails = [tail, [*tail[:-1], 3]] if tail else [tail]
-                found = drafter.expand(text, tails, runners_up=True).proposals
-                expected = [int(straight(other, 0, [*text, *each]).argmax()) for each in tails]
-                assert [proposal.token for proposal in found] == expected
-                tail = [*tail, expected[0]]
-            text += [*tail[: chance.randrange(len(tail) + 1)], chance.randrange(5, 250)]
-
-
-def test_states_are_counted_as_memory(loading: Load) -> None:
-    with closing(loading(1)) as one, closing(loading(3)) as three, closing(loading(None)) as auto:
-        assert three.kv_bytes >= one.kv_bytes * 3 // (1 + POINTS) > 0
-        assert auto.slots == 16
 
 
 def test_a_slot_with_nan_is_cleared_and_the_others_stay(three: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

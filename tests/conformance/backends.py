@@ -163,7 +163,7 @@ def _neuron_legacy_on_source() -> Backend:
         stack.enter_context(own_environment())
         stack.enter_context(source.library())
         made = TinyModel(Path(folder) / "tiny")
-        backend = load_model(made, slots=SLOTS, context_length=CONTEXT, batch_tokens=BATCH).backend
+        backend = load_model(made, slots=SLOTS, context_length=CONTEXT, batch_tokens=BATCH)
         unload, until_closed = backend.close, stack.pop_all()
 
         def close() -> None:

@@ -8,8 +8,9 @@ import pytest
 from backends.registry import NAMES, SHOWN
 from specpair.engines.backend import Entry
 from specpair.engines.errors import BadEntry
+from specpair.engines.vocabulary import Kind, difference
 from tests.conformance.backends import KINDS, TorchOn, candidates
-from tests.conformance.conftest import Subject
+from tests.conformance.conftest import TEXT, Subject
 from tests.paths import ROOT
 
 
@@ -20,12 +21,6 @@ def test_logits_have_the_contract_s_shape_and_dtype(subject: Subject) -> None:
     assert logits.dtype == np.float32
     assert not np.isnan(logits).any()
     assert np.isfinite(logits.max(axis=1)).all()
-
-
-def test_different_texts_have_different_logits(subject: Subject) -> None:
-    """The comparison on which all other tests here rely does tell different texts apart."""
-    assert subject.same(subject.fresh(subject.ids[:6]), subject.fresh(subject.ids[:6]))
-    assert subject.differ(subject.fresh(subject.ids[:6])[2:], subject.fresh(subject.ids[10:16])[2:])
 
 
 def test_logits_from_skips_the_first_tokens(subject: Subject) -> None:
@@ -78,17 +73,6 @@ def test_entries_of_one_batch_are_independent(subject: Subject) -> None:
     assert [subject.backend.length(slot) for slot in (0, 1)] == [11, 6]
 
 
-def test_slots_are_isolated(subject: Subject) -> None:
-    ids, other = subject.ids[:16], subject.ids[50:66]
-    subject.feed(0, 0, ids[:10])
-    subject.feed(1, 0, other)
-    subject.feed(0, 10, ids[10:12])
-    subject.feed(1, 9, ids[:3])
-    subject.backend.release(1)
-    subject.feed(1, 0, other[:2])
-    assert subject.same(subject.feed(0, 12, ids[12:]), subject.fresh(ids)[12:])
-
-
 @pytest.mark.parametrize("kept", [14, 12, 8])
 def test_smaller_start_rolls_back(subject: Subject, kept: int) -> None:
     """Rejected draft tokens do not change later logits."""
@@ -97,12 +81,6 @@ def test_smaller_start_rolls_back(subject: Subject, kept: int) -> None:
     subject.feed(0, kept, drafts[: 16 - kept])
     assert subject.same(subject.feed(0, kept, ids[kept:]), subject.fresh(ids)[kept:])
     assert subject.backend.length(0) == 30
-
-
-def test_start_of_zero_replaces_the_text(subject: Subject) -> None:
-    subject.feed(0, 0, subject.ids[30:60])
-    assert subject.same(subject.feed(0, 0, subject.ids[:4]), subject.fresh(subject.ids[:4]))
-    assert subject.backend.length(0) == 4
 
 
 def test_rounds_of_rejected_drafts_leave_the_logits_unchanged(subject: Subject) -> None:
@@ -134,16 +112,6 @@ def test_copied_prefix_is_independent(subject: Subject) -> None:
     assert subject.same(subject.feed(0, 14, ids[14:]), subject.fresh(ids)[14:])
     subject.backend.release(0)
     assert subject.same(subject.feed(1, 20, ids[:2]), subject.fresh([*ids[:10], *other, *ids[:2]])[20:])
-
-
-def test_copy_of_zero_tokens_empties_the_slot(subject: Subject) -> None:
-    if not subject.backend.can_copy:
-        pytest.skip("this engine cannot copy")
-    subject.feed(0, 0, subject.ids[:5])
-    subject.feed(1, 0, subject.ids[5:9])
-    subject.backend.copy(0, 1, 0)
-    assert subject.backend.length(1) == 0
-    assert subject.same(subject.feed(1, 0, subject.ids[:5]), subject.fresh(subject.ids[:5]))
 
 
 def test_released_slot_is_empty(subject: Subject) -> None:
@@ -256,3 +224,62 @@ def test_the_page_says_which_kinds_of_model_run_here_on_which_engine() -> None:
     assert [row[0] for row in table] == list(SHOWN)
     said = {(row[0], kind) for row in table for kind, cell in zip(KINDS, row[1:], strict=True) if cell == "suite"}
     assert said == {(each.runs_on, each.kind) for each in candidates(TorchOn()) if each.runs_on in SHOWN}
+
+
+TEXTS = [
+    TEXT,
+    "x",
+    " ",
+    "\n\t\r\n",
+    "naïve café, “quotes”",
+    "日本語のテキスト",
+    "🙂👩‍👩‍👧‍👦 and a flag 🇨🇭",
+    "zero \x00 byte",
+    "e\u0301 is not é",
+    "<|begin|> <begin> <s> </s> <end> <|end|>",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: ascii(text[:12]))
+def test_text_survives_encoding_and_decoding(subject: Subject, text: str) -> None:
+    vocabulary = subject.backend.vocabulary
+    ids = vocabulary.encode(text)
+    assert all(0 <= token < vocabulary.size for token in ids)
+    assert vocabulary.decode(ids) == text.encode()
+    assert b"".join(vocabulary.decode([token]) for token in ids) == text.encode(), "also when streamed id by id"
+
+
+def test_begin_token_is_first_and_only_once(subject: Subject) -> None:
+    vocabulary = subject.backend.vocabulary
+    with_begin, without = vocabulary.encode("some text"), vocabulary.encode("some text", add_begin=False)
+    assert with_begin == ([] if vocabulary.begin is None else [vocabulary.begin]) + without
+    assert vocabulary.encode("", add_begin=False) == []
+
+
+def test_control_tokens_spelled_in_text_stay_text(subject: Subject) -> None:
+    vocabulary = subject.backend.vocabulary
+    for token in range(vocabulary.size):
+        if vocabulary.kinds[token] is not Kind.CONTROL:
+            continue
+        spelled = vocabulary.pieces[token].decode()
+        ids = vocabulary.encode(f"a{spelled}b", add_begin=False)
+        assert token not in ids, spelled
+        assert vocabulary.decode(ids) == f"a{spelled}b".encode()
+
+
+def test_parse_control_encodes_the_end_token(subject: Subject) -> None:
+    vocabulary = subject.backend.vocabulary
+    end = min(vocabulary.ends)
+    spelled = vocabulary.pieces[end].decode()
+    ids = vocabulary.encode(f"a{spelled}b", add_begin=False, parse_control=True)
+    assert ids.count(end) == 1
+    assert vocabulary.decode(ids) == b"ab", "control tokens have no text"
+
+
+def test_fingerprint_is_stable(subject: Subject) -> None:
+    vocabulary = subject.backend.vocabulary
+    first = vocabulary.fingerprint
+    assert first == vocabulary.fingerprint_below(vocabulary.size)
+    assert (first.size, first.below) == (vocabulary.size, vocabulary.size)
+    assert difference(first, vocabulary.fingerprint_below(vocabulary.size + 10)) is None
+    assert vocabulary.fingerprint_below(100).ordinary != first.ordinary

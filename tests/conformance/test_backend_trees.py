@@ -142,20 +142,6 @@ def test_rounds_of_trees_leave_the_logits_unchanged(subject: Subject) -> None:
         assert subject.same(got, subject.fresh([*text, *subject.ids[:2]])[len(text) :])
 
 
-def test_a_tree_of_which_nothing_is_kept_is_forgotten(subject: Subject) -> None:
-    backend, ids = subject.backend, subject.ids
-    for slot in (0, 1):
-        subject.feed(slot, 0, ids[:HELD])
-    backend.extend([entry_of(subject, slot, TREES["comb"], slot) for slot in (0, 1)])
-    again = entry_of(subject, 0, TREES["levels"])
-    rows = backend.extend([again])[0].copy()
-    backend.keep(0, [1])
-    assert alike(subject, rows, judged(subject, again, ids[: HELD - 1]))
-    assert subject.same(subject.feed(1, HELD, ids[HELD:14]), subject.fresh(ids[:14])[HELD:])
-    with pytest.raises(BadEntry, match="slot 1: the last pass fed no tree to it"):
-        backend.keep(1, [1])
-
-
 def test_a_slot_with_a_tree_can_be_copied_emptied_and_overwritten(subject: Subject) -> None:
     backend, ids = subject.backend, subject.ids
     subject.feed(0, 0, ids[:HELD])
@@ -172,21 +158,6 @@ def test_a_slot_with_a_tree_can_be_copied_emptied_and_overwritten(subject: Subje
     text = [*ids[:HELD], *(trees[0].tokens[each] for each in (2, 6, 9))]
     assert subject.same(subject.feed(0, len(text), ids[:2]), subject.fresh([*text, *ids[:2]])[len(text) :])
     assert subject.same(subject.feed(1, 0, ids[:5]), subject.fresh(ids[:5]))
-
-
-def test_a_tree_outlasts_what_clears_another_slot(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a slot with NaN is."""
-    backend, ids = subject.backend, subject.ids
-    subject.feed(0, 0, ids[:HELD])
-    entry = entry_of(subject, 0, TREES["comb"])
-    backend.extend([entry])
-    with monkeypatch.context() as patch:
-        patch.setattr("specpair.engines.backend.overflowed", lambda _rows: True)
-        subject.feed(1, 0, ids[:5])
-    backend.release(1)
-    backend.keep(0, [1, 2, 5])
-    text = [*ids[:HELD], *(entry.tokens[each] for each in (1, 2, 5))]
-    assert subject.same(subject.feed(0, len(text), ids[:2]), subject.fresh([*text, *ids[:2]])[len(text) :])
 
 
 def test_top_logits_of_a_tree_equal_those_of_whole_rows(subject: Subject) -> None:

@@ -20,7 +20,7 @@ from tests.paths import ROOT
 from tests.settings_names import SETTINGS, is_setting
 from verifier_server import options as verifier
 from verifier_server.api.operations import OPERATIONS
-from verifier_server.flags import flags_parser, read_flags
+from verifier_server.settings import flags_parser, read_flags
 
 PATHS = {operation.path for operation in OPERATIONS}
 CONTAINERS = [each for file in FILES for document in documents(file) for each in values(document) if "image" in each]
@@ -156,11 +156,6 @@ def test_metrics_are_sent_as_the_report_takes_it() -> None:
     bench, report, *flags = metrics["args"]
     asked = report_parser().parse(flags)
     assert (bench, report) == ("bench", "report") and asked.cloudwatch and str(asked.folder) == "/results"
-
-
-def test_images_are_those_of_deploy_docker() -> None:
-    images = {each["image"].rpartition("/")[2] for each in CONTAINERS}
-    assert images == {f"specpair-{name}" for name in ("verifier", "drafter", "router")}
 
 
 def test_ports_are_those_of_the_images() -> None:

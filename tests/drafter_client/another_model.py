@@ -1,11 +1,14 @@
-"""One address behind which a test has one verifier after the other, two at once, or a proxy without any."""
+"""Addresses behind which a test has one verifier after the other, two at once, or a proxy; links that fail."""
 
 import itertools
+import threading
+import time
 from collections.abc import Iterator
 
 import httpx
 
 from backends.scripted import ByteVocabulary, ScriptedBackend
+from drafter_client.errors import ConnectionLost
 
 
 class Address(httpx.BaseTransport):
@@ -92,3 +95,18 @@ def swapped_vocabulary(backend: ScriptedBackend) -> ScriptedBackend:
     vocabulary.pieces[97], vocabulary.pieces[98] = vocabulary.pieces[98], vocabulary.pieces[97]
     backend.vocabulary = vocabulary
     return backend
+
+
+class Links:
+    """The links to verifiers: those in `out` fail, those in `slow` take so many seconds more."""
+
+    def __init__(self) -> None:
+        self.out: set[str] = set()
+        self.slow: dict[str, float] = {}
+        self.failed_uses = threading.Semaphore(0)
+
+    def use(self, url: str, seconds: float | None = None) -> None:
+        time.sleep(self.slow.get(url, 0.0) if seconds is None else seconds)
+        if url in self.out:
+            self.failed_uses.release()
+            raise ConnectionLost(f"the connection to {url} broke")

@@ -3,13 +3,17 @@
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from typing import Any
 
+import httpx
 import pytest
 
-from drafter_client.http import retries
+from drafter_client.http import retries, verifiers
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.connection import HttpConnection
 from specpair.command_line.setting_sources import VARIABLE
+from tests.drafter_client.another_model import Links
 from tests.drafter_client.cli.command_line import Command, runner
 from tests.drafter_client.support import Verifier, serving
 
@@ -49,5 +53,27 @@ def no_thread_is_left(verifier: Verifier) -> Iterator[None]:
 
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries after a broken connection follow each other without a pause."""
+    """Retries, health checks and looks at verifiers follow each other without a pause."""
     monkeypatch.setattr(retries, "FIRST_PAUSE", 0.0005)
+    monkeypatch.setattr(retries, "CHECK_PAUSE", 0.01)
+    monkeypatch.setattr(verifiers, "LOOK_PAUSE", 0.02)
+
+
+@pytest.fixture
+def links(monkeypatch: pytest.MonkeyPatch) -> Links:
+    links, respond, events = Links(), HttpConnection.respond, HttpConnection.events
+
+    @contextmanager
+    def responding(self: HttpConnection, *asked: Any, **more: Any) -> Iterator[httpx.Response]:
+        links.use(self.url)
+        with respond(self, *asked, **more) as response:
+            yield response
+
+    def streaming(self: HttpConnection, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
+        for event in events(self, response):
+            yield event
+            links.use(self.url, seconds=0.0)
+
+    monkeypatch.setattr(HttpConnection, "respond", responding)
+    monkeypatch.setattr(HttpConnection, "events", streaming)
+    return links

@@ -19,10 +19,10 @@ from drafter_client.generation.events import Committed, Listener, to_all
 from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.generation.resuming import released
 from drafter_client.generation.speculative_decoding import SpeculativeRun
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.statistics import Stats
+from drafter_client.http.text_session import TextSession
 from drafter_client.options import Options
+from drafter_client.statistics import Stats
 from specpair.drafters.base import Drafter, Expansion
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend, Entry, Logits

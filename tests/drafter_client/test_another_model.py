@@ -1,19 +1,16 @@
 """A pair that lives on while another model, or another service of it, comes to the verifier's address."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import AsyncPair, DraftModel, Lookup, Mode, Options, Outage, Pair
+from drafter_client import DraftModel, Lookup, Mode, Options, Outage, Pair
 from drafter_client.errors import ModelChanged, VocabularyMismatch
-from drafter_client.http.client import VerifierClient
 from tests.drafter_client.another_model import Address, Router, swapped_vocabulary
 from tests.drafter_client.support import Held, Verifier, held, plain, read, serving
 
@@ -42,9 +39,7 @@ def verifiers() -> Iterator[dict[str, Verifier]]:
 
 
 @pytest.fixture
-def address(verifiers: dict[str, Verifier], monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
-    monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.01)
-    monkeypatch.setattr("drafter_client.http.retries.FIRST_PAUSE", 0.001)
+def address(verifiers: dict[str, Verifier], no_waiting: None) -> Iterator[Address]:
     with Address({name: verifier.url for name, verifier in verifiers.items()}, "first") as address:
         yield address
 
@@ -67,15 +62,6 @@ def test_the_next_text_is_the_new_models_under_its_name(address: Address, mode: 
         now = pair.paired
         assert pair.target.name == "scripted-2"
         assert now.experience is not before.experience and now.selection is not before.selection
-
-
-def test_a_text_that_begins_asks_for_nothing_more(address: Address) -> None:
-    with Pair(URL, TOY, transport=address) as pair:
-        options = replace(LONG, mode=Mode.REMOTE)  # `auto` times the link, too
-        pair.generate(PROMPT, options).read()
-        address.asked.clear()
-        pair.generate(PROMPT, options).read()
-    assert "/model" not in address.asked and "/health" not in address.asked
 
 
 @EACH_MODE
@@ -163,28 +149,6 @@ def test_a_text_goes_on_alone_where_the_verifier_has_no_draft_model_any_more(
         assert mode is Mode.AUTO or text.stats.mode == Mode.TARGET
 
 
-def test_a_verifier_that_does_not_pair_costs_no_connections(address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[VerifierClient] = []
-    closed: list[VerifierClient] = []
-    another, close = VerifierClient.another, VerifierClient.close
-
-    def counted(client: VerifierClient, *asked: Any, **more: Any) -> VerifierClient:
-        made.append(another(client, *asked, **more))
-        return made[-1]
-
-    def noted(client: VerifierClient) -> None:
-        closed.append(client)
-        close(client)
-
-    with Pair(URL, TOY, transport=address) as pair:
-        monkeypatch.setattr(VerifierClient, "another", counted)
-        monkeypatch.setattr(VerifierClient, "close", noted)
-        address.turn("foreign")
-        for _ in range(3):
-            pair.look()
-        assert pair.refusal is not None and len(made) >= 3 and set(made) <= set(closed)
-
-
 def test_a_prompt_of_another_vocabulary_is_not_begun_and_the_next_is(address: Address) -> None:
     with Pair(URL, Lookup(), transport=address) as pair:
         assert pair.encode("ab")[-2:] == [97, 98]
@@ -214,18 +178,6 @@ def test_a_prompt_that_the_new_model_refuses_outright(address: Address) -> None:
         assert pair.target.context_length == 100
 
 
-def test_an_async_pair_lives_on_too(address: Address) -> None:
-    async def work() -> tuple[Any, Any]:
-        async with AsyncPair(URL, TOY, transport=address) as pair:
-            first = await pair.generate(PROMPT, LONG).read()
-            address.turn("second")
-            return first, await pair.generate(PROMPT, LONG).read()
-
-    first, second = asyncio.run(asyncio.wait_for(work(), 60))
-    assert first.token_ids == expected("first") and second.token_ids == expected("second")
-    assert (first.stats.model, second.stats.model) == ("scripted-1", "scripted-2")
-
-
 @EACH_MODE
 @pytest.mark.parametrize(
     ("status", "after"),
@@ -251,24 +203,3 @@ def test_a_proxy_without_its_verifier_is_an_outage(address: Address, mode: Mode,
         assert read(text, after, lambda: address.turn(status) if after else None) == expected("first")
         assert [outage.over for outage in outages] == [False, True]
         assert outages[0].why == f"a proxy answers HTTP {status} in place of the verifier"
-
-
-@pytest.mark.parametrize("status", [502, 503, 504])
-def test_a_pair_that_is_made_meanwhile_waits_too(address: Address, status: int) -> None:
-    address.turn(status)
-    with Pair(URL, TOY, transport=address, on_outage=lambda _: address.turn("first")) as pair:
-        assert pair.target.name == "scripted-1"
-
-
-@pytest.mark.parametrize("status", [502, 503, 504])
-def test_a_prompt_that_the_verifier_encodes_waits_for_it(address: Address, status: int) -> None:
-    outages: list[Outage] = []
-
-    def told(outage: Outage) -> None:
-        outages.append(outage)
-        address.turn("first")
-
-    with Pair(URL, Lookup(), transport=address, on_outage=told) as pair:
-        address.turn(status)
-        assert pair.generate(PROMPT, LONG).read().token_ids == expected("first")
-        assert [outage.over for outage in outages] == [False, True]

@@ -22,9 +22,9 @@ from drafter_client import (
     Tokens,
     async_pair,
 )
-from drafter_client.errors import BadPrompt, PairBusy, VerifierUnreachable
+from drafter_client.errors import BadPrompt, VerifierUnreachable
 from drafter_client.pair import Pair
-from tests.drafter_client.support import Scenario, Verifier, plain, serving
+from tests.drafter_client.support import Scenario, Verifier, plain
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
@@ -34,11 +34,10 @@ MODES = pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET])
 
 @pytest.fixture(autouse=True)
 def _no_session_or_thread_is_left(verifier: Verifier) -> Iterator[None]:
-    """No session is left on the verifier, and no thread but those of the pools, which end with their last work."""
+    """No session is left on the verifier, and no thread, but those that end with their last work."""
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
-        assert thread.name.startswith(("pair", "grammar trial"))  # the last one starts a child of the verifier
         thread.join(10.0)
         assert not thread.is_alive()
     assert verifier.sessions == 0
@@ -74,29 +73,6 @@ def test_events_are_those_of_a_pair(verifier: Verifier) -> None:
             assert text.text == last.text and text.stats is last.stats
             with pytest.raises(RuntimeError, match="has ended already"):
                 await text.read()
-
-    _run(work())
-
-
-@MODES
-def test_concurrent_texts_do_not_mix(verifier: Verifier, mode: Mode) -> None:
-    prompts = [f"def {name}(x):" for name in "abcdef"]
-
-    async def work() -> None:
-        async with AsyncPair(verifier.url, Lookup(), texts=6) as pair:
-            options = Options(max_tokens=60, mode=mode)
-            texts = await asyncio.gather(*(pair.generate(prompt, options).read() for prompt in prompts))
-        assert [text.token_ids for text in texts] == [_expected(60, prompt) for prompt in prompts]
-
-    _run(work())
-
-
-def test_one_text_too_many_is_refused(verifier: Verifier) -> None:
-    async def work() -> None:
-        async with AsyncPair(verifier.url, TOY) as pair, pair.generate(PROMPT, LONG) as text:
-            await anext(text)
-            with pytest.raises(PairBusy):
-                await pair.generate(PROMPT).read()
 
     _run(work())
 
@@ -161,37 +137,6 @@ async def _cancelled_before_it_began(pair: AsyncPair, options: Options) -> None:
         await task
 
 
-@_way
-async def _timed_out(pair: AsyncPair, options: Options) -> None:
-    text = pair.generate(PROMPT, options)
-    await anext(text)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.0):
-            await text.read()
-
-
-@_way
-async def _failing_task_group(pair: AsyncPair, options: Options) -> None:
-    begun = asyncio.Event()
-
-    async def read() -> None:
-        async for _ in pair.generate(PROMPT, options):
-            begun.set()
-
-    async def fail() -> None:
-        await begun.wait()
-        raise ZeroDivisionError
-
-    async def both() -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(read())
-            group.create_task(fail())
-
-    with pytest.raises(ExceptionGroup) as failed:
-        await both()
-    assert failed.group_contains(ZeroDivisionError)
-
-
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @MODES
 def test_text_that_ends_early_makes_room_for_the_next(
@@ -203,30 +148,6 @@ def test_text_that_ends_early_makes_room_for_the_next(
                 await way(pair, Options(max_tokens=900, mode=mode))
                 assert verifier.sessions == 0
             assert (await pair.generate(PROMPT, Options(max_tokens=6)).read()).token_ids == _expected(6)
-
-    _run(work())
-
-
-@MODES
-def test_break_in_the_readers_loop_ends_the_text(verifier: Verifier, mode: Mode) -> None:
-    async def work() -> None:
-        async with AsyncPair(verifier.url, TOY) as pair:
-            async for _ in pair.generate(PROMPT, Options(max_tokens=900, mode=mode)):
-                break
-        assert verifier.sessions == 0
-
-    _run(work())
-
-
-def test_leaving_the_pairs_block_ends_its_texts(verifier: Verifier) -> None:
-    async def work() -> None:
-        async with AsyncPair(verifier.url, Lookup(), texts=2) as pair:
-            texts = [pair.generate(PROMPT, LONG), pair.generate(PROMPT, Options(max_tokens=900, mode=Mode.TARGET))]
-            for text in texts:
-                await anext(text)
-            assert verifier.sessions == 2
-        assert verifier.sessions == 0
-        assert [[event async for event in text] for text in texts] == [[], []]
 
     _run(work())
 
@@ -279,18 +200,6 @@ def test_event_loop_is_free_during_a_draft_step(verifier: Verifier) -> None:
             assert (await reading).token_ids == _expected(12)
 
     _run(work())
-
-
-def test_chat_uses_the_targets_template(verifier: Verifier) -> None:
-    target = ScriptedBackend(Script(seed=1))
-    target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
-
-    async def work(url: str) -> None:
-        async with AsyncPair(url, TOY) as pair:
-            assert await pair.chat("hello") == [256, *b"user: hello"]
-
-    with serving(target) as verifier_with_template:
-        _run(work(verifier_with_template.url))
 
 
 def test_pair_used_outside_of_its_block_raises_runtime_error(verifier: Verifier) -> None:

@@ -80,29 +80,6 @@ def test_the_text_is_the_same_in_every_mode(fused: Verifier, kind: str, temperat
                 assert again.token_ids == done.token_ids
 
 
-def test_the_target_s_own_model_drafts_what_the_grammar_lets_it(fused: Verifier) -> None:
-    """Its draft tokens are all accepted, as both ends mask alike, and the forced ones take no draft step."""
-    with Pair(fused.url, SOURCES["draft model"]) as pair:
-        stats = (
-            pair.generate("prompt", options(GRAMMARS["schema"], draft_n=6, lockstep=True, mode=Mode.REMOTE))
-            .read()
-            .stats
-        )
-    assert stats.drafted == stats.accepted > 0
-    assert stats.from_grammar > 0
-    assert stats.report("")["from_grammar"] == stats.from_grammar + stats.sources[TokenSource.FORCED]
-
-
-def test_a_prediction_is_followed_as_far_as_the_grammar_allows(fused: Verifier) -> None:
-    with Pair(fused.url, Lookup()) as pair:
-        right = pair.generate("prompt", options(GRAMMARS["regex"], mode=Mode.TARGET)).read()
-        wrong = right.text[:2] + "!" + right.text[2:]
-        for predicted in (right.text, wrong, "nothing of it"):
-            how = options(GRAMMARS["regex"], prediction=predicted, mode=Mode.REMOTE, lockstep=True)
-            done = pair.generate("prompt", how).read()
-            assert done.token_ids == right.token_ids
-
-
 @pytest.mark.parametrize("mode", [Mode.TARGET, Mode.REMOTE, Mode.FUSED])
 def test_a_grammar_may_begin_behind_a_token(fused: Verifier, mode: Mode) -> None:
     with Pair(fused.url, SOURCES["draft model"]) as pair:

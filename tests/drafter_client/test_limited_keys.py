@@ -43,29 +43,3 @@ def test_text_goes_on_when_the_limit_allows_it(tmp_path: Path, monkeypatch: pyte
                 texts[name] = pair.generate("def f(x):", options).read().text
     assert next(asked) >= 2, "one was refused"
     assert texts["limited"] == texts["free"]
-
-
-def test_second_text_waits_until_the_first_is_paid_back(tmp_path: Path) -> None:
-    path = keys(tmp_path, limited=KeyLimits(tokens_per_second=50))
-    options = Options(max_tokens=60, temperature=0.8, seed=3, mode=Mode.REMOTE)
-    with serving(keys_file=path) as verifier, Pair(verifier.url, TOY, api_key="limited") as pair:
-        texts = {pair.generate("def f(x):", options).read().text for _ in range(2)}
-        sample = verifier.service.metrics.registry.get_sample_value
-        refused = [
-            sample("specpair_http_requests_total", {"model_name": "scripted-1", "route": route, "status": "429"})
-            for route in ("/prefill", "/verify")
-        ]
-    assert len(texts) == 1 and any(refused)
-
-
-@pytest.mark.parametrize("mode", [Mode.TARGET, Mode.REMOTE])
-def test_text_that_cannot_begin_in_time_reports_the_limit(tmp_path: Path, mode: Mode) -> None:
-    path = keys(tmp_path, slow=KeyLimits(tokens_per_second=0.01))
-    with serving(keys_file=path) as verifier, Pair(verifier.url, TOY, api_key="slow") as pair:
-        accounts = verifier.service.gate.accounts
-        account, now = accounts.of("slow"), accounts.clock()
-        account.begin_request(KeyLimits(tokens_per_second=0.01), now)
-        account.count(now, generated=100)
-        account.end_request(now)
-        with pytest.raises(RateLimited, match=r"your key may spend 0\.01 tokens a second: try again later"):
-            pair.generate("x", Options(max_tokens=5, mode=mode)).read()

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from drafter_client import DrafterError, Mode, Options, Strategy
 from drafter_client.errors import BadOption
-from drafter_client.options import DEFAULT_MODE
 from specpair.protocol.messages import PrefillRequest
 from specpair.protocol.response_fields import SamplingReport
 
@@ -22,29 +21,13 @@ EVERY_MODE = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]  # as a pair lists them
     [
         ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
         ({"max_tokens": "40"}, "max_tokens must be of type int, got '40'"),
-        ({"max_tokens": 1.5}, "max_tokens must be of type int, got 1.5"),
-        ({"max_tokens": True}, "max_tokens must be of type int, got True"),
-        ({"temperature": -0.1}, r"temperature must be in \[0, 100\], got -0.1"),
         ({"temperature": float("nan")}, r"temperature must be in \[0, 100\], got nan"),
-        ({"temperature": None}, "temperature must be of type float or int, got None"),
-        ({"top_k": -1}, r"top_k must be in \[0, 2\*\*53\], got -1"),
         ({"top_k": 2**53 + 1}, "got 9007199254740993"),
         ({"top_p": 0.0}, r"top_p must be in \(0, 1\], got 0.0"),
-        ({"min_p": 1.5}, r"min_p must be in \[0, 1\], got 1.5"),
-        ({"min_p": float("nan")}, r"min_p must be in \[0, 1\], got nan"),
-        ({"presence_penalty": 2.1}, r"presence_penalty must be in \[-2, 2\], got 2.1"),
-        ({"frequency_penalty": -3}, r"frequency_penalty must be in \[-2, 2\], got -3"),
-        ({"frequency_penalty": "1"}, "frequency_penalty must be of type float or int, got '1'"),
-        ({"min_tokens": -1}, r"min_tokens must be in \[0, 2\*\*53\], got -1"),
-        ({"repetition_penalty": 0.0}, r"repetition_penalty must be in \[0.01, 100\], got 0.0"),
         ({"logit_bias": [(1, 2.0)]}, r"logit_bias must map token ids to numbers, got \[\(1, 2.0\)\]"),
-        ({"logit_bias": {"1": 2.0}}, "logit_bias must map token ids to numbers, got '1': 2.0"),
-        ({"logit_bias": {1: True}}, "logit_bias must map token ids to numbers, got 1: True"),
         ({"logit_bias": {1: 101}}, r"logit_bias of token 1 must be in \[-100, 100\], got 101"),
         ({"logit_bias": {-1: 5}}, "logit_bias names -1, which is no token id"),
         ({"logprobs": 21}, r"logprobs must be in \[0, 20\], got 21"),
-        ({"logprobs": True}, "logprobs must be of type int or None, got True"),
-        ({"seed": -1}, r"seed must be in \[0, 2\*\*53\), got -1"),
         ({"seed": 2**53}, r"seed must be in \[0, 2\*\*53\), got 9007199254740992"),
         ({"draft_n": -1}, "draft_n must be None or at least 0, got -1"),
         ({"strategy": "hopeful"}, "strategy must be one of coupled, deterministic.*, got 'hopeful'"),
@@ -56,18 +39,6 @@ def test_invalid_options_are_refused_by_name(options: dict[str, Any], complaint:
     with pytest.raises(BadOption, match=complaint) as refused:
         Options(**options)
     assert isinstance(refused.value, DrafterError)
-
-
-def test_modes_and_strategies_may_be_plain_strings() -> None:
-    options = Options(mode="target", strategy="deterministic")  # type: ignore[arg-type]
-    assert options.mode is Mode.TARGET and options.strategy is Strategy.DETERMINISTIC
-    assert options == Options(mode=Mode.TARGET, strategy=Strategy.DETERMINISTIC)
-
-
-def test_seed_is_random_if_none_was_given() -> None:
-    assert Options(seed=3).settled() == Options(seed=3)
-    drawn = {Options().settled().seed for _ in range(20)}
-    assert len(drawn) == 20 and all(seed is not None and 0 <= seed < 2**53 for seed in drawn)
 
 
 @given(
@@ -120,24 +91,6 @@ def test_options_of_later_versions_are_named_only_where_they_are_given() -> None
     assert {name: value for name, value in given.request().items() if name in later} == found
 
 
-def test_options_can_be_told_apart_by_hash() -> None:
-    assert len({Options(logit_bias={1: 2.0}), Options(logit_bias={1: 2.0}), Options(logit_bias={1: 3.0})}) == 2
-
-
-def test_settings_are_described_as_in_replies() -> None:
-    settings = {"seed": 3, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "strategy": "coupled", "noise": "gumbel-1"}
-    assert Options(seed=3).described() == settings
-    lossy = Options(seed=3, strategy=Strategy.THRESHOLD, threshold=0.2)
-    assert lossy.described() == settings | {"strategy": "threshold", "threshold": 0.2}
-
-
-def test_auto_is_the_default_mode_and_chooses_among_all_modes() -> None:
-    assert Options().mode is DEFAULT_MODE is Mode.AUTO
-    for more in ({}, {"lookup": False}, {"strategy": Strategy.GREEDY}, {"strategy": Strategy.DETERMINISTIC}):
-        options = Options(**more)
-        assert options.one_mode is None and options.settled_mode(EVERY_MODE) is Mode.AUTO
-
-
 @pytest.mark.parametrize(
     ("more", "why"),
     [
@@ -155,13 +108,3 @@ def test_auto_keeps_to_one_mode_where_the_options_say_how_to_draft(more: dict[st
     assert options.settled_mode(EVERY_MODE[1:]) is Mode.FUSED, "where this machine drafts nothing"
     for mode in EVERY_MODE:
         assert replace(options, mode=mode).settled_mode(EVERY_MODE) is mode, "a mode that was asked for stays"
-
-
-def test_auto_is_settled_where_there_is_one_mode() -> None:
-    assert Options().settled_mode([Mode.TARGET]) is Mode.TARGET
-
-
-def test_options_in_another_mode_have_no_prediction_where_nothing_drafts() -> None:
-    options = Options(prediction="a", seed=4)
-    assert options.in_mode(Mode.TARGET) == Options(seed=4, mode=Mode.TARGET)
-    assert options.in_mode(Mode.FUSED) == replace(options, mode=Mode.FUSED)

@@ -1,9 +1,6 @@
 """A prediction of the text: the text stays the target's in every mode; draft tokens are taken from the prediction."""
 
-import re
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +9,6 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Custom, DraftModel, Lookup, Mode, Options, Pair, Source, Strategy, Tokens
 from drafter_client.errors import BadOption
-from drafter_client.modes.selection import ModeSelection
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Held, Scenario, Verifier, forget_all, plain, serving
 
@@ -57,21 +53,6 @@ def test_the_text_does_not_depend_on_the_prediction(
             assert stats.prediction_accepted + stats.prediction_rejected <= stats.drafted
 
 
-@pytest.mark.parametrize("source", [Lookup(), JUNK], ids=["lookup", "junk"])
-@pytest.mark.parametrize("lookup", [True, False])
-def test_draft_tokens_come_from_a_good_prediction(verifier: Verifier, source: Source, lookup: bool) -> None:
-    options = Options(max_tokens=LENGTH, prediction=EDITED, lockstep=True, draft_n=8, lookup=lookup)
-    with Pair(verifier.url, source) as pair:
-        stats = pair.generate(PROMPT, options).read().stats
-        without = pair.generate(PROMPT, replace(options, prediction=None).cold()).read()
-    assert stats.prediction_accepted > 80 > stats.prediction_rejected > 0
-    assert stats.rounds < LENGTH / 4 < without.stats.rounds
-    assert without.stats.prediction_tokens is None and not without.stats.prediction_accepted
-    metrics = stats.metrics()
-    names = ("prediction_tokens", "prediction_accepted", "prediction_rejected")
-    assert [metrics[name] for name in names] == [len(EDITED), stats.prediction_accepted, stats.prediction_rejected]
-
-
 @pytest.mark.parametrize("draft", [None, TOY], ids=["no drafter", "a drafter"])
 def test_the_verifier_drafts_from_a_prediction_without_a_draft_model(verifier: Verifier, draft: Source | None) -> None:
     with Pair(verifier.url, draft) as pair:
@@ -82,12 +63,6 @@ def test_the_verifier_drafts_from_a_prediction_without_a_draft_model(verifier: V
         assert text.stats.prediction_accepted > 60 and text.stats.rounds < LENGTH / 3
         with pytest.raises(BadOption, match="has no draft model"):
             pair.generate(PROMPT, Options(mode=Mode.FUSED))
-
-
-def test_a_prediction_may_be_text(verifier: Verifier) -> None:
-    with Pair(verifier.url, Lookup()) as pair:
-        stats = pair.generate(PROMPT, Options(max_tokens=9, prediction="naïve")).read().stats
-    assert stats.prediction_tokens == len("naïve".encode()), "without a begin token"
 
 
 @pytest.mark.parametrize(
@@ -103,19 +78,6 @@ def test_a_prediction_may_be_text(verifier: Verifier) -> None:
 def test_a_prediction_that_makes_no_sense_is_refused(given: dict[str, Any], complaint: str) -> None:
     with pytest.raises(BadOption, match=complaint):
         Options(**given)
-
-
-def test_token_ids_of_a_prediction_are_checked(verifier: Verifier) -> None:
-    complaint = "the prediction holds 258, which is no token id of the target"
-    with Pair(verifier.url, Lookup()) as pair, pytest.raises(BadOption, match=complaint):
-        pair.generate(PROMPT, Options(prediction=[1, 258]))
-
-
-def test_the_options_keep_their_own_prediction() -> None:
-    ids = [1, 2]
-    options = Options(prediction=ids)
-    ids.append(3)
-    assert options.prediction == (1, 2)
 
 
 @pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.FUSED])
@@ -138,87 +100,7 @@ def test_a_resumed_text_goes_on_where_the_prediction_stands(mode: Mode) -> None:
     assert text.stats.rounds < LENGTH / 3
 
 
-@pytest.mark.parametrize("served", ["no draft model", "draft model"])
-def test_stretches_of_mode_auto_share_the_prediction(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mode changes after some tokens; stretches of mode target draft nothing.
-
-    Mode remote comes first: the server writes nothing there that was not asked for. What it still writes of a stretch
-    that was left is held, so that the next one finds the text unfinished.
-    """
-    backend = Held(Script(seed=1))
-    turns = (Mode.REMOTE, Mode.TARGET, Mode.FUSED)
-    following = iter(turns)
-    asked: list[bool] = []
-    begin = Options.in_mode
-
-    def turn(selection: ModeSelection, left: int, mode: Mode | None = None, written: int = 0, _unread: int = 0) -> Mode:
-        asked.append(Mode.FUSED in selection.why())
-        return next(following) if mode is None or (written >= 20 and mode is not turns[-1]) else mode
-
-    def begun(options: Options, mode: Mode) -> Options:
-        backend.go(sys.maxsize if mode is turns[-1] else len(PROMPT) + (turns.index(mode) + 1) * 50)
-        return begin(options, mode)
-
-    monkeypatch.setattr(Options, "in_mode", begun)
-    monkeypatch.setattr(ModeSelection, "next", turn)
-    monkeypatch.setattr(Options, "one_mode", None)  # the mode changes although drafts have a fixed length
-    how: dict[str, Any] = {"draft_backend": "ngram"} if served == "draft model" else {}
-    with serving(backend, **how) as verifier, Pair(verifier.url, JUNK) as pair:
-        options = Options(max_tokens=LENGTH, prediction=EDITED, mode=Mode.AUTO, lockstep=True, draft_n=8)
-        text = pair.generate(PROMPT, options).read()
-    assert text.token_ids == TEXT and all(asked)
-    assert {stretch.mode for stretch in text.stats.turns} == set(turns)
-    assert text.stats.prediction_accepted > 10
-
-
-def test_texts_with_a_prediction_say_nothing_about_modes_for_other_texts(
-    verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured: list[ModeSelection] = []
-    add = ModeSelection.add_measurement
-
-    def noted(selection: ModeSelection, *stretch: Any) -> None:
-        measured.append(selection)
-        add(selection, *stretch)
-
-    monkeypatch.setattr(ModeSelection, "add_measurement", noted)
-    with Pair(verifier.url, TOY) as pair:
-        pair.generate(PROMPT, Options(max_tokens=LENGTH, prediction=TEXT, mode=Mode.AUTO)).read()
-        selections = pair.paired.selections
-        plain, predicted = (selections[predicted][0] for predicted in (False, True))
-        assert set(measured) == {predicted}
-        pair.generate(PROMPT, Options(max_tokens=LENGTH, mode=Mode.AUTO)).read()
-        assert set(measured) == {plain, predicted}
-
-
 FLAGS = ("--backend", "ngram", "--prompt", PROMPT, "--max-tokens", "60", "--lockstep", "--draft-n", "4")
-
-
-def test_command_line_shows_what_the_prediction_brought(verifier: Verifier, drafter: Command, tmp_path: Path) -> None:
-    ran = drafter("--verifier", verifier.url, *FLAGS, "--stats", "--baseline", "--prediction", "something else")
-    assert ran.status == 0 and "same text" in ran.err
-    assert re.search(r"prediction +\d+ accepted, \d+ rejected", ran.err)
-    file = tmp_path / "old.py"
-    file.write_bytes("é\r\n".encode())
-    ran = drafter("--verifier", verifier.url, *FLAGS, "--json", "--prediction-file", str(file))
-    assert ran.status == 0 and '"prediction_tokens": 4' in ran.out
-    ran = drafter("--verifier", verifier.url, *FLAGS, "--stats")
-    assert ran.status == 0 and "prediction" not in ran.err
-
-
-BAD_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (lambda path: None, "cannot be read: No such file"),
-    "no text": (lambda path: path.write_bytes(b"\xff"), "is not UTF-8 text"),
-}
-
-
-@pytest.mark.parametrize(("make", "complaint"), BAD_FILES.values(), ids=BAD_FILES)
-def test_a_prediction_file_that_cannot_be_used_is_named(
-    drafter: Command, tmp_path: Path, make: Callable[[Path], object], complaint: str
-) -> None:
-    make(tmp_path / "old.py")
-    ran = drafter(*FLAGS, "--prediction-file", str(tmp_path / "old.py"))
-    assert ran.status == 1 and f"--prediction-file: {tmp_path / 'old.py'} {complaint}" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -234,13 +116,3 @@ def test_flags_that_do_not_go_with_a_prediction(drafter: Command, flags: tuple[s
     prompt = () if "--prompt-file" in flags else ("--prompt", "a")
     ran = drafter("--prediction", "b", *prompt, *flags)
     assert ran.status == 2 and complaint in ran.err
-
-
-def test_a_file_of_prompts_may_have_predictions(verifier: Verifier, drafter: Command, tmp_path: Path) -> None:
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text('{"prompt": "a"}\n{"prompt": "b", "prediction": "naïve"}\n', encoding="utf-8")
-    flags = ("--verifier", verifier.url, "--backend", "ngram", "--prompt-file", str(prompts), "--max-tokens", "9")
-    ran = drafter(*flags, "--json")
-    assert ran.status == 0
-    first, second = ran.out.splitlines()
-    assert '"prediction_tokens": null' in first and '"prediction_tokens": 6' in second

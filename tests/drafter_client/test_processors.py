@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 
 from backends.scripted import END, Script, ScriptedBackend
-from drafter_client import Custom, DraftModel, Finished, Lookup, Mode, Options, Pair, Source, Strategy, Tokens
+from drafter_client import Custom, DraftModel, Finished, Lookup, Mode, Options, Pair, Source, Tokens
 from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.vocabulary import Vocabulary
-from specpair.protocol.errors import TokenOutOfRange
-from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.sampling.distribution import TokenLogprobs, token_logprobs
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, running
@@ -84,30 +82,6 @@ def test_the_text_is_the_same_on_the_server(fused: Verifier, settings: dict[str,
     assert done.stats.sampling == options.described()
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_drafts_that_know_the_processors_are_all_accepted(fused: Verifier, settings: dict[str, Any]) -> None:
-    """The same model drafts and judges: without the processors, most of its draft tokens would be rejected."""
-    rates = {}
-    for name, source in (("draft model", SOURCES["draft model"]), ("unaware", Custom(_unaware))):
-        with Pair(fused.url, source) as pair:
-            rates[name] = pair.generate(PROMPT, _options(settings, lockstep=True, lookup=False)).read().stats
-    sources = rates["draft model"].sources
-    assert sources[TokenSource.ACCEPTED] > 0 and not sources[TokenSource.RECOVERED], "second choices were sent, too"
-    assert (rates["unaware"].acceptance_rate or 0.0) < 0.8
-
-
-@pytest.mark.parametrize("strategy", [Strategy.DETERMINISTIC, Strategy.GREEDY, Strategy.PROBABILISTIC])
-def test_strategies_have_the_processors_too(fused: Verifier, strategy: Strategy) -> None:
-    options = _options(SETTINGS["sampled"], strategy=strategy, draft_n=3, explain=True)
-    with Pair(fused.url, SOURCES["draft model"]) as pair:
-        done = pair.generate(PROMPT, options).read()
-    assert len(done.token_ids) == COUNT and 102 not in done.token_ids
-    assert len(done.stats.decisions) == COUNT
-    if strategy is not Strategy.PROBABILISTIC:
-        drawn = Sampling(11, 0.0, frequency_penalty=1.0, logit_bias={101: 6.0, 102: -100.0})
-        assert done.token_ids == processed.plain(TARGET.logits_after, IDS, COUNT, drawn)
-
-
 def _logprobs(tokens: Sequence[int], top: int) -> list[TokenLogprobs]:
     rows = [TARGET.logits_after([*IDS, *tokens[:at]]) for at in range(len(tokens))]
     return [token_logprobs(row, token, top) for row, token in zip(rows, tokens, strict=True)]
@@ -124,19 +98,3 @@ def test_each_token_has_its_logprobs(fused: Verifier, how: dict[str, Any]) -> No
     assert [token.logprobs for token in tokens] == _logprobs(last.token_ids, 4) == last.stats.logprobs
     assert all(token.decision is None for token in tokens)
     assert last.stats.metrics()["logprobs"][0]["token"] == last.token_ids[0]
-
-
-def test_decisions_and_logprobs_may_be_asked_for_together(fused: Verifier) -> None:
-    with Pair(fused.url, SOURCES["draft model"]) as pair:
-        *events, last = pair.generate(PROMPT, _options({}, logprobs=0, explain=True))
-    assert isinstance(last, Finished)
-    tokens = [token for event in events if isinstance(event, Tokens) for token in event.tokens]
-    assert [each.logprobs.top for each in tokens if each.logprobs is not None] == [[]] * COUNT
-    assert [each.decision.token for each in tokens if each.decision is not None] == last.token_ids
-
-
-def test_a_bias_of_an_unknown_id_is_refused_by_the_verifier(fused: Verifier) -> None:
-    with Pair(fused.url, SOURCES["draft model"]) as pair:
-        for mode in (Mode.REMOTE, Mode.TARGET):
-            with pytest.raises(TokenOutOfRange, match="token id 258 is outside of the vocabulary of 258 ids"):
-                pair.generate(PROMPT, Options(mode=mode, logit_bias={258: 1.0})).read()

@@ -1,30 +1,20 @@
 """Texts of a pair that loses its session or verifier: they resume, or end at once when they are closed."""
 
-import asyncio
-import io
-import json
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-from rich.console import Console
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import (
-    AsyncPair,
     Custom,
     DraftModel,
     Expansion,
-    Finished,
-    Lookup,
     Mode,
     Options,
     Outage,
@@ -35,17 +25,15 @@ from drafter_client import (
     Vocabulary,
 )
 from drafter_client.display.progress import say_outage
-from drafter_client.display.status_line import StatusLine
 from drafter_client.errors import BadOption, ConnectionLost
-from drafter_client.http.connection import HttpConnection
-from drafter_client.modes.selection import ModeSelection
-from tests.drafter_client.cli.command_line import Command
-from tests.drafter_client.support import Held, Verifier, forget_all, held, held_backend, plain, read, serving
-from tests.terminal.screen import Screen
+from drafter_client.modes.auto import ModeSelection
+from tests.drafter_client.another_model import Links
+from tests.drafter_client.support import Held, Verifier, forget_all, held, plain, read, serving
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
 LONG = Options(max_tokens=300, temperature=0.8, seed=3)
+pytestmark = pytest.mark.usefixtures("no_waiting")
 EACH_MODE = pytest.mark.parametrize("mode", Mode)
 TARGET = ScriptedBackend(Script(seed=1))
 REMOTE = ["--backend", "scripted", "--draft-model", "1"]
@@ -67,45 +55,6 @@ def _no_thread_is_left(verifier: Verifier) -> Iterator[None]:
     for thread in left:
         thread.join(10)  # the last thread of asyncio's executors may still be ending
     assert not [thread for thread in left if thread.is_alive()]
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.01)
-    monkeypatch.setattr("drafter_client.http.retries.FIRST_PAUSE", 0.001)
-
-
-class Cable:
-    """The link to the verifier, which fails while `out` is set."""
-
-    def __init__(self) -> None:
-        self.out = threading.Event()
-        self.failed_uses = threading.Semaphore(0)
-
-    def use(self) -> None:
-        if self.out.is_set():
-            self.failed_uses.release()
-            raise ConnectionLost("the cable was pulled")
-
-
-@pytest.fixture
-def cable(monkeypatch: pytest.MonkeyPatch) -> Cable:
-    cable, respond, events = Cable(), HttpConnection.respond, HttpConnection.events
-
-    @contextmanager
-    def responding(self: HttpConnection, *asked: Any, **more: Any) -> Iterator[httpx.Response]:
-        cable.use()
-        with respond(self, *asked, **more) as response:
-            yield response
-
-    def streaming(self: HttpConnection, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
-        for event in events(self, response):
-            yield event
-            cable.use()
-
-    monkeypatch.setattr(HttpConnection, "respond", responding)
-    monkeypatch.setattr(HttpConnection, "events", streaming)
-    return cable
 
 
 def _expected(options: Options = LONG) -> list[int]:
@@ -136,30 +85,30 @@ def test_text_resumes_under_every_strategy(verifier: Verifier, strategy: Strateg
 
 
 @EACH_MODE
-def test_text_resumes_when_the_verifier_is_back(verifier: Verifier, cable: Cable, mode: Mode) -> None:
+def test_text_resumes_when_the_verifier_is_back(verifier: Verifier, links: Links, mode: Mode) -> None:
     outages: list[Outage] = []
 
     def restore(outage: Outage) -> None:
         outages.append(outage)
-        cable.out.clear()
+        links.out.clear()
 
     with (
         Pair(verifier.url, TOY, on_outage=restore) as pair,
         pair.generate(PROMPT, replace(LONG, mode=mode)) as text,
     ):
-        tokens = read(text, 40, held(verifier, 40, cable.out.set))
+        tokens = read(text, 40, held(verifier, 40, partial(links.out.add, verifier.url)))
     assert tokens == _expected()
     assert text.stats.resumed or mode is Mode.AUTO  # in mode auto the next stretch may open the session anew
     assert outages[0].why == "nothing answers" and outages[0].patience == 300.0
 
 
 @EACH_MODE
-def test_end_of_patience_leaves_the_text_so_far(verifier: Verifier, cable: Cable, mode: Mode) -> None:
+def test_end_of_patience_leaves_the_text_so_far(verifier: Verifier, links: Links, mode: Mode) -> None:
     with Pair(verifier.url, TOY, patience=0.1) as pair, pair.generate(PROMPT, replace(LONG, mode=mode)) as text:
         tokens: list[int] = []
-        with pytest.raises(ConnectionLost, match="the cable was pulled"):
-            read(text, 40, held(verifier, 40, cable.out.set), tokens)
-        cable.out.clear()
+        with pytest.raises(ConnectionLost, match="broke"):
+            read(text, 40, held(verifier, 40, partial(links.out.add, verifier.url)), tokens)
+        links.out.clear()
         assert len(tokens) >= 40 and tokens == _expected()[: len(tokens)] == text.stats.token_ids
     forget_all(verifier)
 
@@ -170,68 +119,23 @@ def test_negative_patience_is_refused(verifier: Verifier, patience: float) -> No
         Pair(verifier.url, None, patience=patience)
 
 
-def _wait_for_failed_uses(cable: Cable) -> None:
+def _wait_for_failed_uses(links: Links) -> None:
     """Return when the drafter waits for the verifier."""
     for _ in range(12):
-        assert cable.failed_uses.acquire(timeout=10)
+        assert links.failed_uses.acquire(timeout=10)
 
 
 @EACH_MODE
 @pytest.mark.parametrize("end", ["the text", "the pair", "the waiting"])
-def test_closing_does_not_wait_for_a_lost_verifier(verifier: Verifier, cable: Cable, mode: Mode, end: str) -> None:
+def test_closing_does_not_wait_for_a_lost_verifier(verifier: Verifier, links: Links, mode: Mode, end: str) -> None:
     with ThreadPoolExecutor(1) as pool, Pair(verifier.url, TOY) as pair:
         text = pair.generate(PROMPT, replace(LONG, mode=mode))
-        reading = pool.submit(read, text, 40, cable.out.set)
-        _wait_for_failed_uses(cable)
+        reading = pool.submit(read, text, 40, partial(links.out.add, verifier.url))
+        _wait_for_failed_uses(links)
         {"the text": text.close, "the pair": pair.close, "the waiting": pair.wait_no_more}[end]()
         assert len(reading.result(10)) >= 40
         assert text.stats.finish_reason is None
-    cable.out.clear()
-    forget_all(verifier)
-
-
-def test_closing_ends_an_encoding_that_waits_for_a_lost_verifier(verifier: Verifier, cable: Cable) -> None:
-    """Without a local model the verifier encodes prompts."""
-    with ThreadPoolExecutor(1) as pool, Pair(verifier.url, Lookup()) as pair:
-        cable.out.set()
-        encoding = pool.submit(pair.encode, PROMPT)
-        _wait_for_failed_uses(cable)
-        pair.close()
-        with pytest.raises(ConnectionLost):
-            encoding.result(10)
-
-
-@pytest.mark.parametrize("end", ["closed", "cancelled", "left"])
-def test_async_text_does_not_wait_for_a_lost_verifier(verifier: Verifier, cable: Cable, end: str) -> None:
-    async def work() -> None:
-        async with AsyncPair(verifier.url, TOY) as pair:
-            text = pair.generate(PROMPT, LONG)
-            tokens = 0
-
-            async def read() -> None:
-                nonlocal tokens
-                async for event in text:
-                    assert not isinstance(event, Finished)
-                    tokens += len(event.tokens)
-                    if tokens >= 40:
-                        cable.out.set()
-
-            reading = asyncio.create_task(read())
-            await asyncio.to_thread(_wait_for_failed_uses, cable)
-            if end == "closed":
-                with pytest.raises(RuntimeError, match="already running"):  # it is for one task at a time
-                    await text.aclose()
-                await reading  # but what waits for the verifier ends
-                await text.aclose()
-            elif end == "cancelled":
-                reading.cancel()
-                with suppress(asyncio.CancelledError):
-                    await reading
-        if end == "left":
-            await reading
-
-    asyncio.run(asyncio.wait_for(work(), 20))
-    cable.out.clear()
+    links.out.clear()
     forget_all(verifier)
 
 
@@ -247,31 +151,6 @@ def test_an_outage_is_said_once_and_its_end_once(capsys: pytest.CaptureFixture[s
         "drafter: the verifier answers again after 14 s",
         "drafter: waiting for the verifier (it loads its model, 10%) … 0 s of 300 (--patience)",
     ]
-
-
-def test_status_line_shows_every_report_of_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
-    file, screen = io.StringIO(), Screen(90)
-    line = StatusLine(Console(file=file, force_terminal=True, width=90, _environ={"TERM": "xterm"}), below_text=False)
-    line.begin()
-    say, shown, read = say_outage(), [], 0
-    for outage in (
-        Outage(0.0, 300.0, "nothing answers"),
-        Outage(1.0, 300.0, "nothing answers"),
-        Outage(2.0, 300.0, "it loads its model", 0.9),
-        Outage(2.5, 300.0, "it loads its model", over=True),
-    ):
-        say(outage)
-        screen.feed(file.getvalue()[read:])
-        read = len(file.getvalue())
-        shown.append(screen.lines)
-    line.end()
-    assert shown == [
-        ["drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)"],
-        ["drafter: waiting for the verifier (nothing answers) … 1 s of 300 (--patience)"],
-        ["drafter: waiting for the verifier (it loads its model, 90%) … 2 s of 300 (--patience)"],
-        ["drafter: the verifier answers again after 2 s"],
-    ]
-    assert capsys.readouterr().err == ""
 
 
 class GrowingText:
@@ -311,54 +190,3 @@ def test_drafters_text_only_grows_over_outages_and_modes(
     assert prompt + tokens == expected and len(made) == 1
     assert text.stats.resumed or mode is Mode.AUTO  # in mode auto the next stretch may open the session again
     assert made[0].text[: len(prompt)] == prompt
-
-
-class Mended(Cable):
-    """Comes back at the 60th use since it was pulled."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.failed = count(1)
-
-    def use(self) -> None:
-        if self.out.is_set() and next(self.failed) == 60:
-            self.out.clear()
-        super().use()
-
-
-@pytest.mark.parametrize(
-    ("flags", "texts"),
-    [
-        (["--mode", "remote", *REMOTE], 1),
-        (["--mode", "auto", *REMOTE], 1),
-        (["--mode", "target", "--baseline"], 1),
-        (["solo", "server"], 1),
-        (["--mode", "fused", "--prompt-file"], 2),
-    ],
-    ids=["remote", "auto", "target", "solo server", "prompt file"],
-)
-def test_command_line_reports_the_wait_and_the_resumption(
-    verifier: Verifier,
-    cable: Cable,
-    drafter: Command,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    flags: list[str],
-    texts: int,
-) -> None:
-    mended = Mended()
-    monkeypatch.setattr(cable, "use", mended.use)
-    held_backend(verifier).beyond(100, mended.out.set)
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text(f"{PROMPT}\n{PROMPT}\n")
-    given = [str(prompts)] if "--prompt-file" in flags else ["--prompt", PROMPT]
-    options = ["--max-tokens", "200", "--temperature", "0.8", "--seed", "3", "--json"]
-    ran = drafter(*flags, *given, *options, "--verifier", verifier.url)
-    lines = [json.loads(line) for line in ran.out.splitlines()]
-    assert ran.status == 0 and len(lines) == texts
-    expected = _expected(replace(LONG, max_tokens=200))
-    assert all(line["token_ids"] == expected for line in lines)
-    # In mode auto the outage may fall between two stretches, and the next one opens the session anew.
-    assert any(line["resumed"] for line in lines) or "auto" in flags
-    said = "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)"
-    assert ran.err.count(said) == ran.err.count("drafter: the verifier answers again after") == 1

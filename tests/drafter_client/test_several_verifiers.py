@@ -1,35 +1,22 @@
 """Several verifiers of one pair: a text goes to the fastest, and on at another one, and is the same text."""
 
-import json
-import subprocess
 import threading
-import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Lookup, Mode, Options, Outage, Pair, Tokens
+from drafter_client import DraftModel, Mode, Options, Outage, Pair, Tokens
 from drafter_client.errors import BadUrl, ConnectionLost, ModelChanged, VerifierUnreachable
-from drafter_client.http.client import VerifierClient
-from drafter_client.http.connection import HttpConnection
-from drafter_client.serve.app import AppOptions, create_app
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import EngineError
-from tests.drafter_client.another_model import Address, swapped_vocabulary
-from tests.drafter_client.cli.command_line import Command
+from tests.drafter_client.another_model import Address, Links, swapped_vocabulary
 from tests.drafter_client.support import Held, Verifier, forget_all, held, plain, read, serving
-from tests.gateway.openai_api.conftest import served
-from tests.verifier_server.processes import MODULE, ready
-from tests.verifier_server.processes import serving as serving_process
 from tests.waiting import until
 
 PROMPT = "def f(x):"
@@ -37,6 +24,7 @@ TOY = DraftModel(Path("1"), "scripted")
 TARGET = ScriptedBackend(Script(seed=1))
 WARM = Options(max_tokens=200, temperature=0.8, seed=3)
 GREEDY = Options(max_tokens=200, temperature=0.0)
+pytestmark = pytest.mark.usefixtures("no_waiting")
 EACH_MODE = pytest.mark.parametrize("mode", Mode)
 
 
@@ -57,51 +45,6 @@ def others() -> Iterator[dict[str, Verifier]]:
             "vocabulary": swapped_vocabulary(ScriptedBackend(Script(seed=1))),
         }
         yield {name: stack.enter_context(serving(backend)) for name, backend in backends.items()}
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.01)
-    monkeypatch.setattr("drafter_client.http.retries.FIRST_PAUSE", 0.001)
-    monkeypatch.setattr("drafter_client.http.verifiers.LOOK_PAUSE", 0.02)
-
-
-class Links:
-    """The links to the verifiers: those in `out` fail, those in `slow` take so many seconds more. `at` turns them."""
-
-    def __init__(self) -> None:
-        self.out: set[str] = set()
-        self.slow: dict[str, float] = {}
-        self.keys: set[tuple[str, bytes]] = set()
-
-    def use(self, url: str) -> None:
-        time.sleep(self.slow.get(url, 0.0))
-        if url in self.out:
-            raise ConnectionLost(f"the connection to {url} broke")
-
-
-@pytest.fixture
-def links(monkeypatch: pytest.MonkeyPatch) -> Links:
-    links, respond, events = Links(), HttpConnection.respond, HttpConnection.events
-
-    @contextmanager
-    def responding(
-        self: HttpConnection, method: str, path: str, body: bytes | None, headers: Any, *more: Any, **named: Any
-    ) -> Iterator[httpx.Response]:
-        links.use(self.url)
-        links.keys |= {(self.url, value) for name, value in headers if name == b"Authorization"}
-        with respond(self, method, path, body, headers, *more, **named) as response:
-            yield response
-
-    def streaming(self: HttpConnection, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
-        for event in events(self, response):
-            yield event
-            if self.url in links.out:
-                raise ConnectionLost(f"the connection to {self.url} broke")
-
-    monkeypatch.setattr(HttpConnection, "respond", responding)
-    monkeypatch.setattr(HttpConnection, "events", streaming)
-    return links
 
 
 def urls(verifiers: list[Verifier]) -> str:
@@ -212,36 +155,6 @@ def test_no_text_goes_to_another_model(verifiers: list[Verifier], others: dict[s
     forget_all(verifiers[0])
 
 
-def test_lookup_encodes_at_another_verifier(verifiers: list[Verifier], links: Links) -> None:
-    """Without a local model, the verifier encodes prompts."""
-    with Pair(urls(verifiers), Lookup()) as pair:
-        links.out.add(pair.paired.address.url)
-        assert pair.generate(PROMPT, WARM).read().token_ids == expected()
-        assert pair.encode(PROMPT) == TARGET.vocabulary.encode(PROMPT)
-
-
-def test_each_verifier_has_estimates_of_its_own(verifiers: list[Verifier], links: Links) -> None:
-    with Pair(urls(verifiers[:2]), TOY) as pair:
-        pair.generate(PROMPT, WARM).read()
-        first = pair.paired
-        links.out.add(first.address.url)
-        pair.generate(PROMPT, WARM).read()
-        second = pair.paired
-        assert first.address != second.address and first.experience is not second.experience
-        assert first.drafting.warm == second.drafting.warm
-
-
-def test_the_key_goes_to_every_verifier(links: Links) -> None:
-    with ExitStack() as stack:
-        keyed = [stack.enter_context(serving(ScriptedBackend(Script(seed=1)), api_key="s3cret")) for _ in range(2)]
-        with Pair(urls(keyed), TOY, api_key="s3cret") as pair:
-            text = pair.generate(PROMPT, WARM)
-            assert read(text, 20, lambda: links.out.add(text.stats.verifiers[0])) == expected()
-        assert links.keys == {(each.url, b"Bearer s3cret") for each in keyed}
-        with pytest.raises(VerifierUnreachable, match="does not take this key"):
-            Pair(urls(keyed), None, api_key="wrong", on_notice=lambda _: None)
-
-
 def test_one_of_several_need_not_be_there(verifiers: list[Verifier]) -> None:
     notices: list[str] = []
     with Pair(f"127.0.0.1:1, {verifiers[0].url}", TOY, on_notice=notices.append) as pair:
@@ -254,15 +167,6 @@ def test_none_is_there() -> None:
         Pair("127.0.0.1:1,127.0.0.1:2", None, on_notice=lambda _: None)
     with pytest.raises(BadUrl, match="no verifier is named"):
         Pair(" , ", None)
-
-
-def test_a_name_is_reached_at_one_of_its_addresses() -> None:
-    with serving(ScriptedBackend(Script(seed=1)), api_key="s3cret") as verifier:
-        port = verifier.url.rpartition(":")[2]
-        with closing(VerifierClient(f"http://verifiers.invalid:{port}", "127.0.0.1", api_key="s3cret")) as client:
-            assert client.health().ready and client.model().name == "scripted-1"
-            with closing(client.another()) as other:
-                assert other.health().ready
 
 
 class Breaking(ScriptedBackend):
@@ -336,55 +240,3 @@ def test_all_verifiers_change_to_another_model(verifiers: list[Verifier], others
         a.turn("first")  # is the other model now
         until(lambda: any("it serves scripted-1" in each for each in notices), "it is not refused")
         assert pair.generate(PROMPT, WARM).read().token_ids == done.token_ids
-
-
-def test_the_service_and_files_of_prompts_take_several(
-    verifiers: list[Verifier], links: Links, drafter: Command, tmp_path: Path
-) -> None:
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text(f"{PROMPT}\n{PROMPT}\n")
-    links.out.add(verifiers[0].url)
-    options = ["--max-tokens", "200", "--temperature", "0.8", "--seed", "3", "--json"]
-    named = ["--verifier", urls(verifiers[:2]), "--backend", "scripted", "--draft-model", "1"]
-    ran = drafter("--prompt-file", str(prompts), *named, *options)
-    lines = [json.loads(line) for line in ran.out.splitlines()]
-    assert ran.status == 0 and [line["token_ids"] for line in lines] == [expected()] * 2
-    assert [line["verifiers"] for line in lines] == [[verifiers[1].url]] * 2
-    assert f"drafter: the verifier at {verifiers[0].url} is away: nothing answers" in ran.err
-    pair = Pair(urls(verifiers), TOY, texts=2, start_patience=0.05, on_notice=lambda _: None)
-    asked = {"prompt": PROMPT, "max_tokens": 200, "temperature": 0.8, "seed": 3}
-    with (
-        served(create_app(pair, Options(), texts=2, queue=2, how=AppOptions(look_every=0.01))) as url,
-        httpx.Client(base_url=url, trust_env=False, timeout=30) as http,
-    ):
-        first = http.post("/v1/completions", json=asked).json()
-        links.out |= {each.url for each in verifiers}
-        until(lambda: http.get("/ready").status_code == 503, "it does not see that all are away")
-        gauges = http.get("/metrics").text.splitlines()
-        for each in verifiers:
-            assert f'specpair_verifier_ready{{model_name="scripted-1",verifier="{each.url}"}} 0.0' in gauges
-        assert http.get("/health").json()["status"] == "verifier_away"
-        links.out.remove(verifiers[2].url)
-        until(lambda: http.get("/ready").status_code == 200, "it does not see that one is back")
-        assert http.post("/v1/completions", json=asked).json()["choices"] == first["choices"]
-
-
-@pytest.mark.slow
-def test_texts_outlive_processes_that_are_killed_one_after_the_other() -> None:
-    """Each of two verifiers is killed, and started again on its port, while texts are written."""
-    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": "1"}
-    with ExitStack() as stack:
-        running = [stack.enter_context(ready(MODULE, **settings)) for _ in range(2)]
-        url = ",".join(str(http.base_url) for _, http in running)
-        pair = stack.enter_context(Pair(url, TOY, texts=4, on_notice=lambda _: None))
-        threads = stack.enter_context(ThreadPoolExecutor(4))
-        texts = [replace(WARM, seed=seed, max_tokens=300, mode=list(Mode)[2 * (seed % 2)]) for seed in range(4)]
-        for process, http in running:
-            begun = threading.Barrier(5)
-            writing = [threads.submit(read, pair.generate(PROMPT, each), 20, partial(begun.wait, 60)) for each in texts]
-            begun.wait(60)
-            process.kill()
-            process.wait()
-            assert [each.result(60) for each in writing] == [expected(each) for each in texts]
-            again = [*MODULE, "--port", str(http.base_url.port)]
-            stack.enter_context(serving_process(again, subprocess.DEVNULL, True, **settings))

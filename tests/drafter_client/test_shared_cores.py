@@ -1,6 +1,5 @@
 """A drafter notices that its draft model and the verifier's passes need the same cores, and times its draft model."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,8 @@ from backends.scripted import ByteVocabulary, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, text_run
 from drafter_client.draft_sources import OpenedSource
 from drafter_client.generation.speculative_decoding import SpeculativeRun
-from drafter_client.modes.selection import ModeSelection
-from specpair.drafters.warm_engine import PassTimes
+from drafter_client.modes.auto import ModeSelection
 from specpair.engines.errors import first_line
-from specpair.speculation.policy.modes.estimate import PairLatencies
-from specpair.speculation.policy.modes.rates import ModeRates
 from specpair.speculation.policy.schedule import IN_TURNS, Mechanisms
 from tests.drafter_client.http.bodies import model_info
 from tests.drafter_client.support import Verifier
@@ -48,14 +44,6 @@ def test_cores_are_shared_on_one_machine_with_fewer_than_both_ends_use(
     )
 
 
-def test_cores_that_suffice_for_both_ends_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.draft_sources.cores_to_use", lambda: 8)
-    info = model_info(machine=machine_id(), threads=6)
-    assert not OpenedSource(
-        "draft", info, ByteVocabulary(), [], lambda *_: pytest.fail("nothing has changed"), threads=2
-    ).shares_cores
-
-
 @pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.AUTO])
 def test_on_shared_cores_auto_drafts_without_self_continuation(
     verifier: Verifier, mode: Mode, monkeypatch: pytest.MonkeyPatch
@@ -72,24 +60,6 @@ def test_on_shared_cores_auto_drafts_without_self_continuation(
     with Pair(verifier.url, TOY) as pair:
         assert len(pair.generate("a", Options(max_tokens=20, mode=mode)).read().token_ids) == 20
     assert used == [replace(IN_TURNS, self_continue=mode is Mode.REMOTE)]
-
-
-def test_a_draft_model_is_timed_when_it_is_loaded(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that `auto` knows before the first text what a draft costs."""
-    monkeypatch.setattr("drafter_client.draft_sources.pass_times", lambda *_: PassTimes(0.0125, 0.0035))
-    made: list[PairLatencies] = []
-
-    class Noted(ModeRates):
-        def __init__(self, modes: Sequence[str], machines: PairLatencies, *rest: Any) -> None:
-            super().__init__(modes, machines, *rest)
-            made.append(machines)
-
-    monkeypatch.setattr("drafter_client.modes.selection.ModeRates", Noted)
-    for shared, read in ((False, None), (True, 0.0035)):
-        monkeypatch.setattr(OpenedSource, "shares_cores", shared)
-        with Pair(verifier.url, TOY):
-            assert (made[0].draft, made[0].read) == (0.0125, read)
-        made.clear()
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA error: an illegal memory access\nmore")], ids=repr)

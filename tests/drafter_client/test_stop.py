@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client import DraftModel, Finished, Mode, Options, Pair, Tokens
 from drafter_client.errors import BadOption
-from drafter_client.trace.writer import TraceFolder
 from gateway.openai_api.detokenizer import Detokenizer
-from lab.report.reader import read_run
 from specpair.engines.vocabulary import Vocabulary
 from tests.drafter_client.support import Verifier, plain, serving
 
@@ -57,14 +55,6 @@ def test_the_text_ends_before_the_stop_string_in_every_mode(fused: Verifier, mod
     assert (stats.ended_by, stats.token_ids, stats.finish_reason) == ("stop_string", last.token_ids, "stop")
     assert sum(stats.sources.values()) == stats.generated_tokens == count and min(stats.sources.values()) >= 0
     assert fused.sessions == 0
-
-
-def test_the_trace_of_a_stopped_text_is_that_of_the_text(verifier: Verifier, tmp_path: Path) -> None:
-    stop, _, count = _stop()
-    with Pair(verifier.url, TOY, observer=TraceFolder(tmp_path)) as pair:
-        pair.generate(PROMPT, Options(max_tokens=60, stop=[stop, "never"])).read()
-    record = read_run(tmp_path, None).metrics
-    assert (record["generated_tokens"], record["finish_reason"], record["error"]) == (count, "stop", None)
 
 
 @given(PIECES, STOPS)

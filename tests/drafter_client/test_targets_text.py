@@ -6,9 +6,7 @@ and the bytes of texts are those of the verifier's own endpoints.
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import fields, replace
 from itertools import product
@@ -23,12 +21,10 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import AsyncPair, DraftModel, Lookup, Options, Pair
 from drafter_client.errors import VocabularyMismatch
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafter_client.serve.app import create_app
 from specpair.engines.backend import Logits
 from specpair.engines.vocabulary import Kind
-from tests.backends.toy_tokenizer import BEGIN, DIFFERENCES, END, EQUAL, SPLITS, WHOLE, Parts, ToyTokenizer
-from tests.drafter_client.cli.command_line import Command
+from tests.backends.toy_tokenizer import BEGIN, DIFFERENCES, END, EQUAL, SPLITS, Parts, ToyTokenizer
 from tests.drafter_client.http.fake_transports import Faulty
 from tests.drafter_client.support import Verifier, serve_vocabulary, serving
 from tests.examples import examples
@@ -109,16 +105,6 @@ def check_texts(verifier: Verifier, draft: Parts, text: str) -> None:
             theirs.decode([each]) for each in ids
         ]
         assert (ours.begin, ours.ends) == (theirs.begin, theirs.ends)
-
-
-@pytest.mark.parametrize("what", [*DIFFERENCES, *EQUAL])
-def test_each_difference(verifier: Verifier, what: str) -> None:
-    parts = (DIFFERENCES | EQUAL)[what]
-    if what in REFUSED:
-        with pytest.raises(VocabularyMismatch, match=r"begin-of-text id|end-of-text ids|stand for different bytes"):
-            check_texts(verifier, parts, "")
-    for text in () if what in REFUSED else TEXTS:
-        check_texts(verifier, parts, text)
 
 
 PARTS = st.builds(
@@ -211,22 +197,6 @@ def test_each_way_to_a_text_gives_the_targets(
         assert by(verifier.url) == by_endpoints(verifier.url)
 
 
-def test_a_token_that_the_draft_model_leaves_unused_is_written(verifier: Verifier) -> None:
-    """The draft model reads it as what fills its id, proposes that id too, and its other draft tokens are accepted."""
-    with loading(DIFFERENCES["a filler for a whole token"]), Pair(verifier.url, MODEL) as pair:
-        text = pair.generate("the 123", Options(max_tokens=60, lockstep=True, draft_n=3, lookup=False)).read()
-    assert WHOLE in text.token_ids and "<think>" in text.text
-    assert text.token_ids == written(verifier, prompt="the 123", max_tokens=60)[1]
-    assert text.stats.acceptance_rate == 1.0
-
-
-def test_the_command_line_gives_the_targets_text(verifier: Verifier, drafter: Command) -> None:
-    flags = ("--verifier", verifier.url, "--draft-model", "toy", "--max-tokens", "24", "--json", "--prompt", "the 123")
-    with loading(DIFFERENCES["space before texts"]):
-        written = [json.loads(drafter(*flags, *more).out)["text"] for more in ((), ("--chat",))]
-    assert tuple(written) == by_endpoints(verifier.url)
-
-
 @pytest.mark.parametrize(("what", "each"), [("nothing", []), ("padding", []), ("split: contractions", ["/tokenize"])])
 def test_a_text_takes_one_more_request_if_the_verifier_encodes_it(
     verifier: Verifier, what: str, each: list[str]
@@ -239,53 +209,3 @@ def test_a_text_takes_one_more_request_if_the_verifier_encodes_it(
             pair.encode(text)
             pair.chat(text)
         assert transport.asked[before:] == 4 * each
-
-
-def test_texts_at_a_time_do_not_wait_for_each_others_encoding(verifier: Verifier) -> None:
-    """Each has a connection of its own: the requests are all under way before the first is answered."""
-    met = threading.Barrier(3)
-
-    def wait_for_others(_number: int, path: str) -> None:
-        if path == "/tokenize":
-            met.wait(20)
-
-    with (
-        closing(Faulty(before=wait_for_others)) as transport,
-        closing(VerifierClient(verifier.url, transport=transport)) as client,
-        closing(RemoteVocabulary(client, client.model())) as vocabulary,
-        ThreadPoolExecutor(3) as threads,
-    ):
-        ids = [*threads.map(vocabulary.encode, ["the", "12", "ab"])]
-    assert ids == [tokenized(verifier, text) for text in ("the", "12", "ab")]
-
-
-def test_prompts_of_a_request_do_not_wait_for_each_others_encoding(verifier: Verifier) -> None:
-    met = threading.Barrier(4)
-
-    def wait_for_others(_number: int, path: str) -> None:
-        if path == "/tokenize":
-            met.wait(20)
-
-    prompts = ["the", "12", "ab", "the 123"]
-    with (
-        loading(DIFFERENCES["space before texts"]),
-        closing(Faulty(before=wait_for_others)) as transport,
-        served(create_app(Pair(verifier.url, MODEL, transport=transport), Options(), texts=1, queue=8)) as own,
-    ):
-        ours, theirs = (
-            [
-                each["text"]
-                for each in asked(url, "/v1/completions", prompt=prompts, max_tokens=4, temperature=0)["choices"]
-            ]
-            for url in (own, verifier.url)
-        )
-    assert ours == theirs
-
-
-def test_texts_are_written_in_the_targets_tokens(verifier: Verifier) -> None:
-    """A draft model drafts, too, if the verifier has to encode, and if the target has tokens that it lacks."""
-    for what in ("space before texts", "a word less", "padding"):
-        with loading((DIFFERENCES | EQUAL)[what]), Pair(verifier.url, MODEL, branches=1) as pair:
-            ended = pair.generate("the 123", Options(max_tokens=40, draft_n=3, lockstep=True)).read()
-        assert (ended.text, ended.token_ids) == written(verifier, prompt="the 123", max_tokens=40)
-        assert ended.stats.accepted > 0

@@ -1,17 +1,27 @@
-"""Mode auto with the shipped pair: a text whose parts come from different modes equals that of every single mode."""
+"""The same text in every mode, with a grammar, and by drafters that share a slot."""
 
+import json
+import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import cycle
+from typing import Any
 
 import pytest
 
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
-from drafter_client.modes.selection import ModeSelection
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.text_session import TextSession
+from drafter_client.modes.auto import ModeSelection
 from models import DEFAULT_DRAFT
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.speculation.acceptance.token_details import TokenSource
+from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling
-from tests.drafter_client.support import Verifier, running
+from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS
-from tests.end_to_end.reference import CONTEXT, EPSILON, Reference
+from tests.end_to_end.reference import CONTEXT, EPSILON, Reference, ends_where_it_should, model
 from verifier_server.settings import Settings
 
 
@@ -56,3 +66,92 @@ def test_auto_mode_writes_the_text_of_every_other_mode(
     if verifier_with_draft.service.settings.deterministic:
         assert all(text == texts[Mode.TARGET] for text in texts.values())
     assert verifier_with_draft.sessions == 0
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "function_name": {"type": "string", "pattern": "^[a-z_]{1,12}$"},
+        "arguments": {"type": "array", "items": {"$ref": "#/$defs/argument"}, "minItems": 1, "maxItems": 2},
+    },
+    "required": ["function_name", "arguments"],
+    "additionalProperties": False,
+    "$defs": {
+        "argument": {
+            "type": "object",
+            "properties": {
+                "name": {"enum": ["self", "größe", "x"]},
+                "default": {"anyOf": [{"type": "null"}, {"type": "boolean"}]},
+            },
+            "required": ["name", "default"],
+            "additionalProperties": False,
+        }
+    },
+}
+
+GRAMMARS: list[dict[str, Any]] = [{"json_schema": SCHEMA}, {"regex": r"def [a-z]{1,8}\(self\):\n    return [0-9]{1,3}"}]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_same_seed_gives_the_same_json_in_every_mode(temperature: float) -> None:
+    settings = Settings(slots=2, context=CONTEXT, threads=1, draft_model=DEFAULT_DRAFT, draft_threads=1)
+    with running(settings) as verifier, Pair(verifier.url, DraftModel()) as pair:
+        for seed, grammar in enumerate(GRAMMARS):
+            done = {
+                mode: pair.generate(
+                    "class Stack:\n", Options(max_tokens=120, temperature=temperature, seed=seed, mode=mode, **grammar)
+                ).read()
+                for mode in (Mode.TARGET, Mode.REMOTE, Mode.FUSED)
+            }
+            assert len({each.text for each in done.values()}) == 1
+            text = done[Mode.TARGET].text
+            assert done[Mode.TARGET].stats.finish_reason == "stop"
+            assert done[Mode.TARGET].stats.sources[TokenSource.FORCED] > 2
+            if "regex" in grammar:
+                assert re.fullmatch(grammar["regex"], text)
+            else:
+                assert json.loads(text)["arguments"][0].keys() == {"name", "default"}
+
+
+COUNT = 48
+
+
+def test_two_drafters_sharing_one_slot_get_the_target_s_text(
+    reference: Reference, count_flips: Callable[[int, list[float]], None]
+) -> None:
+    sampling = Sampling(seed=5, temperature=0.8)
+
+    def write(url: str, texts: tuple[str, ...]) -> list[tuple[list[int], list[int]]]:
+        written = []
+        with closing(VerifierClient(url)) as client, model(DEFAULT_DRAFT) as backend:
+            for text in texts:
+                prompt = backend.vocabulary.encode(text)
+                drafter = ModelDrafter(backend, sampling)
+                run = generate(client, drafter, 4, prompt, info=client.model(), **options_of(sampling, COUNT))
+                written.append((prompt, run.tokens))
+        return written
+
+    with running(Settings(slots=1, context=CONTEXT, threads=1)) as verifier, ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(write, verifier.url, PROMPTS[part : part + 3]) for part in (0, 3)]
+        written = [pair for each in both for pair in each.result()]
+        assert verifier.sessions == 0
+    flips = [margin for prompt, tokens in written for margin in reference.flips(prompt, tokens, sampling)]
+    count_flips(sum(len(tokens) for _, tokens in written), flips)
+    assert len(written) == 6 and all(ends_where_it_should(reference, tokens, COUNT) for _, tokens in written)
+    assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
+
+
+def test_evicted_session_continues_unchanged(
+    reference: Reference,
+) -> None:
+    prompts = [reference.encode(text) for text in PROMPTS[:2]]
+    one_slot = Settings(slots=1, context=CONTEXT, threads=1)
+    with running(one_slot) as verifier, closing(VerifierClient(verifier.url)) as client:
+        opened = [client.prefill(TextSession(prompt), {"max_tokens": 20}) for prompt in prompts]
+        texts = [list(one.tokens) for one in opened]
+        for _ in range(6):  # the sessions alternate, so that each request finds the slot taken by the other
+            for one, prompt, text in zip(opened, prompts, texts, strict=True):
+                text += client.verify(one.session_id, Draft.chain(len(prompt) + len(text), [])).tokens
+        assert sum(map(verifier.service.engine.is_resident, verifier.service.sessions.all())) == 1
+    for prompt, text in zip(prompts, texts, strict=True):
+        assert len(text) == 7 and all(margin < EPSILON for margin in reference.flips(prompt, text))

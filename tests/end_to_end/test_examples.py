@@ -1,4 +1,4 @@
-"""The examples, run as a user would run them, with a verifier of the shipped target."""
+"""The examples, the samples of docs/rest.md, and the pair in a folder with other files, run as they are."""
 
 import json
 import os
@@ -11,11 +11,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import drafter_client
 from drafter_client import Mode, Options, Pair
+from models import DEFAULT_DRAFT
 from tests.drafter_client.support import Ticks, Verifier, running
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference
@@ -108,26 +111,11 @@ def test_custom_drafter_drafts_a_repeated_prompt_correctly(
 
 
 @pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter", "simple_client"])
-@pytest.mark.parametrize("arguments", [(), ("http://127.0.0.1:8000",)], ids=["nothing", "no prompt"])
-def test_examples_print_their_usage_without_arguments(here: Here, name: str, arguments: tuple[str, ...]) -> None:
-    status, printed, errors = here(name, *arguments)
-    assert (status, printed) == (2, "")
-    assert errors.startswith(f"usage: {name}.py URL PROMPT") and errors.count("\n") <= 2
-
-
-@pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter", "simple_client"])
 def test_examples_take_the_key_from_the_environment(here: Here, locked: Verifier, name: str) -> None:
     status, _, errors = here(name, locked.url, PROMPTS[1], KEY="sesame")
     assert (status, errors) == (0, "")
     status, _, errors = here(name, locked.url, PROMPTS[1], KEY="wrong")
     assert status == 1 and errors.startswith(f"{name}: ") and errors.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter"])
-def test_unreachable_verifier_is_reported_in_one_line(here: Here, name: str) -> None:
-    status, printed, errors = here(name, "http://127.0.0.1:9", "import")
-    assert (status, printed) == (1, "")
-    assert errors.startswith(f"{name}: no verifier answers at ") and errors.count("\n") == 1
 
 
 @pytest.mark.parametrize("text", PROMPTS[:4])
@@ -149,14 +137,6 @@ def test_simple_client_writes_the_target_s_text(exact: Verifier, reference: Refe
 def test_simple_client_needs_only_the_standard_library(verifier: Verifier) -> None:
     ran = _run(sys.executable, "-I", "-S", "examples/simple_client.py", verifier.url, "import", "--max-tokens", "4")
     assert (ran.returncode, ran.stderr) == (0, "")
-
-
-def test_simple_client_stops_at_an_end_token(verifier: Verifier, reference: Reference) -> None:
-    text = next(text for text in PROMPTS if len(reference.continues(reference.encode(text), 20)) < 20)
-    expected = reference.continues(reference.encode(text), 20)
-    ran = _simple(verifier.url, text)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.splitlines()[0] == " ".join(["token ids:", *map(str, expected)])
 
 
 def test_simple_client_ignores_proxies_and_reports_errors(verifier: Verifier) -> None:
@@ -198,10 +178,98 @@ def test_curl_script_shows_the_whole_exchange(verifier: Verifier) -> None:
     assert json.loads(events[-1][1])["token_ids"] == alone["token_ids"][:8]
 
 
-@needs_curl
-def test_curl_script_stops_at_the_first_error() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    ran = _run("examples/curl.sh", url)
-    assert ran.returncode == 7  # curl's status for a failed connection
-    assert ran.stdout.strip() == "GET /health"
+PAGE = (ROOT / "docs" / "rest.md").read_text(encoding="utf-8").partition("\n## Rules\n")[0]
+BLOCKS = re.findall(r"^```(?:json)?\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+MORE = "…"  # among the fields of a sample: the reply has more of them
+
+
+def _documents(text: str) -> list[Any]:
+    """The JSON objects of a reply or a sample, which may be server-sent events."""
+    rest = re.sub("^(event: .*|:.*|data: )", "", text, flags=re.MULTILINE).strip()
+    found = []
+    while rest:
+        document, end = json.JSONDecoder(strict=False).raw_decode(rest)  # a sample may break a line in a text
+        found.append(document)
+        rest = rest[end:].strip()
+    return found
+
+
+def _alike(sample: Any, reply: Any) -> bool:
+    """Whether both have the same fields, at every depth."""
+    if isinstance(sample, list) and isinstance(reply, list) and any(isinstance(each, dict) for each in sample):
+        return len(sample) == len(reply) and all(map(_alike, sample, reply))
+    if not isinstance(sample, dict) or not isinstance(reply, dict):
+        return isinstance(sample, dict) == isinstance(reply, dict)
+    names = sample.keys() - {MORE}
+    same = names <= reply.keys() if MORE in sample else names == reply.keys()
+    return same and all(_alike(sample[name], reply[name]) for name in names)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_samples_have_the_fields_of_the_replies() -> None:
+    compared = 0
+    with running(Settings(slots=4, context=256, threads=1, draft_model=DEFAULT_DRAFT)) as verifier:
+        for request, sample in zip(BLOCKS, [*BLOCKS[1:], "curl"], strict=True):
+            if "curl" not in request:
+                continue
+            command = request.replace("http://127.0.0.1:8000", verifier.url)
+            ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=60)
+            if "curl" in sample:  # another request: this one has no sample
+                continue
+            replies, samples = _documents(ran.stdout), _documents(sample.replace(f",{MORE}", f',"{MORE}":0'))
+            for each in samples:
+                assert any(_alike(each, reply) for reply in replies), (each, replies)
+            assert _alike(samples[-1], replies[-1]), (samples[-1], replies[-1])
+            compared += 1
+    assert compared > 10
+
+
+SERVE = """
+import asyncio
+from verifier_server.app import create_app
+from verifier_server.settings import from_environment
+
+async def serve():
+    app = create_app(from_environment({"VERIFIER_SLOTS": "1", "VERIFIER_CONTEXT": "64"}))
+    async with app.router.lifespan_context(app):
+        await asyncio.to_thread(app.state.service.loader.wait)
+        print(app.state.service.engine.backend.model_name)
+
+asyncio.run(serve())
+"""
+WRITE = """
+import sys
+from drafter_client import Options, Pair
+
+with Pair(sys.argv[1]) as pair:
+    print(pair.generate("def main():", Options(max_tokens=16)).read().text, end="")
+"""
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A folder with a module `models`, the name of our package that makes the models."""
+    (tmp_path / "models.py").write_text("raise RuntimeError('this is not the models you are looking for')\n")
+    return tmp_path
+
+
+def _python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_pair_runs_in_a_folder_with_a_module_models(hostile: Path) -> None:
+    assert _python(hostile, "-c", "import models").returncode == 1, "the folder's module shadows the package"
+    with running(Settings(slots=2, context=512, threads=1, deterministic=True)) as verifier:
+        with Pair(verifier.url, draft=None) as pair:
+            alone = pair.generate("def main():", Options(max_tokens=16, mode=Mode.TARGET)).read().text
+        ran = _python(hostile, "-c", WRITE, verifier.url)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (0, alone, "")
+
+
+def test_drafter_command_runs_in_that_folder(hostile: Path) -> None:
+    ran = _python(hostile, "-m", "drafter_client", "solo", "draft", "--prompt", "import", "--max-tokens", "2", "--json")
+    assert ran.returncode == 0, ran.stderr

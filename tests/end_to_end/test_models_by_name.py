@@ -1,9 +1,7 @@
 """Both ends start with models that are named on a hub, from an empty cache and from one without a hub."""
 
 import json
-import logging
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,15 +11,11 @@ from huggingface_hub import constants
 from drafter_client import Options, Pair
 from drafter_client.draft_sources import DraftModel
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from models.hub.download import find_model
-from models.hub.names import ModelName
-from models.hub.repository import Hub
 from tests.drafter_client.cli.command_line import Command, runner
 from tests.drafter_client.support import running
 from tests.stand_ins.hub import HubStandIn, serving
 from tests.verifier_server.processes import MODULE, hasty, ready
 from tests.verifier_server.processes import serving as started
-from verifier_server.loading import ModelLoader
 from verifier_server.settings import Settings
 
 PAIR = {"u/pair": {"Std-Q8_0.gguf": DEFAULT_TARGET.read_bytes(), "Small-F16.gguf": DEFAULT_DRAFT.read_bytes()}}
@@ -80,16 +74,6 @@ def test_a_verifier_that_is_stopped_while_it_fetches_goes_on_at_the_next_start(
         assert stand_in.sent == {"Std-Q8_0.gguf": whole - 1_000_000}
 
 
-def test_a_loader_that_is_to_stop_ends_the_fetching(stand_in: HubStandIn, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    loader = ModelLoader(Settings(hf="u/pair"), time.monotonic, lambda: None)
-    loader.stopping = True
-    loader.start()
-    assert loader.wait(20) and loader.models is None and loader.failure is None
-    assert "stopped while the model was fetched: the next start goes on with it" in caplog.messages
-    assert find_model(ModelName("u/pair"), Hub()) is None and stand_in.counted("/large/") == 1
-
-
 def test_a_drafter_without_a_model_takes_one_that_is_known_and_in_the_cache(
     stand_in: HubStandIn, drafter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,12 +102,3 @@ def test_a_drafter_without_a_model_takes_one_that_is_known_and_in_the_cache(
     with running(Settings(backend="scripted", model=Path("1"), alias="scripted")) as verifier:
         ran = drafter("--verifier", verifier.url, "--prompt", "x", "--mode", "remote")
         assert ran.status == 1 and "`drafter models pull u/pair:F16` fetches one, which is then taken" in ran.err
-
-
-def test_a_name_without_a_model_ends_the_program_in_one_line(stand_in: HubStandIn, drafter: Command) -> None:
-    with running(Settings(backend="scripted", model=Path("1"))) as verifier:
-        flags = ["--draft-hf", "u/pair:Q2_K", "--verifier", verifier.url, "--prompt", "x"]
-        ran = drafter(*flags)
-        assert (ran.status, ran.err) == (1, "drafter: u/pair has no model Q2_K, but these: Q8_0, F16\n")
-        ran = drafter(*flags, "--draft-model", "x.gguf")
-        assert ran.status == 2 and "--draft-model: --draft-hf u/pair:Q2_K names a model, too, leave one" in ran.err

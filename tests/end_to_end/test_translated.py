@@ -11,8 +11,7 @@ from specpair.drafters.translation import TranslatingDrafter
 from specpair.engines.backend import Backend
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling
-from tests.drafter_client.cli.command_line import Command, runner
-from tests.drafter_client.support import Verifier, generate, options_of
+from tests.drafter_client.support import generate, options_of
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import EPSILON, Reference, model
 from tests.stand_ins.renumbering import renumbered
@@ -71,37 +70,3 @@ def test_overlapped_translated_drafts_keep_the_target_s_text(
     with model(twins["smaller"]) as backend:
         _, flips = acceptance(client, reference, backend, 0.8, Mechanisms(self_continue=False))
     assert all(margin < EPSILON for margin in flips)
-
-
-@pytest.fixture
-def drafter(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    return runner(capsys, monkeypatch)
-
-
-def test_refusal_of_another_vocabulary_names_the_translate_flag(
-    verifier: Verifier, drafter: Command, twins: Twins
-) -> None:
-    flags = ["--verifier", verifier.url, "--prompt", "def main():", "--max-tokens", "20", "--threads", "1"]
-    flags += ["--mode", "remote"]  # so short a text may be written without drafts in mode auto
-    refused = drafter(*flags, "--draft-model", str(twins["smaller"]))
-    assert refused.status == 1
-    assert "smaller cannot draft for stdlib-target-q8_0" in refused.err
-    assert refused.err.endswith("own family, or let it draft through text: --translate\n")
-    translated = drafter(
-        *flags, "--draft-model", str(twins["smaller"]), "--translate", "--baseline", "--seed", "1", "--stats"
-    )
-    assert translated.status == 0
-    assert "smaller (translated) drafts for stdlib-target-q8_0" in translated.err
-    assert "same text" in translated.err
-    same = drafter(*flags, "--draft-model", str(DEFAULT_TWIN), "--translate")
-    assert same.status == 0
-    assert "(translated)" not in same.err, "equal vocabularies need no translation"
-    assert same.out == translated.out
-
-
-def test_renumbered_twin_has_different_ids(twins: Twins) -> None:
-    """So without translation hardly any draft token would be accepted."""
-    with model(twins["renumbered"]) as other, model(DEFAULT_TWIN) as own:
-        text = "def main(argv=None):\n    return os.path.join(argv)"
-        assert other.vocabulary.encode(text) != own.vocabulary.encode(text)
-        assert other.vocabulary.decode(other.vocabulary.encode(text)) == text.encode()

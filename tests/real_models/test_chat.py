@@ -11,7 +11,7 @@ import pytest
 
 from scripts import real_models
 from specpair.child_processes import serving
-from tests.terminal.talk import chatting
+from tests.terminal.screen import chatting
 
 pytestmark = pytest.mark.engine("real")
 

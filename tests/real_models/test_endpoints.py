@@ -1,7 +1,6 @@
 """OpenAI's API over real models: `drafter serve` answers as the verifier itself does."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -48,38 +47,6 @@ def test_streams_are_the_whole_reply_in_parts(ends: tuple[httpx.Client, httpx.Cl
         assert "".join(choice["delta"].get("content") or "" for choice in choices) == whole["message"]["content"]
         assert choices[-1]["finish_reason"] == whole["finish_reason"]
         assert len(choices) > 4, "it came in parts"
-
-
-def test_stop_strings_end_a_text_before_them(ends: tuple[httpx.Client, httpx.Client]) -> None:
-    body = {**CHAT, "temperature": 0}
-    whole = asked(ends[0], "/v1/chat/completions", body)["message"]["content"]
-    word = whole.split()[6]
-    for end in ends:
-        choice = asked(end, "/v1/chat/completions", {**body, "stop": [word]})
-        assert (choice["message"]["content"], choice["finish_reason"]) == (whole[: whole.index(word)], "stop")
-
-
-def test_a_control_token_as_stop_string_ends_the_text(ends: tuple[httpx.Client, httpx.Client]) -> None:
-    body = {**CHAT, "temperature": 0, "max_tokens": 200, "stop": ["<|im_end|>"]}
-    own, paired = (asked(end, "/v1/chat/completions", body) for end in ends)
-    assert own == paired
-    assert own["finish_reason"] == "stop" and "<|im_end|>" not in own["message"]["content"]
-
-
-def test_log_probabilities_are_the_same_at_both_ends(ends: tuple[httpx.Client, httpx.Client]) -> None:
-    body = {**CHAT, "temperature": 0, "max_tokens": 12, "logprobs": True, "top_logprobs": 3}
-    own, paired = (asked(end, "/v1/chat/completions", body)["logprobs"]["content"] for end in ends)
-    assert [each["token"] for each in own] == [each["token"] for each in paired]
-    assert len(own) == 12 and all(len(each["top_logprobs"]) == 3 for each in own)
-    assert [each["logprob"] for each in own] == pytest.approx([each["logprob"] for each in paired], abs=1e-6)
-
-
-def test_texts_written_at_once_are_those_written_alone(ends: tuple[httpx.Client, httpx.Client]) -> None:
-    bodies = [{**CHAT, "temperature": 0.8, "seed": seed, "max_tokens": 24} for seed in (1, 2)]
-    alone = [asked(ends[0], "/v1/chat/completions", body) for body in bodies]
-    with ThreadPoolExecutor(2) as threads:
-        together = list(threads.map(lambda body: asked(ends[1], "/v1/chat/completions", body), bodies))
-    assert together == alone
 
 
 def test_the_next_turn_is_warm_and_its_text_that_of_a_cold_one(ends: tuple[httpx.Client, httpx.Client]) -> None:

@@ -1,9 +1,8 @@
 """Replaces transformers-neuronx by the stand-in, and loads a tiny model on it."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from itertools import cycle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from backends.neuron import NUMBER, VISIBLE
 from backends.neuron_legacy.compiling import COMPILER_CACHE, FLAGS
 from backends.neuron_legacy.model import made
-from backends.neuron_legacy.passes import Passes
 from backends.registry import load
 from specpair.engines.backend import Backend, Progress
 from specpair.engines.load_options import LoadOptions
@@ -54,22 +52,6 @@ def models_made() -> Iterator[list[Any]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("backends.neuron_legacy.backend.made", noted)
         yield found
-
-
-@contextmanager
-def taking(one: Sequence[float], all_slots: Sequence[float]) -> Iterator[None]:
-    """A context in which the backend measures these seconds in the four runs of a verify pass, over one slot and over
-    all. So it decides from how many slots on the latter pays."""
-    warm_up = Passes.warm_up
-    clock = cycle([time for seconds in (*one, *all_slots) for time in (0.0, seconds)])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Passes, "warm_up", lambda passes, done: warm_up(passes, done, clock.__next__))
-        yield
-
-
-def paying_from(slots: int) -> AbstractContextManager[None]:
-    """A context in which the backend finds that a pass over all slots pays from so many on."""
-    return taking([1.0] * 4, [slots] * 4)
 
 
 def load_on_stand_in(progress: Progress | None = None, **options: Any) -> Backend:

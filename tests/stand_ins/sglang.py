@@ -49,10 +49,8 @@ class SglangStandIn:
             "disable_radix_cache": False,
             "internal_states": [{"effective_max_running_requests_per_dp": 4}],
         }
-        self.older = False  # whether it has the paths of older versions
         self.alien = False  # whether it is another kind of server
         self.loading = False  # whether its health says that it is not ready
-        self.admin_key = False  # whether aborting wants another key
         self.has_tokenizer = True
         self.gate = threading.Event()  # passes wait while it is clear
         self.gate.set()
@@ -173,8 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             self.reply(404 if stand_in.alien else 503 if stand_in.loading else 200, None)
         elif self._admitted():
-            get = "/get_" if stand_in.older else "/"
-            told = {f"{get}model_info": stand_in.model, f"{get}server_info": stand_in.server}.get(self.path)
+            told = {"/model_info": stand_in.model, "/server_info": stand_in.server}.get(self.path)
             self.reply(*((404, {"detail": "Not Found"}) if told is None else (200, told)))
 
     def do_POST(self) -> None:
@@ -183,9 +180,6 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._admitted():
             return
         if self.path == "/abort_request":
-            if stand_in.admin_key:
-                self.reply(401, {"error": "Unauthorized"})
-                return
             stand_in.abort(body["rid"])
             self.reply(200, None)
         elif stand_in.refusals:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.openai_api.parrot import parrot_alone
+from tests.terminal.screen import chatting
 from tests.terminal.slow_verifier import SlowParrot, process
-from tests.terminal.talk import chatting
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
 LONG = " ".join(f"w{number}" for number in range(80))

@@ -1,4 +1,4 @@
-"""The README's commands in a terminal of 100 or 80 columns, with colours."""
+"""The commands in a terminal, as a user meets them."""
 
 import re
 import sys
@@ -12,7 +12,7 @@ import pytest
 from tests.drafter_client.support import Verifier, running
 from tests.paths import ROOT
 from tests.terminal.pseudo import Terminal, check, python, terminal
-from verifier_server.process.server_process import OPTIONS
+from verifier_server.app import UVICORN_OPTIONS
 from verifier_server.settings import Settings
 
 pytestmark = [
@@ -49,7 +49,7 @@ def _panel(screen: Terminal) -> list[str]:
     return [line for line in screen.lines if line.startswith(("│", "╭", "╰"))]
 
 
-@pytest.mark.parametrize("columns", [100, 80])
+@pytest.mark.parametrize("columns", [80])
 @pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto"])
 def test_drafter_shows_the_text_and_its_panel(verifier: Verifier, mode: str, columns: int) -> None:
     arguments = ["--verifier", verifier.url, "--mode", mode, *TEXT, *["--baseline"] * (mode != "target")]
@@ -63,17 +63,7 @@ def test_drafter_shows_the_text_and_its_panel(verifier: Verifier, mode: str, col
         assert screen.text.partition("╭")[0].strip()  # the text
 
 
-def test_verbose_shows_decisions_in_colour(verifier: Verifier) -> None:
-    with shown("--verifier", verifier.url, *TEXT, "--verbose") as screen:
-        assert screen.coloured and _panel(screen)
-
-
-def test_no_color_turns_colours_off(verifier: Verifier) -> None:
-    with shown("--verifier", verifier.url, *TEXT, NO_COLOR="1") as screen:
-        assert not re.search(r"\x1b\[(?:\d+;)*3[0-7]m", screen.raw)
-
-
-@pytest.mark.parametrize("columns", [100, 80])
+@pytest.mark.parametrize("columns", [80])
 @pytest.mark.parametrize("which", [[], ["draft"], ["server"]], ids=["target", "draft", "server"])
 def test_solo_shows_a_panel(verifier: Verifier, which: list[str], columns: int) -> None:
     more = ["--verifier", verifier.url] if which == ["server"] else ["--threads", "1"]
@@ -84,7 +74,7 @@ def test_solo_shows_a_panel(verifier: Verifier, which: list[str], columns: int) 
         assert "alone" in panel and "20 tokens" in panel and "TPOT" in panel
 
 
-@pytest.mark.parametrize("columns", [100, 80])
+@pytest.mark.parametrize("columns", [80])
 def test_compare_names_the_fastest_configuration(verifier: Verifier, tmp_path: Path, columns: int) -> None:
     case = tmp_path / "cases.txt"
     case.write_text("def main():\n", encoding="utf-8")
@@ -95,7 +85,7 @@ def test_compare_names_the_fastest_configuration(verifier: Verifier, tmp_path: P
         assert "x target" in screen.text and re.search(r"^fastest fixed mode: \w+", screen.text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("columns", [100, 80])
+@pytest.mark.parametrize("columns", [80])
 def test_report_shows_acceptance_timeline_and_speed(verifier: Verifier, tmp_path: Path, columns: int) -> None:
     runs = str(tmp_path / "runs")
     with shown("--verifier", verifier.url, *TEXT, "--lockstep", "--draft-n", "3", "--profile", runs):
@@ -115,18 +105,11 @@ def test_prompt_file_shows_progress_and_writes_results(verifier: Verifier, tmp_p
         assert "2" in screen.text and (tmp_path / "results.jsonl").read_text(encoding="utf-8").count("\n") == 2
 
 
-@pytest.mark.parametrize("columns", [100, 80])
-def test_wrong_port_is_reported(columns: int) -> None:
-    with terminal([*DRAFTER, "--verifier", "http://127.0.0.1:9", *TEXT], columns) as screen:
-        assert screen.wait() == 1
-        assert "no verifier answers at http://127.0.0.1:9" in screen.text and "Traceback" not in screen.text
-
-
 @pytest.mark.parametrize("command", SERVERS.values(), ids=SERVERS)
 def test_verifier_runs_until_ctrl_c(command: list[str]) -> None:
     """A drafter in a second terminal generates a text with it."""
     # With uvicorn's options it does not start itself anew: a forked process has no command line of its own.
-    options = {**OPTIONS, "VERIFIER_CONTEXT": "512", "VERIFIER_THREADS": "1", "VERIFIER_SLOTS": "2"}
+    options = {**UVICORN_OPTIONS, "VERIFIER_CONTEXT": "512", "VERIFIER_THREADS": "1", "VERIFIER_SLOTS": "2"}
     with terminal(command, 100, **options) as server:
         url = server.wait_for(r"running on (http://127\.0\.0\.1:\d+)").group(1)
         with shown("--verifier", url, *TEXT) as screen:
@@ -150,3 +133,50 @@ def test_serve_runs_until_ctrl_c(verifier: Verifier) -> None:
         assert server.wait() == 0
         check(server, 100)
         server.wait_until_alone()
+
+
+COLUMNS = 100
+DEMO = python("-m", "examples.demo", "--step-ms", "2", "--max-tokens", "16")
+
+
+def _demo(*more: str) -> Iterator[Terminal]:
+    with terminal([*DEMO, *more], COLUMNS) as screen:
+        yield screen
+
+
+@pytest.fixture
+def demo() -> Iterator[Terminal]:
+    yield from _demo()
+
+
+@pytest.fixture
+def long_demo() -> Iterator[Terminal]:
+    yield from _demo("--max-tokens", "900")
+
+
+def test_demo_shows_a_text_and_its_statistics(demo: Terminal) -> None:
+    status = demo.wait()
+    check(demo, COLUMNS)
+    assert status == 0, demo.text
+    assert demo.coloured
+    words = " ".join(demo.text.split())
+    assert words.index("demo: making the target") < words.index("demo: the drafter is the same model")
+    assert "stdlib-target-q4_0 drafts for padded-2ms" in words and " 16 tokens " in words
+    assert "x the target" in words
+    demo.wait_until_alone()
+
+
+def test_repeated_ctrl_c_leaves_no_process(long_demo: Terminal) -> None:
+    long_demo.wait_for(r"target-decoded\s+(\S+\s+){3}")
+    for _ in range(3):
+        long_demo.type("\x03")
+    assert long_demo.wait() == 130, long_demo.text
+    long_demo.wait_until_alone()
+
+
+def test_ctrl_c_during_the_calibration_prints_no_traceback(demo: Terminal) -> None:
+    demo.wait_for("making the target")
+    demo.type("\x03")
+    assert demo.wait() == 130, demo.text
+    assert "Traceback" not in demo.text and "interrupted" in demo.text
+    demo.wait_until_alone()

@@ -1,5 +1,6 @@
 """The stand-in answers every call as the real source does: equal logits, or the same kind of error."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -117,17 +118,30 @@ def answer(model: Any, call: Call) -> Any:
         return type(error)
 
 
+def model_of(library: Any, made: TinyModel) -> Any:
+    batching = library.ContinuousBatchingConfig(max_num_seqs=SLOTS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library's: lazy modules, key-value heads that are copied
+        model = library.LlamaForSampling.from_pretrained(
+            str(made.folder),
+            n_positions=[CELLS],
+            batch_size=SLOTS,
+            tp_degree=1,
+            context_length_estimate=[128, CELLS],
+            neuron_config=library.NeuronConfig(continuous_batching=batching),
+        )
+        model.enable_speculative_decoder(list(LENGTHS), [1, SLOTS])
+    model.to_neuron()
+    return model
+
+
 @pytest.fixture
 def both(library: ModuleType, tmp_path: Path) -> Pair:
     """The same model on the real source and on the stand-in."""
     from tests.stand_ins import transformers_neuronx
-    from tests.transformers_neuronx.direct import Direct  # needs torch
 
     made = TinyModel(tmp_path / "tiny")
-    real, stand_in = (
-        Direct(each, made, slots=SLOTS, cells=CELLS, lengths=LENGTHS, batch_sizes=[1, SLOTS]).model
-        for each in (library, transformers_neuronx)
-    )
+    real, stand_in = (model_of(each, made) for each in (library, transformers_neuronx))
     return real, stand_in
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.forking import Process, started
 from tests.verifier_server.conftest import SCRIPT
-from verifier_server.process.server_process import OPTIONS
+from verifier_server.app import UVICORN_OPTIONS
 
 MODULE = [sys.executable, "-m", "verifier_server"]
 ENDLESS = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed), "VERIFIER_CONTEXT": "1000000"}
@@ -49,7 +49,7 @@ def environment(**more: str) -> dict[str, str]:
     no command line of its own to start."""
     ours = ("VERIFIER_", "UVICORN_", "SPECPAIR_")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    return {**clean, **OPTIONS, "PYTHONUNBUFFERED": "1", **more}
+    return {**clean, **UVICORN_OPTIONS, "PYTHONUNBUFFERED": "1", **more}
 
 
 def run(command: list[str], **more: str) -> subprocess.CompletedProcess[str]:

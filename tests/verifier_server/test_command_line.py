@@ -1,16 +1,12 @@
 """The verifier as a process: start, failures to start, and shutdown."""
 
-import json
 import logging
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Event
 
@@ -22,7 +18,6 @@ from tests.paths import ROOT
 from tests.verifier_server.conftest import SCRIPT, Program, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.processes import (
-    COMMANDS,
     ENDLESS,
     MODULE,
     UVICORN,
@@ -34,7 +29,7 @@ from tests.verifier_server.processes import (
     with_each_command,
 )
 from verifier_server import app
-from verifier_server.process.server_process import OPTIONS
+from verifier_server.app import UVICORN_OPTIONS
 from verifier_server.service import Service
 
 
@@ -68,19 +63,6 @@ def test_port_in_use_ends_uvicorn_while_the_model_loads() -> None:
     assert done.returncode == 3
     assert "address already in use" in done.stderr
     assert "told to stop" not in done.stderr and "ready: " not in done.stderr
-
-
-def test_port_in_use_ends_the_program_before_the_model_loads(verifier: Program) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = verifier("--port", str(port))
-    assert done == (1, "", f"verifier: port {port} is in use: choose another with --port\n")
-
-
-def test_address_of_another_machine_ends_the_program_with_one_line(verifier: Program) -> None:
-    done = verifier("--host", "192.0.2.1", "--port", "0")
-    assert done.status == 1 and done.err.startswith("verifier: cannot listen on 192.0.2.1, port 0: ")
-    assert done.err.endswith(": see --host and --port\n") and done.err.count("\n") == 1
 
 
 def test_verifier_that_stops_before_its_model_is_loaded_never_says_that_it_is_ready(
@@ -129,37 +111,14 @@ def test_stop_signal_ends_the_process_during_an_endless_load(ending: signal.Sign
         assert "told to stop while the model loads" in output and "Traceback" not in output
 
 
-def test_second_ctrl_c_does_not_wait_for_the_load() -> None:
-    changed = "verifier_server.app.GRACE = 1000.0"
-    with serving([sys.executable, "-c", STUCK.format(changed)]) as (process, _):
-        process.send_signal(signal.SIGINT)
-        assert process.stderr is not None
-        output = ""
-        while "Waiting for application shutdown" not in output:
-            output += process.stderr.readline()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == -signal.SIGINT
-        assert "Traceback" not in output + process.stderr.read()
-
-
-def test_ctrl_c_before_the_application_starts_ends_the_process() -> None:
-    """uvicorn installs its signal handlers before it starts the application, and imports much in between."""
-    changed = """
-verifier_server.app.GRACE = 0.1
-load = uvicorn.Config.load
-uvicorn.Config.load = lambda self: (load(self), signal.raise_signal(signal.SIGINT))
-"""
-    done = run([sys.executable, "-c", STUCK.format(changed)])
-    assert done.returncode in (-signal.SIGINT, -signal.SIGTERM)  # uvicorn does not say which one it received
-    assert "told to stop while the model loads" in done.stderr
-
-
 @pytest.mark.parametrize(("flags", "reply"), [((), b"application/json"), (("--http", "h11"), b"text/plain")])
 def test_plain_uvicorn_gets_connections_with_bounds_unless_flags_say_otherwise(
     flags: tuple[str, ...], reply: bytes
 ) -> None:
     """A process of its own, since it starts its command anew."""
-    variables = {name: value for name, value in environment(VERIFIER_BACKEND="scripted").items() if name not in OPTIONS}
+    variables = {
+        name: value for name, value in environment(VERIFIER_BACKEND="scripted").items() if name not in UVICORN_OPTIONS
+    }
     command = [*UVICORN, "--port", "0", *flags]
     with subprocess.Popen(command, cwd=ROOT, env=variables, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -188,67 +147,6 @@ def test_verifier_serves_until_a_stop_signal(command: list[str], ending: signal.
         assert "Traceback" not in process.stderr.read()
 
 
-POLLED = ("/health", "/health/", "/health?now", "/live", "/ready", "/metrics", "/sessions?secret")
-
-
-@with_each_command("access_log, lines", ("no", 0), ("yes", 1))
-def test_access_log_leaves_out_who_watches_the_health(command: list[str], access_log: str, lines: int) -> None:
-    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_ACCESS_LOG": access_log}
-    with serving([*command, "--port", "0"], subprocess.PIPE, **settings) as (process, http):
-        for path in POLLED:
-            http.get(path, headers={"X-Request-Id": "mine"})
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
-        output, errors = process.communicate()
-        found = [line for line in (output + errors).splitlines() if "GET" in line]
-        assert len(found) == lines and output == ""
-        for line in found:
-            assert re.fullmatch(r"INFO:     GET /sessions 200, [\d.]+ ms \[request mine\]", line)
-
-
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_every_line_of_a_json_log_is_an_object(command: list[str]) -> None:
-    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_ACCESS_LOG": "yes", "VERIFIER_LOG_FORMAT": "json"}
-    with serving([*command, "--port", "0"], **settings) as (process, http):
-        http.get("/sessions", headers={"X-Request-Id": "mine"})
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
-    records = [json.loads(line) for line in errors.splitlines()]
-    assert {"specpair.access", "uvicorn.error"} <= {record["logger"] for record in records}
-    [access] = [record for record in records if record["logger"] == "specpair.access"]
-    assert (access["method"], access["path"], access["status"], access["request_id"]) == (
-        "GET",
-        "/sessions",
-        200,
-        "mine",
-    )
-    for record in records:
-        assert {"time", "level", "logger", "message"} <= record.keys()
-        assert datetime.fromisoformat(record["time"]).utcoffset() == timedelta(0)
-
-
-@with_each_command("times", 1, 2)
-def test_ctrl_c_with_an_open_stream_prints_no_traceback(command: list[str], times: int) -> None:
-    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed)}
-    with ready(hasty(command), **settings) as (process, http):
-        http.post("/prefill", json={"prompt_ids": [1, 2], "session_id": "a"})
-        with http.stream("GET", "/sessions/a/stream") as pushed:
-            lines = pushed.iter_lines()
-            assert next(lines) == "event: tokens"
-            assert process.stderr is not None
-            process.send_signal(signal.SIGINT)
-            output = ""
-            while "Shutting down" not in output:
-                output += process.stderr.readline()
-            if times == 1:
-                assert '"code":"shutting_down"' in "".join(lines)
-            else:
-                process.send_signal(signal.SIGINT)
-            assert process.wait(20) in (0, -signal.SIGINT, 128 + signal.SIGINT)
-        output += process.stderr.read()
-        assert "Traceback" not in output and "Error" not in output
-
-
 def test_open_requests_get_shutting_down_with_retry_after() -> None:
     settings = {**ENDLESS, "VERIFIER_DRAIN_SECONDS": "0"}
     drafted = {"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_SLOTS": "1"}
@@ -271,29 +169,3 @@ def test_open_requests_get_shutting_down_with_retry_after() -> None:
         assert process.stderr is not None
         output = process.stderr.read()
         assert "Traceback" not in output and "ERROR" not in output
-
-
-@with_each_command("times", 1, 2)
-def test_ctrl_c_while_the_model_loads_prints_no_traceback(command: list[str], times: int) -> None:
-    shown, terminal = os.openpty()
-    settings = environment(VERIFIER_CONTEXT="256", VERIFIER_THREADS="1")
-    process = subprocess.Popen(
-        [*command, "--port", "0"], cwd=ROOT, env=settings, stdin=terminal, stdout=terminal, stderr=terminal
-    )
-    os.close(terminal)
-    output = b""
-    try:
-        while b"Waiting for application startup" not in output:
-            output += os.read(shown, 65536)
-        for _ in range(times):
-            process.send_signal(signal.SIGINT)
-        with suppress(OSError):  # on Linux, the error says that the other end is closed
-            while part := os.read(shown, 65536):
-                output += part
-        # SIGTERM, 3: uvicorn has taken the signal before the application started, as if it could not listen
-        assert process.wait(30) in (0, 3, -signal.SIGINT, 128 + signal.SIGINT, -signal.SIGTERM)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(shown)
-    assert b"Traceback" not in output

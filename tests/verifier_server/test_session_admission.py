@@ -1,12 +1,9 @@
 """Which session a new one displaces, compared with a plain implementation of the rules, and `retry_after`."""
 
-import random
-import sys
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from contextlib import AbstractContextManager, ExitStack
 from math import inf
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -18,7 +15,7 @@ from specpair.http_service.keys.access import Caller
 from specpair.protocol.errors import Overloaded
 from specpair.speculation.acceptance.token_details import TokenDetails, split
 from specpair.speculation.text_options import TextSpec
-from verifier_server.engine.arrivals import SILENCE
+from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.session_admission import LINGER
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
@@ -189,45 +186,6 @@ def test_a_session_lingers_as_long_as_the_scheduler_continues_it() -> None:
     assert LINGER == SILENCE
 
 
-def full(lasting: Callable[[], float], seconds: float) -> list[tuple[int, float]]:
-    """All places are in use, each again and again for `lasting()` seconds. A new client asks every third second.
-
-    Returns its `retry_after` and the seconds until a place was free, for each attempt.
-    """
-    desk = Desk(4, 4)
-    uses = {session: 5.0 * number + lasting() for number, session in enumerate(desk.open() for _ in range(4))}
-    for session in uses:
-        desk.table.use(session)
-    open_promises: list[tuple[int, float]] = []
-    kept: list[tuple[int, float]] = []
-    ask = 30.0  # once there are intervals to average
-    while desk.now < seconds:
-        session = min(uses, key=uses.__getitem__)
-        if ask < uses[session]:
-            desk.now, ask = ask, ask + 3.0
-            with pytest.raises(Overloaded, match="all 4 sessions are taken and in use") as refused:
-                desk.open("new")
-            open_promises.append((refused.value.details["retry_after"], desk.now))
-            continue
-        desk.now = uses[session]
-        desk.table.leave(session)
-        kept += [(promised, desk.now - asked) for promised, asked in open_promises]
-        open_promises.clear()
-        desk.table.use(session)  # used again in the same place
-        uses[session] = desk.now + lasting()
-    return kept
-
-
-def test_retry_after_is_close_to_the_time_until_a_place_is_free() -> None:
-    regular = full(lambda: 20.0, 400.0)
-    assert len(regular) > 80
-    assert all(waited <= promised <= 6 for promised, waited in regular), "a place is freed every five seconds"
-    rng = random.Random(3)
-    mixed = full(lambda: rng.expovariate(1 / 24.0), 4000.0)
-    promised, waited = (sum(each) / len(mixed) for each in zip(*mixed, strict=True))
-    assert 0.7 < promised / waited < 1.6, f"{promised:.1f} s promised, {waited:.1f} s waited"
-
-
 def test_retry_after_is_exact_if_all_sessions_linger() -> None:
     desk = Desk(2, 2)
     for at in (10.0, 10.5):
@@ -245,47 +203,6 @@ def test_retry_after_is_exact_if_all_sessions_linger() -> None:
     assert desk.open("new")
 
 
-def test_retry_after_grows_while_no_place_is_freed() -> None:
-    desk = Desk(1, 1)
-    with desk.used():
-        promised = []
-        for desk.now in (0.5, 3.0, 60.0):
-            with pytest.raises(Overloaded) as refused:
-                desk.open("new")
-            promised.append(refused.value.details["retry_after"])
-    assert promised == [1, 3, 60]
-
-
-def test_costs_do_not_grow_with_the_number_of_sessions() -> None:
-    def lines_run(held: int) -> int:
-        """Lines of Python run by 200 more sessions and lookups beside `held` sessions."""
-        desk = Desk(held, held - held // 4, ttl=1e9)
-        for number in range(held):
-            desk.now += 0.01
-            desk.open(f"client {number % 50}", self_continue=number % 3 == 0)
-        count = 0
-
-        def trace(_frame: FrameType, event: str, _value: Any) -> Callable[..., Any]:
-            nonlocal count
-            count += event == "line"
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            for number in range(200):
-                desk.now += 0.01
-                session = desk.open(f"client {number % 50}")
-                with desk.table.in_use(session):
-                    desk.table.get(session.id)
-        finally:
-            sys.settrace(before)
-        assert len(desk.table) == held
-        return count
-
-    assert lines_run(5000) < 1.5 * lines_run(200)
-
-
 def test_text_is_under_way_until_its_client_was_silent_or_it_has_ended() -> None:
     desk = Desk()
     assert desk.table.text_under_way() == 0.0
@@ -300,17 +217,6 @@ def test_text_is_under_way_until_its_client_was_silent_or_it_has_ended() -> None
     assert desk.table.text_under_way() == 0.0
     with desk.table.in_use(session):
         session.finish_reason = "length"
-    assert desk.table.text_under_way() == 0.0
-
-
-def test_lingering_text_is_under_way() -> None:
-    desk = Desk()
-    with desk.used(self_continue=True):
-        pass
-    assert 0.0 < desk.table.text_under_way() <= LINGER
-    desk.now += LINGER
-    assert desk.table.text_under_way() == SILENCE
-    desk.now += SILENCE
     assert desk.table.text_under_way() == 0.0
 
 

@@ -27,10 +27,9 @@ class Table:
         caller: str = "me",
         prompt: int = 1,
         owner: str = "",
-        grace: float | None = None,
     ) -> Session:
         sender = Caller(owner, owner or caller, caller)
-        return self.sessions.open(name, sender, request, lambda new_id: session(new_id, prompt), grace=grace)
+        return self.sessions.open(name, sender, request, lambda new_id: session(new_id, prompt))
 
     def latest(self, caller: str, owner: str = "") -> Session:
         return self.sessions.latest(Caller(owner, owner or caller, caller))
@@ -160,20 +159,6 @@ def test_a_prefill_without_a_token_leaves_no_session() -> None:
     assert table.sessions.all() == [again]
 
 
-def test_a_session_with_a_grace_expires_sooner() -> None:
-    table = Table(ttl=10)
-    long, short = table.open("long"), table.open("short", grace=3)
-    for each in (short, long):
-        with table.sessions.in_use(each):
-            pass
-    table.now = 3
-    assert table.sessions.all() == [long, short]
-    table.now = 3.5
-    assert table.sessions.all() == [long]
-    table.now = 10.5
-    assert table.sessions.all() == []
-
-
 def test_a_replacing_session_takes_over_latest_and_no_second_place() -> None:
     """A resumed text may start with more tokens than the session in the table has."""
     table = Table(capacity=2)
@@ -194,30 +179,6 @@ def test_a_replacing_session_takes_over_latest_and_no_second_place() -> None:
     assert table.removed == []
     table.open("c")
     assert table.removed == ["b"]
-
-
-def test_a_session_deleted_while_in_use_can_be_left() -> None:
-    table = Table(capacity=1)
-    opened = table.open("a")
-    with table.sessions.in_use(opened):
-        table.sessions.remove("a")
-        again = table.open("a", "another request")
-    assert table.sessions.all() == [again]
-    table.open("b")
-    assert table.removed == ["a", "a"]
-
-
-def test_a_failed_make_leaves_nothing_behind() -> None:
-    table = Table()
-
-    def fail(_name: str) -> Session:
-        raise ValueError("no prompt")
-
-    with pytest.raises(ValueError, match="no prompt"):
-        table.sessions.open("a", ANYONE, "request", fail)
-    assert len(table.sessions) == 0
-    with pytest.raises(UnknownSession):
-        table.sessions.latest(ANYONE)
 
 
 @pytest.mark.parametrize(

@@ -1,39 +1,30 @@
-"""Settings from the environment and from flags. A bad setting is refused in one line that names it."""
+"""Settings: flags, variables, the file, their order and their errors; chat templates."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from backends.llama_cpp.model import read_gguf_vocabulary
+from backends.scripted import Script, ScriptedBackend
+from backends.trial.tiny_gguf import write_tiny_gguf
+from backends.trial.tiny_llama import TinyModel
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.command_line.layers import names_of
 from specpair.command_line.parser import flag
+from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import FASTEST, STORED, LoadOptions
-from verifier_server.flags import from_environment, from_flags
+from tests.verifier_server.conftest import settings
+from verifier_server.app import refuse_workers
+from verifier_server.loading import choose_chat_template
 from verifier_server.options import OPTIONS
-from verifier_server.process.server_process import refuse_workers
-from verifier_server.settings import PREFIX, Settings, SettingsError
+from verifier_server.service import Service
+from verifier_server.settings import PREFIX, SettingsError, from_environment, from_flags
 
 
 def test_defaults_serve_the_shipped_target() -> None:
     options = from_environment({}).load_options()
     assert options == LoadOptions(model=DEFAULT_TARGET, slots=None, context_length=None)
-
-
-def test_settings_are_read_from_the_environment() -> None:
-    settings = from_environment(
-        {
-            "VERIFIER_BACKEND": "scripted",
-            "VERIFIER_MODEL": "7",
-            "VERIFIER_SLOTS": "3",
-            "VERIFIER_CONTEXT": "auto",
-            "VERIFIER_MMAP": "false",
-            "VERIFIER_SESSION_TTL": "1.5",
-            "PATH": "/bin",
-        }
-    )
-    assert (settings.slots, settings.context, settings.mmap, settings.session_ttl) == (3, "auto", False, 1.5)
-    assert settings.load_options() == LoadOptions(model=Path("7"), slots=3, mmap=False)
 
 
 def test_engine_settings_reach_the_load_options(tmp_path: Path) -> None:
@@ -66,42 +57,6 @@ def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
     settings, _ = from_flags([*flags, "--draft-threads=3", "--draft-slots=20"], {})
     options = settings.draft_options(16, 131072)
     assert (options.threads, options.slots, options.context_length) == (3, 20, None)
-
-
-def test_draft_model_on_another_engine_has_its_own_options() -> None:
-    values = {"DRAFT_MODEL": "/models/draft", "DRAFT_BACKEND": "torch", "DRAFT_DEVICE": "cuda:1", "KV_TYPE": "q8_0"}
-    settings = from_environment({PREFIX + name: value for name, value in values.items()})
-    options = settings.draft_options(2, 512)
-    expected = LoadOptions(model=Path("/models/draft"), slots=2, context_length=512, device="cuda:1")
-    assert options == replace(expected, weights=FASTEST)
-    assert settings.load_options().device is None
-
-
-def test_draft_model_is_split_as_the_target_where_a_process_has_one_degree() -> None:
-    values = {"BACKEND": "neuron_legacy", "MODEL": "/models/8b", "DRAFT_MODEL": "/models/1b"}
-    settings = from_environment({PREFIX + name: value for name, value in values.items()})
-    assert settings.load_options().tensor_parallel is None, "the engine finds out how many cores the model needs"
-    assert settings.draft_options(4, 4095, devices=2).tensor_parallel == 2
-    other = from_environment({PREFIX + "DRAFT_BACKEND": "torch", **{PREFIX + k: v for k, v in values.items()}})
-    assert other.draft_options(4, 4095, devices=2).tensor_parallel is None
-    spread = from_environment({PREFIX + name: value for name, value in {**values, "BACKEND": "torch"}.items()})
-    assert spread.draft_options(4, 4095, devices=2).tensor_parallel is None
-
-
-def test_ngram_drafting_takes_no_model() -> None:
-    assert from_environment({"VERIFIER_DRAFT_BACKEND": "ngram"}).drafts
-    with pytest.raises(SettingsError, match="VERIFIER_DRAFT_MODEL: ngram is a lookup in the text and takes no model"):
-        from_environment({"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_MODEL": str(DEFAULT_DRAFT)})
-    assert not from_environment({}).drafts
-
-
-def test_flags_override_the_environment() -> None:
-    environment = {"VERIFIER_SLOTS": "3", "VERIFIER_THREADS": "2"}
-    settings, options = from_flags(["--slots", "5", "--host", "0.0.0.0", "--port", "0"], environment)
-    assert (settings.slots, settings.threads) == (5, 2)
-    assert (options.host, options.port) == ("0.0.0.0", 0)
-    defaults = from_flags([], {})[1]
-    assert (defaults.host, defaults.port) == ("127.0.0.1", 8000)
 
 
 BAD = [
@@ -154,79 +109,6 @@ def test_error_for_a_bad_value_names_its_key(field: str, value: str, words: str)
         assert "\n" not in message
 
 
-@pytest.mark.parametrize(
-    ("variable", "meant"),
-    [
-        ("VERIFIER_SLOTZ", "VERIFIER_SLOTS"),
-        ("VERIFIER_KEY", "VERIFIER_API_KEY"),
-        ("VERIFIER_GPU", "VERIFIER_GPU_LAYERS"),
-        ("VERIFIER_MAX_SESSION", "VERIFIER_MAX_SESSIONS"),
-        ("VERIFIER_PROT", "VERIFIER_PORT"),
-    ],
-)
-def test_misspelt_variable_is_refused_with_a_suggestion(variable: str, meant: str) -> None:
-    for read in (from_environment, lambda environment: from_flags([], environment)):
-        with pytest.raises(SettingsError) as caught:
-            read({variable: "3"})
-        assert str(caught.value) == f"{variable}: no such variable; did you mean {meant}?"
-
-
-def test_kubernetes_variables_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    injected = {
-        "VERIFIER_SERVICE_HOST": "10.0.0.7",
-        "VERIFIER_SERVICE_PORT": "8000",
-        "VERIFIER_SERVICE_PORT_HTTP": "8000",
-        "VERIFIER_PORT": "tcp://10.0.0.7:8000",
-        "VERIFIER_PORT_8000_TCP": "tcp://10.0.0.7:8000",
-        "VERIFIER_PORT_8000_TCP_PROTO": "tcp",
-        "VERIFIER_PORT_8000_TCP_PORT": "8000",
-        "VERIFIER_PORT_8000_TCP_ADDR": "10.0.0.7",
-        "VERIFIER_MODEL_PORT": "tcp://10.0.0.8:8000",  # for a service named verifier-model
-        "VERIFIER_MODEL_SERVICE_HOST": "10.0.0.8",
-    }
-    assert from_environment(injected) == from_environment({})
-    settings, options = from_flags([], injected)
-    assert (settings, options.host, options.port) == (from_environment({}), "127.0.0.1", 8000)
-    assert caplog.text == ""
-
-
-def test_address_variables_are_ignored_under_uvicorn(caplog: pytest.LogCaptureFixture) -> None:
-    assert from_environment({"VERIFIER_PORT": "9001"}) == from_environment({})
-    assert "VERIFIER_PORT: only the command 'verifier' reads this variable; uvicorn takes --port" in caplog.text
-
-
-@pytest.mark.parametrize("arguments", [["--slotz", "3"], ["--row", "3"], ["3"]])
-def test_unknown_flags_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        from_flags(arguments, {})
-    assert caught.value.code == 2
-    error = capsys.readouterr().err
-    assert arguments[0] in error and error.count("\n") == 2 and error.startswith("verifier: ")
-
-
-def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        from_flags(["--help"], {})
-    assert caught.value.code == 0
-    text = capsys.readouterr().out
-    assert all(flag(name) in text for name in Settings.model_fields)
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_help_has_groups_and_examples_but_no_test_engine(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    with pytest.raises(SystemExit):
-        from_flags(["--help"], {})
-    text = capsys.readouterr().out
-    assert max(map(len, text.splitlines())) <= width
-    titles = ["server:", "model:", "engine:", "server-side drafting (mode fused):", "sessions and limits:", "examples:"]
-    assert [line for line in text.splitlines() if line in titles] == titles
-    assert len(text.partition("examples:\n")[2].splitlines()) == 3 and "scripted" not in text
-    assert from_flags(["--backend", "scripted", "--model", "1"], {})[0].backend == "scripted"
-
-
 WORKERS = "sessions and their KV caches live in one process"
 
 
@@ -245,21 +127,6 @@ def test_several_workers_are_refused(arguments: list[str], environment: dict[str
         refuse_workers(arguments, environment)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environment"),
-    [
-        (["uvicorn", "verifier_server.app:app"], {}),
-        (["uvicorn", "--workers", "1"], {}),
-        (["uvicorn", "--workers=1"], {"WEB_CONCURRENCY": "4"}),  # the flag overrides the variable
-        (["uvicorn", "--workers"], {}),  # uvicorn reports this error itself
-        (["uvicorn"], {"WEB_CONCURRENCY": "1"}),
-        (["uvicorn"], {"WEB_CONCURRENCY": "x"}),
-    ],
-)
-def test_one_worker_is_accepted(arguments: list[str], environment: dict[str, str]) -> None:
-    refuse_workers(arguments, environment)
-
-
 def test_a_model_by_name_stands_in_place_of_a_path() -> None:
     settings, _ = from_flags(["-hf", "u/r:Q8_0", "--draft-hf=u/small"], {})
     assert (settings.hf, settings.draft_hf, settings.drafts) == ("u/r:Q8_0", "u/small", True)
@@ -272,3 +139,48 @@ def test_a_model_by_name_stands_in_place_of_a_path() -> None:
         with pytest.raises(SettingsError) as caught:
             from_flags(flags, {})
         assert str(caught.value).startswith(message)
+
+
+OWN = {"default": "{{ messages[0].content }}", "tool_use": "{{ tools }}"}
+
+
+def _backend() -> ScriptedBackend:
+    backend = ScriptedBackend(Script(seed=1))
+    backend.take_chat_templates(OWN)
+    return backend
+
+
+@pytest.mark.parametrize(("chosen", "template"), [(None, OWN["default"]), *OWN.items()])
+def test_the_models_templates_are_chosen_by_name(chosen: str | None, template: str) -> None:
+    backend = _backend()
+    choose_chat_template(backend, chosen)
+    assert backend.chat_template == template
+
+
+def test_the_templates_of_a_gguf_file_have_names(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny_gguf(TinyModel(tmp_path / "tiny"), path, OWN)
+    assert read_gguf_vocabulary(path)[1] == OWN
+
+
+def test_a_file_replaces_the_models_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jinja"
+    file.write_text("{{ raise_exception('only assistants') }}")  # it refuses the message that it is tried with
+    service = Service(settings(chat_template=str(file)), _backend())
+    service.loader.start()
+    assert service.loader.wait(30) and service.loader.failure is None
+    assert service.engine.info.chat_template == file.read_text()
+    service.stop()
+
+
+def test_what_is_no_template_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jinja"
+    file.write_text("{% if")
+    for chosen, complaint in (
+        (str(file), r"mine\.jinja cannot be used"),
+        (str(tmp_path), "cannot be read"),
+        ("tool", "no such file; templates in the model's files: default, tool_use"),
+    ):
+        with pytest.raises(ModelLoadError, match=complaint) as raised:
+            choose_chat_template(_backend(), chosen)
+        assert raised.value.setting == "chat_template"

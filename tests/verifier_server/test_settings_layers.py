@@ -1,7 +1,6 @@
 """The verifier's settings by layers: flags over variables over `specpair.toml` over defaults."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,8 @@ from pydantic import SecretStr
 
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.command_line.parser import flag
-from tests.verifier_server.conftest import Program
-from verifier_server import app
 from verifier_server.engine.choice import TOKEN_ENGINES
-from verifier_server.flags import ListenAddress, from_environment, from_flags
-from verifier_server.settings import PREFIX, Settings, SettingsError
+from verifier_server.settings import PREFIX, ListenAddress, Settings, SettingsError, from_environment, from_flags
 
 # Three values of a setting, for flag, variable and file, where 3, 4 and 5 are none of its values.
 VALUES: dict[str, tuple[Any, Any, Any]] = {
@@ -107,16 +103,6 @@ def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> 
     assert (getattr(settings, name), settings.origin(name)) == (FIELDS[name].default, "default")
 
 
-def test_uvicorn_has_the_variables_and_the_file(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file.write_text("[verifier]\nslots = 3\nthreads = 2\n")
-    settings = from_environment({"VERIFIER_SLOTS": "4"})
-    assert (settings.slots, settings.threads, caplog.text) == (4, 2, "")
-    assert (settings.key("slots"), settings.key("threads")) == ("VERIFIER_SLOTS", f"{file} [verifier] threads")
-    file.rename(file.with_name("other.toml"))
-    assert from_environment({"SPECPAIR_CONFIG": "other.toml"}).slots == 3
-    assert from_environment({}).slots == "auto"
-
-
 FORMERLY = [("slots", "rows", "3"), ("draft_slots", "draft_rows", "2")]
 
 
@@ -134,22 +120,6 @@ def test_setting_is_taken_by_its_former_name(file: Path, name: str, formerly: st
     for settings, key in given:
         assert (getattr(settings, name), settings.key(name)) == (int(value), key)
     assert getattr(from_flags([], {f"VERIFIER_{name.upper()}": "7"})[0], name) == 7, "by either name, a layer overrides"
-
-
-@pytest.mark.parametrize(("name", "formerly", "value"), FORMERLY)
-def test_setting_by_both_of_its_names_is_refused(file: Path, name: str, formerly: str, value: str) -> None:
-    def refused(old: str, new: str, flags: Sequence[str] = (), **variables: str) -> None:
-        with pytest.raises(SettingsError) as caught:
-            from_flags(flags, variables)
-        assert str(caught.value) == f"{old}: {new} is its name now, and both are given: leave one out"
-
-    file.write_text("[verifier]\n")
-    old, new = flag(formerly), flag(name)
-    refused(old, new, [f"{new}={value}", f"{old}={value}"])
-    old, new = f"VERIFIER_{formerly.upper()}", f"VERIFIER_{name.upper()}"
-    refused(old, new, **{old: value, new: value})
-    file.write_text(f"[verifier]\n{name} = {value}\n{formerly} = {value}\n")
-    refused(f"{file} [verifier] {formerly}", f"{file} [verifier] {name}")
 
 
 def test_address_in_the_file_is_for_the_program_alone(file: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -192,14 +162,6 @@ def test_error_in_the_file_names_its_key(file: Path, line: str, words: str) -> N
         assert str(caught.value) == f"{file} [verifier] {words}"
 
 
-def test_key_in_a_file_that_everybody_can_read_is_warned_of(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file.write_text('[verifier]\napi_key = "sesame"\n')
-    file.chmod(0o644)
-    assert from_environment({}).api_key == SecretStr("sesame")
-    [record] = caplog.records
-    assert record.getMessage() == (f"{file} holds api_key, and everybody on this machine can read it: chmod 600 {file}")
-
-
 def test_key_is_in_no_representation_and_in_no_error(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings, _ = from_flags(["--api-key", "sesame"], {})
     assert "sesame" not in repr(settings) + str(settings) + str(settings.model_dump())
@@ -207,14 +169,6 @@ def test_key_is_in_no_representation_and_in_no_error(file: Path, caplog: pytest.
         with pytest.raises(SettingsError) as caught:
             from_flags(flags, {})
         assert "sesame" not in str(caught.value) + str(caught.value.__context__) + caplog.text
-
-
-def test_key_that_looks_like_a_flag_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        from_flags(["--api-key", "-sesame"], {})
-    assert capsys.readouterr().err.splitlines()[0] == (
-        "verifier: --api-key wants a value; write --api-key=KEY if it begins with a dash"
-    )
 
 
 def test_print_config_shows_all_settings_in_the_order_of_the_help(
@@ -240,9 +194,3 @@ def test_print_config_shows_all_settings_in_the_order_of_the_help(
         ["threads", "2", f"{file} [verifier] threads"],
         ["api_key", "(set)", "variable VERIFIER_API_KEY"],
     ]
-
-
-def test_uvicorn_ends_with_one_line_for_a_bad_file(file: Path, verifier: Program) -> None:
-    file.write_text("[verifier]\nslotz = 3\n")
-    words = f"verifier: {file} [verifier] slotz: no such setting; did you mean slots?\n"
-    assert verifier(main=lambda: app.app) == (3, "", words)

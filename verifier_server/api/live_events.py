@@ -1,18 +1,185 @@
-"""`GET /events`: what the verifier does, as server-sent events."""
+"""`GET /events`: what the verifier does, as server-sent events, for those who may see it."""
 
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
 from specpair.http_service.keys.access import Caller
-from specpair.http_service.replies.events import COMMENT, EventStream, FeedReader, event_bytes, message_event
+from specpair.http_service.replies.events import (
+    COMMENT,
+    EventMessage,
+    EventStream,
+    FeedReader,
+    event_bytes,
+    message_event,
+)
+from specpair.numbers import milliseconds
 from specpair.protocol.errors import SpecPairError
-from verifier_server.observability.engine_events import EnginePass
-from verifier_server.observability.live_view import LiveView, told_passes
+from specpair.protocol.service_responses import ServiceStatus, UsageResponse
+from verifier_server.engine.port import TokenEngine
+from verifier_server.observability import EnginePass, mode_of
 from verifier_server.service import Service
 from verifier_server.sessions import Session
+
+Number = Annotated[int, Field(ge=0)]
+MOST_SESSIONS = 100  # that are told one by one
+
+
+class EngineLoad(EventMessage):
+    """What the engine holds."""
+
+    waiting: Annotated[Number, Field(description="Requests that wait for a pass.")]
+    running: Annotated[Number, Field(description="Requests that the pass under way may answer.")]
+    slots: Annotated[Number, Field(description="Slots: sessions whose KV cache can be held at once.")]
+    slots_in_use: Annotated[Number, Field(description="Slots of texts that have not ended.")]
+    cached_tokens: Annotated[Number, Field(description="Tokens in all slots.")]
+    kept_tokens: Annotated[Number, Field(description="Of these, those of texts that have ended.")]
+    context_length: Annotated[Number, Field(description="Tokens that one slot can hold.")]
+    evictions: Annotated[Number, Field(description="Texts under way that lost their slot to another one.")]
+
+
+class VerifierState(EventMessage):
+    """Whether the verifier takes texts, and how full it is: the first event, and again whenever it has changed."""
+
+    status: Annotated[ServiceStatus, Field(description="As `/ready` says it.")]
+    reason: Annotated[str | None, Field(description="Why it has failed, or what it waits for.")]
+    progress: Annotated[float | None, Field(description="Share of the model that is loaded, while it loads.")]
+    began_at: Annotated[float, Field(description="When the process began to serve, in seconds of Unix time.")]
+    identity: Annotated[str | None, Field(description="As in `/model`, when ready.")]
+    sessions: Annotated[Number, Field(description="Sessions held.")]
+    sessions_in_use: Annotated[Number, Field(description="Of these, those with an open request.")]
+    most_sessions: Annotated[Number, Field(description="Sessions that may be held at once.")]
+    most_waiting: Annotated[Number, Field(description="Requests that may wait at once.")]
+    generated_tokens: Annotated[Number, Field(description="Tokens generated since the start.")]
+    engine: Annotated[EngineLoad | None, Field(description="Null: no model is loaded.")]
+
+
+class ToldSession(EventMessage):
+    """A session."""
+
+    number: Annotated[int, Field(description="Which one, counted from 1 since the start.")]
+    session_id: Annotated[str | None, Field(description="Only of the sessions of the caller's key.")]
+    key: Annotated[str | None, Field(description="The name of the key that opened it; null: none did.")]
+    mode: Annotated[str, Field(description="Who drafts: remote (the client), fused (the server) or target (nobody).")]
+    prompt_tokens: Annotated[Number, Field(description="Tokens of its prompt.")]
+    prompt_read: Annotated[Number, Field(description="Of these, those that its slot holds.")]
+    generated: Annotated[Number, Field(description="Tokens committed after the prompt.")]
+    most_tokens: Annotated[Number, Field(description="At so many, the text ends.")]
+    drafted: Annotated[Number, Field(description="Draft tokens that the target judged.")]
+    accepted: Annotated[Number, Field(description="Of these, those accepted.")]
+    in_use: Annotated[bool, Field(description="Whether a request on it is open.")]
+    resident: Annotated[bool, Field(description="Whether it has a KV slot.")]
+    finish_reason: Annotated[str | None, Field(description="Null: its text has not ended.")]
+    took_ms: Annotated[float, Field(description="From when its first request was queued to its last pass.")]
+
+
+class ToldSessions(EventMessage):
+    """The sessions that the caller may see: those of its key, or of all keys if its key is an admin's."""
+
+    sessions: Annotated[
+        list[ToldSession], Field(description="In `sessions`, those whose texts have not ended first, the newest first.")
+    ]
+    more: Annotated[Number, Field(description="How many further ones there are.")]
+
+
+class ToldPass(EventMessage):
+    """A forward pass of the target."""
+
+    ended_ms: Annotated[float, Field(description="When, on the engine's clock, whose zero is arbitrary.")]
+    took_ms: Annotated[float, Field(description="How long it took.")]
+    queue_ms: Annotated[float, Field(description="The longest that a request waited for it, if it was its first.")]
+    sessions: Annotated[Number, Field(description="Sessions that shared it.")]
+    tokens: Annotated[Number, Field(description="Its width: tokens that were fed.")]
+    prefilled: Annotated[Number, Field(description="Of these, those that were not judged, as those of a prompt.")]
+    judged: Annotated[Number, Field(description="Draft tokens judged.")]
+    accepted: Annotated[Number, Field(description="Of these, those accepted.")]
+    committed: Annotated[Number, Field(description="Tokens committed.")]
+
+
+class ToldPasses(EventMessage):
+    """The passes since the last such event. A slow reader, for whom more than 512 have come, misses the oldest."""
+
+    passes: Annotated[list[ToldPass], Field(description="In the order in which they ended.")]
+
+
+class LiveView:
+    """A verifier as its page shows it. Used in the event loop."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._began_at = round(time.time(), 3)
+
+    def state(self) -> VerifierState:
+        """Its state, which every caller may see."""
+        service = self._service
+        health, models = service.health(), service.loader.models
+        load = None if models is None else models.engine.state
+        return VerifierState(
+            status=service.condition().status,
+            reason=health.reason,
+            progress=health.progress,
+            began_at=self._began_at,
+            identity=health.identity,
+            sessions=len(service.sessions),
+            sessions_in_use=service.sessions.in_use_now,
+            most_sessions=service.settings.max_sessions,
+            most_waiting=service.settings.max_queue,
+            generated_tokens=service.gate.accounts.generated_tokens,
+            engine=None if load is None else EngineLoad.model_validate(load, from_attributes=True),
+        )
+
+    def usage(self, caller: Caller) -> UsageResponse:
+        """The usage that the caller may see."""
+        return self._service.gate.usage(caller)
+
+    def sessions(self, caller: Caller) -> ToldSessions:
+        """The sessions that the caller may see, those whose texts have not ended first, the newest first."""
+        held = self._service.sessions.all()
+        held.sort(key=lambda each: (each.finish_reason is not None, -each.lease.number))
+        return self.told(held, caller)
+
+    def told(self, sessions: list[Session], caller: Caller) -> ToldSessions:
+        """Those of `sessions` that the caller may see."""
+        models = self._service.loader.models
+        if models is None:
+            return ToldSessions(sessions=[], more=0)
+        everyones = caller.key is not None and caller.key.admin
+        seen = [each for each in sessions if everyones or each.lease.owner == caller.owner]
+        return ToldSessions(
+            sessions=[_told(models.engine, each, caller) for each in seen[:MOST_SESSIONS]],
+            more=max(0, len(seen) - MOST_SESSIONS),
+        )
+
+
+def told_passes(passes: list[EnginePass]) -> bytes:
+    """A `ToldPasses` as JSON. It is written from dicts, since there may be a thousand passes in a second."""
+    return to_json({"passes": [each._asdict() for each in passes]})
+
+
+def _told(engine: TokenEngine, session: Session, caller: Caller) -> ToldSession:
+    lease, unread = session.lease, engine.prompt_progress(session)
+    return ToldSession(
+        number=lease.number,
+        session_id=session.id if caller.owner and lease.owner == caller.owner else None,  # an id gives access
+        key=lease.key or None,
+        mode=mode_of(session),
+        prompt_tokens=session.prompt_len,
+        prompt_read=session.prompt_len if unread is None else unread.read,
+        generated=len(session.tokens) - session.prompt_len,
+        most_tokens=session.limit - session.prompt_len,
+        drafted=session.drafted,
+        accepted=session.accepted,
+        in_use=lease.requests > 0,
+        resident=engine.is_resident(session),
+        finish_reason=session.finish_reason,
+        took_ms=milliseconds(session.seconds),
+    )
+
 
 EVERY = 0.25  # seconds between events, at least: the passes in between are told together
 LOOK = 1.0  # seconds of silence after which the verifier is looked at
@@ -49,7 +216,7 @@ async def _events(
             caller = admit()
         except SpecPairError:
             return
-        yield b"".join(_changed(before, view, caller)) + b"".join(_told(came, view, caller)) or COMMENT
+        yield b"".join(_changed(before, view, caller)) + b"".join(_came(came, view, caller)) or COMMENT
         await reader.rest(EVERY)
         came = await reader.next(LOOK)
 
@@ -63,7 +230,7 @@ def _changed(before: dict[str, BaseModel], view: LiveView, caller: Caller) -> It
             yield message_event(found, name)
 
 
-def _told(came: list[EnginePass | Session], view: LiveView, caller: Caller) -> Iterator[bytes]:
+def _came(came: list[EnginePass | Session], view: LiveView, caller: Caller) -> Iterator[bytes]:
     """Events of what came from the engine."""
     if passes := [each for each in came if isinstance(each, EnginePass)]:
         yield event_bytes(told_passes(passes), "passes")

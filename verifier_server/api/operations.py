@@ -9,10 +9,8 @@ from specpair.http_service.observability.health import StateEndpoints, state_ope
 from specpair.http_service.openapi import operation
 from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, Operation, parameter
 from specpair.protocol import errors, messages, responses, service_responses
-from verifier_server.api import routes
-from verifier_server.api.live_events import LiveEvents
-from verifier_server.api.openapi import examples
-from verifier_server.observability import live_view as live
+from verifier_server.api import examples, routes
+from verifier_server.api.live_events import LiveEvents, ToldPasses, ToldSessions, VerifierState
 
 _ID: Json = {"type": "string", "pattern": messages.SESSION_ID}
 _POSITION: Json = {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**9}
@@ -82,7 +80,6 @@ _OWN = (
         request=messages.PrefillRequest,
         examples=examples.PREFILLS,
         example=examples.PREFILLED,
-        stream=(("open", examples.PREFILLED), *examples.NEWS),
         parameters=(_SESSION_HEADER,),
         events=(("open", responses.PrefillResponse), *_NEWS),
         links=_AFTER_PREFILL,
@@ -97,7 +94,6 @@ _OWN = (
         (*_ALWAYS, *BODY, *_MODEL),
         request=messages.BatchRequest,
         examples=examples.BATCHES,
-        example=examples.BATCHED,
     ),
     Operation(
         "GET",
@@ -111,7 +107,6 @@ _OWN = (
         ),
         parameters=(_SESSION_ID, _FROM),
         events=_NEWS,
-        stream=examples.NEWS,
     ),
     Operation(
         "POST",
@@ -126,7 +121,6 @@ _OWN = (
         request=messages.GenerateRequest,
         examples=examples.GENERATES,
         example=examples.TEXT,
-        stream=examples.TEXT_EVENTS,
         parameters=(_SESSION_HEADER,),
         events=(
             ("open", responses.GenerateOpenEvent),
@@ -143,7 +137,6 @@ _OWN = (
         service_responses.ModelInfo,
         (*_ALWAYS, *_MODEL, errors.InvalidRequest),
         parameters=(_BELOW,),
-        example=examples.MODEL,
     ),
     Operation(
         "GET",
@@ -152,7 +145,6 @@ _OWN = (
         "model",
         service_responses.VocabularyResponse,
         (*_ALWAYS, *_MODEL),
-        example=examples.VOCABULARY,
     ),
     Operation(
         "GET",
@@ -161,7 +153,6 @@ _OWN = (
         "sessions",
         service_responses.SessionsResponse,
         _ALWAYS,
-        example={"sessions": [examples.SESSION]},
     ),
     Operation(
         "GET",
@@ -170,7 +161,6 @@ _OWN = (
         "sessions",
         service_responses.SessionInfo,
         (*_ALWAYS, *_MODEL, errors.UnknownSession),
-        example=examples.SESSION,
         parameters=(_SESSION_ID,),
     ),
     Operation(
@@ -195,11 +185,11 @@ LIVE = (
         None,
         (*_ALWAYS, errors.Overloaded),
         events=(
-            ("state", live.VerifierState),
-            ("sessions", live.ToldSessions),
+            ("state", VerifierState),
+            ("sessions", ToldSessions),
             ("usage", service_responses.UsageResponse),
-            ("passes", live.ToldPasses),
-            ("ended", live.ToldSessions),
+            ("passes", ToldPasses),
+            ("ended", ToldSessions),
         ),
         last=(),
     ),

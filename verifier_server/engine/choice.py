@@ -6,6 +6,8 @@ from typing import Any
 
 from backends.registry import SHOWN, known, listed, load
 from specpair.engines.backend import Backend, Progress
+from specpair.engines.errors import ModelLoadError
+from specpair.extras import installing
 from verifier_server.engine.engine import with_logits
 from verifier_server.engine.port import LoadedEngine
 
@@ -45,7 +47,13 @@ def load_target(settings: Any, given: Backend | None, progress: Progress, check:
             if fraction:  # else it is waited for, which its log says
                 progress(fraction)
 
-        module = import_module(TOKEN_ENGINES[settings.backend])
-        loaded: LoadedEngine = module.load(settings.load_options(), settings, waiting)
+        try:
+            module = import_module(TOKEN_ENGINES[settings.backend])
+            loaded: LoadedEngine = module.load(settings.load_options(), settings, waiting)
+        except ModuleNotFoundError as error:
+            raise ModelLoadError(
+                f"the {settings.backend} engine needs {error.name}, which is not installed, best in an environment of "
+                f"its own: {installing(settings.backend)}"
+            ) from error
         return loaded
     return with_logits(given or load(settings.backend, settings.load_options(), progress), settings)

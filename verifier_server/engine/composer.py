@@ -5,11 +5,10 @@ served first and together at most one chunk. Then come self-continuation steps. 
 chunk was prefilled gets a pass without a chunk, so that prompts delay no request by more than one chunk.
 """
 
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from itertools import islice
 from math import inf
 
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec, top_logits_spec
@@ -18,12 +17,11 @@ from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.draft import NO_DRAFT, Draft, TreeLimits
 from specpair.speculation.policy.cost_by_width import CostByWidth
-from verifier_server.engine.arrivals import SILENCE
 from verifier_server.engine.draft_credit import price, worth_judging
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
-from verifier_server.engine.sequence_state import SequenceState
+from verifier_server.engine.sequence_state import SILENCE, SequenceState
 from verifier_server.engine.slots import Slot, SlotPool
 from verifier_server.sessions import Session
 
@@ -208,26 +206,6 @@ class Composer:
         """Roughly how many tokens a pass over these sessions feeds."""
         prefill = min(sum(self._slots.unread(sequence.session) for sequence in sequences), self._chunk)
         return min(prefill + sum(sequence.width for sequence in sequences), self._backend.max_batch_tokens)
-
-    def first_answer(self, sequences: list[SequenceState]) -> tuple[int, int]:
-        """How many passes it takes until one of these waiting sessions is answered, and roughly how many tokens each
-        pass feeds.
-
-        Prompts are prefilled by turns, a chunk in each pass, as many at a time as there are slots.
-        """
-        slots = self._backend.slots
-        verifies = [sequence for sequence in sequences if self._slots.unread(sequence.session) == 0]
-        if verifies or not sequences:
-            return 1, self.width(verifies[:slots])
-        at_once = self._queue.in_turns(sequences, lambda sequence: sequence.served)[:slots]
-        chunk = self._chunk if self._shared() else self._backend.max_batch_tokens
-        unread = [self._slots.unread(sequence.session) + 1 for sequence in at_once]
-        turns = [min(tokens, chunk) for tokens in unread]
-        passes = min(
-            math.ceil(fed / chunk) + (math.ceil(tokens / chunk) - 1) * math.ceil(sum(turns) / chunk)
-            for tokens, fed in zip(unread, accumulate(turns), strict=True)
-        )
-        return passes, min(sum(turns), chunk)
 
     def _add_verifies(self, plan: BatchPlan, parts: list[BatchItem]) -> None:
         for part in parts:

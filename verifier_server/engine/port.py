@@ -49,33 +49,6 @@ class EngineObserver:
         """The text of `session` has ended, so long after its first request was queued."""
 
 
-class EngineObservers(EngineObserver):
-    """Tells several observers, in order."""
-
-    def __init__(self, *observers: EngineObserver) -> None:
-        self._observers = observers
-
-    def waited(self, seconds: float) -> None:
-        for each in self._observers:
-            each.waited(seconds)
-
-    def passed(self, sessions: int, tokens: int, prefilled: int, seconds: float) -> None:
-        for each in self._observers:
-            each.passed(sessions, tokens, prefilled, seconds)
-
-    def committed(self, session: Session, tokens: int, judged: int, accepted: int, since: float, first: bool) -> None:
-        for each in self._observers:
-            each.committed(session, tokens, judged, accepted, since, first)
-
-    def target_decoded(self, tokens: int) -> None:
-        for each in self._observers:
-            each.target_decoded(tokens)
-
-    def ended(self, session: Session, seconds: float) -> None:
-        for each in self._observers:
-            each.ended(session, seconds)
-
-
 @dataclass(frozen=True, slots=True)
 class EngineState:
     """What an engine holds at a moment."""
@@ -109,7 +82,6 @@ class EngineInfo:
     max_leaves: int | None = None  # of a tree, at most; None: any number
     max_nodes: int | None = None  # of a tree, at most; None: any number
     strategies: Sequence[Strategy] = tuple(Strategy)  # by which it judges
-    proposer: str | None = None  # what proposes tokens in the engine itself, for texts in mode fused; None: nothing
     lacks: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # options of texts, and why not
 
     @classmethod

@@ -3,26 +3,17 @@
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Set
 from itertools import count, takewhile
-from typing import NamedTuple
 
 from specpair.fairness import FairTurns, retry_after, share_of_one_client
 from specpair.protocol.errors import OverlapRefused, Overloaded, SpecPairError, UnknownSession
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.draft import Draft
-from verifier_server.engine.arrivals import SILENCE
 from verifier_server.engine.draft_credit import ClientCredit
 from verifier_server.engine.requests import Answer, Request
-from verifier_server.engine.sequence_state import SequenceState
+from verifier_server.engine.sequence_state import SILENCE, SequenceState
 from verifier_server.sessions import Session
 
 PER_SESSION = 16  # requests of one session that may wait at once
-
-
-class Overload(NamedTuple):
-    """Why no more requests of a session may wait: first a request of one of `blocking` must be answered."""
-
-    blocking: list[SequenceState]
-    why: str  # for the error text
 
 
 class Queue:
@@ -82,33 +73,29 @@ class Queue:
         """Note that a pass feeds tokens for a session: its client had its turn."""
         self._turns.had_turn(sequence)
 
-    def overload(self, session: Session) -> Overload | None:
-        """Why no more requests of `session` may wait; None: another one may. Drops cancelled requests to make room."""
-        if self._overload(session) is None:
-            return None
-        for each in self._active:
-            self._remove(each, [request for request in each.requests if request.cancelled])
-        return self._overload(session)
+    def check_room(self, request: Request, room_in: Callable[[list[SequenceState]], float]) -> None:
+        """Raise Overloaded if `request` may not wait, too. Drops cancelled requests to make room.
 
-    def _overload(self, session: Session) -> Overload | None:
+        `room_in`: roughly how many seconds it takes until a request of one of these sessions is answered.
+        """
+        if request.admitted or self._overload(request.session) is None:
+            return
+        for each in self._active:
+            self._remove(each, [waiting for waiting in each.requests if waiting.cancelled])
+        if (overload := self._overload(request.session)) is not None:
+            blocking, why = overload
+            raise Overloaded(f"{why}: try again later", retry_after=retry_after(room_in(blocking)))
+
+    def _overload(self, session: Session) -> tuple[list[SequenceState], str] | None:
+        """Why no more requests of `session` may wait: first a request of one of the given sessions must be answered.
+        None: another one may."""
         sequence, client = self._sequences.get(session), session.client
         if sequence is not None and len(sequence.requests) >= PER_SESSION:
-            why = f"{len(sequence.requests)} requests of session {session.id} are already waiting"
-            return Overload([sequence], why)
+            return [sequence], f"{len(sequence.requests)} requests of session {session.id} are already waiting"
         if client is not None and self._waiting[client] >= self._most_of_client:
             why = f"{self._waiting[client]} of your requests are already waiting, the most for one client"
-            return Overload([each for each in self.waiting if each.client == client], why)
-        if self.is_full:
-            return Overload(self.waiting, f"{self.size} requests are already waiting")
-        return None
-
-    def check_room(self, request: Request, room_in: Callable[[list[SequenceState]], float]) -> None:
-        """Raise Overloaded if `request` may not wait, too. `room_in`: roughly how many seconds it takes until a request
-        of one of these sessions is answered."""
-        overload = None if request.admitted else self.overload(request.session)
-        if overload is not None:
-            wait = retry_after(room_in(overload.blocking))
-            raise Overloaded(f"{overload.why}: try again later", retry_after=wait)
+            return [each for each in self.waiting if each.client == client], why
+        return (self.waiting, f"{self.size} requests are already waiting") if self.is_full else None
 
     def add(self, request: Request, now: float) -> SequenceState:
         """Queue a request; returns the state of its session.

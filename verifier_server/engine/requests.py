@@ -67,7 +67,6 @@ class Request:
     draft: Draft
     done: OnAnswer = lambda _: None  # set by who hands the request to the engine
     until_end: bool = False
-    proposes: bool = False  # whether the engine drafts for it by itself, with `until_end`
     policy: RejectionPolicy = UNSAID  # what happens to its session after a rejection
     admitted: bool = False  # whether its text was admitted before: it then may wait in a full queue, too
     cancelled: bool = False  # the answer is no longer wanted; set from any thread

@@ -20,14 +20,13 @@ from specpair.speculation.acceptance.token_details import SELF_CONTINUED, TokenD
 from specpair.speculation.sampling.distribution import token_logprobs
 from specpair.speculation.sampling.row_changes import ProcessedRows
 from specpair.speculation.sampling.sampling import Logits, Row
-from verifier_server.engine.arrivals import LONGEST, window_until
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.pass_time import prefill_chunk as chosen_chunk
 from verifier_server.engine.port import EngineObserver, EngineState
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
-from verifier_server.engine.sequence_state import SequenceState
+from verifier_server.engine.sequence_state import LONGEST, SequenceState, window_until
 from verifier_server.engine.slots import SlotPool
 from verifier_server.sessions import Session
 
@@ -273,6 +272,5 @@ class Scheduler:
 
     def _room_in(self, blocking: list[SequenceState]) -> float:
         """Roughly how many seconds it takes until a request of one of `blocking` is answered, so another may wait."""
-        passes, tokens = self._composer.first_answer(blocking)
         running = 0.0 if self._running is None else self._pass_time.at(self._running.tokens)
-        return running + passes * self._pass_time.at(tokens)
+        return running + self._pass_time.at(self._composer.width(blocking))

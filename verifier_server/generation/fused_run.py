@@ -14,8 +14,10 @@ from specpair.drafters.run.executors import SerialExecutor
 from specpair.drafters.run.reactor import JudgedRounds, PlainTranscript, Reactor
 from specpair.engines.errors import BackendError
 from specpair.grammar.of_text import processors_of
+from specpair.numbers import milliseconds
 from specpair.protocol.errors import InternalError, SpecPairError
-from specpair.speculation.acceptance.round_counts import JudgedRound
+from specpair.protocol.responses import Speculation
+from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_details import forced_before, last_round, passes, rounds
 from specpair.speculation.draft import Draft
@@ -29,7 +31,6 @@ from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer
 from verifier_server.generation.draft_model import SharedDraftModel
-from verifier_server.generation.drafting import DraftCounts
 from verifier_server.generation.engine_client import EngineLane
 from verifier_server.generation.round_policy import RoundText
 from verifier_server.generation.round_thread import Member, RoundThread
@@ -37,6 +38,35 @@ from verifier_server.generation.rounds import READ_CHUNK
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.verifier")
+
+
+@dataclass(slots=True)
+class DraftCounts(RoundCounts):
+    """Draft statistics of one text. Counted by its thread, read after its last answer."""
+
+    draft_model: str = ""
+    predicted: bool = False  # whether the request has a prediction of the text
+    drafting: float = 0.0  # seconds spent on draft steps
+    failure: str | None = None  # why drafting ended before the text did
+
+    def body(self) -> Speculation:
+        """The statistics, as in replies."""
+        rate, length = self.acceptance_rate, self.mean_acceptance_length
+        return Speculation(
+            rounds=self.rounds,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            acceptance_rate=None if rate is None else round(rate, 4),
+            mean_acceptance_length=None if length is None else round(length, 3),
+            accepted_per_position=self.accepted_per_position,
+            looked_up=self.looked_up,
+            looked_up_accepted=self.looked_up_accepted,
+            prediction_accepted=self.prediction_accepted if self.predicted else None,
+            prediction_rejected=self.prediction_rejected if self.predicted else None,
+            from_grammar=self.from_grammar,
+            drafting_ms=milliseconds(self.drafting),
+            draft_failure=self.failure,
+        )
 
 
 @dataclass(eq=False, slots=True)

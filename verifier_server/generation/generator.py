@@ -13,13 +13,13 @@ from specpair.protocol.messages import GenerateRequest
 from specpair.speculation.draft import Draft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
-from verifier_server.generation.drafting import DraftCounts, FusedGenerator
 from verifier_server.generation.engine_client import Accounting, EngineClient
+from verifier_server.generation.fused_run import DraftCounts
 from verifier_server.generation.prompts import make_session, prediction_of
+from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
 
-GRACE = 60.0  # seconds for which a session with an id made here is kept for a client whose stream was cut
 Start = Callable[[OnAnswer], Callable[[], None]]  # starts a text, reports its answers; returns a function to cancel it
 
 
@@ -55,7 +55,7 @@ class Generator:
         session_id: str | None,
         caller: Caller,
         engine: TokenEngine,
-        drafting: FusedGenerator | None,
+        drafting: ServerDrafting | None,
     ) -> GenerationTask:
         """Make a text for `request`, and end the text that an earlier request generates in the same session.
 
@@ -85,7 +85,6 @@ class Generator:
             request,
             lambda new_id: make_session(engine.info, new_id, request),
             latest=False,
-            grace=GRACE if session_id is None else None,
         )
         self.cancel(session)
         session.self_continue = False  # the target decodes on request; server-side drafting says otherwise, if so
@@ -176,7 +175,7 @@ class Generator:
 
     def forget(self, session: Session) -> None:
         """Remove a session whose id was made here, unless a later request has used the id."""
-        if session.lease.grace is not None:
+        if not session.lease.named:
             self._sessions.discard(session)
 
 

@@ -19,8 +19,7 @@ from specpair.speculation.policy.experience import Experience
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import OnAnswer
 from verifier_server.generation.draft_model import SharedDraftModel
-from verifier_server.generation.drafting import DraftCounts
-from verifier_server.generation.fused_run import FusedRun
+from verifier_server.generation.fused_run import DraftCounts, FusedRun
 from verifier_server.generation.round_policy import PassCosts, RoundPolicy
 from verifier_server.generation.round_thread import RoundThread
 from verifier_server.generation.rounds import Rounds
@@ -61,7 +60,7 @@ class FairPool:
 
 
 class ServerDrafting:
-    """Generates texts with a draft model, or by lookup. It is a `Drafting`."""
+    """Generates texts with a draft model, or by lookup. Thread-safe."""
 
     def __init__(
         self,
@@ -95,7 +94,13 @@ class ServerDrafting:
         on_answer: OnAnswer,
         prediction: Sequence[int] | None = None,
     ) -> Callable[[], None]:
-        """See `Drafting`. Without a `length` it is chosen, for all texts together."""
+        """Generate a text when its turn comes; `on_answer` gets each answer. Returns a function that cancels the text
+        for good: then another request can generate in the session.
+
+        `length`: the draft length; None: it is chosen, for all texts together.
+        `position`: where the first answer begins.
+        `prediction`: token ids that the text may have; None: there is none.
+        """
         in_rounds = length is None and not self.draft.looks_up and session.strategy in DRAFTER_INVARIANT
         text = FusedRun(
             engine=engine,

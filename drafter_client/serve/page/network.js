@@ -15,7 +15,6 @@ const COLUMNS = [
   ["Own texts", (node) => (node.own_texts === null ? "" : String(node.own_texts))],
   ["Tokens/s", (node) => (node.tokens_per_second === null ? "" : amount(node.tokens_per_second))],
   ["In passes", busy],
-  ["Price per million", (node) => (node.price_per_million_tokens === null ? "" : amount(node.price_per_million_tokens))],
 ];
 
 export class NetworkPanel {
@@ -113,14 +112,14 @@ export class NetworkPanel {
 }
 
 // The network in a sentence.
-function summary({ nodes, links, generated_tokens: tokens, price_per_million_tokens: price, cost }) {
+function summary({ nodes, links, generated_tokens: tokens }) {
   const verifiers = nodes.filter(({ kind }) => kind === "verifier");
   const ready = verifiers.filter(({ status }) => status === "ready").length;
   const first = links.find(({ round_trip_ms: took }) => took !== null);
   const parts = [
     verifiers.length ? `${ready} of ${counted(verifiers.length, "verifier")} ready` : "verifiers not shown",
     first ? `${milliseconds(first.round_trip_ms)} to ${short(first.far)}` : "no round trip measured yet",
-    `${tokens.toLocaleString("en")} tokens generated here${cost === null ? "" : `, which cost ${amount(cost)} at ${amount(price)} per million tokens`}`,
+    `${tokens.toLocaleString("en")} tokens generated here`,
   ];
   return `${parts.join("; ")}.`;
 }

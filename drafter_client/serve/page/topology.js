@@ -39,7 +39,7 @@ export function counted(count, what) {
 
 // How many lines of text a box has.
 function lines(node) {
-  return 4 + (node.kind === "verifier") + (node.price_per_million_tokens !== null);
+  return 4 + (node.kind === "verifier");
 }
 
 // The nodes from the first one on, each behind the one that asks it: `{node, height, link, depth, parent, children}`.
@@ -154,8 +154,6 @@ function box({ node, height, x, y, width }) {
   const speed = node.tokens_per_second === null ? "" : `${amount(node.tokens_per_second)} tokens/s`;
   const passes = busy(node) && `${busy(node)} in passes`;
   if (speed || passes) parts.push(text(12, 94, "said", [speed, passes].filter(Boolean).join(", "), room));
-  const price = node.price_per_million_tokens;
-  if (price !== null) parts.push(text(12, 112, "said", `${amount(price)} per million tokens`, room));
   return draw("g", { class: `node ${node.status}${own ? " used" : ""}`, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` }, ...parts);
 }
 

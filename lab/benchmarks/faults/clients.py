@@ -15,8 +15,7 @@ from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import RejectionPolicy
 from specpair.speculation.sampling.sampling import Sampling
-from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.engine.trees import random_tree
+from tests.verifier_server.engine.bench import plain, random_tree
 from tests.verifier_server.engine.virtual import World
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session

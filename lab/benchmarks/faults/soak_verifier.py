@@ -22,8 +22,8 @@ from specpair.engines.backend import Logits
 from verifier_server.app import create_app
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.scheduler import Inconsistent
-from verifier_server.flags import from_environment
 from verifier_server.service import Service
+from verifier_server.settings import from_environment
 
 SCRIPT = Script(seed=1, end_bias=3.0, seconds_per_pass=0.002)
 CHECK_EVERY = 0.05  # seconds

@@ -14,9 +14,9 @@ from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.resuming import released
 from drafter_client.generation.speculative_decoding import SpeculativeRun
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.statistics import Stats
+from drafter_client.http.text_session import TextSession
+from drafter_client.statistics import Stats
 from specpair.drafters.base import Drafter
 from specpair.numbers import quantile
 from specpair.protocol.responses import GenerateTokensEvent

@@ -13,9 +13,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from backends.scripted import BEGIN, END, Script, ScriptedBackend
-from lab.benchmarks.real_pair.draft_choices import TextChoices
 from lab.benchmarks.real_pair.machines import Setting, plan_seconds
-from lab.benchmarks.real_pair.record import RecordedText
+from lab.benchmarks.real_pair.recording import RecordedText, TextChoices
 from lab.simulator.virtual.draft_engine import DraftEngine
 from lab.simulator.virtual.drafter import Course, VirtualDrafter
 from lab.simulator.virtual.network import Network

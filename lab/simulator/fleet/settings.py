@@ -11,7 +11,7 @@ from lab.simulator.costs.cost import PassCost
 from lab.simulator.virtual.agreement import Agreement, constant
 from lab.simulator.virtual.network import Network
 from specpair.engines.load_options import LoadOptions
-from verifier_server.engine.arrivals import LONGEST
+from verifier_server.engine.sequence_state import LONGEST
 from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
 
 _NO_DELAY = Network()

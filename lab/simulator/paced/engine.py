@@ -26,7 +26,7 @@ from lab.simulator.paced.pace import PassPacer
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.load_options import LoadOptions
 from verifier_server.app import create_app
-from verifier_server.flags import from_environment
+from verifier_server.settings import from_environment
 
 if TYPE_CHECKING:
     app: FastAPI

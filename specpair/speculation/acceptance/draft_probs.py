@@ -57,11 +57,6 @@ def drawn_from(weights: Weights, seed: int, position: int, number: int = 0) -> i
     return list(weights)[draw(np.fromiter(weights.values(), np.float64), u)]
 
 
-def without(weights: Weights, token: int) -> Weights:
-    """What the next draft token for the same position is drawn from, once `token` was; empty: there is no other."""
-    return normalised({each: weight for each, weight in weights.items() if each != token})
-
-
 def _mass(row: Row, sampling: Sampling, top: float) -> float:
     """Unnormalised mass of all ids, in units of the mass of an id with the scaled logit `top`."""
     if isinstance(row, TopLogits) and row.temperature == sampling.softmax_temperature:

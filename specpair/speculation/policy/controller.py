@@ -25,10 +25,9 @@ from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.drafts.tree import Proposal, TreeNode, draft_of
-from specpair.speculation.policy.branches import BranchPolicy
 from specpair.speculation.policy.decisions import REPORT, ExpandPolicy, SendPolicy
 from specpair.speculation.policy.draft_length import DraftLength
-from specpair.speculation.policy.drafting_state import TICK, DraftingState
+from specpair.speculation.policy.drafting_state import TICK, BranchPolicy, DraftingState
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import LOCKSTEP, NOT_SOON, Mechanisms, RejectionPolicy, Schedule
 from specpair.speculation.policy.verifier_timeline import InFlightDraft, VerifierTimeline

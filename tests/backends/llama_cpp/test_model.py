@@ -96,18 +96,3 @@ def test_a_model_that_pools_is_refused(tmp_path: Path, pooling: int) -> None:
     assert "its file states a pooling of all positions" in _refusal(path)
     with pytest.raises(ModelLoadError, match="pooled does not generate text"):
         read_gguf_vocabulary(path)  # as the torch engine reads a GGUF file
-
-
-def test_a_model_that_is_not_causal_is_refused(tmp_path: Path) -> None:
-    path = _variant(tmp_path / "both.gguf", "attention.causal", False, GGUFValueType.BOOL)
-    assert "its tokens attend to later ones" in _refusal(path)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "kind"),
-    [("pooling_type", 0, GGUFValueType.UINT32), ("attention.causal", True, GGUFValueType.BOOL)],
-)
-def test_a_model_that_states_that_it_generates_is_loaded(
-    tmp_path: Path, key: str, value: Any, kind: GGUFValueType
-) -> None:
-    assert read_gguf_vocabulary(_variant(tmp_path / "plain.gguf", key, value, kind))[0].size > 4000

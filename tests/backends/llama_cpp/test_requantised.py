@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,8 +15,6 @@ from backends.llama_cpp import selfcheck
 from backends.llama_cpp.load import load
 from backends.llama_cpp.requantised import requantised
 from backends.llama_cpp.selfcheck import ChildResult
-from backends.trial.tiny_gguf import write_tiny_gguf
-from backends.trial.tiny_llama import TinyModel
 from models.hub.gguf_head import read_head
 from specpair.engines.load_options import FASTEST, LoadOptions
 
@@ -63,11 +60,6 @@ def test_a_file_that_has_changed_gets_another_copy(model: Path, tmp_path: Path, 
     assert requantised(model, folder=tmp_path / "copies") == copy and len(children) == 2
 
 
-def test_a_copy_that_was_deleted_is_made_again(model: Path, tmp_path: Path) -> None:
-    requantised(model, folder=tmp_path / "copies").unlink()
-    assert requantised(model, folder=tmp_path / "copies").is_file()
-
-
 def test_the_copy_of_a_file_that_is_gone_is_removed(model: Path, tmp_path: Path) -> None:
     copy = requantised(model, folder=tmp_path / "copies")
     other = model.rename(tmp_path / "other.gguf")
@@ -95,33 +87,6 @@ def test_a_crash_of_the_library_is_said_once(
     assert told == ["small.gguf is computed as it is stored: no copy in Q4_0 could be made: llama.cpp died by SIGABRT"]
 
 
-def test_a_full_disk_is_tried_again(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with monkeypatch.context() as full:
-        full.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
-        assert requantised(model, folder=tmp_path / "copies") == model
-    assert "0 MiB left" in caplog.text
-    assert requantised(model, folder=tmp_path / "copies") != model
-
-
-def test_an_interrupt_leaves_nothing_behind(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_share: float) -> None:
-        raise KeyboardInterrupt
-
-    copies = tmp_path / "copies"
-    monkeypatch.setattr(module, "module_command", lambda *names: ["sh", "-c", f"touch '{names[2]}'; sleep 60"])
-    with pytest.raises(KeyboardInterrupt):
-        requantised(model, interrupt, copies)
-    assert [each.name for each in copies.rglob("*") if each.is_file()] == ["lock"]
-
-
-def test_damaged_files_are_left_to_the_loader(tmp_path: Path) -> None:
-    damaged = tmp_path / "damaged.gguf"
-    damaged.write_bytes(b"GGUF\3\0\0\0")
-    assert requantised(damaged, folder=tmp_path / "copies") == damaged
-
-
 @pytest.mark.parametrize("gpu", [False, True])
 def test_only_a_cpu_computes_with_the_copy(
     gpu: bool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -130,14 +95,3 @@ def test_only_a_cpu_computes_with_the_copy(
     monkeypatch.setattr(loading, "on_gpus", lambda _: gpu)
     with closing(load(LoadOptions(model=model, weights=FASTEST, context_length=64))) as backend:
         assert backend.model_name == ("small" if gpu else "small-q4_0")
-
-
-def test_a_target_is_computed_as_it_is_stored(model: Path) -> None:
-    with closing(load(LoadOptions(model=model, context_length=64))) as backend:
-        assert backend.model_name == "small"
-
-
-def test_a_split_model_is_computed_as_it_is_stored(tmp_path: Path, children: list[object]) -> None:
-    write_tiny_gguf(TinyModel(tmp_path / "tiny"), tmp_path / "split.gguf", tensors_a_part=8)
-    first = min(tmp_path.glob("split-*.gguf"))
-    assert requantised(first, folder=tmp_path / "copies") == first and not children

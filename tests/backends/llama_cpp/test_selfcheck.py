@@ -1,6 +1,5 @@
 """The self-check of llama.cpp in a child process, with stand-ins for children that crash, hang or fail cleanly."""
 
-import json
 import logging
 import os
 import signal
@@ -14,7 +13,6 @@ from backends.llama_cpp import selfcheck
 from backends.llama_cpp.library import lib
 from backends.llama_cpp.load import load
 from backends.llama_cpp.selfcheck import child_command, extra_buffers
-from backends.machine import cache_folder
 from models import DEFAULT_DRAFT
 from specpair.engines.errors import EngineCrash, ModelLoadError
 from specpair.engines.load_options import LoadOptions
@@ -52,47 +50,6 @@ def test_success_is_checked_once(tmp_path: Path) -> None:
     machine = Machine(tmp_path, FINE)
     assert [machine.check(), machine.check()] == [True, True]
     assert machine.tries == [True]
-
-
-def test_check_runs_again_on_another_processor_but_not_at_another_clock_rate(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, FINE)
-    machine.check()
-    machine.cpuinfo.write_text(WITHOUT_AMX.replace("2000", "3100"), encoding="utf-8")
-    machine.check()
-    assert machine.tries == [True]
-    machine.cpuinfo.write_text(WITH_AMX, encoding="utf-8")
-    machine.check()
-    assert machine.tries == [True, True]
-
-
-def test_check_runs_again_with_another_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine(tmp_path, FINE)
-    library = tmp_path / "lib"
-    library.mkdir()
-    (library / "libggml.so").write_bytes(b"one")
-    monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(library))
-    machine.check()
-    (library / "libggml.so").write_bytes(b"other")
-    machine.check()
-    assert machine.tries == [True, True]
-
-
-def test_damaged_result_file_is_ignored(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, FINE)
-    machine.check()
-    [stored] = machine.cache.iterdir()
-    for damaged in ("", "{", "[]", '{"extra_buffers": "no"}'):
-        stored.write_text(damaged, encoding="utf-8")
-        machine.check()
-    assert machine.tries == [True] * 5
-    assert json.loads(stored.read_text(encoding="utf-8"))["extra_buffers"] is True
-
-
-def test_check_works_with_an_unwritable_cache_folder(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, FINE)
-    machine.cache.write_text("a file in its place", encoding="utf-8")
-    assert [machine.check(), machine.check()] == [True, True]
-    assert machine.tries == [True, True]
 
 
 @pytest.mark.parametrize("extra", [dies(signal.SIGSEGV), dies(signal.SIGILL), dies(signal.SIGABRT)])
@@ -135,11 +92,6 @@ def test_crash_both_ways_is_an_error_with_signal_cause_and_repair(
     assert isinstance(caught.value, ModelLoadError)
 
 
-def test_hang_both_ways_is_an_error_with_the_timeout(tmp_path: Path) -> None:
-    with pytest.raises(EngineCrash, match=r"did not come to an end within 0\.5 s"):
-        Machine(tmp_path, HANGS, HANGS).check(timeout=0.5)
-
-
 @pytest.mark.parametrize("ends", ["raise SystemExit(1)", dies(signal.SIGKILL), dies(signal.SIGTERM)])
 def test_clean_failure_or_killed_child_decides_nothing(tmp_path: Path, ends: str) -> None:
     machine = Machine(tmp_path, ends)
@@ -148,33 +100,12 @@ def test_clean_failure_or_killed_child_decides_nothing(tmp_path: Path, ends: str
     assert not machine.cache.exists()
 
 
-def test_ctrl_c_in_the_child_is_raised_here(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        Machine(tmp_path, f"import signal; signal.signal(2, signal.SIG_DFL); {dies(signal.SIGINT)}").check()
-
-
-def test_check_is_skipped_without_the_small_model(tmp_path: Path) -> None:
-    assert extra_buffers(tmp_path / "none.gguf", folder=tmp_path, command=lambda *_: pytest.fail("tried"))
-
-
-def test_check_decides_nothing_if_no_child_starts(tmp_path: Path) -> None:
-    assert extra_buffers(folder=tmp_path, command=lambda *_: [str(tmp_path / "no-python")])
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("extra", [True, False])
 def test_real_child_runs_its_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: bool) -> None:
     (tmp_path / "backends.py").write_text("raise SystemExit(7)", encoding="utf-8")  # a module of the user
     monkeypatch.chdir(tmp_path)
     result = selfcheck.run_child(child_command(DEFAULT_DRAFT, extra), 60.0)
     assert result == selfcheck.ChildResult(0, "")
-
-
-def test_real_child_names_a_broken_model_in_one_line(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.gguf"
-    broken.write_bytes(b"GGUF" + bytes(64))
-    result = selfcheck.run_child(child_command(broken, True), 60.0)
-    assert result is not None and result.status == 1 and str(broken) in result.last_line
 
 
 def test_load_uses_the_result_of_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,37 +121,6 @@ def test_load_uses_the_result_of_the_check(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(selfcheck, "extra_buffers", lambda works=works: works)
         load(LoadOptions(model=DEFAULT_DRAFT, context_length=64)).close()
     assert used == [False, True]
-
-
-def test_load_stops_before_loading_if_the_check_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash() -> bool:
-        raise EngineCrash("it died")
-
-    monkeypatch.setattr(selfcheck, "extra_buffers", crash)
-    monkeypatch.setattr(lib, "llama_model_load_from_file", lambda *_: pytest.fail("loaded"))
-    with pytest.raises(EngineCrash):
-        load(LoadOptions(model=DEFAULT_DRAFT))
-
-
-def test_cache_folder_is_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "specpair"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    usual = "Library/Caches" if sys.platform == "darwin" else ".cache"
-    assert cache_folder() == tmp_path / usual / "specpair"
-
-
-def test_check_runs_every_time_for_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
-    tried = []
-    for _ in range(2):
-        assert extra_buffers(command=lambda model, extra: tried.append(extra) or [sys.executable, "-S", "-c", FINE])  # type: ignore[func-returns-value]
-    assert tried == [True, True]
 
 
 def test_setup_prints_a_crash_and_exits_with_1(

@@ -8,7 +8,6 @@ import pytest
 from gguf import GGUFWriter, TokenType
 
 from backends.llama_cpp.model import LlamaVocabulary, read_gguf_vocabulary
-from backends.scripted import ByteVocabulary
 from backends.trial.tiny_llama import tiny_tokenizer
 from models.commands.description import describe_gguf
 from models.hub.gguf_head import read_head
@@ -85,15 +84,3 @@ def test_pieces_that_are_no_utf_8_have_their_bytes(tmp_path: Path) -> None:
     assert [read.pieces[token] for token in ids] == [snowman[at : at + 1] for at in range(3)]
     assert read.decode(ids) == snowman
     assert sorted(b"".join(read.pieces[2 : 2 + 256])) == [*range(256)]
-
-
-def test_padding_is_unused_and_pairs_with_less_of_it(tmp_path: Path) -> None:
-    few = _read(tmp_path, ("[PAD0]", UNUSED), name="few")
-    many = _read(tmp_path, *((f"[PAD{at}]", UNUSED) for at in range(99)), name="many")
-    assert set(many.kinds[SIZE:]) == {Kind.UNUSED} and few.text_digest == many.text_digest
-    assert cannot_draft("few", few, "many", many) is None and cannot_draft("many", many, "few", few) is None
-
-
-def test_sizes_of_one_family_pair() -> None:
-    small, large = ByteVocabulary(151_936), ByteVocabulary(152_064)
-    assert cannot_draft("small", small, "large", large) is None and cannot_draft("large", large, "small", small) is None

@@ -1,8 +1,6 @@
 """The neuron_legacy backend on a stand-in for its library: its passes, defaults and attributes."""
 
-import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -10,17 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends import registry
-from backends.neuron import VISIBLE
 from backends.neuron_legacy.backend import CORES
-from backends.neuron_legacy.passes import Passes, programs_for
 from backends.trial.checks import random_batches
 from specpair.engines.backend import Entry
 from specpair.engines.errors import EngineFailure, EngineLost, ModelLoadError
-from specpair.engines.load_options import LoadOptions
 from tests.backends.neuron_legacy.conftest import IDS, Load
 from tests.models.conftest import TinyModel, reference_logits
-from tests.stand_ins.neuron import paying_from, taking
 from verifier_server.loading import ModelLoader
 from verifier_server.settings import Settings
 
@@ -83,11 +76,9 @@ def test_release_clears_nan_from_every_cell_and_layer(load: Load, tmp_path: Path
         assert np.abs(got - expected[start:]).max() < 1e-4
 
 
-@pytest.mark.parametrize("pays_from", [1, 2, 99])
-def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.MonkeyPatch, pays_from: int) -> None:
+def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes are prompts of at least two ids from cell 0 on, or have a compiled width and start at a higher cell."""
-    with paying_from(pays_from):
-        backend = load(slots=3, context_length=255)
+    backend = load(slots=3, context_length=255)
     calls = Recorded(load.model(backend), monkeypatch)
     for batch in random_batches(backend, 150):
         for entry, logits in zip(batch, backend.extend(batch), strict=True):
@@ -97,7 +88,7 @@ def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.M
         assert 2 <= len(ids[0]) == len(cells[0]) <= 128
         assert cells[0] in ([0, 0], list(range(len(ids[0]))))
     for ids, cells, slots in calls.speculative:
-        assert slots == [0, 1, 2] if len(slots) > 1 else pays_from > 1
+        assert len(slots) == 1 or slots == [0, 1, 2]
         for each, taken in zip(ids, cells, strict=True):
             assert len(each) == len(taken) and len(each) in WIDTHS
             assert 0 < taken[0] == min(taken) and max(taken) <= 255
@@ -105,13 +96,12 @@ def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.M
         assert width == len(cells_taken) == 128 and 0 < cells_taken[0] and last < width
     widths = {len(ids[0]) for ids, _, _ in calls.speculative}
     assert widths == set(WIDTHS)
-    assert {len(slots) for _, _, slots in calls.speculative} == {1: {3}, 2: {1, 3}, 99: {1}}[pays_from]
+    assert {len(slots) for _, _, slots in calls.speculative} == {1, 3}
 
 
 def test_one_pass_verifies_all_slots(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots without work are parked behind their tokens; prompts have passes of their own."""
-    with paying_from(2):
-        backend = load(slots=4)
+    backend = load(slots=4)
     backend.extend([Entry(0, 0, IDS[:3], 3), Entry(1, 0, IDS[:9], 9), Entry(2, 0, IDS[:20], 20)])
     calls = Recorded(load.model(backend), monkeypatch)
     backend.extend([Entry(1, 7, IDS[7:12], 0), Entry(0, 3, IDS[3:4], 0), Entry(3, 0, IDS[:6], 5)])
@@ -123,22 +113,8 @@ def test_one_pass_verifies_all_slots(load: Load, monkeypatch: pytest.MonkeyPatch
     assert [backend.length(slot) for slot in range(4)] == [4, 12, 20, 6]
 
 
-def test_pass_over_all_slots_may_be_narrower_than_there_are_slots(
-    load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel
-) -> None:
-    with paying_from(2):
-        backend = load(slots=6)
-    backend.extend([Entry(slot, 0, IDS[:3], 3) for slot in range(6)])
-    calls = Recorded(load.model(backend), monkeypatch)
-    found = backend.extend([Entry(slot, 3, IDS[3:5], 0) for slot in (1, 4)])
-    assert [(len(ids), len(ids[0])) for ids, _, _ in calls.speculative] == [(6, 4)]
-    expected = reference_logits(tiny.config, tiny.weights, IDS[:5])[3:]
-    assert max(np.abs(each - expected).max() for each in found) < 1e-4
-
-
 def test_long_entries_share_rounds(load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
-    with paying_from(2):
-        backend = load(slots=2)
+    backend = load(slots=2)
     backend.extend([Entry(0, 0, IDS[:3], 3), Entry(1, 0, IDS[:9], 9)])
     calls = Recorded(load.model(backend), monkeypatch)
     first, second = backend.extend([Entry(0, 3, IDS[3:70], 0), Entry(1, 9, IDS[9:14], 0)])
@@ -148,28 +124,14 @@ def test_long_entries_share_rounds(load: Load, monkeypatch: pytest.MonkeyPatch, 
     assert np.abs(second - expected[9:14]).max() < 1e-4
 
 
-def test_whether_one_pass_pays_is_measured(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1 s for one slot, 1.5 s for all, after the first run: it pays from two slots on."""
-    with taking([9.0, 2.0, 1.0, 1.2], [0.1, 1.6, 1.5, 4.0]):
-        backend = load(slots=3)
-    backend.extend([Entry(slot, 0, IDS[:1], 1) for slot in range(3)])
-    calls = Recorded(load.model(backend), monkeypatch)
-    for width in WIDTHS:
-        for slots in (1, 2, 3):
-            backend.extend([Entry(slot, 1, IDS[:width], 0) for slot in range(slots)])
-    assert [(len(ids[0]), len(slots)) for ids, _, slots in calls.speculative] == [
-        (width, slots) for width in WIDTHS for slots in (1, 3, 3)
-    ]
-
-
 def test_entries_are_cut_into_prompt_and_speculative_passes(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    with paying_from(99):
-        backend = load()
+    backend = load()
     calls = Recorded(load.model(backend), monkeypatch)
     backend.extend([Entry(0, 0, IDS[:1], 0), Entry(1, 0, IDS[:9], 9)])
     assert calls.prompts == [([[IDS[0], 0]], [[0, 0]], [0]), ([IDS[:9]], [list(range(9))], [1])]
     assert calls.speculative == []
-    backend.extend([Entry(0, 0, IDS[:7], 2), Entry(1, 7, IDS[7:9], 1)])
+    backend.extend([Entry(0, 0, IDS[:7], 2)])
+    backend.extend([Entry(1, 7, IDS[7:9], 1)])
     assert calls.prompts[2:] == [([IDS[:3]], [[0, 1, 2]], [0])]
     assert calls.speculative == [
         ([IDS[3:7]], [[3, 4, 5, 6]], [0]),
@@ -199,33 +161,6 @@ def test_long_prompts_go_on_in_continuations(load: Load, monkeypatch: pytest.Mon
     assert np.abs(tail - expected[400:440]).max() < 1e-4
 
 
-def test_short_spans_are_used_as_long_as_they_suffice(load: Load, library: Any, tiny: TinyModel) -> None:
-    backend = load(context_length=511, compile_spans=(256,))
-    assert load.model(backend).token_buckets == [256, 512]
-    expected = reference_logits(tiny.config, tiny.weights, IDS[:300])
-    backend.extend([Entry(0, 0, IDS[:128], 128)])
-    backend.extend([Entry(0, 128, IDS[128:250], 122)])
-    assert np.abs(backend.extend([Entry(0, 250, IDS[250:300], 0)])[0] - expected[250:]).max() < 1e-4
-
-
-def test_load_runs_the_programs_of_every_span(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = load(context_length=511, compile_spans=(256,))
-    model, options = load.model(backend), LoadOptions(compile_spans=(256,))
-    calls = Recorded(model, monkeypatch)
-    programs = programs_for(options, backend.slots, backend.context_length, backend.max_batch_tokens)
-    Passes(model, programs, backend.vocabulary.size).warm_up(lambda: None)
-    ends = {max(map(max, cells)) for _, cells, _ in calls.speculative}
-    assert ends == {255, 511}
-    assert [(width, cells[-1]) for width, cells, *_ in calls.continuations] == [(128, 255), (128, 511)]
-
-
-def test_context_beyond_the_trained_one_is_refused(load: Load, tiny: TinyModel) -> None:
-    with pytest.raises(ModelLoadError) as caught:
-        load(context_length=513)
-    assert str(caught.value) == "context 513: this model was trained for 512 positions at most"
-    assert caught.value.setting == "context"
-
-
 def test_lack_of_memory_while_compiling_names_the_setting(
     load: Load, library: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,22 +171,6 @@ def test_lack_of_memory_while_compiling_names_the_setting(
     with pytest.raises(ModelLoadError, match=r"^compile_workers 3: the system ended a compiler") as caught:
         load(compile_workers=3)
     assert caught.value.setting == "compile_workers"
-
-
-def test_default_degree_is_shared_by_the_models_of_a_process(load: Load) -> None:
-    target = load(tensor_parallel=2)
-    draft = load()
-    assert (target.devices, draft.devices) == (2, 2)
-    with pytest.raises(ModelLoadError, match="tensor_parallel 1: a model of this process is split over 2 cores"):
-        load(tensor_parallel=1)
-    target.close()
-    draft.close()
-    assert load().devices == 1
-
-
-def test_cores_are_claimed(load: Load) -> None:
-    load(tensor_parallel=2)
-    assert os.environ[VISIBLE] == "0-1"
 
 
 def test_attributes_describe_the_backend(load: Load, tiny: TinyModel) -> None:
@@ -268,49 +187,8 @@ def test_attributes_describe_the_backend(load: Load, tiny: TinyModel) -> None:
     backend.close()
 
 
-def test_defaults_are_chosen_from_the_model(load: Load) -> None:
-    backend = load(slots=None, context_length=None, dtype=None, batch_tokens=8)
-    assert backend.slots == 4
-    assert backend.context_length == 511, "as trained, less a cell for padding"
-    assert load.model(backend).config.amp == "bf16"
-    assert load.model(backend).config.tp_degree == 1
-    assert load.model(backend).context_buckets == [128]
-    assert load.model(backend).token_buckets == [512]
-    assert backend.extend([Entry(0, 0, IDS[:5], 3)])[0].dtype == np.float32
-
-
-def test_drafter_gets_one_slot_per_text(load: Load) -> None:
-    """A drafter asks for one slot per continuation, to copy the text to. This engine cannot copy."""
-    assert load(slots=6, shared_cells=640).slots == 1
-    assert load(slots=1, shared_cells=0).slots == 1
-    assert load(slots=6, shared_cells=512, contexts=2).slots == 2
-    assert load(slots=3).slots == 3, "a verifier's sessions have no text in common"
-
-
-def test_load_runs_every_program(load: Load, library: Any, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
-    from tests.stand_ins.transformers_neuronx.device import Device
-
-    widths: list[int] = []
-    run = Device.run
-
-    def note(self: Device, width: int, *arguments: Any, **named: Any) -> Any:
-        widths.append(width)
-        return run(self, width, *arguments, **named)
-
-    monkeypatch.setattr(Device, "run", note)
-    progress: list[float] = []
-    options = LoadOptions(model=tiny.folder, slots=2, context_length=300, batch_tokens=200, dtype="float32")
-    backend = registry.load("neuron_legacy", options, progress.append)
-    assert widths == [128, 256, 128, 256, *(width for width in WIDTHS for _ in range(2 * 4))]
-    assert progress == sorted(set(progress))
-    assert progress[-1] == 1.0 and len(progress) == 3 + 4 + 2 * len(WIDTHS)
-    assert backend.length(0) == 0
-    backend.close()
-
-
 def test_failing_pass_empties_its_slots_and_the_next_works(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    with paying_from(99):
-        backend = load()
+    backend = load()
     backend.extend([Entry(0, 0, IDS[:5], 5), Entry(1, 0, IDS[:5], 5)])
 
     works = load.model(backend).speculative_forward
@@ -332,8 +210,7 @@ def test_failing_pass_empties_its_slots_and_the_next_works(load: Load, monkeypat
 
 def test_engine_whose_passes_keep_failing_is_lost(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after an error of the hardware: a supervisor has to restart the process."""
-    with paying_from(99):
-        backend = load()
+    backend = load()
     backend.extend([Entry(0, 0, IDS[:5], 5)])
     calls = []
 
@@ -347,54 +224,6 @@ def test_engine_whose_passes_keep_failing_is_lost(load: Load, monkeypatch: pytes
         with pytest.raises(EngineLost, match=lost):
             backend.extend([Entry(1, 0, IDS[:5], 0)])
     assert len(calls) == 2, "the pass, and one that tells whether the engine is lost"
-
-
-def test_test_after_a_failed_pass_overwrites_no_token(
-    load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel
-) -> None:
-    with paying_from(99):
-        backend = load()
-    backend.extend([Entry(0, 0, IDS[:7], 7)])
-    forward = load.model(backend).forward
-
-    def fails_once(*_: Any, **__: Any) -> None:
-        monkeypatch.setattr(load.model(backend), "forward", forward)
-        raise RuntimeError("numerical error")
-
-    monkeypatch.setattr(load.model(backend), "forward", fails_once)
-    with pytest.raises(EngineFailure, match="numerical error"):
-        backend.extend([Entry(1, 0, IDS[:5], 0)])
-    [got] = backend.extend([Entry(0, 7, IDS[7:9], 0)])
-    assert np.abs(got - reference_logits(tiny.config, tiny.weights, IDS[:9])[7:]).max() < 1e-4
-
-
-def test_passes_of_two_models_never_overlap(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They share the cores, each of which waits for the others: target and draft model run in threads of their own."""
-    models = [load(), load()]
-    running, overlaps = [0], []
-
-    def slowly(then: Any) -> Any:
-        def run(*arguments: Any, **named: Any) -> Any:
-            running[0] += 1
-            overlaps.append(running[0] > 1)
-            time.sleep(0.002)
-            logits = then(*arguments, **named)
-            running[0] -= 1
-            return logits
-
-        return run
-
-    for model in models:
-        for name in ("forward", "speculative_forward"):
-            monkeypatch.setattr(load.model(model), name, slowly(getattr(load.model(model), name)))
-
-    def walk(model: Any) -> None:
-        for batch in random_batches(model, 10):
-            model.extend(batch)
-
-    with ThreadPoolExecutor() as threads:
-        list(threads.map(walk, models))
-    assert len(overlaps) > 20 and not any(overlaps)
 
 
 @pytest.mark.parametrize("degree", ["auto", 2])

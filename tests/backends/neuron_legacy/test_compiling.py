@@ -7,33 +7,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backends.neuron_legacy import compiling
-from backends.neuron_legacy.compiling import COMPILER_CACHE, FLAGS, Artefacts, forget_failures, keep_in
+from backends.neuron_legacy.compiling import forget_failures
 from specpair.engines.errors import ModelLoadError
 from tests.backends.neuron_legacy.conftest import Load
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.engine("torch")  # the stand-in needs torch
-
-
-class Model:
-    """Saves one file, or fails."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error, self.saved = error, 0
-
-    def save(self, folder: str) -> None:
-        self.saved += 1
-        (Path(folder) / "a.neff").write_bytes(b"1")
-        if self.error is not None:
-            raise self.error
 
 
 def test_second_start_loads_the_programs(load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -64,14 +49,6 @@ def test_programs_that_do_not_fit_are_compiled_again(
     assert backend.context_length == 127
 
 
-def test_other_flags_of_the_compiler_mean_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Model()
-    for flags in ("", "-O1", "-O1 --enable-saturate-infinity", " -O1 ", "-O1 --retry_failed_compilation"):
-        monkeypatch.setenv(FLAGS, flags)
-        Artefacts(tmp_path, "tiny", 1).save(model)
-    assert model.saved == 3
-
-
 def test_damaged_programs_are_an_error_that_names_the_folder(
     load: Load, library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,30 +70,6 @@ def test_damaged_programs_are_an_error_that_names_the_folder(
     assert sorted(folder.iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        FileNotFoundError(2, "No such file", "model-2.safetensors"),
-        FileNotFoundError("Could not find a weight for model.layers.3.mlp.up_proj.weight in model-2.safetensors"),
-        PermissionError(13, ""),
-    ],
-)
-def test_programs_are_kept_when_another_file_is_missing(
-    load: Load, library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
-) -> None:
-    cache = tmp_path / "kept"
-    load(compile_cache=cache)
-    before = sorted(cache.rglob("*"))
-
-    def fails(self: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(library.LlamaForSampling, "to_neuron", fails)
-    with pytest.raises(ModelLoadError, match=f"could not load .*tiny: {type(error).__name__}: "):
-        load(compile_cache=cache)
-    assert sorted(cache.rglob("*")) == before
-
-
 def test_compiler_tries_again_what_failed(tmp_path: Path) -> None:
     """A program's folder after a failure, a success, and during a compilation."""
     for name, files in (("failed", ("model.log",)), ("made", ("model.log", "model.neff")), ("begun", ())):
@@ -129,77 +82,6 @@ def test_compiler_tries_again_what_failed(tmp_path: Path) -> None:
     left = (tmp_path / "neuronx-cc" / "neuronxcc-2.21").iterdir()
     assert sorted(path.name for path in left) == ["MODULE_begun", "MODULE_made"]
     forget_failures(tmp_path / "none")
-
-
-def test_failures_that_cannot_be_forgotten_are_logged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Another process deletes them at the same time, or they are another user's."""
-
-    def fails(folder: Path) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    made = tmp_path / "neuronx-cc" / "neuronxcc-2.21" / "MODULE_failed"
-    made.mkdir(parents=True)
-    (made / "model.log").touch()
-    monkeypatch.setattr("backends.neuron_legacy.compiling.shutil.rmtree", fails)
-    forget_failures(tmp_path)
-    assert f"{made} stays as it is: Permission denied" in caplog.text
-
-
-def test_other_users_may_read_the_programs(tmp_path: Path) -> None:
-    artefacts = Artefacts(tmp_path / "new", "tiny", 1)
-    artefacts.save(Model())
-    assert artefacts.path is not None
-    assert artefacts.path.stat().st_mode == artefacts.path.parent.stat().st_mode, "as any folder of this user"
-
-
-def test_failed_saving_leaves_nothing_and_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    artefacts = Artefacts(tmp_path, "tiny", 1)
-    artefacts.save(Model(OSError("no space left")))
-    assert f"the compiled programs could not be kept in {tmp_path}: no space left" in caplog.text
-    assert list(tmp_path.iterdir()) == [] and not artefacts.complete
-    with pytest.raises(KeyError):
-        artefacts.save(Model(KeyError("a mistake of ours")))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_programs_are_saved_once(tmp_path: Path) -> None:
-    artefacts, model = Artefacts(tmp_path / "new", "tiny", 1), Model()
-    artefacts.save(model)
-    artefacts.save(model)
-    assert artefacts.complete and model.saved == 1
-    assert not Artefacts(tmp_path / "new", "tiny", 2).complete
-
-
-def test_nothing_is_kept_without_a_folder() -> None:
-    artefacts, model = Artefacts(None, "tiny", 1), Model()
-    artefacts.save(model)
-    assert not artefacts.complete and model.saved == 0
-
-
-def test_compiler_keeps_programs_in_the_folder_unless_the_user_chose_one(tmp_path: Path) -> None:
-    environment: dict[str, str] = {}
-    keep_in(None, environment)
-    assert environment == {}
-    keep_in(tmp_path, environment)
-    assert environment == {COMPILER_CACHE: str(tmp_path / "neuronx-cc")}
-    keep_in(tmp_path / "other", environment)
-    assert environment == {COMPILER_CACHE: str(tmp_path / "neuronx-cc")}
-
-
-def test_workers_are_handed_to_the_library(load: Load, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[int] = []
-    config = library.NeuronConfig
-
-    def noted(**named: Any) -> Any:
-        given.append(named["compilation_worker_count"])
-        return config(**named)
-
-    monkeypatch.setattr(library, "NeuronConfig", noted)
-    load(compile_workers=3)
-    load()
-    assert given[0] == 3 and given[1] >= 1
 
 
 # As the library compiles: forked workers, each of which runs a compiler. All have the write end of the test's pipe, and
@@ -274,39 +156,3 @@ def test_workers_can_be_ended_when_one_was_killed() -> None:
         assert process.stderr is not None
         assert "BrokenProcessPool" in process.stderr.read()
         assert receive(read) == b""
-
-
-def test_other_processes_are_left_alone() -> None:
-    before = os.listdir("/dev/fd")
-    with compiling.ending_with_this_process():
-        pass
-    assert os.listdir("/dev/fd") == before
-    read, written = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(written, b"same" if os.getpgid(0) == os.getpgid(os.getppid()) else b"moved")
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(read, 10) == b"same"
-    os.close(read)
-    os.close(written)
-
-
-def test_as_many_workers_as_memory_and_cores_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "cores", lambda: 8)
-    for available, count in ((2**30, 1), (20 * 2**30, 2), (500 * 2**30, 8)):
-        monkeypatch.setattr(compiling, "available_bytes", lambda available=available: available)
-        assert compiling.workers_for(32, 13) == count
-    assert compiling.workers_for(32, 5) == 5
-
-
-@pytest.mark.parametrize(
-    ("error", "lacked"),
-    [
-        (BrokenProcessPool("A process in the process pool was terminated abruptly"), True),
-        (RuntimeError("[F137] neuronx-cc was forcibly killed - This most commonly occurs due to"), True),
-        (RuntimeError("[NCC_EVRF001] unsupported operator"), False),
-    ],
-)
-def test_killed_compilers_are_recognised(error: Exception, lacked: bool) -> None:
-    assert compiling.lacked_memory(error) == lacked

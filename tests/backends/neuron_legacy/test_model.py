@@ -43,13 +43,6 @@ def test_unsupported_options_are_refused(load: Load, options: dict[str, Any], wo
     assert refusal(load, **options) == words
 
 
-def test_supported_options_are_used(load: Load) -> None:
-    backend = load(tensor_parallel=2, device="neuron", compile=True, dtype="float16")
-    config = load.model(backend).config
-    assert (config.tp_degree, config.amp) == (2, "f16")
-    assert backend.kv_bytes == 2 * 2 * 2 * 32 * 128 * 2 * 2, "the one key-value head is held by both cores"
-
-
 def test_other_paths_are_refused_with_the_reason(load: Load, tiny: TinyModel, tmp_path: Path) -> None:
     assert refusal(load, model=None) == "the neuron_legacy backend needs a model: a folder in Hugging Face layout"
     none, file = tmp_path / "none", tiny.folder / "config.json"
@@ -62,17 +55,6 @@ def test_other_paths_are_refused_with_the_reason(load: Load, tiny: TinyModel, tm
     for text, words in (("{", "is no readable JSON: "), ("[]", "holds no JSON object")):
         file.write_text(text, encoding="utf-8")
         assert refusal(load).startswith(f"{file} {words}")
-
-
-def test_missing_files_are_named(load: Load, tiny: TinyModel) -> None:
-    folder = tiny.folder
-    (folder / "tokenizer.json").rename(folder / "away.json")
-    assert refusal(load).startswith(f"{folder} has no tokenizer.json")
-    (folder / "away.json").rename(folder / "tokenizer.json")
-    (folder / "model.safetensors").unlink()
-    assert refusal(load).startswith(f"{folder} has no weights in model.safetensors, ")
-    (folder / "pytorch_model.bin").write_bytes(b"which the library reads, too")
-    assert "no weights" not in refusal(load)
 
 
 @pytest.mark.parametrize(
@@ -133,33 +115,6 @@ def test_rotary_positions_where_the_library_does_not_look_are_refused(
     tiny.write_config(rope_parameters=rope)
     assert refusal(load).startswith(
         f"transformers-neuronx read the rotary positions as {read}, the model's are {asked}:"
-    )
-
-
-def test_rotary_positions_equal_to_the_default_are_accepted_anywhere(load: Load, tiny: TinyModel) -> None:
-    del tiny.config["rope_theta"]
-    tiny.write_config(rope_parameters={"rope_theta": 1e4, "rope_type": "default"})
-    assert load().context_length == 127
-
-
-@pytest.mark.parametrize("name", ["n_positions", "context_length_estimate", "amp", "tp_degree"])
-def test_setting_that_the_library_ignores_is_reported(
-    load: Load, library: Any, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """The library ignores unknown names, so the backend compares the model's settings with its own."""
-    original = library.LlamaForSampling.from_pretrained
-    renamed = lambda path, **given: original(path, **{f"{key}_" if key == name else key: given[key] for key in given})  # noqa: E731
-    monkeypatch.setattr(library.LlamaForSampling, "from_pretrained", renamed)
-    assert refusal(load, dtype="float16", context_length=300).startswith(f"transformers-neuronx did not take {name}: ")
-
-
-def test_failing_build_is_reported(load: Load, library: Any, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
-    def fails(self: Any) -> None:
-        raise RuntimeError("nrt_init failed: no neuron device")
-
-    monkeypatch.setattr(library.LlamaForSampling, "to_neuron", fails)
-    assert refusal(load) == (
-        f"transformers-neuronx could not load {tiny.folder}: RuntimeError: nrt_init failed: no neuron device"
     )
 
 

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.neuron_legacy.passes import Programs, cells_for, cells_of, padded, parked, programs_for
+from backends.neuron import trn2_core_bytes
+from backends.neuron_legacy.memory import Chip, CoreMemory, LlamaSizes, kv_heads_held, this_chip
+from backends.neuron_legacy.passes import Programs, cells_for, cells_of, programs_for
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
 
@@ -18,54 +20,8 @@ def programs(context: int = 4095, batch_tokens: int = 512, slots: int = 4, **opt
     return programs_for(LoadOptions(model=Path("/model"), **options), slots, context, batch_tokens)
 
 
-def test_usual_programs() -> None:
-    usual = programs()
-    assert usual == Programs(4, (4096,), (128, 512), (128, 512), VERIFY)
-    assert usual.batches == [1, 4]
-    assert usual.count == 2 + 2 + 3 * 2
-    assert programs(slots=1).count == 2 + 2 + 3
-
-
-@pytest.mark.parametrize(
-    ("context", "batch_tokens", "prompts", "continuations"),
-    [
-        (4095, 512, (128, 512), (128, 512)),
-        (511, 700, (128, 512), (128,)),
-        (127, 8, (128,), ()),
-        (255, 64, (128,), (128,)),
-        (8191, 8192, (128, 2048), (128, 2048)),
-    ],
-)
-def test_no_width_but_a_prompt_s_is_as_wide_as_the_cache(
-    context: int, batch_tokens: int, prompts: tuple[int, ...], continuations: tuple[int, ...]
-) -> None:
-    made = programs(context, batch_tokens)
-    assert (made.prompts, made.continuations) == (prompts, continuations)
-
-
-def test_every_verify_width_has_a_pass_over_all_slots() -> None:
-    made = programs(slots=40)
-    assert (made.batches, made.count) == ([1, 40], 2 + 2 + 3 * 2)
-    assert [made.verify_width(count) for count in (1, 4, 5, 30)] == [4, 4, 13, 30]
-
-
-def test_spans_are_whole_cells_and_end_with_the_cache() -> None:
-    assert programs(compile_spans=(1000, 4000, 9000)).spans == (1024, 4096)
-    assert programs(compile_spans=(1024, 2048)).spans == (1024, 2048, 4096)
-    several = programs(compile_spans=(1024,))
-    assert several.count == 2 + 2 * (2 + 3 * 2)
-
-
-def test_widths_are_the_user_s() -> None:
-    assert programs(compile_widths=(3, 12)).verify == (3, 12)
-    for widths in ((1, 4), (4, 128), (200,)):
-        with pytest.raises(ModelLoadError, match="neuron_legacy verifies 2 to 127 tokens in a pass") as caught:
-            programs(compile_widths=widths)
-        assert caught.value.setting == "compile_widths"
-
-
 def test_widths_that_the_library_would_not_find_are_refused() -> None:
-    """It bisects the list of a set, in Python's order of sets: see `tests/stand_ins/test_traps.py`."""
+    """It bisects the list of a set, in Python's order of sets."""
     assert list(set(VERIFY)) == list(VERIFY)
     assert programs(compile_widths=(4, 8, 16, 30, 63)).verify[-1] == 63
     with pytest.raises(
@@ -124,17 +80,125 @@ def test_padding_is_behind_the_tokens_or_in_the_last_cell() -> None:
             assert cells - 1 not in tokens
 
 
-def test_parked_slot_keeps_its_tokens() -> None:
-    assert parked(0, 4, 128) == [1, 2, 3, 4], "not from cell 0 on: that would be a prompt"
-    assert parked(9, 4, 128) == [9, 10, 11, 12]
-    assert parked(127, 4, 128) == [127] * 4
+GIB = 2**30
+LLAMA_8B = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+}
+LLAMA_1B = {**LLAMA_8B, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
+LLAMA_70B = {
+    **LLAMA_8B,
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+}
+SMALL_BOX = Chip("trn1.2xlarge", (1, 2))
+LARGE_BOX = Chip("trn1.32xlarge", (1, 2, 8, 32))
 
 
-@pytest.mark.parametrize(("context", "cells"), [(2, 128), (127, 128), (128, 256), (384, 512), (4095, 4096)])
-def test_slot_has_more_cells_than_tokens(context: int, cells: int) -> None:
-    assert cells_for(context) == cells
+class Model:
+    """Stands for a model; memory is reserved as long as it lives."""
 
 
-def test_padded_appends_zeros() -> None:
-    assert padded([7, 8], 4) == [7, 8, 0, 0]
-    assert padded([7, 8], 2) == [7, 8]
+def sizes(config: dict[str, Any], slots: int = 4, number_bytes: int = 2) -> LlamaSizes:
+    return LlamaSizes(config, number_bytes, slots, 4096)
+
+
+def test_default_degree_is_the_least_that_fits() -> None:
+    assert CoreMemory().reserve(Model(), sizes(LLAMA_8B), SMALL_BOX, None) == 2
+    assert CoreMemory().reserve(Model(), sizes(LLAMA_1B), SMALL_BOX, None) == 1
+    assert CoreMemory().reserve(Model(), sizes(LLAMA_70B), LARGE_BOX, None) == 32
+
+
+def test_degree_at_which_a_model_does_not_fit_is_refused_with_one_that_does() -> None:
+    with pytest.raises(ModelLoadError) as caught:
+        CoreMemory().reserve(Model(), sizes(LLAMA_8B), SMALL_BOX, 1)
+    assert str(caught.value) == (
+        "tensor_parallel 1: each core needs 14.0 GiB for weights and 2.0 GiB for 4 slots of 4096 tokens, 14.4 GiB are "
+        "there: it fits at 2"
+    )
+    assert caught.value.setting == "tensor_parallel"
+    with pytest.raises(ModelLoadError, match=r"tensor_parallel 2: .* 14.4 GiB are there: lower slots or context"):
+        CoreMemory().reserve(Model(), sizes(LLAMA_70B), SMALL_BOX, None)
+
+
+def test_models_of_a_process_share_degree_and_memory() -> None:
+    memory, target, draft = CoreMemory(), Model(), Model()
+    assert memory.reserve(target, sizes(LLAMA_8B), SMALL_BOX, None) == 2
+    assert memory.reserve(draft, sizes(LLAMA_1B), SMALL_BOX, None) == 2
+    with pytest.raises(ModelLoadError, match="a model of this process is split over 2 cores, and transformers-neuronx"):
+        memory.reserve(Model(), sizes(LLAMA_1B), SMALL_BOX, 1)
+    memory.release(draft)
+    with pytest.raises(ModelLoadError, match=r"tensor_parallel 2: .* 6.4 GiB are there"):
+        memory.reserve(draft, sizes(LLAMA_8B), SMALL_BOX, None)
+    memory.release(target)
+    assert memory.reserve(draft, sizes(LLAMA_1B), SMALL_BOX, 1) == 1
+    memory.release(draft)
+    memory.release(draft)
+    assert memory.degree is None
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "cores", "held"),
+    [
+        *((32, 8, cores, held) for cores, held in ((1, 8), (2, 8), (8, 8), (10, 10), (12, 36), (16, 16), (32, 32))),
+        *((28, 4, cores, held) for cores, held in ((2, 4), (8, 8), (12, 12), (24, 24), (32, 32))),
+        *((24, 8, cores, held) for cores, held in ((3, 24), (6, 24), (10, 10), (12, 24), (16, 16), (24, 24))),
+        *((12, 12, cores, held) for cores, held in ((1, 12), (8, 16), (24, 24))),
+        *((9, 3, cores, held) for cores, held in ((2, 10), (3, 3), (4, 4), (6, 6), (8, 16))),
+        *((72, 24, cores, held) for cores, held in ((16, 80), (24, 24), (32, 32))),
+        *((2, 1, cores, held) for cores, held in ((1, 1), (2, 2))),
+        *((14, 2, cores, held) for cores, held in ((24, 24),)),
+    ],
+)
+def test_every_core_holds_at_least_one_head(heads: int, kv_heads: int, cores: int, held: int) -> None:
+    """`make test-tnx` compares many more with the library's own padding."""
+    assert kv_heads_held(heads, kv_heads, cores) == held
+
+
+@pytest.mark.parametrize(
+    ("product", "degrees"),
+    [
+        ("trn1.2xlarge", (1, 2)),
+        ("trn1.32xlarge", (1, 2, 8, 32)),
+        ("trn1n.32xlarge", (1, 2, 8, 32)),
+        ("inf2.xlarge", (1, 2)),
+        ("inf2.24xlarge", (1, 2, 4, 8)),
+        ("inf2.48xlarge", (1, 2, 4, 8, 24)),
+        ("inf2.new", (1, 2, 4, 8, 24)),
+    ],
+)
+def test_degrees_follow_from_the_instance_type(tmp_path: Any, product: str, degrees: tuple[int, ...]) -> None:
+    file = tmp_path / "product_name"
+    file.write_text(product + "\n")
+    chip = this_chip(file)
+    assert (chip.name, chip.degrees, chip.core_bytes) == (product, degrees, 16 * GIB)
+
+
+def test_newer_chips_are_refused(tmp_path: Any) -> None:
+    file = tmp_path / "product_name"
+    file.write_text("trn2.48xlarge")
+    with pytest.raises(ModelLoadError) as caught:
+        this_chip(file)
+    assert str(caught.value) == (
+        "neuron_legacy runs on trn1 and inf2, this machine is trn2.48xlarge: use the torch backend with device neuron"
+    )
+
+
+def test_memory_of_a_core_of_trn2_follows_from_the_instance(tmp_path: Path) -> None:
+    file = tmp_path / "product_name"
+    for name, variables, expected in (
+        ("trn2.3xlarge", {}, 24),
+        ("trn2u.48xlarge", {"NEURON_LOGICAL_NC_CONFIG": "2"}, 24),
+        ("trn2.48xlarge", {"NEURON_LOGICAL_NC_CONFIG": "1"}, 12),
+        ("trn1.2xlarge", {}, None),
+        ("Some PC", {}, None),
+    ):
+        file.write_text(f"{name}\n", encoding="ascii")
+        assert trn2_core_bytes(file, variables) == (None if expected is None else expected * 2**30)
+    assert trn2_core_bytes(tmp_path / "none", {}) is None

@@ -17,7 +17,6 @@ import pytest
 
 from backends.trial.checks import random_batches
 from specpair.engines.backend import TOP_LOGITS_COUNT, Entry, TopLogitsSpec
-from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.sampling.top_logits import TopLogits
 from tests.models.conftest import TinyModel
@@ -33,8 +32,7 @@ from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from backends.torch import backend as torch_backend  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402
-from backends.torch.compiling import NEURON, buckets, spans  # noqa: E402
-from backends.torch.launch import Masks  # noqa: E402
+from backends.torch.compiling import NEURON  # noqa: E402
 from tests.backends.torch.recorder import Recorder  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
@@ -168,26 +166,3 @@ def test_model_serves_whole_rows_where_top_logits_do_not_compile(
         assert caplog.text.count("NCC_ITOPK") == 1, "it is tried once"
         rows = backend.extend_top_logits([Entry(0, 0, [5, 6, 7], 1)], [TopLogitsSpec(3, 1.0, 200)])[0]
         assert isinstance(rows, np.ndarray) and rows.shape == (2, 200)
-
-
-def test_graph_that_the_compiler_refuses_fails_the_load_with_its_reason(
-    folder: Path, compiler: StrictCompiler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def by_mask(self: Any, positions: Any, span: int) -> Any:
-        return positions[positions > 1]
-
-    monkeypatch.setattr(Masks, "of", by_mask)
-    with pytest.raises(ModelLoadError, match=r"^tiny could not be compiled with neuron: index: a symbolic shape$"):
-        TorchBackend(replace(OPTIONS, model=folder, slots=1, batch_tokens=8), compiler=NEURON)
-
-
-def test_few_graphs_are_compiled_by_default(folder: Path, compiler: StrictCompiler) -> None:
-    """With inductor's sets it would be 48 for four slots and a context of 4,096."""
-    shapes = buckets(LoadOptions(), NEURON, 4, 512).shapes()
-    assert shapes == [(1, 1), (1, 8), (1, 32), (4, 1), (4, 8), (4, 32), (1, 128), (1, 512)]
-    assert spans(LoadOptions(), NEURON, 4096, 4608) == [1024, 4608]
-    assert len(buckets(LoadOptions(), "inductor", 4, 512).shapes()) == 16
-    assert spans(LoadOptions(), "inductor", 4096, 4608) == [1024, 4096, 4608]
-    assert buckets(LoadOptions(), NEURON, 2, 16).shapes() == [(1, 1), (1, 8), (1, 32), (2, 1), (2, 8), (2, 32)]
-    with opened(folder, compile_spans=None, compile_widths=(4, 16), slots=1, batch_tokens=16):
-        assert len(compiler.graphs) == 2

@@ -1,7 +1,6 @@
 """The torch backend: logits, model families, compiled shapes, refusals. tests/conformance tests the contract."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -13,8 +12,7 @@ import numpy as np
 import pytest
 
 from backends.registry import load
-from backends.trial.checks import random_batches
-from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from models import DEFAULT_DRAFT
 from models.export import export_hf
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.errors import EngineFailure, ModelLoadError
@@ -28,8 +26,7 @@ transformers = pytest.importorskip("transformers", reason="needs the extra in re
 from backends.torch import load as torch_load  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402
 from backends.torch.cache import SlotCache  # noqa: E402
-from backends.torch.compiling import NEURON_FOLDERS, buckets, spans  # noqa: E402
-from backends.torch.launch import LaunchModule, Masks  # noqa: E402
+from backends.torch.launch import Masks  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -117,15 +114,6 @@ def test_every_family_equals_its_uncached_logits(folders: dict[str, Path], famil
     assert np.abs(got - expected).max() < 1e-4 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("path", [DEFAULT_TARGET, DEFAULT_DRAFT], ids=lambda path: path.stem)
-def test_default_pair_equals_its_uncached_logits(path: Path) -> None:
-    tokens = [0, *np.random.default_rng(2).integers(2, 4096, 100).tolist()]
-    expected = uncached(path, tokens)
-    with opened(path) as backend:
-        got = fed(backend, tokens, [5, 1, 30, 1, 1])
-    assert np.abs(got - expected).max() < 1e-4
-
-
 def test_folder_and_gguf_file_of_one_model_agree(tmp_path: Path) -> None:
     """Also on llama.cpp: another engine, another order of sums, weights of fewer bits."""
     model = TinyModel(tmp_path / "tiny")
@@ -138,21 +126,6 @@ def test_folder_and_gguf_file_of_one_model_agree(tmp_path: Path) -> None:
         logits.append(fed(backend, TEXT, [64]))
     assert np.abs(logits[0] - logits[1]).max() < 1e-4
     assert np.abs(logits[0] - logits[2]).max() < 0.05 * np.abs(logits[0]).max(), "its KV cache is of 16 bits"
-
-
-def test_positions_and_slots_cause_no_recompilation(folders: dict[str, Path]) -> None:
-    progress: list[float] = []
-    options = replace(OPTIONS, model=folders["llama"])
-    with closing(TorchBackend(options, progress.append, compiler="eager")) as backend:
-        assert progress == sorted(progress) and progress[-1] == 1.0 and len(progress) > 10, "each shape is progress"
-        with torch._dynamo.config.patch(error_on_recompile=True):
-            for batch in random_batches(backend, 60):
-                backend.extend(batch)
-                backend.extend([Entry(each.slot, each.start, TEXT[:4], 0, [1, 2, 2]) for each in batch[:2]])
-            twice = torch.compile(lambda numbers: 2 * numbers, backend="eager", dynamic=False)
-            twice(torch.ones(2))
-            with pytest.raises(Exception, match="Recompil"):  # a new shape is indeed found
-                twice(torch.ones(3))
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -170,90 +143,6 @@ def test_masks_of_chains_are_the_same_beside_trees(
         found, expected = {"": found}, {"": expected}
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[kind], expected[kind]) for kind in expected)
-
-
-def test_long_contexts_use_few_attention_spans(folders: dict[str, Path]) -> None:
-    """The cache is longer than the shortest span: slots beyond and within it give the logits of an uncompiled model."""
-    longer = {**SMALL, "max_position_embeddings": 3000}
-    folder = folders["llama"]
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **longer}))
-    tokens = (TEXT * 20)[:1500]
-    options: dict[str, Any] = {"context_length": 1600, "slots": 2, "batch_tokens": 256}
-    padding = buckets(replace(OPTIONS, **options), "eager", 2, 256).padding
-    assert len(spans(replace(OPTIONS, **options), "eager", 1600, 1600 + padding)) == 2
-    with opened(folder, "eager", **options) as fixed, opened(folder, **options) as free:
-        for backend in (fixed, free):
-            fed(backend, tokens, [256])
-        batch = [Entry(0, 0, TEXT[:9], 0), Entry(1, 1500, TEXT[:5], 0)]
-        for left, right in zip(fixed.extend(batch), free.extend(batch), strict=True):
-            assert np.abs(left - right).max() < 1e-3
-
-
-def test_dtype_option_changes_the_number_type(folders: dict[str, Path]) -> None:
-    with opened(folders["qwen2"], dtype="bfloat16") as half, opened(folders["qwen2"]) as full:
-        assert 2 * half.kv_bytes == full.kv_bytes
-        exact, coarse = (fed(backend, TEXT[:40], [40]) for backend in (full, half))
-        assert coarse.dtype == np.float32
-        assert 0 < np.abs(exact - coarse).max() < 0.2 * np.abs(exact).max()
-
-
-def test_number_of_slots_is_chosen_from_memory(folders: dict[str, Path]) -> None:
-    with opened(folders["llama"], slots=None) as backend:
-        assert backend.slots == 16
-        assert backend.kv_bytes == 16 * (128 + 32) * 4 * 2 * (2 * 16) * 4
-
-
-def test_failing_pass_raises_engine_failure_and_empties_its_slots(
-    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with opened(folders["llama"]) as backend:
-        backend.extend([Entry(0, 0, TEXT[:5], 0), Entry(1, 0, TEXT[:4], 0)])
-
-        def run(*_: object) -> None:
-            raise torch.OutOfMemoryError("CUDA out of memory\nlong story")
-
-        def no_memory(*_: object) -> None:
-            raise MemoryError
-
-        with monkeypatch.context() as patch:
-            patch.setattr(LaunchModule, "forward", run)
-            with pytest.raises(EngineFailure, match=r"PyTorch failed in a forward pass: CUDA out of memory$"):
-                backend.extend([Entry(0, 5, TEXT[:1], 0)])
-            patch.setattr(LaunchModule, "forward", no_memory)
-            with pytest.raises(EngineFailure, match=r"PyTorch failed in a forward pass: MemoryError\(\)$"):
-                backend.extend([Entry(0, 0, TEXT[:1], 0)])
-        assert [backend.length(slot) for slot in (0, 1)] == [0, 4]
-        backend.extend([Entry(0, 0, TEXT[:5], 0)])
-
-
-def test_release_clears_nan_from_the_slot(tmp_path: Path) -> None:
-    bad, model = 261, TinyModel(tmp_path / "tiny", tie_word_embeddings=False)
-    model.weights["model.embed_tokens.weight"][bad] = np.nan
-    model.write_weights()
-    both = [Entry(0, 0, TEXT[:5], 0), Entry(1, 40, TEXT[:5], 0)]
-    with opened(model.folder) as backend:
-        backend.extend([Entry(1, 0, TEXT[:40], 40)])
-        alone = backend.extend(both)[0]
-        backend.extend([Entry(0, 0, [*TEXT[:10], *[bad] * 10], 20)])
-        assert np.isnan(backend.extend([Entry(0, 20, TEXT[:1], 0)])[0]).all()
-        backend.release(0)
-        assert np.array_equal(backend.extend(both)[0], alone)
-
-
-def test_models_are_always_compiled_on_neuron(monkeypatch: pytest.MonkeyPatch) -> None:
-    compilers: list[str | None] = []
-    for name in ("NEURON_RT_VISIBLE_CORES", *NEURON_FOLDERS):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)  # after the test, what the load has set is gone
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: SimpleNamespace(type="neuron"))
-    monkeypatch.setattr(torch_load, "import_neuron", lambda *_: None)
-    monkeypatch.setattr(torch_load, "TorchBackend", lambda *_, compiler, **__: compilers.append(compiler))
-    for compiled in (False, True):
-        torch_load.load(replace(OPTIONS, device=None, compile=compiled))
-    assert compilers == ["neuron", "neuron"]
-    assert os.environ["NEURON_RT_VISIBLE_CORES"] == "0", "one core, not all of the machine"
-    assert all(name in os.environ for name in NEURON_FOLDERS)
 
 
 def test_tokens_that_cannot_be_moved_empty_their_slot(
@@ -294,20 +183,6 @@ def test_process_claims_a_neuron_core_for_each_part(
     environment = dict(before)
     assert torch_load.claim_cores(LoadOptions(device=device, tensor_parallel=size), environment) == cores
     assert environment == before if cores is None else len(environment) > 0
-
-
-def test_core_is_not_chosen_by_the_number_of_the_device() -> None:
-    with pytest.raises(
-        ModelLoadError, match=r"^device neuron:3: .* set NEURON_RT_VISIBLE_CORES=3 and device to neuron$"
-    ):
-        torch_load.claim_cores(LoadOptions(device="neuron:3"), {})
-
-
-def test_process_that_uses_a_core_spreads_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "neuron", SimpleNamespace(is_initialized=lambda: True), raising=False)
-    with pytest.raises(ModelLoadError, match=r"^tensor_parallel 2: this process uses a NeuronCore already, .* restart"):
-        torch_load.claim_cores(LoadOptions(device="neuron", tensor_parallel=2), {})
-    assert torch_load.claim_cores(LoadOptions(device="neuron"), {}) == [0]
 
 
 @pytest.mark.parametrize(
@@ -382,43 +257,3 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(
     (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises(ModelLoadError, match=words):
         load("torch", replace(OPTIONS, model=tmp_path))
-
-
-def test_longrope_limits_the_context_to_the_original_length(tmp_path: Path) -> None:
-    factors = [1.0] * 8
-    rope = {"rope_type": "longrope", "short_factor": factors, "long_factor": [4.0] * 8, "rope_theta": 10000.0}
-    rope |= {"original_max_position_embeddings": 64, "factor": 4.0}
-    config = transformers.AutoConfig.for_model("phi3", **SMALL, rope_parameters=rope)
-    config.original_max_position_embeddings = 64
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
-    with pytest.raises(ModelLoadError, match=r"context 128: beyond 64 tokens .* at most 64"):
-        load("torch", replace(OPTIONS, model=tmp_path))
-    expected = uncached(tmp_path, TEXT[:60])
-    with opened(tmp_path, context_length=None) as backend:
-        assert backend.context_length == 64
-        assert np.abs(fed(backend, TEXT[:60], [17, 1, 1]) - expected).max() < 1e-4 * np.abs(expected).max()
-
-
-def test_learned_positions_limit_the_context(tmp_path: Path) -> None:
-    """A token beyond them would raise an IndexError in a pass."""
-    config = transformers.AutoConfig.for_model(
-        "gpt2", n_embd=32, n_layer=2, n_head=2, vocab_size=264, n_positions=64, bos_token_id=0, eos_token_id=1
-    )
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
-    with pytest.raises(ModelLoadError, match=r"^context 128: this model was trained for 64 positions: at most 64$"):
-        load("torch", replace(OPTIONS, model=tmp_path))
-    expected = uncached(tmp_path, TEXT[:64])
-    with opened(tmp_path, context_length=64) as backend:
-        assert np.abs(fed(backend, TEXT[:64], [17, 1]) - expected).max() < 1e-4 * np.abs(expected).max()
-
-
-def test_yarn_extends_the_context_by_its_factor(tmp_path: Path) -> None:
-    """As in folders that state the trained length and a factor by which it can be extended."""
-    rope = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 256, "rope_theta": 10000.0}
-    model = TinyModel(tmp_path / "tiny", max_position_embeddings=256, rope_parameters=rope)
-    with opened(model.folder, context_length=512) as backend:
-        assert backend.context_length == 512
-    with pytest.raises(ModelLoadError, match=r"context 513: .* trained for 256 positions: at most 512"):
-        load("torch", replace(OPTIONS, model=model.folder, context_length=513))

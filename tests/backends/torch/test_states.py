@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.recurrent import POINTS
 from backends.registry import load
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.errors import ModelLoadError
@@ -51,13 +50,6 @@ def test_every_family_equals_its_logits_without_a_cache(tmp_path: Path, family: 
     assert np.abs(np.concatenate(parts) - expected).max() < 5e-3
 
 
-def test_memory_is_that_of_the_states_and_of_the_layers_with_attention(lfm2: Path) -> None:
-    convolutions = 3 * (3 + 8) * 64  # of layers, inputs, channels
-    keys = 2 * 2 * 16  # with values: heads, width
-    with closing(opened(lfm2)) as backend:
-        assert backend.kv_bytes == 4 * 3 * (convolutions * (1 + POINTS) + keys * (256 + 32))
-
-
 @pytest.mark.parametrize("slots", [1, 3])
 def test_rejections_cost_nothing_where_all_states_are_of_convolutions(lfm2: Path, slots: int) -> None:
     with closing(opened(lfm2, slots=slots)) as backend, closing(opened(lfm2)) as other:
@@ -69,16 +61,6 @@ def test_rejections_cost_nothing_where_all_states_are_of_convolutions(lfm2: Path
         expected = other.extend([Entry(0, 0, [*TEXT[:13], 9], 13)])[0]
         for slot in range(min(slots, 2)):
             assert np.abs(backend.extend([Entry(slot, 13, [9], 0)])[0] - expected).max() < 1e-4
-
-
-@pytest.mark.parametrize("family", ["lfm2", "granitemoehybrid"])
-def test_rounding_to_sixteen_bits_is_not_taken_for_lost_states(tmp_path: Path, family: str) -> None:
-    """In Granite, it sends tokens to other experts."""
-    write_tiny_folder(family, tmp_path)
-    with closing(opened(tmp_path)) as full, closing(opened(tmp_path, dtype="bfloat16")) as half:
-        assert full.kv_bytes / 2 <= half.kv_bytes < full.kv_bytes
-        exact, coarse = (backend.extend([Entry(0, 0, TEXT[:40], 0)])[0] for backend in (full, half))
-        assert 0 < np.median(np.abs(exact - coarse).max(axis=-1)) < 0.3 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -98,12 +80,6 @@ def test_a_model_that_begins_anew_in_each_pass_is_refused(tmp_path: Path, dtype:
 def test_settings_that_states_rule_out_are_refused(lfm2: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelLoadError, match=words):
         opened(lfm2, **changes)
-
-
-def test_states_are_not_spread_over_devices(lfm2: Path) -> None:
-    with pytest.raises(ModelLoadError, match=r"^tensor_parallel 2: .*lfm2") as refused:
-        opened(lfm2, tensor_parallel=2)
-    assert refused.value.setting == "tensor_parallel"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 Runs on a CPU, over Gloo. tests/conformance tests the whole contract.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -23,18 +22,17 @@ from backends.trial.checks import random_batches
 from specpair.engines.backend import Entry, TopLogitsSpec
 from specpair.engines.errors import EngineLost, ModelLoadError
 from specpair.engines.load_options import LoadOptions
-from tests.models.conftest import TinyModel, tiny_tokenizer
+from tests.models.conftest import TinyModel
 from tests.paths import ROOT
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")
 transformers = pytest.importorskip("transformers", reason="needs the extra in requirements/torch.txt")
 
 from backends.torch import backend as torch_backend  # noqa: E402
-from backends.torch import follower_team, tensor_parallel  # noqa: E402
+from backends.torch import follower_team  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402 - it needs the extra
 from backends.torch.cache import SlotCache  # noqa: E402
 from backends.torch.follower_team import Team  # noqa: E402
-from backends.torch.launch import LaunchModule  # noqa: E402
 from backends.torch.tensor_parallel import LeadingPart  # noqa: E402
 
 pytestmark = [
@@ -75,14 +73,6 @@ def followers(monkeypatch: pytest.MonkeyPatch) -> list["subprocess.Popen[bytes]"
     return started
 
 
-def is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_two_processes_equal_one(folder: Path) -> None:
     """Over prompts in chunks, rollbacks, copies and passes over several slots."""
     generator = np.random.default_rng(1)
@@ -102,16 +92,6 @@ def test_two_processes_equal_one(folder: Path) -> None:
                 elif backend.length(source) > 100:
                     backend.release(source)
     assert np.median(greatest) > 0.5 and len(greatest) > 60
-
-
-def test_part_can_be_compiled(tmp_path: Path) -> None:
-    """As one graph, including the sums over processes. Each part runs the compilation passes by itself."""
-    folder = TinyModel(tmp_path / "tiny", num_key_value_heads=2, num_hidden_layers=1).folder
-    alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1, slots=1))
-    with closing(alone), spread(folder, "eager", slots=1, batch_tokens=16) as together:
-        for start, end in ((0, 16), (16, 18), (17, 18), (17, 25)):
-            entry = Entry(0, start, TEXT[start:end], 0)
-            assert np.abs(alone.extend([entry])[0] - together.extend([entry])[0]).max() < 1e-4
 
 
 def test_each_process_holds_its_heads_and_top_logits_equal_one_process(
@@ -160,45 +140,6 @@ def test_follower_that_cannot_load_reports_the_reason(
     assert not torch.distributed.is_initialized()
 
 
-def test_close_leaves_no_process_behind(folder: Path, followers: list["subprocess.Popen[bytes]"]) -> None:
-    """Runs after failed attempts, which must not have left anything that would break a later one."""
-    with spread(folder) as backend:
-        processes = [each.pid for each in followers]
-        assert len(processes) == 1 and all(map(is_running, processes))
-        with pytest.raises(ModelLoadError, match="this process is in a process group already"):
-            load("torch", replace(OPTIONS, model=folder))
-        assert all(map(is_running, processes)), "the loaded model is not affected"
-        backend.extend([Entry(0, 0, TEXT[:3], 0)])
-    assert not any(map(is_running, processes))
-    backend.close()
-
-
-AT_EXIT = """
-import atexit, os, pathlib
-def exited():
-    pathlib.Path(os.environ["LEFT_IN_ORDER"], os.environ["RANK"]).touch()
-if "RANK" in os.environ:
-    atexit.register(exited)
-"""
-
-
-def test_followers_leave_in_order_when_the_model_is_closed(
-    folder: Path, followers: list["subprocess.Popen[bytes]"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They exit as programs do: the runtime of a device is closed as the interpreter exits."""
-    (tmp_path / "sitecustomize.py").write_text(AT_EXIT)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("LEFT_IN_ORDER", str(tmp_path))
-    with spread(folder) as backend:
-        backend.extend([Entry(0, 0, TEXT[:3], 0)])
-        (follower,) = followers
-        assert follower.poll() is None and not (tmp_path / "1").exists()
-        began = time.monotonic()
-    assert follower.returncode == 0 and (tmp_path / "1").exists()
-    assert not torch.distributed.is_initialized()
-    assert time.monotonic() - began < follower_team.GRACE, "none had to be killed"
-
-
 def test_killed_follower_raises_engine_lost_at_once(folder: Path, followers: list["subprocess.Popen[bytes]"]) -> None:
     with spread(folder) as backend:
         backend.extend([Entry(0, 0, TEXT[:3], 0), Entry(1, 0, TEXT[:3], 0)])
@@ -223,21 +164,6 @@ def test_hanging_follower_is_killed(
             backend.extend([Entry(0, 0, TEXT[:3], 0)])
 
 
-def test_failing_pass_in_the_leader_loses_the_engine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The follower would wait forever for the leader's part of the pass."""
-    with spread(folder) as backend:
-        with monkeypatch.context() as patch:
-            patch.setattr(LaunchModule, "forward", _no_memory)
-            with pytest.raises(EngineLost, match=r"a forward pass failed in one of 2 processes .*out of memory"):
-                backend.extend([Entry(0, 0, TEXT[:3], 0)])
-        with pytest.raises(EngineLost, match="out of memory"):
-            backend.extend([Entry(0, 0, TEXT[:3], 0)])
-
-
-def _no_memory(*_: object) -> None:
-    raise torch.OutOfMemoryError("CUDA out of memory")
-
-
 LEADER = """
 import sys, time
 from pathlib import Path
@@ -260,16 +186,6 @@ def test_followers_end_silently_with_their_leader(folder: Path) -> None:
     assert leader.communicate(timeout=20) == ("", "")
 
 
-def test_memory_of_all_processes_decides_the_number_of_slots(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leader has little, or does not know: then the follower's memory counts."""
-    slot = 128 * 2 * 2 * 32 * 4  # tokens, layers, keys and values, numbers in a process' head, bytes
-    for free, slots in ((2 * 4 * 5 * slot, 5), (None, 16)):
-        monkeypatch.setattr(torch_backend, "free_bytes", lambda device, free=free: free)
-        with spread(folder, slots=None) as backend:
-            assert backend.slots == slots
-            backend.extend([Entry(slots - 1, 0, TEXT[:3], 0)])
-
-
 def test_follower_on_neuron_gets_a_core_of_its_own() -> None:
     """One core is visible to a process, and its device has the number of its rank all the same."""
     leader = {"NEURON_RT_VISIBLE_CORES": "4", "NEURON_RT_NUM_CORES": "4", "PYTHONPATH": "/mine", "HOME": "/home"}
@@ -279,12 +195,6 @@ def test_follower_on_neuron_gets_a_core_of_its_own() -> None:
     assert found["HOME"] == "/home" and found["PYTHONPATH"].endswith(os.pathsep + "/mine")
     others = follower_team.environment_of(2, 4, None, leader)
     assert others["NEURON_RT_VISIBLE_CORES"] == "4" and others["LOCAL_RANK"] == "2", "other devices: nothing claimed"
-
-
-def test_leader_on_neuron_claims_the_first_core_and_states_its_rank() -> None:
-    environment = {"NEURON_RT_VISIBLE_CORES": "4,5"}
-    tensor_parallel.lead_on_neuron([4, 5], environment)
-    assert environment == {"NEURON_RT_VISIBLE_CORES": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
 
 
 @pytest.mark.parametrize(
@@ -303,11 +213,3 @@ def test_impossible_tensor_parallelism_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(ModelLoadError, match=words):
         load("torch", replace(OPTIONS, **{"model": folder, **changes}))
-
-
-def test_models_without_a_tensor_parallel_plan_are_refused(tmp_path: Path) -> None:
-    config = transformers.AutoConfig.for_model("gpt2", n_embd=32, n_layer=2, n_head=2, vocab_size=264)
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
-    with pytest.raises(ModelLoadError, match=r"transformers has no plan by which .* \(gpt2\) could be spread"):
-        load("torch", replace(OPTIONS, model=tmp_path))

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.engines.backend import TOP_LOGITS_COUNT, TopLogitsSpec
+from specpair.engines.backend import TopLogitsSpec
 from specpair.speculation.sampling.top_logits import TopLogits
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")
 
-from backends.torch.cache import LayerShape, Shapes, SlotCache  # noqa: E402 - it needs the extra
 from backends.torch.top_logits import greatest_of, select_top_logits, warm  # noqa: E402
 from tests.backends.torch.recorder import Recorder  # noqa: E402
 
@@ -82,17 +81,6 @@ def test_selection_by_chunks_equals_selection_from_the_whole_row(
     assert torch.equal(numbers.gather(-1, at.clamp(max=vocabulary - 1))[finite], greatest[finite])
 
 
-def test_thousand_greatest_of_a_large_vocabulary_take_two_stages() -> None:
-    """Llama 3's vocabulary: no selection sees more ids than a chunk has."""
-    numbers = torch.from_numpy(np.random.default_rng(2).normal(0.0, 3.0, (1, 1, 128_256)).astype(np.float32))
-    with Recorder() as found:
-        greatest, at = greatest_of(numbers, TOP_LOGITS_COUNT, 16_384)
-    seen = [each[1][0][-1] for each in found.found if each[0] is torch.ops.aten.topk.default]
-    assert sorted(seen) == [8 * TOP_LOGITS_COUNT, 16_384]
-    expected, _ = torch.topk(numbers, TOP_LOGITS_COUNT, dim=-1)
-    assert torch.equal(greatest, expected) and torch.equal(numbers.gather(-1, at), expected)
-
-
 def test_more_than_was_compiled_ahead_gives_whole_rows() -> None:
     """In one pass with others, which keep their top logits."""
     wanted = [TopLogitsSpec(2000, 1.0, 2500), TopLogitsSpec(5, 1.0, VOCABULARY)]
@@ -119,15 +107,3 @@ def test_selection_uses_only_shapes_seen_at_warm_up() -> None:
     with Recorder() as beyond:
         select_top_logits(_logits(0), [TopLogitsSpec(2000, 1.0, VOCABULARY)], [(0, slice(0, 1))])
     assert not beyond.found <= at_first.found, "a new shape is indeed found"
-
-
-def test_copies_of_equal_length_use_equal_shapes() -> None:
-    cache = SlotCache(Shapes({0: LayerShape((2, 8), (2, 8))}), SLOTS, 64, torch.float32, torch.device("cpu"))
-    cache.key0.copy_(torch.arange(cache.key0.numel()).reshape(cache.key0.shape))
-    with Recorder() as at_first:
-        cache.copy(0, 1, 32)
-    with Recorder() as later:
-        cache.copy(3, 2, 32)
-    assert later.found == at_first.found
-    assert torch.equal(cache.key0[2, :, :32], cache.key0[3, :, :32])
-    assert not torch.equal(cache.key0[2, :, 32:], cache.key0[3, :, 32:])

@@ -117,12 +117,6 @@ def test_json_prints_the_lines_of_the_results_file(
     assert report["token_ids"] == lines[3]["token_ids"] and report.keys() <= lines[3].keys()
 
 
-def test_without_a_seed_each_prompt_draws_one(drafter: Command, verifier: Verifier, prompts: Path) -> None:
-    lines = _lines(drafter(*_flags(verifier, prompts, *NGRAM, "--json", "--temperature", "0.9")).out)
-    assert len({line["sampling"]["seed"] for line in lines}) == 7
-    assert {line["asked"]["seed"] for line in lines} == {None}
-
-
 def test_a_json_line_has_its_own_settings(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
     objects = [{"prompt": "two\nlines", "id": "x"}, {"prompt": "b", "max_tokens": 5, "temperature": 0.9, "seed": 3}]
@@ -131,26 +125,6 @@ def test_a_json_line_has_its_own_settings(drafter: Command, verifier: Verifier, 
     assert (first["id"], first["token_ids"], first["sampling"]["seed"]) == ("x", _expected("two\nlines"), 8)
     assert (second["id"], second["generated_tokens"], second["sampling"]["seed"]) == (None, 5, 3)
     assert second["sampling"]["temperature"] == second["asked"]["temperature"] == 0.9
-
-
-def test_the_totals_have_all_rows(drafter: Command, verifier: Verifier, prompts: Path) -> None:
-    ran = drafter(*_flags(verifier, prompts, *TOY, "--lockstep", "--no-lookup"))
-    numbers_masked = re.sub(r"\d+(\.\d+)?%?", "#", ran.err)
-    assert [" ".join(line.strip("│╭╰╮╯─ ").split()) for line in numbers_masked.splitlines()] == [
-        "scripted-# drafts for scripted-#",
-        "prompts # all together # tokens/s",
-        "finished # a text, median # tokens/s",
-        "errors # a text, p# # tokens/s",
-        "tokens # TTFT, median # ms",
-        "acceptance rate # mean acceptance length #",
-        "sent # KiB received # KiB",
-        "",
-        "fastest # tokens/s, prompt #",
-        "slowest # tokens/s, prompt #",
-        "time # s",
-        "",
-    ]
-    assert re.search(r"prompts +7 ", ran.err) and re.search(r"tokens +168 ", ran.err)
 
 
 @pytest.fixture
@@ -240,26 +214,6 @@ def test_a_bad_prompt_file_is_refused_before_loading(
     assert ran.err.startswith(f"drafter: {complaint.format(path)}")
 
 
-def test_a_foreign_output_file_is_refused_before_loading(drafter: Command, prompts: Path) -> None:
-    ran = drafter("--prompt-file", str(prompts), "--output", str(prompts))
-    assert (ran.status, ran.out) == (1, "") and "line 1: this is no result of --prompt-file" in ran.err
-    assert prompts.read_text() == "\n".join(PROMPTS)
-
-
-def test_each_prompt_may_have_its_own_system_message(drafter: Command, tmp_path: Path) -> None:
-    path = tmp_path / "p.jsonl"
-    path.write_text('{"prompt": "a", "system": "own"}\n{"prompt": "b"}\n')
-    target = ScriptedBackend(Script(seed=1))
-    target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}assistant:"
-    with serving(target) as verifier:
-        ran = drafter(*_flags(verifier, path, *NGRAM, "--json", "--chat", "--system", "all", "--concurrency", "2"))
-        assert verifier.sessions == 0
-    for line, system, user in zip(_lines(ran.out), (b"own", b"all"), (b"a", b"b"), strict=True):
-        ids = [256, *b"system: " + system, 257, *b"user: " + user, 257, *b"assistant:"]
-        assert line["token_ids"] == plain(ScriptedBackend(Script(seed=1)), ids, 24)
-        assert line["asked"]["system"] == system.decode() and line["asked"]["chat"] is True
-
-
 def test_a_prompt_may_be_a_conversation_with_stop_strings(drafter: Command, tmp_path: Path) -> None:
     path, results = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
     said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
@@ -277,24 +231,6 @@ def test_a_prompt_may_be_a_conversation_with_stop_strings(drafter: Command, tmp_
     assert (stopped["token_ids"], stopped["ended_by"]) == (text[: at + 1], "stop_string")
     assert (whole["token_ids"], whole["ended_by"], whole["prompt"]) == (text, "max_tokens", said)
     assert "holds 2 of 2 texts already" in again.err
-
-
-def test_an_error_of_every_prompt_is_reported_once(drafter: Command, verifier: Verifier, prompts: Path) -> None:
-    ran = drafter(*_flags(verifier, prompts, *NGRAM, "--chat"))
-    complaint = "the target model has no chat template: leave --chat away, or serve an instruct model"
-    assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: {complaint}\n")
-    ran = drafter(*_flags(verifier, prompts, *NGRAM, "--system", "b"))
-    assert (ran.status, ran.err) == (1, "drafter: --system is a message of a chat: add --chat\n")
-
-
-def test_an_unavailable_mode_is_reported_once(drafter: Command, verifier: Verifier, prompts: Path) -> None:
-    ran = drafter(*_flags(verifier, prompts, "--mode", "fused", "--concurrency", "3"))
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err == (
-        "drafter: stopped: 0 of 7 texts are finished; with --output FILE, the same command could go on from there\n"
-        "drafter: mode fused: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
-        "VERIFIER_DRAFT_BACKEND=ngram), give a prediction, or choose another mode\n"
-    )
 
 
 def test_each_text_is_recorded_with_profile(

@@ -1,15 +1,9 @@
 """The help texts: titled groups, every flag in one of them, examples that parse, no engine for tests."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
-from importlib.metadata import entry_points
-from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
 from drafter_client.cli.commands import (
     chat_options,
@@ -83,29 +77,10 @@ def test_the_engine_for_tests_is_hidden_and_works(drafter: Command, command: str
     assert ran.status == 0
 
 
-def test_the_help_never_shows_a_key(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DRAFTER_API_KEY", "sesame")
-    assert "sesame" not in drafter("--help").out
-
-
 @EACH
 def test_each_command_prints_the_version(drafter: Command, command: str) -> None:
     ran = drafter(*command.split(), "--version")
     assert (ran.status, ran.out, ran.err) == (0, f"drafter {installed_version()}\n", "")
-
-
-def test_both_ends_are_commands() -> None:
-    commands = {entry.name: entry.value for entry in entry_points(group="console_scripts")}
-    assert commands["drafter"] == "drafter_client.__main__:main"
-    assert commands["verifier"] == "verifier_server.__main__:main"
-
-
-@pytest.mark.parametrize("name", ["drafter", "verifier"])
-def test_both_scripts_are_installed(name: str) -> None:
-    script = Path(sys.executable).with_name(name)
-    run = [str(script), "--version"]
-    ran = subprocess.run(run, capture_output=True, text=True, check=False, env={**os.environ})
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{name} {installed_version()}\n", "")
 
 
 def test_a_variable_that_is_close_to_the_key_is_refused(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,10 +103,3 @@ def test_unknown_variables_are_reported_except_those_of_kubernetes(
         "drafter: DRAFTER_COLOUR: nothing reads this variable, and it is ignored",
         "drafter: the prompt is empty: give at least one character to continue, with --prompt or in standard input",
     ]
-
-
-def test_a_key_in_the_environment_does_not_count_as_a_flag(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DRAFTER_API_KEY", "sesame")
-    assert drafter_options(["--prompt", "x"]).api_key == SecretStr("sesame")
-    assert drafter_options(["--prompt", "x", "--api-key", "k"]).api_key == SecretStr("k")
-    assert solo_options(["draft", "--prompt", "x"]).which == "draft"

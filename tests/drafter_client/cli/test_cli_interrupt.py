@@ -13,7 +13,7 @@ import pytest
 from backends.llama_cpp import library
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import draft_sources, text_run
+from drafter_client import draft_sources
 from drafter_client.display.readout import Readout
 from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT
@@ -43,17 +43,6 @@ def test_an_interrupt_keeps_the_text_and_releases_the_session(
     assert verifier.sessions == 0
 
 
-def test_an_interrupted_run_still_reports_its_json(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", InterruptedAfter)
-    ran = drafter(*_flags(verifier, "--json", "--baseline", "--lockstep"))
-    report = json.loads(ran.out)
-    assert (ran.status, ran.err) == (130, "")
-    assert (report["token_ids"], report["finish_reason"], report["baseline"]) == (_expected(5), None, None)
-    assert report["total_ms"] > 0
-
-
 def test_an_interrupt_with_drafts_in_flight_keeps_the_text(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,18 +67,6 @@ def test_an_interrupt_while_text_is_shown_releases_the_session(
     monkeypatch.setattr(Readout, "add", interrupted)
     assert drafter(*_flags(verifier)).status == 130
     assert verifier.sessions == 0
-
-
-def test_an_interrupt_within_the_baseline_keeps_the_text(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(text_run, "served", interrupted)
-    ran = drafter(*_flags(verifier, "--json", "--baseline"))
-    report = json.loads(ran.out)
-    assert (ran.status, report["token_ids"], report["finish_reason"]) == (130, _expected(24), "length")
 
 
 def test_an_interrupt_before_any_text_is_reported(

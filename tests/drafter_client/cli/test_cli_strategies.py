@@ -1,4 +1,4 @@
-"""Strategies on the command line: the text of each, what the panel says of it, and the decision on each token."""
+"""Flags of strategies and of logit processors: the text of each, what the panel says, the decision on each token."""
 
 import json
 import re
@@ -6,8 +6,10 @@ import re
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain
+from tests.specpair.speculation import processed
 
 PROMPT = "def f(x):"
 EXACT = ("coupled", "deterministic", "greedy")
@@ -46,12 +48,6 @@ def test_strategies_that_depend_on_timing_work_in_lockstep(drafter: Command, ver
     assert report["schedules"] == {"lockstep": 23} and report["accepted"] > 0
 
 
-def test_greedy_accepts_nothing(drafter: Command, verifier: Verifier) -> None:
-    report = json.loads(drafter(*_flags(verifier, "greedy", "--draft-n", "3", "--lockstep", "--json")).out)
-    assert (report["accepted"], report["rounds"]) == (0, 23) and report["drafted"] > 23
-    assert report["token_sources"]["accepted"] == 0
-
-
 @pytest.mark.parametrize(
     ("strategy", "label"),
     [
@@ -66,10 +62,6 @@ def test_the_panel_says_what_the_text_is(drafter: Command, verifier: Verifier, s
     assert re.search(rf"strategy +{strategy} +the text is +{label}", ran.err)
     lossy = "lossy: draft tokens were accepted that the target gave more than 0.2; the text is not the target's own"
     assert (lossy in " ".join(ran.err.replace("│", " ").split())) == (strategy == "threshold")
-
-
-def test_the_default_strategy_is_not_shown(drafter: Command, verifier: Verifier) -> None:
-    assert "strategy" not in drafter(*_flags(verifier, "coupled")).err
 
 
 @pytest.mark.parametrize("strategy", ALL)
@@ -104,14 +96,6 @@ def test_probabilistic_decisions_follow_from_their_numbers(drafter: Command, ver
         assert (each["drawn"] * each["q"] < each["draft_p"]) == (each["verdict"] == "accepted")
 
 
-def test_coupled_decisions_show_the_drafters_probabilities(drafter: Command, verifier: Verifier) -> None:
-    flags = ["--verbose", "--temperature", "0.8", "--seed", "3", "--draft-n", "4", "--lockstep", "--json"]
-    report = json.loads(drafter(*_flags(verifier, "coupled", *flags)).out)
-    judged = [each for each in report["decisions"] if each["draft"] is not None]
-    assert judged and all(0 < each["q"] <= 1 and 0 <= each["drawn"] < 1 for each in judged)
-    assert all((each["draft"] == each["token"]) == (each["verdict"] == "accepted") for each in judged)
-
-
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
@@ -126,3 +110,72 @@ def test_coupled_decisions_show_the_drafters_probabilities(drafter: Command, ver
 def test_conflicting_flags_are_refused(drafter: Command, flags: list[str], complaint: str) -> None:
     ran = drafter(*flags)
     assert ran.status == 2 and complaint in ran.err
+
+
+PROCESSORS = [
+    "--min-p",
+    "0.02",
+    "--presence-penalty",
+    "0.5",
+    "--frequency-penalty",
+    "1",
+    "--repetition-penalty",
+    "1.1",
+    "--logit-bias",
+    "101=6.5",
+    "--logit-bias",
+    "102=-100",
+    "--temperature",
+    "0.9",
+    "--seed",
+    "4",
+]
+TEXT = ["--prompt", PROMPT, "--max-tokens", "24"]
+SAMPLING = Sampling(
+    *(4, 0.9, 0, 1.0),
+    min_p=0.02,
+    presence_penalty=0.5,
+    frequency_penalty=1.0,
+    repetition_penalty=1.1,
+    logit_bias={101: 6.5, 102: -100.0},
+)
+REPORTED = {
+    "min_p": 0.02,
+    "presence_penalty": 0.5,
+    "frequency_penalty": 1.0,
+    "repetition_penalty": 1.1,
+    "logit_bias": {"101": 6.5, "102": -100.0},
+}
+
+
+def _expected() -> list[int]:
+    model = ScriptedBackend(Script(seed=1))
+    return processed.plain(model.logits_after, model.vocabulary.encode(PROMPT), 24, SAMPLING)
+
+
+def _commands(verifier: Verifier) -> dict[str, list[str]]:
+    there = ["--verifier", verifier.url]
+    return {
+        "pair": [*there, "--backend", "scripted", "--draft-model", "1"],
+        "target": [*there, "--mode", "target"],
+        "solo server": ["solo", "server", *there],
+        "solo": ["solo", "--backend", "scripted", "--model", "1"],
+    }
+
+
+@pytest.mark.parametrize("command", ["pair", "target", "solo server", "solo"])
+def test_each_command_has_the_processors(drafter: Command, verifier: Verifier, command: str) -> None:
+    ran = drafter(*_commands(verifier)[command], *TEXT, *PROCESSORS, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    report = json.loads(ran.out)
+    assert report["token_ids"] == _expected()
+    plain = {"seed": 4, "temperature": 0.9, "top_k": 0, "top_p": 1.0}
+    told = {} if command == "solo" else {"strategy": "coupled", "noise": "gumbel-1"}
+    assert report["sampling"] == plain | told | REPORTED
+
+
+@pytest.mark.parametrize("command", ["pair", "solo"])
+def test_a_bias_of_an_unknown_id_is_refused(drafter: Command, verifier: Verifier, command: str) -> None:
+    ran = drafter(*_commands(verifier)[command], *TEXT, "--logit-bias", "999=1")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert "999" in ran.err and "token id" in ran.err

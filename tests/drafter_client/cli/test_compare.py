@@ -32,11 +32,6 @@ def test_the_order_of_a_text_is_fixed_and_has_each_way_once(run: int, prompt: in
     assert sorted(order, key=found.index) == found and order == shuffled(found, run, prompt)
 
 
-def test_no_way_always_comes_first() -> None:
-    found = ways(MODES, range(1, 9))
-    assert {shuffled(found, run, 0)[0] for run in range(200)} == set(found)
-
-
 def test_ways_are_ranked_by_the_ratio_within_pairs() -> None:
     """The machine became ten times slower in the middle; the drafter was twice as fast as the target all the time."""
     found = table("some", _texts({"target": [10.0, 10.0, 1.0, 1.0], "remote": [20.0, 21.0, 2.0, 2.1]}))
@@ -64,18 +59,6 @@ def test_auto_is_shown_beside_the_fastest_fixed_mode() -> None:
     )
     slower = table("some", _texts({"target": [10.0], AUTO: [9.0]}))
     assert conclusion(slower) == "fastest fixed mode: the target alone (auto: 0.90)"
-
-
-def test_texts_equal_to_the_targets_are_counted() -> None:
-    texts = [_text("target", 0, 0, 1.0), _text("target", 1, 0, 1.0), _text("remote", 0, 0, 1.0)]
-    found = table("some", [*texts, _text("remote", 1, 0, 1.0, ids=(1, 3))])
-    assert [row.same for row in found.rows] == [2, 1]
-    assert [row.acceptance for row in found.rows] == [None, 0.75]
-
-
-def test_the_target_alone_is_the_fastest_without_other_ways() -> None:
-    found = table("some", _texts({"target": [1.0, 2.0]}))
-    assert found.clear and conclusion(found) == "fastest fixed mode: the target alone"
 
 
 @pytest.fixture
@@ -151,12 +134,6 @@ def test_the_shipped_prompts_are_of_two_kinds(drafter: Command, verifier: Verifi
 def test_flags_that_make_no_sense_are_refused(drafter: Command, flags: list[str], complaint: str) -> None:
     ran = drafter("compare", *flags)
     assert ran.status == 2 and complaint in ran.err
-
-
-def test_an_unreadable_prompt_file_is_named(drafter: Command, tmp_path: Path) -> None:
-    ran = drafter("compare", "--prompt-file", str(tmp_path / "missing"))
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err == f"drafter: the prompt file {tmp_path}/missing cannot be read: No such file or directory\n"
 
 
 def test_a_prompt_file_given_twice_is_refused(drafter: Command, prompts: Path) -> None:

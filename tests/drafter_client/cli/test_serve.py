@@ -1,20 +1,20 @@
-"""`drafter serve` as a child process: it prints its address, answers there, and ends with status 0 when told to."""
+"""drafter serve as a command, and programs that wait for a verifier."""
 
-import asyncio
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 
 import httpx
 import pytest
-import uvicorn
 
+from drafter_client.cli.steps import once_there
+from drafter_client.errors import BadKey, VerifierUnreachable
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier
 from tests.forking import Process, started
@@ -52,37 +52,83 @@ def test_it_prints_its_address_and_ends_in_order(verifier: Verifier, how: signal
     assert verifier.sessions == 0
 
 
-@pytest.mark.parametrize(
-    ("flags", "why"), [(["--lockstep"], "lockstep"), (["--draft-n", "3"], "a fixed draft length")], ids=str
-)
-def test_it_says_once_which_option_leaves_auto_no_choice(
-    verifier: Verifier,
-    drafter: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    flags: list[str],
-    why: str,
-) -> None:
-    monkeypatch.setattr("drafter_client.cli.serve.serve", _begun_and_ended)
-    ran = drafter("serve", "--port", "0", *TOY, "--verifier", verifier.url, *flags)
-    assert ran.status == 0 and ran.err.endswith("(Ctrl-C ends it)\n") and ran.err.count("\n") == 1
-    assert caplog.text.count("mode auto is") == 1
-    assert f"mode auto is remote for all texts: {why} is asked for\n" in caplog.text
-
-
-def _begun_and_ended(config: uvicorn.Config, sockets: list[socket.socket]) -> None:
-    """In place of serving: what the service does when it starts and when it stops."""
-
-    async def lifespan(app: Any) -> None:
-        async with app.router.lifespan_context(app):
-            pass
-
-    asyncio.run(lifespan(config.app))
-    for each in sockets:
-        each.close()
-
-
 def test_a_port_in_use_is_reported_in_one_line(verifier: Verifier, drafter: Command) -> None:
     port = verifier.url.rpartition(":")[2]
     ran = drafter("serve", *TOY, "--verifier", verifier.url, "--port", port)
     assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: port {port} is in use: choose another with --port\n")
+
+
+AWAY = VerifierUnreachable("no verifier answers")
+
+
+def test_it_is_asked_until_it_is_there_and_said_once() -> None:
+    said: list[str] = []
+    kept: list[Callable[[str], object]] = []
+    left = [AWAY, AWAY, AWAY]
+
+    def make(notice: Callable[[str], object]) -> str:
+        notice("one is away")
+        if left:
+            raise left.pop()
+        kept.append(notice)
+        return "a pair"
+
+    pauses: list[float] = []
+    assert once_there(make, 300.0, said.append, pauses.append, lambda: 0.0) == "a pair"
+    assert said == ["one is away", "waiting for the verifier, 300 s at most (--patience): no verifier answers"]
+    assert len(pauses) == 3
+    kept[0]("one is back")
+    assert said[2:] == ["one is back"]
+
+
+@pytest.mark.parametrize(("patience", "asked"), [(0.0, 1), (2.5, 4)])
+def test_the_wait_has_an_end(patience: float, asked: int) -> None:
+    now, count = 0.0, 0
+
+    def make(notice: Callable[[str], object]) -> None:
+        nonlocal count
+        count += 1
+        raise AWAY
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += 1.0
+
+    with pytest.raises(VerifierUnreachable):
+        once_there(make, patience, lambda _: None, sleep, lambda: now)
+    assert count == asked
+
+
+def test_what_waiting_does_not_mend_is_raised() -> None:
+    def make(notice: Callable[[str], object]) -> None:
+        raise BadKey("no")
+
+    with pytest.raises(BadKey):
+        once_there(make, 300.0, lambda _: None)
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address at which nothing answers."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+    return f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("command", ["chat", "serve"])
+def test_chat_and_serve_wait(
+    drafter: Command, nobody: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, command: str
+) -> None:
+    port = ["--port", "0"] if command == "serve" else []
+    ran = drafter(command, "--verifier", nobody, *TOY, *port, "--patience", "0")
+    assert ran.status == 1 and ran.err.startswith(f"drafter: no verifier answers at {nobody} (")
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("drafter_client.cli.steps.once_there", partial(once_there, sleep=interrupted))
+    ran = drafter(command, "--verifier", nobody, *TOY, *port)
+    assert (ran.status, ran.out) == (130, "")
+    said = caplog.text if command == "serve" else ran.err
+    assert f"waiting for the verifier, 300 s at most (--patience): no verifier answers at {nobody} (" in said
+    assert ran.err.endswith("\ndrafter: interrupted\n")

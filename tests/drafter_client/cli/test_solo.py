@@ -1,4 +1,4 @@
-"""`drafter solo`: one model alone, here or through its server, with the time of every token."""
+"""drafter solo, and a new user's first hour."""
 
 import json
 from pathlib import Path
@@ -8,14 +8,18 @@ from huggingface_hub import constants
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import draft_sources
+from drafter_client.display.panel_rows import columns, headline
+from drafter_client.options import Mode
+from drafter_client.statistics import SOLO, Stats
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.engines.load_options import LoadOptions
-from tests.drafter_client.cli.command_line import Command
+from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access, KeyStore
+from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.stand_ins.hub import serving as hub_serving
 
 PROMPT = "def f(x):"
-TOY = ["solo", "--backend", "scripted", "--model", "1"]
+ALONE = ["solo", "--backend", "scripted", "--model", "1"]
 TEXT = ["--prompt", PROMPT, "--max-tokens", "24"]
 
 
@@ -25,7 +29,7 @@ def _expected(count: int) -> list[int]:
 
 
 def _flags(where: str, verifier: Verifier) -> list[str]:
-    return [*(["solo", "server", "--verifier", verifier.url] if where == "server" else TOY), *TEXT]
+    return [*(["solo", "server", "--verifier", verifier.url] if where == "server" else ALONE), *TEXT]
 
 
 @pytest.mark.parametrize("where", ["here", "server"])
@@ -93,13 +97,13 @@ def test_one_model_alone_answers_chats_and_stops(drafter: Command, monkeypatch: 
 
 
 def test_chats_need_a_template_and_a_system_message_a_chat(drafter: Command) -> None:
-    assert "the target model has no chat template: leave --chat away" in drafter(*TOY, *TEXT, "--chat").err
-    assert "--system is a message of a chat: add --chat" in drafter(*TOY, *TEXT, "--system", "x").err
+    assert "the target model has no chat template: leave --chat away" in drafter(*ALONE, *TEXT, "--chat").err
+    assert "--system is a message of a chat: add --chat" in drafter(*ALONE, *TEXT, "--system", "x").err
     assert "no 'Why'; choose one of target, draft, server, a prompt follows --prompt" in drafter("solo", "Why").err
 
 
 def test_a_text_cut_by_the_context_is_reported(drafter: Command) -> None:
-    flags = [*TOY, "--context", "20", *TEXT]
+    flags = [*ALONE, "--context", "20", *TEXT]
     ran = drafter(*flags)
     assert "the context (20 tokens) is full: --max-tokens asked for more" in ran.err
     report = json.loads(drafter(*flags, "--json").out)
@@ -144,3 +148,35 @@ def test_a_model_is_named_on_the_hub(drafter: Command, tmp_path: Path, monkeypat
 def test_a_second_model_beside_a_named_one_is_refused(drafter: Command, flags: list[str], error: str) -> None:
     ran = drafter("solo", *flags, "--hf", "u/m", "--prompt", "x")
     assert ran.status == 2 and error in ran.err
+
+
+@pytest.mark.parametrize("end", ["/v1", "/v1/"])
+def test_an_address_with_openai_s_path_is_refused_with_what_to_leave_out(
+    drafter: Command, verifier: Verifier, end: str
+) -> None:
+    ran = drafter("--verifier", verifier.url + end, *TOY, "--prompt", "x")
+    assert ran.status == 1 and f"{verifier.url}/v1 has no /health: leave /v1 out" in ran.err
+
+
+def test_a_foreign_target_is_told_from_the_draft_model_that_ships(drafter: Command) -> None:
+    with serving(ScriptedBackend(Script())) as foreign:
+        ran = drafter("--verifier", foreign.url, "--prompt", "x", "--threads", "1")
+        named = drafter("--verifier", foreign.url, "--prompt", "x", "--threads", "1", "--translate", "--json")
+    assert ran.status == 1 and named.status == 0
+    assert "with --draft-model (stdlib-draft-q8_0 ships, and is taken where none is named), or let it draft" in ran.err
+
+
+@pytest.mark.parametrize("mode", [SOLO, *map(str, Mode)])
+def test_one_token_is_singular_and_a_text_that_never_began_has_no_ttft(mode: str) -> None:
+    never, one = Stats(mode=mode), Stats(mode=mode, prompt_tokens=1, token_ids=[7], ttft=0.0002)
+    assert headline(never)[:2] == ["0 tokens", "TTFT -"]
+    assert headline(one)[:2] == ["1 token", "TTFT 0 ms"]
+    assert dict(columns(never)[0])["TTFT"] == "-"
+    assert dict(columns(one)[0])["prompt"] == dict(columns(one)[0])["generated"] == "1 token"
+
+
+@pytest.mark.parametrize("names", [VERIFIER, DRAFTER])
+def test_a_service_on_loopback_alone_does_not_claim_to_serve_networks(names: object) -> None:
+    warning = str(Access(KeyStore(), names=names).warning())  # type: ignore[arg-type]
+    assert "everybody on this machine can use" in warning
+    assert "where it listens to more than loopback, everybody in its private networks" in warning

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from drafter_client.metrics.statistics import Baseline, Stats, Turn, WaitTimes
+from drafter_client.statistics import Baseline, Stats, Turn, WaitTimes
 from specpair.corpus.draft_corpus import CorpusState
 from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule

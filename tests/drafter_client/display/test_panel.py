@@ -1,18 +1,28 @@
-"""The panel at the end of a run, printed on a console of fixed width and read as plain text."""
+"""What a run shows at its end: the panel, its rows, the documented labels."""
 
 import io
+import os
 import re
+import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 from rich.console import Console
 
 from drafter_client.display.panel import legend, show, show_main
-from drafter_client.display.panel_rows import bars, headline, hints
-from drafter_client.metrics.statistics import Baseline, Stats, Turn, WaitTimes
+from drafter_client.display.panel_rows import bars, columns, couples, headline, hints, lines
+from drafter_client.display.progress import say_outage
+from drafter_client.display.readout import Readout
+from drafter_client.display.status_line import may_share_rows
+from drafter_client.generation.generation import Token, Tokens
+from drafter_client.http.outages import Outage
+from drafter_client.statistics import Baseline, Stats, Turn, WaitTimes
 from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 from tests.drafter_client.display.support import everything, stats_of
+from tests.paths import ROOT
 
 
 def _printed(stats: Stats, width: int = 100) -> list[str]:
@@ -54,15 +64,6 @@ def test_a_prediction_has_a_row_even_if_nothing_was_drafted_from_it() -> None:
     assert not any("prediction" in line for line in _lines(stats_of()))
 
 
-def test_looked_up_drafts_have_a_row() -> None:
-    assert "looked up 7 draft tokens looked up, accepted 5" in _lines(stats_of(looked_up=7, looked_up_accepted=5))
-
-
-def test_a_sampled_text_shows_its_temperature_and_seed() -> None:
-    assert "temperature 0.8 seed 77" in _lines(stats_of(sampling={"temperature": 0.8, "seed": 77}))
-    assert not any("seed" in line for line in _lines(stats_of(sampling={"temperature": 0.0, "seed": 77})))
-
-
 def test_the_panel_of_an_overlapped_run() -> None:
     schedules = Counter({Schedule.OVERLAPPED: 80, Schedule.SELF_CONTINUED: 20})
     sources = Counter(
@@ -84,22 +85,6 @@ def test_the_panel_of_an_overlapped_run() -> None:
         "tokens 70 accepted, 5 recovered, 1 bonus, 24 target-decoded",
         "schedule overlapped 80%, self-continued 20%",
     ]
-
-
-def test_the_panel_of_a_lockstep_run() -> None:
-    sources = Counter({TokenSource.ACCEPTED: 75, TokenSource.BONUS: 25})
-    lines = _lines(
-        stats_of(drafts_sent=25, schedules=Counter({Schedule.LOCKSTEP: 99}), token_sources=[*sources.elements()])
-    )
-    assert lines[6:9] == ["sent 3.0 KiB received 10.0 KiB", "tokens 75 accepted, 25 bonus", "schedule lockstep"]
-
-
-def test_the_panel_of_a_self_continued_run() -> None:
-    sources = Counter({TokenSource.BONUS: 1, TokenSource.TARGET_DECODED: 99})
-    schedules = Counter({Schedule.SELF_CONTINUED: 99})
-    lines = _lines(stats_of(rounds=0, drafted=0, accepted=0, token_sources=[*sources.elements()], schedules=schedules))
-    assert "mispredicted 0 tokens next draft ready -" in lines
-    assert "tokens 1 bonus, 99 target-decoded" in lines and "schedule self-continued" in lines
 
 
 def _alone(**changes: object) -> Stats:
@@ -125,51 +110,6 @@ def test_the_panel_of_a_solo_run() -> None:
         "",
     ]
     assert re.fullmatch("ms a token [▁▂▃▄▅▆▇█]{41} averages: 0 to 22.0", lines[-2]) and "█" in lines[-2]
-
-
-def test_a_scale_of_averages_says_so_beside_the_longest_latency() -> None:
-    token_times = [0.05, *[0.02] * 98, 24.173]
-    text = " ".join(_lines(_alone(mode="target", token_times=token_times), 80))
-    assert "ITL longest 24173.00 ms" in text and re.search("█ averages: 0 to [0-9.]+ ", text)
-    text = " ".join(_lines(_alone(mode="target", token_times=token_times[-20:]), 80))
-    assert "ITL longest 24173.00 ms" in text and "█ 0 to 24173.0 " in text
-
-
-def test_the_full_panel_tells_an_outage_once() -> None:
-    text = " ".join(_lines(stats_of(resumed=[7, 31])))
-    assert "resumed at token 7, 31, after the verifier went away" in text
-    assert text.count("went away") == 1
-
-
-def test_the_panel_of_the_target_alone() -> None:
-    lines = _lines(_alone(mode="target", times=WaitTimes(network=0.15, queue=0.01, verify=1.84)))
-    assert lines[0] == "big-7b alone"
-    assert "TTFT 50 ms TPOT 19.70 ms" in lines and "sent 3.0 KiB received 10.0 KiB" in lines
-    assert lines[9:13] == [
-        "forward 1840 ms 92% " + 28 * "█",
-        "queue 10 ms 1%",
-        "network 150 ms 7% ██",
-        "other 0 ms 0%",
-    ]
-    assert not any(word in " ".join(lines) for word in ("rounds", "draft tokens", "prefill", "verify"))
-
-
-def test_the_panel_of_server_side_drafting() -> None:
-    lines = _lines(stats_of(mode="fused", token_times=[], times=WaitTimes(drafting=0.4, network=0.1, verify=1.5)))
-    assert lines[0] == "small-1b drafts for big-7b, on the verifier"
-    assert "generated 100 tokens draft tokens 96" in lines
-    assert [line.split()[0] for line in lines[9:14]] == ["verify", "queue", "network", "drafting", "other"]
-
-
-def test_the_panel_of_auto_shows_modes_and_why() -> None:
-    lines = _lines(everything("auto"))
-    assert "modes remote 16, target 12, remote 72" in lines and "why remote 50.1, target 20.3 tokens/s" in lines
-
-
-def test_a_text_of_one_token_has_no_latency_between_tokens() -> None:
-    lines = _lines(_alone(mode="solo", token_ids=[1], token_times=[0.05]))
-    assert "TTFT 50 ms TPOT -" in lines and "prompt 12 tokens ITL median -" in lines
-    assert not any("ms a token" in line for line in lines)
 
 
 def test_a_text_cut_by_the_context_is_noted() -> None:
@@ -252,15 +192,6 @@ def test_a_speed_up_below_one_is_explained_with_what_the_target_and_a_draft_toke
         assert not hints(other)
 
 
-def test_a_missing_speed_up_is_explained_by_the_outage() -> None:
-    hint = "no speed-up: an outage interrupted what was measured"
-    for stats in (
-        stats_of(baseline=Baseline(None, 39.0, 100, True)),
-        stats_of(baseline=Baseline(20.0, 39.0, 100, True), resumed=[7]),
-    ):
-        assert hint in _main(stats, 80) and hint in _lines(stats)
-
-
 def test_a_text_without_judged_draft_tokens_is_explained() -> None:
     stats = stats_of(drafted=0, accepted=0)
     hint = "acceptance rate -: the target wrote alone, no draft token was judged"
@@ -294,18 +225,6 @@ def test_the_shares_of_the_time_add_up(mode: str) -> None:
     assert sum(shares) == 100
 
 
-def test_a_model_name_in_brackets_is_shown_as_it_is() -> None:
-    assert _lines(stats_of(model="big[bold]7b[/]", draft_model="a[q4]"))[0] == "a[q4] drafts for big[bold]7b[/]"
-
-
-def test_the_legend_names_every_colour_once() -> None:
-    text = legend().plain
-    assert "\n" not in text
-    assert text.count("■") == len(TokenSource)
-    for meaning in ("accepted", "recovered", "bonus", "target-decoded", "forced"):
-        assert text.count(meaning) == 1
-
-
 @pytest.mark.parametrize("width", [20, 30, 52])
 def test_the_legend_wraps_on_a_narrow_terminal(width: int) -> None:
     lines = legend(width).plain.split("\n")
@@ -331,3 +250,121 @@ def test_a_text_is_lossy_where_drafts_could_be_accepted(stats: Stats, lossy: boo
     shown = " ".join(_lines(stats))
     is_lossy = ("lossy: draft tokens were accepted" in shown, "the text is lossy" in shown)
     assert (*is_lossy, "target's sample" in shown) == (lossy, lossy, not lossy)
+
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals as on Linux")
+LINES = [
+    "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)",
+    "drafter: the verifier answers again after 20 s",
+]
+MARK = b"\0end"
+Ends = tuple[int, int]  # file descriptors to read from, and to write to
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Ends, Ends], None]]:
+    """Makes two files standard output and standard error."""
+    monkeypatch.setenv("TERM", "dumb")
+    with ExitStack() as stack:
+
+        def make(out: Ends, err: Ends) -> None:
+            for end in {*out, *err}:
+                stack.callback(os.close, end)
+            for name, (_, end) in (("stdout", out), ("stderr", err)):
+                monkeypatch.setattr(sys, name, stack.enter_context(open(os.dup(end), "w", encoding="utf-8")))
+
+        yield make
+
+
+def _with_an_outage(*pieces: str) -> None:
+    """Show a text with an outage after each piece but the last: of its begin and its end there is a line each."""
+    readout = Readout(as_json=False, stream=True)
+    readout.begin(of_two=False)
+    for at, piece in enumerate(pieces):
+        if at:
+            say = say_outage()
+            for seconds in (0.0, 10.0):
+                say(Outage(seconds, 300.0, "nothing answers"))
+            say(Outage(20.0, 300.0, "nothing answers", over=True))
+        token = Token(1, piece, TokenSource.TARGET_DECODED)
+        readout.add(Tokens(at, [token]))
+    readout.close()
+
+
+def _read(ends: Ends) -> str:
+    """All that was written. A terminal delivers it in parts; MARK, written last, tells its end."""
+    end, written = ends
+    os.write(written, MARK)
+    output = b""
+    while not output.endswith(MARK):
+        output += os.read(end, 65536)
+    return output.removesuffix(MARK).decode().replace("\r\n", "\n")
+
+
+def test_text_that_is_piped_may_be_on_the_screen_of_the_notice(made: Callable[[Ends, Ends], None]) -> None:
+    """As in `drafter … | tee file`."""
+    pipe, screen = os.pipe(), os.openpty()
+    made(pipe, screen)
+    _with_an_outage("one\n", "two", "\t", " three")
+    assert _read(pipe) == "one\ntwo\t three"
+    wait = "\n".join(LINES) + "\n"
+    assert _read(screen) == f"{wait}\n{wait}\n{wait}"
+
+
+def test_a_terminal_without_cursor_control_gets_rows_of_their_own(made: Callable[[Ends, Ends], None]) -> None:
+    screen = os.openpty()
+    made(screen, screen)
+    _with_an_outage("one\n", "two", " three")
+    assert _read(screen).splitlines() == ["one", *LINES, "two", *LINES, " three"]
+
+
+def test_text_and_notice_in_one_pipe_get_rows_of_their_own(made: Callable[[Ends, Ends], None]) -> None:
+    """As in `drafter … 2>&1 | tee file`."""
+    pipe = os.pipe()
+    made(pipe, pipe)
+    _with_an_outage("two", " three")
+    assert _read(pipe).splitlines() == ["two", *LINES, " three"]
+
+
+def test_notices_in_a_file_of_their_own_have_no_empty_lines(made: Callable[[Ends, Ends], None]) -> None:
+    """As in `drafter … 2> file`."""
+    screen, pipe = os.openpty(), os.pipe()
+    made(screen, pipe)
+    _with_an_outage("two", " three")
+    assert (_read(screen), _read(pipe).splitlines()) == ("two three", LINES)
+
+
+def test_streams_of_this_process_share_no_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not may_share_rows(sys.stdout, sys.stderr)
+
+
+DOCS = (ROOT / "docs" / "readout.md").read_text(encoding="utf-8")
+MODES = ("remote", "fused", "target", "auto", "solo")
+
+
+def _first_cells(section: str) -> list[str]:
+    text = DOCS.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \|(.*)\|$", text, re.MULTILINE)
+    assert all(rest.rpartition("|")[2].strip() for _, rest in rows), "each has a meaning"
+    return [cell.strip("`") for cell, _ in rows[1:]]
+
+
+def _labels(stats: Stats) -> set[str]:
+    left, right = columns(stats)
+    rows = [*left, *right, *(row for couple in couples(stats) for row in couple), *lines(stats), *bars(stats)]
+    return {label for label, _ in rows}
+
+
+def test_exactly_the_rows_of_the_panel_are_explained() -> None:
+    explained = _first_cells("The panel")
+    assert len(explained) == len(set(explained))
+    assert set(explained) == set.union(*(_labels(everything(mode)) for mode in MODES)) | {"ms a token"}
+
+
+def test_exactly_the_keys_of_the_object_are_explained() -> None:
+    assert _first_cells("The object") == list(Stats().report(""))
+
+
+def test_every_token_source_and_schedule_is_explained() -> None:
+    assert _first_cells("The words") == [source.value for source in TokenSource]
+    assert all(f"`{schedule.value}`" in DOCS for schedule in Schedule)

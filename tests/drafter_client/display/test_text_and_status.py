@@ -1,6 +1,7 @@
-"""A text on a terminal begins rows with whole words; the status line below it is erased without a trace."""
+"""A text on a terminal begins rows with whole words; what stands below it is erased without a trace."""
 
 import io
+import os
 import textwrap
 from collections.abc import Iterator
 from itertools import pairwise
@@ -11,8 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 from rich.console import Console
 
+from drafter_client.display.progress import loading, writing
 from drafter_client.display.readout import TextFlow
-from drafter_client.display.status_line import StatusLine, say
+from drafter_client.display.status_line import StatusLine, draw, say
 from tests.drafter_client.support import Ticks
 from tests.terminal.screen import Screen
 
@@ -101,17 +103,6 @@ def test_other_lines_get_rows_of_their_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert _written(console) == "drafter: on its own\n"
 
 
-def test_the_rate_is_that_of_the_last_two_seconds() -> None:
-    console, screen, clock = _console(60), Screen(60), Ticks(0.0)
-    line = StatusLine(console, below_text=False, clock=clock)
-    line.begin()
-    for step in [1.0] * 5 + [0.1] * 30:
-        clock.now += step
-        line.wrote(1, "")
-    screen.feed(_written(console))
-    assert screen.lines == ["drafter: 35 tokens, 10.0 tokens/s, TTFT 1000 ms"]
-
-
 def test_without_a_text_on_the_screen_only_the_line_is_shown() -> None:
     console, screen = _console(30), Screen(30)
     line = StatusLine(console, below_text=False, clock=Ticks())
@@ -142,15 +133,6 @@ def test_nothing_is_written_where_nothing_can_be_erased(console: Console) -> Non
     line.busy("busy")
     line.wipe()
     assert _written(console) == ""
-
-
-def test_no_color_is_respected() -> None:
-    console = _console(no_color=True)
-    StatusLine(console, below_text=True).begin()
-    assert "\x1b[2m" not in _written(console)
-    console = _console()
-    StatusLine(console, below_text=True).begin()
-    assert "\x1b[2m" in _written(console)
 
 
 class _Terminal(io.StringIO):
@@ -187,3 +169,81 @@ def test_no_character_is_lost_or_moved(parts: list[str]) -> None:
 def test_a_word_that_is_longer_than_a_row_begins_one_and_is_split() -> None:
     assert _flowed(["one ", "abcdefgh", "ijklmnop"]) == ["one", "abcdefghijkl", "mnop"]
     assert [line.count("漢") for line in _flowed(["漢" * 8])] == [6, 2]
+
+
+def test_loading_prints_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    moments = iter([0.0, 0.5, 1.5, 1.6, 1.7, 3.0, 3.1])
+    with loading("a.gguf", lambda: next(moments)) as report:
+        for fraction in (0.1, 0.25, 0.3, 0.8, 1.0):
+            report(fraction)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "drafter: loading a.gguf … 25%\ndrafter: loading a.gguf … 80%\n"
+
+
+def test_loading_has_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    with loading("a.gguf", Ticks()) as report:
+        report(0.5)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "loading a.gguf" in said.err
+
+
+def test_writing_prints_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    moments = iter([0.0, 1.0, 11.0, 11.0, 20.0, 21.0, 21.0])
+    with writing(8, 3, lambda: next(moments)) as progress:
+        progress.wrote(5)
+        progress.finished()
+        for tokens in (2, 3, 4):
+            progress.wrote(tokens)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "drafter: 4 of 8 prompts, 7 tokens\ndrafter: 4 of 8 prompts, 14 tokens\n"
+
+
+def test_the_bar_steps_aside_for_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    with writing(8, 3) as progress:
+        progress.wrote(7)
+        progress.finished()
+        with progress.aside():
+            capsys.readouterr()
+            print("text")
+        assert capsys.readouterr().out == "text\n"
+    said = capsys.readouterr()
+    assert said.out == "" and "4/8" in said.err and "7 tokens" in said.err
+
+
+def test_lines_said_meanwhile_are_above_the_bar(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    screen = Screen(80)
+    with writing(8, 3) as progress:
+        progress.wrote(7)
+        for seconds in (0, 10, 20):
+            assert not draw("waiting")
+            say(f"drafter: waiting … {seconds} s")
+        screen.feed(capsys.readouterr().err)
+        assert screen.lines[:3] == [f"drafter: waiting … {seconds} s" for seconds in (0, 10, 20)]
+        assert len(screen.lines) == 4 and "3/8" in screen.lines[3]
+    screen.feed(capsys.readouterr().err)
+    assert len(screen.lines) == 3
+    say("drafter: on its own")
+    assert capsys.readouterr().err == "drafter: on its own\n"
+
+
+def test_there_is_no_bar_where_a_pipe_may_share_the_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    reading, writes = os.pipe()
+    with open(reading), open(writes, "w") as pipe, monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", pipe)
+        with writing(8, 3, Ticks(0.0)) as progress:
+            progress.wrote(7)
+    assert capsys.readouterr().err == ""

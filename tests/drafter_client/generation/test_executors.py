@@ -1,8 +1,8 @@
-"""ThreadedExecutor over a real server: the text equals the target's alone, and no session or thread is left behind."""
+"""Speculative decoding over a real server: the text equals the target's alone, and no session or thread is left."""
 
+import json
 import signal
 import threading
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import product
@@ -13,19 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import END, Script, ScriptedBackend
-from drafter_client.generation.events import Completion, Drafted
-from drafter_client.generation.speculative_decoding import RemoteLane
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ResponseBounds
-from drafter_client.metrics.statistics import Stats
 from specpair.drafters.base import Expansion
 from specpair.drafters.draft_model import ModelDrafter
-from specpair.drafters.run.executors import ThreadedExecutor
 from specpair.engines.backend import Entry, Logits
-from specpair.speculation.acceptance.token_details import TokenSource
-from specpair.speculation.drafts.node_selection import DraftStep
-from specpair.speculation.policy.schedule import Mechanisms, Schedule
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling
+from tests.drafter_client.http.fake_transports import Faulty
 from tests.drafter_client.support import (
     ALL,
     EACH_WAY,
@@ -36,7 +30,6 @@ from tests.drafter_client.support import (
     WAYS,
     Scenario,
     Verifier,
-    begun,
     generate,
     model_info,
     options_of,
@@ -46,12 +39,6 @@ from tests.drafter_client.support import (
     toy_drafter,
 )
 from tests.examples import examples
-from tests.verifier_server.support import until
-
-
-def lane_of(client: VerifierClient) -> RemoteLane:
-    return RemoteLane(client, "s", ResponseBounds(client.url, 258, 1000))
-
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
 
@@ -62,6 +49,7 @@ pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
         *product(SAMPLING.values(), WAYS.values(), [3, None], [0.6]),
         *product(SAMPLING.values(), [ALL], [3, None], [0.0, 1.0]),
         *product([WARM], WAYS.values(), [0], [1.0]),  # drafts nothing
+        *product(SAMPLING.values(), [LOCKSTEP], [0, 4, None], [0.6]),
     ],
 )
 def test_text_equals_target_alone_under_all_mechanisms(
@@ -80,7 +68,8 @@ def test_text_equals_target_alone_under_all_mechanisms(
 
 @examples(20)
 @given(
-    mechanisms=st.builds(Mechanisms, st.just(True), st.integers(1, 4), st.booleans(), st.booleans()),
+    mechanisms=st.just(LOCKSTEP)
+    | st.builds(Mechanisms, st.just(True), st.integers(1, 4), st.booleans(), st.booleans()),
     length=st.none() | st.integers(0, 8),
     rights=st.lists(st.booleans(), min_size=1, max_size=60),
     confidence=st.floats(0.0, 1.0),
@@ -126,38 +115,6 @@ def test_drafter_and_verifier_read_the_prompt_concurrently(mechanisms: Mechanism
     assert run.tokens == target_alone(GREEDY, 20)
 
 
-def test_close_stops_the_drafter_from_reading_a_long_prompt(client: VerifierClient) -> None:
-    """For example if the verifier refuses the prompt: the error is raised at once."""
-    chunk_ends: list[int] = []
-    begun, aborted, over = threading.Event(), threading.Event(), threading.Event()
-
-    class Slow(Scenario):
-        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
-            chunk_ends.append(len(text))
-            begun.set()
-            assert over.wait(20)
-            return super().expand(text, tails, runners_up)
-
-    class Lane(RemoteLane):
-        def another(self) -> "Lane":
-            return self
-
-        def abort(self) -> None:
-            super().abort()
-            aborted.set()
-
-    lane = Lane(client, "s", ResponseBounds(client.url, 258, 1000))
-    threads = ThreadedExecutor(lane, Slow(lambda tokens: 0), Mechanisms(in_flight=1, self_continue=False))
-    threads.read([1] * 5000, 0)
-    assert begun.wait(20)
-    closing_down = threading.Thread(target=threads.close)
-    closing_down.start()
-    assert aborted.wait(20), "`close` has the drafter end before it aborts the lanes"
-    over.set()
-    closing_down.join()
-    assert chunk_ends == [512]
-
-
 @EACH_WAY
 @pytest.mark.parametrize("agreement", [0.0, 1.0])
 def test_end_token_ends_the_text(agreement: float, mechanisms: Mechanisms) -> None:
@@ -180,64 +137,6 @@ def test_full_context_ends_the_text(options: dict[str, Any], mechanisms: Mechani
         run = generate(client, toy_drafter(1.0), 5, info=info, mechanisms=mechanisms, **options)
     assert run.tokens == target_alone(GREEDY, 40 - len(PROMPT))
     assert run.stats.finish_reason == "length"
-
-
-@EACH_WAY
-def test_single_token_needs_no_verify_request(client: VerifierClient, mechanisms: Mechanisms) -> None:
-    run = generate(client, toy_drafter(), None, mechanisms=mechanisms, max_tokens=1)
-    assert run.tokens == target_alone(GREEDY, 1)
-    assert (run.stats.rounds, run.stats.drafts_sent, run.stats.schedules) == (0, 0, {})
-
-
-@EACH_WAY
-def test_statistics_add_up(client: VerifierClient, mechanisms: Mechanisms) -> None:
-    run = generate(client, toy_drafter(0.8), 3, mechanisms=mechanisms, max_tokens=120)
-    stats, sources = run.stats, Counter(source for piece in run.committed for _, source in piece.tokens)
-    assert all(piece.tokens for piece in run.committed)
-    assert stats.sources.total() == sources.total() == stats.generated_tokens == 120
-    assert min(stats.sources.values()) >= 0
-    assert 0 <= stats.accepted <= stats.drafted and stats.rounds <= stats.drafts_sent
-    assert sum(stats.schedules.values()) == 119
-    assert stats.schedules.keys() <= {Schedule.OVERLAPPED, Schedule.SELF_CONTINUED}
-    assert 0 <= stats.next_draft_ready <= stats.mispredicted <= 119
-    assert (
-        sources[TokenSource.TARGET_DECODED] == stats.sources[TokenSource.TARGET_DECODED] == 0
-        or mechanisms.self_continue
-    )
-    assert stats.sources[TokenSource.ACCEPTED] == stats.accepted
-    assert stats.sources[TokenSource.BONUS] + stats.sources[TokenSource.RECOVERED] == 1 + stats.rounds
-    if mechanisms.in_flight == 1:
-        assert stats.sources == sources, "the provisional sources are final"
-    if not mechanisms.self_continue:
-        assert stats.accepted > 0 and stats.times.drafting > 0 and stats.times.verify > 0
-        assert stats.next_draft_ready == 0 or mechanisms.after_recovered
-    assert 0 < stats.ttft_ms < stats.total_ms
-
-
-def test_self_continued_tokens_count_as_target_decoded(client: VerifierClient) -> None:
-    """No draft is right, and none is sent: all tokens but the prefill's come from self-continuation."""
-    run = generate(client, Scenario(lambda tokens: 0), 0, mechanisms=ALL, max_tokens=60)
-    assert run.tokens == target_alone(GREEDY, 60)
-    assert run.stats.drafted == run.stats.accepted == 0
-    assert run.stats.sources.keys() <= {TokenSource.BONUS, TokenSource.TARGET_DECODED}
-    assert run.stats.sources[TokenSource.TARGET_DECODED] > 30, "an occasional empty verify request asks for a step, too"
-    assert run.stats.schedules == {Schedule.SELF_CONTINUED: 59}
-
-
-@EACH_WAY
-@pytest.mark.parametrize("pieces", [1, 3])
-def test_closing_early_releases_the_session(
-    client: VerifierClient, verifier: Verifier, mechanisms: Mechanisms, pieces: int
-) -> None:
-    stats = Stats()
-    run = begun(client, toy_drafter(), stats, mechanisms)
-    for _ in range(pieces):
-        next(run)
-    assert verifier.sessions == 1
-    run.close()
-    assert verifier.sessions == 0
-    assert stats.finish_reason is None and stats.total_ms > 0 and stats.bytes_sent > 0
-    assert stats.token_ids == target_alone(GREEDY, 900)[: stats.generated_tokens]
 
 
 @EACH_WAY
@@ -274,94 +173,18 @@ def test_ctrl_c_ends_the_text_and_releases_the_session(
     assert verifier.sessions == 0
 
 
-def test_refused_prefill_leaves_no_thread(verifier: Verifier) -> None:
-    with closing(VerifierClient(verifier.url)) as client, pytest.raises(Exception, match="vocabulary"):
-        generate(client, toy_drafter(), None, [999_999], mechanisms=ALL, max_tokens=5)
-    assert verifier.sessions == 0
+def test_nothing_is_drafted_for_the_position_of_the_last_token(verifier: Verifier) -> None:
+    drafted: list[int] = []
 
+    def watched(tokens: Sequence[int]) -> int:
+        drafted.append(len(tokens) - len(PROMPT))
+        return 0
 
-def test_draft_steps_continue_as_allowed_and_are_reported_in_order(
-    client: VerifierClient,
-) -> None:
-    """Steps do not wait for reactions: here the first reaction returns after the third step has begun."""
-    reported: list[tuple[int, bool]] = []
-    third, over = threading.Event(), threading.Event()
-
-    class Counting(ModelDrafter):
-        steps = 0
-
-        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
-            self.steps += 1
-            if self.steps == 3:
-                third.set()
-            return super().expand(text, tails, runners_up)
-
-    def react(event: Completion, _: object) -> bool:
-        assert isinstance(event, Drafted) and third.wait(20)
-        reported.append((event.expansion.proposals[0].token, event.onward))
-        if not event.onward:
-            over.set()
-        return False
-
-    drafter = Counting(ScriptedBackend(Script(seed=1)), GREEDY)
-    with closing(ThreadedExecutor(lane_of(client), drafter, Mechanisms(in_flight=0, self_continue=False))) as threads:
-        threads.open(len(PROMPT), react)
-        threads.draft(DraftStep([], [[]], len(PROMPT), False, 0.0, until=5), list(PROMPT))
-        assert over.wait(20)
-    assert reported == [(token, at < 5) for at, token in enumerate(target_alone(GREEDY, 6))]
-
-
-class _BlockedBackend(ScriptedBackend):
-    """Sends the caller's thread a Ctrl-C in the pass in which `passes_left` reaches 0, and blocks until `go` is set."""
-
-    passes_left: int | None = None
-
-    def __init__(self, caller: int) -> None:
-        super().__init__(Script(seed=1))
-        self.go = threading.Event()
-        self._caller = caller
-
-    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        if self.passes_left is not None:
-            self.passes_left -= 1
-        if self.passes_left == 0:
-            signal.pthread_kill(self._caller, signal.SIGINT)
-            assert self.go.wait(20)
-        return super()._forward(batch)
-
-
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the test sends a signal to the caller's thread")
-@EACH_WAY
-def test_closing_does_not_wait_for_a_response_in_flight(mechanisms: Mechanisms) -> None:
-    backend = _BlockedBackend(threading.get_ident())
-    with serving(backend) as verifier, closing(VerifierClient(verifier.url)) as client:
-        before = set(threading.enumerate())
-        backend.passes_left = 3
-        with pytest.raises(KeyboardInterrupt):
-            generate(client, toy_drafter(1.0), 3, mechanisms=mechanisms, max_tokens=900)
-        # One that has just begun when Ctrl-C comes ends by itself.
-        until(lambda: not set(threading.enumerate()) - before)
-        sessions = verifier.sessions
-        backend.go.set()
-    assert sessions == 0
-
-
-def test_no_stream_is_requested_for_a_session_that_never_opened(verifier: Verifier) -> None:
-    requested: list[int] = []
-
-    class Listened(RemoteLane):
-        def another(self) -> "Listened":
-            return lane(client.another())
-
-        def abort(self) -> None:
-            pass  # it would hide the request most of the time
-
-        def listen(self, position: int, report: Any) -> None:
-            requested.append(position)
-
-    def lane(client: VerifierClient) -> Listened:
-        return Listened(client, "s", ResponseBounds(client.url, 258, 1000))
-
-    with closing(VerifierClient(verifier.url)) as client:
-        ThreadedExecutor(lane(client), toy_drafter(), Mechanisms(in_flight=1)).close()
-    assert requested == []
+    with closing(Faulty()) as transport:
+        client = VerifierClient(verifier.url, transport=transport)
+        run = generate(client, Scenario(watched), 5, info=model_info(max_drafts=2), max_tokens=5)
+    drafts_sent = [json.loads(body) for body in transport.bodies if b"draft_tokens" in body]
+    assert len(run.tokens) == 5
+    # Limited by the verifier's maximum, then by the tokens left besides the target's own token of each round.
+    assert [len(request["draft_tokens"]) for request in drafts_sent] == [2, 2, 1, 0]
+    assert drafted == [1, 2, 2, 3, 3]

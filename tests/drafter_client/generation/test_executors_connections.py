@@ -1,6 +1,5 @@
 """The connections of ThreadedExecutor, observed and broken: the text stays the target's, and nothing is left behind."""
 
-import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -12,11 +11,9 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from drafter_client.errors import BadKey, BadReply, ConnectionLost
+from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
-from drafter_client.metrics.statistics import Stats
-from specpair.protocol.errors import UnknownSession
 from specpair.speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import (
     ALL,
@@ -26,9 +23,7 @@ from tests.drafter_client.support import (
     WAITING,
     WAYS,
     Verifier,
-    begun,
     generate,
-    serving,
     target_alone,
     toy_drafter,
 )
@@ -126,52 +121,6 @@ def test_news_come_with_the_prefill_before_any_other_request(verifier: Verifier)
     assert verifier.sessions == 0
 
 
-def test_an_older_verifier_is_asked_for_the_stream(verifier: Verifier) -> None:
-    line = Line()
-    with line.client(verifier.url) as client, patch("drafter_client.http.client._WITH_NEWS", []):
-        run = generate(client, toy_drafter(), 3, mechanisms=ALL, max_tokens=40)
-    assert run.tokens == target_alone(GREEDY, 40)
-    (stream,) = [path for path in line.asked if "/stream" in path]
-    assert stream.endswith(f"/stream?from={len(PROMPT) + 1}")
-    assert verifier.sessions == 0
-
-
-@EACH_WAY
-def test_a_refused_prefill_leaves_no_session(mechanisms: Mechanisms) -> None:
-    with serving(api_key="sesame") as verifier, closing(VerifierClient(verifier.url, api_key="wrong")) as client:
-        with pytest.raises(BadKey):
-            generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=20)
-        assert verifier.sessions == 0
-
-
-@EACH_WAY
-def test_the_connection_for_the_next_text_is_open(verifier: Verifier, mechanisms: Mechanisms) -> None:
-    with closing(VerifierClient(verifier.url)) as client:
-        for _ in range(2):
-            run = generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=20)
-            assert run.tokens == target_alone(GREEDY, 20)
-            assert client.connection.traffic.sent > 0, "the session was released over it"
-
-
-@EACH_WAY
-def test_bytes_of_all_connections_are_counted(verifier: Verifier, mechanisms: Mechanisms) -> None:
-    line = Line()
-    with line.client(verifier.url) as client:
-        client.ping()  # before the run
-        before = client.connection.traffic.sent, client.connection.traffic.received
-        stats = generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=40).stats
-        moved = [each.before_release or (each.traffic.sent, each.traffic.received) for each in line.connections]
-        sent, received = (sum(each) for each in zip(*moved, strict=True))
-        assert (stats.bytes_sent, stats.bytes_received) == (sent - before[0], received - before[1])
-        assert sum(sent > 0 for sent, _ in moved) > 1
-
-
-def test_api_key_is_sent_over_every_connection() -> None:
-    with serving(api_key="sesame") as verifier, closing(VerifierClient(verifier.url, api_key="sesame")) as client:
-        run = generate(client, toy_drafter(), 3, mechanisms=ALL, max_tokens=20)
-    assert run.tokens == target_alone(GREEDY, 20)
-
-
 class _Shaky(Line):
     """Breaks a connection at every `every`-th use: before a request, after its reply, or between two events."""
 
@@ -214,55 +163,3 @@ def test_broken_stream_resumes_at_the_last_position(verifier: Verifier) -> None:
     begins = [int(path.partition("from=")[2]) for path in line.asked if "/stream" in path]
     assert len(begins) > 1 and begins[0] == len(PROMPT) + 1
     assert begins == sorted(set(begins)), "each stream begins after the tokens of the last one"
-
-
-@EACH_WAY
-def test_lost_verifier_raises_connection_lost(verifier: Verifier, mechanisms: Mechanisms) -> None:
-    class Gone(Line):
-        gone = False
-
-        def in_use(self) -> None:
-            if self.gone:
-                raise ConnectionLost("the connection broke")
-
-    line = Gone()
-    with line.client(verifier.url) as client:
-        stats = Stats()
-        run = begun(client, toy_drafter(), stats, mechanisms)
-        next(run)
-        line.gone = True
-        with pytest.raises(ConnectionLost):
-            list(run)
-    assert 1 <= stats.generated_tokens < 900 and stats.finish_reason is None and stats.bytes_sent > 0
-    (left,) = verifier.service.sessions.all()  # the broken connections could not release it
-    with closing(VerifierClient(verifier.url)) as client:
-        client.release(left.id)
-
-
-@EACH_WAY
-def test_session_deleted_by_another_client_raises_unknown_session(
-    client: VerifierClient, verifier: Verifier, mechanisms: Mechanisms
-) -> None:
-    run = begun(client, toy_drafter(), Stats(), mechanisms)
-    next(run)
-    (session,) = verifier.service.sessions.all()
-    with closing(VerifierClient(verifier.url)) as other:
-        other.release(session.id)
-    with pytest.raises(UnknownSession):
-        list(run)
-
-
-@pytest.mark.parametrize(
-    "nonsense", [{}, {"position": "x", "tokens": [], "own": True}, {"position": 11, "tokens": 5, "own": True}], ids=str
-)
-def test_malformed_stream_event_raises_bad_reply(verifier: Verifier, nonsense: dict[str, Any]) -> None:
-    class Odd(Line):
-        def arrived(self, event: tuple[str, bytes]) -> tuple[str, bytes]:
-            return event if event[0] == "open" else (event[0], json.dumps(nonsense).encode())
-
-    with (
-        Odd().client(verifier.url) as client,
-        pytest.raises(BadReply, match=f"{verifier.url}/sessions/…/stream: (position|tokens) (is|should be) "),
-    ):
-        generate(client, toy_drafter(0.0), 0, mechanisms=ALL, max_tokens=900)
-    assert verifier.sessions == 0

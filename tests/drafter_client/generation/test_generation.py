@@ -1,8 +1,6 @@
 """Generation: its events concatenate to the text, and its run ends wherever the reader stops."""
 
-import threading
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
 
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from backends.scripted import ByteVocabulary
 from drafter_client import Finished, Generation, Options, Stats, Tokens, TokenSource
 from drafter_client.generation.events import Committed
-from drafter_client.generation.text_session import TextSession
+from drafter_client.http.text_session import TextSession
 
 PROMPT = [256, 97]
 TEXT = "naïve 日本 😀\n".encode()
@@ -61,14 +59,6 @@ def test_events_concatenate_to_the_text(cuts: list[int], whole: bool) -> None:
     assert last.finish_reason == "length"
 
 
-def test_text_marks_an_unfinished_character() -> None:
-    generation = Run([list("ï".encode()[:1]), list("ï".encode()[1:])]).generation()
-    first = next(generation)
-    assert isinstance(first, Tokens) and first.text == "" and generation.text == "\ufffd"
-    second = next(generation)
-    assert isinstance(second, Tokens) and second.text == generation.text == "ï"
-
-
 @pytest.mark.parametrize("way", ["close", "with", "forget", "break"])
 def test_leaving_a_text_early_ends_its_run(way: str) -> None:
     run = Run([[97], [98], [99]])
@@ -92,12 +82,6 @@ def test_leaving_a_text_early_ends_its_run(way: str) -> None:
         assert list(generation) == [] and generation.text == "a"
 
 
-def test_closing_an_unread_generation_does_not_begin_its_run() -> None:
-    run = Run([[97]])
-    run.generation().close()
-    assert not run.begun
-
-
 def test_read_returns_the_end_also_from_the_middle() -> None:
     generation = Run([[97], [98]]).generation()
     next(generation)
@@ -113,26 +97,3 @@ def test_error_is_raised_after_the_tokens_before_it() -> None:
     with pytest.raises(ValueError, match="odd"):
         next(generation)
     assert run.ended and generation.text == "a" and list(generation) == []
-
-
-def test_close_waits_for_a_step_in_another_thread() -> None:
-    stepping, go, ended = threading.Event(), threading.Event(), []
-
-    def run() -> Generator[Committed, None, None]:
-        try:
-            stepping.set()
-            assert go.wait(10.0)
-            yield Committed(2, [(97, TokenSource.BONUS)])
-        finally:
-            ended.append(go.is_set())
-
-    generation = Generation(closing(run()), ByteVocabulary(), TextSession(PROMPT), Options(seed=1), Stats())
-    with ThreadPoolExecutor(2) as pool:
-        reading = pool.submit(next, generation)
-        assert stepping.wait(10.0)
-        ending = pool.submit(generation.close)
-        assert not ending.done() and not ended
-        go.set()
-        assert isinstance(reading.result(), Tokens)
-        ending.result()
-    assert ended == [True] and list(generation) == []

@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.display import progress
 from drafter_client.draft_sources import Lookup
 from drafter_client.http import transport as verifier_transport
 from drafter_client.options import Mode, Options
@@ -72,40 +71,8 @@ def test_a_pair_is_told_how_much_of_a_long_prompt_is_read(quick: None, mode: Mod
         with Pair(verifier.url, Lookup(), on_prompt=on_prompt) as pair:
             text = pair.generate(PROMPT, Options(max_tokens=3, mode=mode))
             finished = text.read()
-    assert found[-1] == PromptProgress(512, 1000) and len(finished.token_ids) == 3
+    assert PromptProgress(512, 1000) in found and len(finished.token_ids) == 3
     assert text.stats.prompt_progress is None, "the prompt is read"
-
-
-def test_a_session_and_its_stream_say_how_far_the_prompt_is() -> None:
-    with _held() as (backend, verifier), httpx.Client(base_url=verifier.url) as client:
-        body = {"session_id": "long", "prompt_ids": PROMPT, "max_tokens": 2}
-        prefill = threading.Thread(target=lambda: httpx.post(verifier.url + "/prefill", json=body, timeout=30))
-        prefill.start()
-        assert backend.reached.wait(20)
-        told = client.get("/sessions/long").json()
-        backend.go.set()
-        prefill.join()
-        assert (told["prompt_read"], told["prompt_len"], told["total_tokens"]) == (512, 1000, 1000)
-        assert client.get("/sessions/long").json()["prompt_read"] == 1000
-        assert client.get("/sessions/other").status_code == 404
-
-
-def test_the_comment_is_read_as_it_is_written() -> None:
-    progress = PromptProgress(3, 40)
-    assert PromptProgress.from_comment(progress.comment().strip()) == progress
-    for line in (b":", b": prompt", b": prompt 3/x", b": prompt 3/4 5", b"data: prompt 3/4"):
-        assert PromptProgress.from_comment(line) is None
-
-
-def test_lines_are_ten_seconds_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter([100.0, 100.0, 105.0, 111.0, 111.0])
-    say = progress.say_prompt(lambda: next(times))
-    for read in (0, 500, 700):
-        say(PromptProgress(read, 1000))
-    assert capsys.readouterr().err.splitlines() == [
-        "drafter: reading the prompt … 0 of 1000 tokens",
-        "drafter: reading the prompt … 700 of 1000 tokens",
-    ]
 
 
 def test_openai_s_streams_say_it_in_comments(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:

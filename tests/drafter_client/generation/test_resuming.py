@@ -12,22 +12,16 @@ import pytest
 from drafter_client.errors import BadReply, ConnectionLost, VerifierUnreachable
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Began, Committed, Ended, ModeChosen
-from drafter_client.generation.resuming import Run, released, resuming
-from drafter_client.generation.text_session import TextSession
+from drafter_client.generation.resuming import Run, resuming
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.health import Health
-from drafter_client.http.outages import Outages
-from drafter_client.http.responses import ResponseBounds
-from drafter_client.http.stop import Stop
-from drafter_client.metrics.statistics import Stats
+from drafter_client.http.outages import Health, Outages, Stop
+from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.options import Mode
+from drafter_client.statistics import Stats
 from specpair.protocol.errors import (
-    EngineError,
     InternalError,
     ModelLoading,
-    Overloaded,
-    SessionConflict,
     ShuttingDown,
     UnknownSession,
 )
@@ -118,12 +112,6 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.0)
 
 
-def test_text_without_an_outage_is_one_attempt() -> None:
-    world = World((10, None))
-    assert _tokens(world.run()) == [*range(10, 20)] == world.text.tokens == world.stats.token_ids
-    assert world.stats.resumed == [] and world.health_checks == 0 and world.known == [[]]
-
-
 @pytest.mark.parametrize("error", OUTAGES, ids=lambda error: type(error).__name__)
 def test_text_resumes_after_the_known_tokens(error: Exception) -> None:
     unreachable = [Health(False, "nothing answers")] * 3 + [Health(True)]
@@ -150,20 +138,6 @@ def test_an_outage_is_no_part_of_ttft_and_latencies_and_has_its_own_share(mode: 
     assert stats.token_times == ([1.0] * 10 if mode is Mode.TARGET else [])
 
 
-def test_a_wait_that_fails_counts_in_the_total_time() -> None:
-    world = World((4, LOST), health=[Health(False, "nothing answers")])
-    with pytest.raises(ConnectionLost):
-        _tokens(world.run(patience=20.0))
-    assert world.stats.total_ms >= 20_000.0 and len(world.stats.token_ids) == 4
-    assert world.stats.working_time == 4.0 and world.stats.outages == 1
-
-
-def test_attempts_without_tokens_count_as_one_resumption() -> None:
-    world = World((0, LOST), (4, LOST), (0, LOST), (0, LOST), (6, None))
-    assert _tokens(world.run()) == [*range(10, 20)]
-    assert world.stats.resumed == [4]
-
-
 def test_text_that_lacks_only_its_summary_is_complete() -> None:
     world = World((10, LOST))
     assert _tokens(world.run()) == [*range(10, 20)]
@@ -187,39 +161,6 @@ def test_when_the_patience_is_over_what_is_known_was_passed_on() -> None:
     with pytest.raises(ConnectionLost, match="the cable was pulled"):
         tokens.extend(token for committed in world.run(patience=20.0) for token, _ in committed.tokens)
     assert tokens == [10, 11, 12, 13] and 20 <= world.health_checks <= 22
-
-
-def test_patience_begins_anew_with_every_token() -> None:
-    unreachable = [Health(False, "nothing answers")] * 15 + [Health(True)]
-    world = World((4, LOST), (1, LOST), (5, None), health=unreachable + unreachable)
-    assert _tokens(world.run(patience=20.0)) == [*range(10, 20)] and world.health_checks == 32
-
-
-def test_overloaded_verifier_loses_no_text() -> None:
-    world = World((4, LOST), (0, Overloaded("full")), (6, None))
-    assert _tokens(world.run()) == [*range(10, 20)]
-
-
-def test_new_text_waits_a_minute_for_an_overloaded_verifier() -> None:
-    world = World((0, Overloaded("full", retry_after=0)), (0, Overloaded("full", retry_after=0)), (10, None))
-    assert _tokens(world.run()) == [*range(10, 20)] and world.stats.resumed == []
-    with pytest.raises(Overloaded, match="come tomorrow"):
-        _tokens(World((0, Overloaded("come tomorrow", retry_after=61))).run())
-
-
-def test_closed_idle_connection_is_no_outage() -> None:
-    world = World((0, LOST), (10, None))
-    assert _tokens(world.run()) == [*range(10, 20)] and world.health_checks == 0 and world.stats.resumed == []
-
-
-def test_session_conflict_does_not_end_the_text() -> None:
-    world = World((4, SessionConflict("the session goes on with a later request")), (6, None))
-    assert _tokens(world.run()) == [*range(10, 20)] and world.stats.resumed == [4]
-
-
-def test_engine_error_is_raised() -> None:
-    with pytest.raises(EngineError):
-        _tokens(World((4, EngineError("broken"))).run())
 
 
 @pytest.mark.parametrize("error", [ShuttingDown("draining"), ModelLoading("loading")])
@@ -253,36 +194,6 @@ def test_stop_ends_the_wait_and_the_text() -> None:
     assert world.stats.finish_reason is None and not world.text.opened, "the lost verifier cannot release the session"
 
 
-def test_closing_the_run_closes_the_attempt() -> None:
-    closed = []
-    world = World((4, None))
-    attempt = world.attempt
-
-    def recording() -> Run:
-        try:
-            yield from attempt()
-        finally:
-            closed.append(True)
-
-    world.attempt = recording  # type: ignore[method-assign]
-    run = world.run()
-    next(run)
-    run.close()
-    assert closed == [True] and world.text.opened
-
-
-@pytest.mark.parametrize(("opened", "asked"), [(True, [("DELETE", "/sessions/mine")]), (False, [])])
-def test_session_is_released_if_a_verifier_may_hold_it(opened: bool, asked: list[tuple[str, str]]) -> None:
-    transport = Canned(reply(200, {}))
-    client = VerifierClient("http://v", transport=transport)
-    with released(client, TextSession(PROMPT, "mine", opened=opened)):
-        pass
-    assert transport.asked == asked
-    lost_client = VerifierClient("http://v", outages=Outages(), transport=Canned(LOST), sleep=lambda _: None)
-    with released(lost_client, TextSession(PROMPT, "mine")):
-        pass
-
-
 def _prefill(known: list[int], **changed: Any) -> tuple[PrefillResponse, Any]:
     transport = Canned(reply(200, body(prefilled(PROMPT, [9], len(known))) | changed))
     client = VerifierClient("http://v", transport=transport)
@@ -298,18 +209,3 @@ def test_prefill_sends_the_committed_tokens() -> None:
     assert opened.tokens == [9] and sent == options | {"committed_ids": [7, 8]}
     assert _prefill([])[1] == options
     assert _prefill([7, 8], tokens=[], finish_reason="length")[0].tokens == []
-
-
-@pytest.mark.parametrize(
-    ("known", "changed", "words"),
-    [
-        ([7, 8], {"position": 3}, "position is 3 where 5 is due"),
-        ([7, 8], {"tokens": []}, "tokens is empty"),
-        ([], {"tokens": [], "finish_reason": "length"}, "tokens is empty"),
-    ],
-)
-def test_prefill_response_that_does_not_continue_the_text_is_refused(
-    known: list[int], changed: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(BadReply, match=words):
-        _prefill(known, **changed)

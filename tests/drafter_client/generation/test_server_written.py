@@ -2,29 +2,22 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import Any
 
-import httpcore
 import httpx
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.generation.counting import StatsCounter
-from drafter_client.generation.resuming import released
 from drafter_client.generation.server_written import served
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ResponseBounds
-from drafter_client.http.transport import VerifierTransport
-from drafter_client.metrics.statistics import Baseline, Stats
-from drafter_client.trace.recorder import Recorder
+from drafter_client.http.text_session import ResponseBounds, TextSession
+from drafter_client.statistics import Stats
 from specpair.protocol.responses import Speculation
 from specpair.speculation.acceptance.token_details import TokenSource
 from tests.drafter_client.http.bodies import SAMPLING, body
 from tests.drafter_client.http.fake_transports import streamed
-from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain
+from tests.drafter_client.support import PROMPT
 
 SOME = {"tokens": [5], "sources": "b", "text": "x"}
 END: dict[str, Any] = {
@@ -79,38 +72,9 @@ def test_rate_and_first_token_are_timed_on_the_drafters_clock() -> None:
     assert stats.finish_reason == "length"
 
 
-def test_text_equals_target_alone(verifier: Verifier) -> None:
-    with closing(VerifierClient(verifier.url)) as client:
-        bounds, stats = ResponseBounds(verifier.url, 258, len(PROMPT) + 8), Stats()
-        with released(client, TextSession(PROMPT)) as text:
-            count = StatsCounter(stats).take
-            pieces = list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, count, Ticks()))
-        assert 0 < stats.bytes_sent < stats.bytes_received
-    ids = plain(ScriptedBackend(Script(seed=1)), PROMPT, 8)
-    assert [pair for piece in pieces for pair in piece.tokens] == [(token, TokenSource.BONUS) for token in ids]
-    assert (stats.token_ids, stats.prompt_tokens) == (ids, len(PROMPT))
-
-
-@pytest.mark.parametrize("change", [lambda ids: ids, lambda ids: ids[:-1], lambda ids: [*ids[:-1], 0], lambda ids: []])
-def test_baseline_compares_token_ids(change: Any) -> None:
-    alone = Stats(token_ids=[1, 2, 3], ttft=0.005, total_time=1.5)
-    other = change([1, 2, 3])
-    assert Baseline.of(alone, other) == Baseline(2.0, 5.0, 3, other == [1, 2, 3])
-
-
 def test_stream_without_a_summary_raises_connection_lost() -> None:
     with pytest.raises(ConnectionLost, match="ended its stream without a summary"):
         _read(Streaming([(0.5, "tokens", SOME)]))
-
-
-def test_stream_longer_than_its_limit_is_refused() -> None:
-    with pytest.raises(BadReply, match=f"/generate: the text has {len(PROMPT) + 4} tokens, at most {len(PROMPT) + 3}"):
-        _read(Streaming([(0.5, "tokens", SOME)] * 10), limit=3)
-
-
-def test_ids_outside_the_vocabulary_are_refused() -> None:
-    with pytest.raises(BadReply, match="a token is 5, and the vocabulary has 5 ids"):
-        _read(Streaming([(0.5, "tokens", SOME)]), ids=5)
 
 
 @pytest.mark.parametrize(
@@ -130,61 +94,10 @@ def test_inconsistent_summary_is_refused(change: Any) -> None:
         _read(Streaming([(0.5, "tokens", SOME), (0.1, "tokens", SOME), (0.5, "end", END | change)]))
 
 
-@pytest.mark.parametrize("summary", [{}, [], None], ids=str)
-def test_empty_summary_is_refused(summary: Any) -> None:
-    with pytest.raises(BadReply, match="http://v/generate: "):
-        _read(Streaming([(0.5, "end", summary)]))
-
-
-def test_listener_takes_each_token() -> None:
-    transport, recorder = Streaming([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", END)]), Recorder()
-    client, bounds = VerifierClient("http://v", transport=transport), ResponseBounds("http://v", 300, 1000)
-    transport.now = 7.0
-    text = TextSession(PROMPT)
-    for _ in served(client, text, {"max_tokens": 9}, bounds, recorder.take, lambda: transport.now):
-        pass
-    rows = [(row["position"], row["token"], row["committed_ms"]) for row in recorder.tokens()]
-    assert rows == [(len(PROMPT), 5, 500.0), (len(PROMPT) + 1, 5, 1500.0)]
-
-
-def test_one_connection_serves_several_texts(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection can be used again only after its response was read to the end, which comes after the summary."""
-    opened: list[tuple[str, int]] = []
-    connect = VerifierTransport.connect_tcp
-
-    def counting(transport: VerifierTransport, host: str, port: int) -> httpcore.NetworkStream:
-        opened.append((host, port))
-        return connect(transport, host, port)
-
-    monkeypatch.setattr(VerifierTransport, "connect_tcp", counting)
-    with closing(VerifierClient(verifier.url)) as client:
-        for _ in range(3):
-            bounds = ResponseBounds(verifier.url, 258, len(PROMPT) + 8)
-            with released(client, TextSession(PROMPT)) as text:
-                assert list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, lambda *_: None, Ticks()))
-    assert len(opened) == 1
-
-
 def test_stream_that_continues_after_its_summary_is_refused() -> None:
     events: list[tuple[float, str, Any]] = [(0.1, "tokens", SOME), (0.1, "tokens", SOME), (0.1, "end", END)]
     with pytest.raises(BadReply, match="continues after its summary"):
         _read(Streaming([*events, (0.1, "tokens", SOME)]))
-
-
-def test_time_of_a_broken_request_counts_as_network() -> None:
-    """Its summary is lost, and with it the verifier's times."""
-
-    class Cut(Streaming):
-        def events(self, asked: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-            yield from super().events(asked)
-            raise ConnectionLost("the cable was pulled")
-
-    stats = Stats()
-    transport = Cut([(0.5, "tokens", SOME), (1.0, "tokens", SOME)])
-    client, bounds = VerifierClient("http://v", transport=transport), ResponseBounds("http://v", 300, 1000)
-    with pytest.raises(ConnectionLost):
-        list(served(client, TextSession(PROMPT), {}, bounds, StatsCounter(stats).take, lambda: transport.now))
-    assert stats.token_ids == [5, 5] and stats.times.network == stats.total_time == 1.5
 
 
 def test_summary_of_a_resumed_text_covers_the_whole_text() -> None:

@@ -9,26 +9,21 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.errors import BadReply, StrategyRefused
+from drafter_client.errors import StrategyRefused
 from drafter_client.http.client import VerifierClient
-from specpair.drafters.base import Drafter, NgramDrafter
+from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
-from specpair.speculation.acceptance.token_details import TokenDetails, TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.sampling import Sampling
-from specpair.speculation.text_options import TextSpec
-from tests.drafter_client.http.fake_transports import Canned, Every, Faulty, over
+from tests.drafter_client.http.fake_transports import Canned
 from tests.drafter_client.support import (
-    ALL,
-    GREEDY,
     PROMPT,
     WARM,
     WAYS,
     Run,
-    Scenario,
-    Verifier,
     generate,
     options_of,
     serving,
@@ -36,7 +31,6 @@ from tests.drafter_client.support import (
     toy_drafter,
 )
 from tests.specpair.speculation import chi_square
-from verifier_server import sessions
 
 INVARIANT = pytest.mark.parametrize("strategy", sorted(DRAFTER_INVARIANT))
 LOCKSTEP_ONLY = pytest.mark.parametrize("strategy", [Strategy.PROBABILISTIC, Strategy.THRESHOLD])
@@ -80,51 +74,12 @@ def test_strategies_that_depend_on_timing_are_refused_before_sending(
     assert not transport.asked
 
 
-@pytest.mark.parametrize("length", [None, 0, 1, 4])
-@pytest.mark.parametrize("make", [sampling_drafter, lambda: NgramDrafter(), lambda: Scenario(lambda tokens: 7)])
-def test_probabilistic_works_with_any_drafter(client: VerifierClient, length: int | None, make: Any) -> None:
-    """Draft tokens without probabilities count as drafted with probability 1."""
-    first, again = (generate(client, make(), length, **options_for(Strategy.PROBABILISTIC)) for _ in range(2))
-    assert len(first.tokens) == len(again.tokens) == COUNT
-    if length is not None:  # else measured times decide how many tokens are drafted
-        assert first.tokens == again.tokens
-    if length == 0:
-        assert first.tokens == target_alone(WARM, COUNT)
-
-
-def test_probabilistic_at_temperature_0_equals_greedy_decoding(client: VerifierClient) -> None:
-    run = generate(client, sampling_drafter(GREEDY), 4, **options_for(Strategy.PROBABILISTIC, GREEDY))
-    assert run.tokens == target_alone(GREEDY, COUNT)
-    assert run.stats.accepted > 0
-
-
 def test_probabilistic_accepts_nearly_all_drafts_of_an_equal_model(client: VerifierClient) -> None:
     sampling = Sampling(20, 0.3)  # truncating the drafter's distribution then removes almost nothing
     run = generate(client, sampling_drafter(sampling, 1.0), 4, **options_for(Strategy.PROBABILISTIC, sampling, 100))
     assert run.stats.drafted > 60
     assert run.stats.accepted >= 0.97 * run.stats.drafted
     assert run.tokens != target_alone(sampling, 100), "draft tokens are sampled with other noise than the target's"
-
-
-def test_lost_responses_do_not_change_the_text(verifier: Verifier) -> None:
-    for strategy in Strategy:
-        drafter = sampling_drafter() if strategy is Strategy.PROBABILISTIC else toy_drafter(0.6, WARM)
-        with closing(VerifierClient(verifier.url)) as client:
-            expected = generate(client, drafter, 3, **options_for(strategy)).tokens
-        drafter = sampling_drafter() if strategy is Strategy.PROBABILISTIC else toy_drafter(0.6, WARM)
-        with over(Faulty(after=Every(2)), verifier.url) as client:
-            assert generate(client, drafter, 3, **options_for(strategy)).tokens == expected
-
-
-def test_threshold_of_zero_accepts_all_drafts(client: VerifierClient) -> None:
-    run = generate(client, toy_drafter(0.3, WARM), 4, **options_for(Strategy.THRESHOLD, threshold=0.0))
-    assert run.stats.accepted == run.stats.drafted > 0
-    assert run.tokens != target_alone(WARM, COUNT)
-
-
-def test_threshold_of_nearly_one_equals_target_alone(client: VerifierClient) -> None:
-    run = generate(client, toy_drafter(0.3, WARM), 4, **options_for(Strategy.THRESHOLD, threshold=0.999999))
-    assert run.tokens == target_alone(WARM, COUNT)
 
 
 def explained_tokens(run: Run) -> list[int]:
@@ -151,23 +106,6 @@ def test_explain_gives_a_decision_for_every_token(client: VerifierClient, strate
     if strategy is not Strategy.THRESHOLD:  # there the target's choice may equal the rejected draft token
         assert verdicts["accepted"] == run.stats.accepted
     assert generate(client, drafter, 3, **options_for(strategy)).stats.decisions == []
-
-
-@pytest.mark.parametrize("mechanisms", [ALL, WAYS["several in flight"]], ids=["all", "several in flight"])
-def test_explain_works_with_several_drafts_in_flight(client: VerifierClient, mechanisms: Mechanisms) -> None:
-    run = generate(client, toy_drafter(0.8, WARM), mechanisms=mechanisms, **options_for(Strategy.COUPLED, explain=True))
-    assert explained_tokens(run) == run.tokens == target_alone(WARM, COUNT)
-
-
-def test_missing_decisions_raise_bad_reply(client: VerifierClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Untold(TokenDetails):
-        @classmethod
-        def asked_by(cls, spec: TextSpec) -> "Untold":
-            return cls([])
-
-    monkeypatch.setattr(sessions, "TokenDetails", Untold)  # the verifier's
-    with pytest.raises(BadReply, match="decisions are missing, and were asked for"):
-        generate(client, toy_drafter(), 3, **options_for(Strategy.COUPLED, explain=True))
 
 
 @pytest.mark.parametrize("drafts", [pytest.param(1, marks=pytest.mark.slow), 3])

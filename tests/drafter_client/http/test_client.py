@@ -18,17 +18,13 @@ from drafter_client.errors import (
 )
 from drafter_client.generation.resuming import released
 from drafter_client.generation.speculative_decoding import RemoteLane
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ResponseBounds
+from drafter_client.http.text_session import ResponseBounds, TextSession
 from specpair.protocol.errors import (
-    BadGateway,
-    ModelLoading,
     NotFound,
     Overloaded,
     PositionBeyondCommitted,
     RequestError,
-    ServerError,
     SpecPairError,
     UnknownSession,
 )
@@ -86,28 +82,6 @@ def test_wait_until_ready_ends_when_patience_is_over() -> None:
 def test_a_failed_load_is_reported_with_its_reason() -> None:
     client, _, _ = _client(_loading(0.2), reply(503, {"status": "failed", "reason": "no such file: x.gguf"}))
     with pytest.raises(DrafterError, match=r"has failed: no such file: x\.gguf"):
-        client.wait_until_ready()
-
-
-def test_a_real_verifier_is_ready() -> None:
-    with serving(wait=False) as verifier, closing(VerifierClient(verifier.url)) as client:
-        client.wait_until_ready()
-        assert client.model().name == "scripted-1"
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        (reply(404, None), RequestError),
-        (reply(404, {"detail": "Not Found"}), RequestError),
-        (reply(500, None), ServerError),
-    ],
-)
-def test_an_unknown_health_response_asks_whether_it_is_a_verifier(
-    answer: httpx.Response, kind: type[Exception]
-) -> None:
-    client, _, _ = _client(answer)
-    with pytest.raises(kind, match="is this a verifier"):
         client.wait_until_ready()
 
 
@@ -173,32 +147,6 @@ def test_an_overloaded_verifier_is_retried_after_the_pause_it_asks_for() -> None
     assert time.slept == [2.0, 2.0] and len(transport.asked) == 3
 
 
-def test_retries_with_an_overloaded_verifier_end_within_their_limit() -> None:
-    client, _, time = _client(*[_refusal(Overloaded("all sessions are taken"), "7")] * 100)
-    with pytest.raises(Overloaded, match="all sessions are taken"):
-        client.verify("s", Draft.chain(3, [5]))
-    assert 50.0 <= time.now <= 60.0
-    client, _, time = _client(_refusal(Overloaded("come tomorrow"), "86400"))
-    with pytest.raises(Overloaded, match="come tomorrow"):
-        client.verify("s", Draft.chain(3, [5]))
-    assert time.slept == []
-
-
-def test_an_overload_without_a_pause_and_other_refusals_are_final() -> None:
-    for refusal in (Overloaded("full"), UnknownSession("no session s"), ModelLoading("the model is loading")):
-        client, transport, _ = _client(_refusal(refusal))
-        with pytest.raises(type(refusal), match=refusal.message):
-            client.verify("s", Draft.chain(3, [5]))
-        assert len(transport.asked) == 1
-
-
-def test_an_overloaded_prefill_is_refused_with_the_seconds_to_wait() -> None:
-    client, transport, time = _client(_refusal(Overloaded("all sessions are taken"), "7"))
-    with pytest.raises(Overloaded) as refused:  # the caller decides whether to wait
-        client.prefill(TextSession([1, 2]), {"max_tokens": 3})
-    assert refused.value.details["retry_after"] == 7.0 and len(transport.asked) == 1 and not time.slept
-
-
 def test_a_lost_connection_is_reopened_after_growing_pauses() -> None:
     client, transport, time = _client(LOST, AWAY, LOST, reply(200, VERIFIED))
     assert client.verify("s", Draft.chain(3, [5, 7])).tokens == [5, 6]
@@ -206,44 +154,11 @@ def test_a_lost_connection_is_reopened_after_growing_pauses() -> None:
     assert time.slept == [0.1, 0.2, 0.4]
 
 
-def test_a_verifier_that_never_answered_is_not_retried() -> None:
-    client, _, time = _client(AWAY)
-    with pytest.raises(VerifierUnreachable):
-        client.verify("s", Draft.chain(3, [5]))
-    assert time.slept == []
-
-
-def test_a_verifier_that_answered_before_is_retried() -> None:
-    client, _, time = _client(reply(200, VERIFIED), AWAY, AWAY, reply(200, VERIFIED))
-    assert [client.verify("s", Draft.chain(3, [5, 7])).tokens for _ in range(2)] == [[5, 6]] * 2
-    assert time.slept == [0.1, 0.2]
-
-
-def test_a_lasting_outage_is_raised_after_some_seconds() -> None:
-    client, _, time = _client(LOST, *[AWAY] * 20)
-    with pytest.raises(VerifierUnreachable):
-        client.verify("s", Draft.chain(3, [5]))
-    assert time.now == pytest.approx(6.3)
-    client, _, _ = _client(*[LOST] * 20)
-    with pytest.raises(ConnectionLost):
-        client.verify("s", Draft.chain(3, [5]))
-
-
 def test_a_timeout_is_not_retried_which_would_double_the_load() -> None:
     client, transport, time = _client(VerifierTimeout("sent nothing"))
     with pytest.raises(VerifierTimeout):
         client.prefill(TextSession([1]), {})
     assert len(transport.asked) == 1 and time.slept == []
-
-
-def test_a_prefill_has_a_long_timeout_and_health_a_short_one() -> None:
-    client, transport, _ = _client(reply(200, {"status": "ready"}), VerifierTimeout("x"), VerifierTimeout("x"))
-    client.wait_until_ready()
-    for ask in (lambda: client.prefill(TextSession([1]), {}), lambda: client.verify("s", Draft.chain(1, []))):
-        with pytest.raises(VerifierTimeout):
-            ask()
-    health, prefill, verify = transport.timeouts
-    assert health <= 10 < 60 <= verify <= prefill
 
 
 def test_the_client_makes_a_long_session_id_and_sends_it_from_the_first_request() -> None:
@@ -284,22 +199,6 @@ def test_a_tree_has_parents_and_goes_only_to_a_verifier_that_takes_trees() -> No
     assert third == b'{"position":3,"draft_tokens":[5,7]}', "the chain of those that stand first"
 
 
-@pytest.mark.parametrize("page", [b"<html>hello</html>", b"", b"\xff\xfe", b"{", b"[" * 200_000], ids=range(5))
-def test_a_response_that_is_not_json_asks_whether_it_is_a_verifier(page: bytes) -> None:
-    event = b"event: tokens\ndata: " + page + b"\n\n"
-    client, _, _ = _client(httpx.Response(200, content=page), httpx.Response(200, content=iter([event])))
-    with pytest.raises(BadReply, match="not JSON: is it a verifier"):
-        client.verify("s", Draft.chain(3, [5]))
-    with pytest.raises(BadReply, match="not JSON: is it a verifier"):
-        next(client.generate(TextSession([1]), {}))
-
-
-def test_an_error_page_without_json_keeps_its_status() -> None:
-    client, _, _ = _client(httpx.Response(502, content=b"<html>Bad gateway</html>"))
-    with pytest.raises(BadGateway, match="a proxy answers HTTP 502 in place of the verifier"):
-        client.verify("s", Draft.chain(3, [5]))
-
-
 @pytest.mark.parametrize(
     ("header", "seconds"), [("3", 3.0), ("Wed, 21 Oct 2015 07:28:00 GMT", None), ("-1", None), ("\u00b2", None)]
 )
@@ -308,54 +207,6 @@ def test_retry_after_is_read_where_it_is_a_number_of_seconds(header: str, second
     busy = httpx.Response(503, json=Overloaded("full").body(), headers=[(b"Retry-After", header.encode("latin-1"))])
     error = client.refusal(busy)
     assert isinstance(error, Overloaded) and error.details.get("retry_after") == seconds
-
-
-def test_ping_measures_the_round_trip() -> None:
-    time = Time()
-
-    class Slow(Canned):
-        def answer(self, request: httpx.Request) -> httpx.Response:
-            time.now += 0.025
-            return super().answer(request)
-
-    client = VerifierClient("http://v", transport=Slow(reply(200, {"status": "ready"})), clock=time.clock)
-    assert client.ping() == pytest.approx(0.025)
-
-
-def test_another_client_has_the_same_address_transport_and_key() -> None:
-    transport = Canned(reply(200, VERIFIED))
-    VerifierClient("http://v", api_key="sesame", transport=transport).another().verify("s", Draft.chain(3, [5]))
-    (request,) = transport.requests
-    assert (request.method, str(request.url)) == ("POST", "http://v/verify")
-    assert request.headers["Authorization"] == "Bearer sesame"
-
-
-@pytest.mark.usefixtures("no_waiting")
-def test_another_connection_retries_from_the_start() -> None:
-    other = VerifierClient("http://v", transport=Canned(AWAY, reply(200, VERIFIED))).another()
-    assert other.verify("s", Draft.chain(3, [5, 7])).tokens == [5, 6]
-
-
-def test_an_aborted_exchange_is_not_retried() -> None:
-    client, transport, _ = _client(reply(200, VERIFIED))
-    client.abort()
-    with pytest.raises(ConnectionLost, match="aborted"):
-        client.verify("s", Draft.chain(3, [5]))
-    assert transport.asked == []
-
-
-def test_abort_ends_the_pause_between_two_attempts() -> None:
-    """A further connection really sleeps; this pause would last for half a minute."""
-    busy = _refusal(Overloaded("all sessions are taken"), "30")
-
-    class Aborting(Canned):
-        def answer(self, request: httpx.Request) -> httpx.Response:
-            other.abort()
-            return super().answer(request)
-
-    other = VerifierClient("http://v", transport=Aborting(busy, reply(200, VERIFIED))).another()
-    with pytest.raises(ConnectionLost, match="aborted"):
-        other.verify("s", Draft.chain(3, [5]))
 
 
 def test_a_stream_yields_the_committed_tokens_from_a_position_on(verifier: Verifier) -> None:

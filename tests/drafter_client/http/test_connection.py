@@ -1,37 +1,25 @@
-"""Successful HTTP exchanges: kept-alive connections, counted bytes, streams of events."""
+"""Successful HTTP exchanges: kept-alive connections, counted and bounded bytes, streams of events."""
 
 import threading
-from contextlib import closing
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from itertools import repeat
 
 import httpx
 import pytest
 from httpcore._backends.sync import SyncStream
 
-from drafter_client.errors import BadUrl
-from drafter_client.http import transport as verifier_transport
+from drafter_client.errors import BadReply, BadUrl
+from drafter_client.http import connection as traffic
 from drafter_client.http.connection import HttpConnection
 from tests.drafter_client.http.raw_server import CHUNKED, PATIENCE, Peer, answering, chunk, echo, read_events
 
 HEADERS = [(b"Content-Type", b"application/json")]
 
 
-def _stream(peer: Peer) -> None:
-    assert peer.read() is not None
-    first, second = b'event: tokens\ndata: {"n": 1}\n\n', b'event: end\ndata: {"n": 2}\n\n'
-    peer.send(CHUNKED + chunk(first) + chunk(second[:9]))
-    peer.send(chunk(second[9:]) + b"0\r\n\r\n")
-    echo(peer)
-
-
 def _ask(sender: HttpConnection, body: bytes | None = b"[1]", timeout: float = 10.0) -> object:
     return sender.exchange("POST", "/x", body, HEADERS, timeout).json()
-
-
-def test_one_connection_serves_request_after_request() -> None:
-    with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
-        assert [_ask(sender, b"[%d]" % n) for n in range(5)] == [[n] for n in range(5)]
-    assert server.connections == 1
-    assert [request.body for request in server.requests] == [b"[%d]" % n for n in range(5)]
 
 
 def test_a_request_is_sent_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,27 +42,6 @@ def test_a_request_is_sent_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("host", "port", "authority"),
-    [
-        ("bigbox", None, "bigbox"),
-        ("bigbox", 8000, "bigbox:8000"),
-        ("::1", 8000, "[::1]:8000"),
-        ("b\u00fccher.example", 8000, "xn--bcher-kva.example:8000"),
-    ],
-)
-def test_the_host_header_has_the_form_of_http(host: str, port: int | None, authority: str) -> None:
-    heads: list[str] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        heads.append(request.headers["Host"])
-        return httpx.Response(200)
-
-    address = f"http://{f'[{host}]' if ':' in host else host}{'' if port is None else f':{port}'}"
-    HttpConnection(address, httpx.MockTransport(answer)).exchange("GET", "/health", None, [], 10.0)
-    assert heads == [authority]
-
-
 def test_every_byte_is_counted_in_both_directions() -> None:
     with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
         _ask(sender, b'{"draft_tokens":[1,2,3]}')
@@ -83,41 +50,6 @@ def test_every_byte_is_counted_in_both_directions() -> None:
         counted = sender.traffic.sent, sender.traffic.received
     assert counted == (server.received, server.sent)
     assert server.sent > 40_000
-
-
-def test_an_error_and_a_stream_are_counted_without_the_framing_of_chunks() -> None:
-    def refuse(peer: Peer) -> None:
-        peer.read()
-        peer.reply(b'{"error": {"message": "no"}}', "404 Not Found", "X-More: yes")
-        _stream(peer)
-
-    with answering(refuse) as server, closing(HttpConnection(server.url)) as sender:
-        assert sender.exchange("GET", "/nothing", None, [], 10.0).status_code == 404
-        assert [data for _, data in read_events(sender)] == [b'{"n": 1}', b'{"n": 2}']
-        counted = sender.traffic.sent, sender.traffic.received
-    first, second, third, last = 33, 9, 22, 0  # bytes in each chunk of the stream
-    framing = sum(len(b"%x\r\n\r\n" % size) for size in (first, second, third, last))
-    assert counted == (server.received, server.sent - framing)
-
-
-def test_a_stream_yields_events_by_name_and_leaves_the_connection_usable() -> None:
-    with answering(_stream) as server, closing(HttpConnection(server.url)) as sender:
-        assert list(read_events(sender)) == [("tokens", b'{"n": 1}'), ("end", b'{"n": 2}')]
-        assert _ask(sender, b"[7]") == [7]
-    assert server.connections == 1
-
-
-def test_a_refused_stream_leaves_the_connection_usable() -> None:
-    def refuse(peer: Peer) -> None:
-        peer.read()
-        peer.reply(b'{"error": 1}', "422 Unprocessable Entity")
-        echo(peer)
-
-    with answering(refuse) as server, closing(HttpConnection(server.url)) as sender:
-        with sender.respond("POST", "/generate", b"{}", HEADERS, 10.0) as response:
-            assert (response.status_code, response.read()) == (422, b'{"error": 1}')
-        assert _ask(sender, b"[7]") == [7]
-    assert server.connections == 1
 
 
 def test_a_stream_closed_early_is_not_read_by_the_next_request() -> None:
@@ -131,22 +63,6 @@ def test_a_stream_closed_early_is_not_read_by_the_next_request() -> None:
             assert next(events) == ("tokens", b"1")
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 2
-
-
-def test_a_stream_without_a_body_is_a_get() -> None:
-    with answering(_stream) as server, closing(HttpConnection(server.url)) as sender:
-        assert len(list(read_events(sender, "/sessions/a/stream?from=3", None))) == 2
-    assert server.requests[0].line == "GET /sessions/a/stream?from=3 HTTP/1.1"
-    assert b"Content-Length" not in server.requests[0].head
-
-
-def test_a_connection_made_beforehand_is_used() -> None:
-    with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
-        sender.connect()
-        sender.connect()
-        assert (sender.traffic.sent, sender.traffic.received) == (0, 0)
-        assert _ask(sender, b"[7]") == [7]
-    assert server.connections == 1
 
 
 def test_work_that_begins_when_a_request_is_sent() -> None:
@@ -194,20 +110,6 @@ def test_a_connection_that_the_server_will_close_is_replaced(streamed: bool) -> 
     assert server.connections == 2
 
 
-def test_a_long_idle_connection_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(echo, echo) as server, closing(HttpConnection(server.url)) as sender:
-        _ask(sender)
-        monkeypatch.setattr(verifier_transport, "IDLE_LIMIT", -1.0)
-        assert _ask(sender, b"[7]") == [7]
-    assert server.connections == 2
-
-
-def test_a_path_in_the_address_precedes_every_path() -> None:
-    with answering(echo) as server, closing(HttpConnection(server.url + "/base/")) as sender:
-        _ask(sender)
-    assert server.requests[0].line == "POST /base/x HTTP/1.1"
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -235,3 +137,119 @@ def test_an_address_without_a_scheme_is_one_of_http(host: str, path: str) -> Non
 def test_a_port_that_does_not_exist_is_named_with_the_range(scheme: str, port: int) -> None:
     with pytest.raises(BadUrl, match=rf"\(port {port} is not between 1 and 65535\): write http://host:port"):
         HttpConnection(f"{scheme}127.0.0.1:{port}")
+
+
+JSON = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+TO_THE_END = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+BLOCK = 65536
+
+
+def flood(head: bytes, blocks: Iterator[bytes]) -> Callable[[Peer], None]:
+    """A server that sends `head`, and then blocks until its client has gone."""
+
+    def script(peer: Peer) -> None:
+        assert peer.read() is not None
+        with suppress(OSError):  # the client leaves, as it should
+            peer.send(head)
+            for block in blocks:
+                peer.send(block)
+
+    return script
+
+
+def refusal(head: bytes, blocks: Iterator[bytes], *, path: str = "/verify", stream: bool = False) -> str:
+    """The client's error for such a response; its memory stays below a few times the limit."""
+    with answering(flood(head, blocks)) as server, closing(HttpConnection(server.url)) as sender:
+        tracemalloc.start()
+        try:
+            with pytest.raises(BadReply) as caught:
+                ask(sender, path, stream)
+            assert tracemalloc.get_traced_memory()[1] < 100 * 2**20
+        finally:
+            tracemalloc.stop()
+        assert "\n" not in str(caught.value)
+        return str(caught.value).replace(server.url, "URL")
+
+
+def ask(sender: HttpConnection, path: str, stream: bool) -> None:
+    if stream:
+        list(read_events(sender, path))
+    else:
+        sender.exchange("POST", path, b"{}", [], 10.0)
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small limits."""
+    monkeypatch.setattr(traffic, "MOST", {"/vocabulary": 4 * BLOCK})
+    monkeypatch.setattr(traffic, "MOST_ELSEWHERE", 2 * BLOCK)
+    monkeypatch.setattr(traffic, "MOST_OF_AN_ERROR", BLOCK)
+    monkeypatch.setattr(traffic, "ALL_PARTS", BLOCK)
+
+
+def test_an_excessive_content_length_is_refused_before_reading() -> None:
+    said = refusal(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n", iter(()))
+    assert said == "URL/verify announces 10000000000 bytes, at most 16777216 are read: is it a verifier?"
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize(
+    ("head", "block", "stream"),
+    [
+        (JSON, chunk(b"x" * BLOCK), False),
+        (JSON, b"1\r\n1\r\n", False),
+        (TO_THE_END, b"x" * BLOCK, False),
+        (JSON + chunk(b"{}") + b"0\r\n", b"Trailer: x\r\n", False),
+        (b"HTTP/1.1 200 OK\r\n", b"X: " + b"x" * 1000 + b"\r\n", False),
+        (b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n", chunk(b"x" * BLOCK), False),
+        (b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n", chunk(b"x" * BLOCK), True),
+        (CHUNKED + chunk(b"data: "), chunk(b"x" * BLOCK), True),
+        (TO_THE_END + b"data: ", b"x" * BLOCK, True),
+        (CHUNKED, chunk(b":" + b"x" * 1000 + b"\n"), True),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", False),
+    ],
+    ids=[
+        "chunks",
+        "tiny chunks",
+        "no length",
+        "trailers",
+        "head",
+        "error",
+        "error of a stream",
+        "line",
+        "raw",
+        "comments",
+        "continue",
+    ],
+)
+def test_an_endless_response_is_refused(head: bytes, block: bytes, stream: bool) -> None:
+    said = refusal(head, repeat(block), path="/generate", stream=stream)
+    assert said.startswith("URL/generate sent more than ") and said.endswith(" bytes without an end: is it a verifier?")
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_long_stream_of_short_events_is_read() -> None:
+    events = [chunk(b"event: tokens\ndata: 1\n\n" + (b":" + b"x" * 1000 + b"\n") * 50) for _ in range(20)]
+    script = flood(CHUNKED, iter([*events, chunk(b"")]))
+    with answering(script) as server, closing(HttpConnection(server.url)) as sender:
+        assert list(read_events(sender)) == [("tokens", b"1")] * 20
+
+
+def test_endless_comments_end_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "EVENT_PATIENCE", {"/generate": 0.2})
+    said = refusal(CHUNKED, repeat(chunk(b":\n\n")), path="/generate", stream=True)
+    assert said == "URL/generate sent comments and no event for 0.2 s: is it a verifier?"
+
+
+@pytest.mark.parametrize(
+    ("head", "block"),
+    [
+        (JSON, chunk(b" ")),
+        (JSON, b"1;" + b"x" * 1000 + b"\r\n1\r\n"),  # more framing than body
+    ],
+    ids=["body", "framing"],
+)
+def test_an_endlessly_slow_response_is_given_up(head: bytes, block: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "SLOW_LINK", -9.9)
+    said = refusal(head, repeat(block))
+    assert said == "URL/verify took more than 0.1 s for one response: is it a verifier?"

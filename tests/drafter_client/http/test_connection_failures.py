@@ -5,16 +5,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
-import httpcore
-import httpx
 import pytest
 
-from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
-from drafter_client.http import connection
+from drafter_client.errors import ConnectionLost, VerifierTimeout, VerifierUnreachable
 from drafter_client.http import transport as verifier_transport
 from drafter_client.http.connection import HttpConnection
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
@@ -46,12 +42,6 @@ def _sends(data: bytes, *, then_wait: bool = False) -> Script:
     return script
 
 
-def test_an_event_name_may_be_invalid_utf8() -> None:
-    events = chunk(b"event: \xff\ndata: 1\n\n") + chunk(b"")
-    with answering(_sends(CHUNKED + events)) as server, closing(HttpConnection(server.url)) as sender:
-        assert _read(sender) == [("\ufffd", b"1")]
-
-
 def _free_port() -> int:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         return int(listener.getsockname()[1])
@@ -63,38 +53,6 @@ def test_an_unreachable_verifier_is_reported_with_what_to_check() -> None:
         _ask(sender)
     assert str(caught.value).startswith(f"no verifier answers at {url} (")
     assert str(caught.value).endswith("is it running, and is the port right?")
-
-
-@pytest.mark.parametrize(
-    ("url", "hinted"),
-    [("bigbox", True), ("http://bigbox/", True), ("bigbox:80", False), ("bigbox/v", False), ("https://bigbox", False)],
-)
-def test_an_address_without_a_port_is_told_the_verifiers(url: str, hinted: bool) -> None:
-    def refuse(_: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("Connection refused")
-
-    with (
-        closing(HttpConnection(url, httpx.MockTransport(refuse))) as sender,
-        pytest.raises(VerifierUnreachable) as caught,
-    ):
-        _ask(sender)
-    assert ("Without a port, 80 is asked" in str(caught.value)) is hinted
-    assert str(caught.value).endswith("http://bigbox:8000" if hinted else "is the port right?")
-
-
-def test_an_invalid_host_is_unreachable() -> None:
-    with closing(HttpConnection("http://.invalid")) as sender, pytest.raises(VerifierUnreachable):
-        _ask(sender)
-
-
-def test_an_unreachable_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    port = _free_port()
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
-    sender = HttpConnection("http://verifier.invalid")
-    with pytest.raises(VerifierUnreachable, match=f"through the proxy 127.0.0.1:{port}"):
-        _ask(sender)
 
 
 @pytest.mark.parametrize(
@@ -110,24 +68,6 @@ def test_after_a_broken_connection_the_next_request_opens_another(sent: bytes) -
         assert len(str(caught.value)) > len(f"the connection to {server.url} broke: ")
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 2
-
-
-def test_a_connection_that_the_server_has_closed_is_replaced_before_the_next_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(verifier_transport, "LOOK_AFTER", -1.0)
-    left = threading.Event()
-
-    def one_and_leave(peer: Peer) -> None:
-        peer.read()
-        peer.reply(b"[1]")
-        peer.close()
-        left.set()
-
-    with answering(one_and_leave, echo) as server, closing(HttpConnection(server.url)) as sender:
-        assert _ask(sender) == [1]
-        assert left.wait(10)
-        assert _ask(sender, b"[7]") == [7]
 
 
 @pytest.mark.parametrize("sent", [b"", HALF], ids=["nothing", "half a body"])
@@ -177,11 +117,6 @@ def test_ctrl_c_in_an_exchange_leaves_no_response_for_the_next_request(sent: byt
     assert server.connections == 2
 
 
-def test_connect_to_a_closed_port_raises_verifier_unreachable() -> None:
-    with pytest.raises(VerifierUnreachable):
-        HttpConnection(f"http://127.0.0.1:{_free_port()}").connect()
-
-
 def _silent_after(sent: bytes, asked: threading.Event) -> Script:
     """Reads a request, sets `asked`, and waits for the client to close."""
 
@@ -211,51 +146,6 @@ def test_an_exchange_can_be_aborted_from_another_thread(sent: bytes) -> None:
         sender.abort()
         with pytest.raises(ConnectionLost):
             pending.result(10)
-
-
-def test_a_response_without_length_can_be_aborted() -> None:
-    """Old proxies send streams so: the end cannot be told from a break."""
-    asked, received = threading.Event(), threading.Event()
-    sent = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nevent: tokens\ndata: 1\n\n"
-    with (
-        answering(_silent_after(sent, asked)) as server,
-        closing(HttpConnection(server.url)) as sender,
-        ThreadPoolExecutor(1) as pool,
-    ):
-
-        def read() -> None:
-            for _ in read_events(sender, timeout=20.0):
-                received.set()
-
-        pending = pool.submit(read)
-        assert asked.wait(10) and received.wait(10)
-        sender.abort()
-        with pytest.raises(ConnectionLost, match="aborted"):
-            pending.result(10)
-
-
-@pytest.mark.parametrize("when", ["before", "while it connects"])
-def test_after_an_abort_nothing_is_sent_over_a_new_connection(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = httpcore.SyncBackend.connect_tcp
-
-    def connecting(backend: httpcore.SyncBackend, *given: Any, **more: Any) -> httpcore.NetworkStream:
-        sender.abort()
-        return connect(backend, *given, **more)
-
-    def unasked(peer: Peer) -> None:
-        assert peer.read() is None
-
-    scripts = [echo] if when == "before" else [echo, unasked]
-    with answering(*scripts) as server, closing(HttpConnection(server.url)) as sender:
-        assert _ask(sender, b"[7]") == [7]
-        sender.close()
-        if when == "before":
-            sender.abort()
-        else:
-            monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connecting)
-        with pytest.raises(ConnectionLost, match="aborted"):
-            _ask(sender, b"[8]")
-    sender.abort()  # again, with nothing left to abort
 
 
 class _Slow(ThreadingHTTPServer):
@@ -327,69 +217,3 @@ def test_a_slow_response_is_given_up_where_health_does_not_answer(health: bytes)
         with pytest.raises(ConnectionLost, match=r"/verify sent nothing for 0\.02 s, and /health did not answer: "):
             _ask(sender)
         assert server.aborted.wait(10)
-
-
-@pytest.mark.usefixtures("_impatient")
-def test_a_frozen_verifier_is_probed_once_and_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system accepts its connections, as for a stopped process, and nothing ever answers."""
-    monkeypatch.setattr(connection, "PROBE_TIMEOUT", 0.2)  # longer than the wait before the probe
-    connections = 0
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as frozen:
-        url = f"http://127.0.0.1:{frozen.getsockname()[1]}"
-        given_up = pytest.raises(ConnectionLost, match=r"/health sent nothing for 0\.2 s")
-        with closing(HttpConnection(url)) as sender, given_up:
-            _ask(sender)
-        frozen.settimeout(0.0)
-        with suppress(BlockingIOError):
-            while True:
-                frozen.accept()[0].close()
-                connections += 1
-    assert connections == 2, "one for the request, one for the probe"
-
-
-def test_the_health_probe_is_aborted_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server accepts one connection at a time, so that the probe waits."""
-    monkeypatch.setattr(verifier_transport, "PROBE_AFTER", 0.02)
-    probing = threading.Event()
-    exchange = HttpConnection.exchange
-
-    def noted(self: HttpConnection, method: str, path: str, *request: Any) -> httpx.Response:
-        if path == "/health":
-            probing.set()
-        return exchange(self, method, path, *request)
-
-    monkeypatch.setattr(HttpConnection, "exchange", noted)
-    asked = threading.Event()
-    with (
-        answering(_silent_after(b"", asked)) as server,
-        closing(HttpConnection(server.url)) as sender,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        pending = pool.submit(_ask, sender)
-        assert probing.wait(10)
-        sender.abort()
-        with pytest.raises(ConnectionLost):
-            pending.result(5)
-
-
-def test_a_connection_has_the_keep_alive_options() -> None:
-    with (
-        answering(echo) as server,
-        closing(HttpConnection(server.url)) as sender,
-        sender.respond("POST", "/x", b"[1]", HEADERS, 10.0) as response,
-    ):
-        sock = response.extensions["network_stream"].get_extra_info("socket")
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        for name, value in (
-            ("TCP_KEEPIDLE", 5),
-            ("TCP_KEEPINTVL", 3),
-            ("TCP_KEEPCNT", 3),
-            ("TCP_USER_TIMEOUT", 15_000),
-        ):
-            if hasattr(socket, name):
-                assert sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) == value
-
-
-def test_every_failure_is_a_drafter_error() -> None:
-    for kind in (BadReply, ConnectionLost, VerifierTimeout, VerifierUnreachable):
-        assert issubclass(kind, DrafterError)

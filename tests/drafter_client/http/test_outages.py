@@ -1,8 +1,6 @@
 """Waiting for a verifier that went away: how long, what is reported, and what ends the wait."""
 
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
@@ -12,10 +10,8 @@ import pytest
 
 from drafter_client.errors import BadKey, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.health import Health
-from drafter_client.http.outages import Outage, Outages
+from drafter_client.http.outages import Health, Outage, Outages, Stop
 from drafter_client.http.retries import is_outage
-from drafter_client.http.stop import Stop
 from specpair.protocol.errors import (
     EngineError,
     InternalError,
@@ -61,12 +57,6 @@ def _wait(
     return ready, told, stop
 
 
-def test_the_wait_ends_as_soon_as_the_verifier_is_ready() -> None:
-    ready, told, stop = _wait([AWAY, AWAY, Health(False, "loading its model", 0.4), READY])
-    assert ready and stop.now == 100.75
-    assert told == [Outage(0.0, 300.0, "nothing answers")]
-
-
 def test_a_wait_is_reported_about_once_a_second() -> None:
     _, told, _ = _wait([AWAY] * 6 + [Health(False, "loading its model", 0.4)] * 6 + [READY])
     assert [round(each.seconds) for each in told] == [0, 1, 2]
@@ -90,18 +80,6 @@ def test_two_waits_are_one_outage_whose_begin_and_end_are_told_once() -> None:
     assert len(told) == 3
 
 
-def test_after_waits_without_success_the_next_answer_ends_the_outage() -> None:
-    stop, told = FakeWaits(), list[Outage]()
-    outages = Outages(1.0, told.append, lambda: stop.now)
-    wait = outages.begin(stop, LOST, begun=True)
-    with pytest.raises(ConnectionLost):
-        wait.until_ready(LOST, lambda: AWAY)
-    wait.end(False)
-    assert outages.present is not None
-    outages.answered()
-    assert outages.present is None and [each.over for each in told] == [False, True]
-
-
 def test_a_text_that_has_not_begun_waits_as_long_as_it_may() -> None:
     for begun, seconds in ((False, 20.0), (True, 300.0)):
         stop = FakeWaits()
@@ -117,20 +95,6 @@ def test_when_patience_is_over_the_first_error_is_raised() -> None:
         _wait([AWAY], patience=20.0, stop=stop)
     assert stop.now == 120.0
     assert str(caught.value) == "waited 20 s for the verifier (patience): the cable was pulled"
-
-
-def test_an_error_that_patience_ends_keeps_its_details() -> None:
-    with pytest.raises(ModelLoading, match=r"waited 20 s for the verifier \(patience\): half") as caught:
-        _wait([AWAY], ModelLoading("half", progress=0.5), patience=20.0)
-    assert caught.value.body()["error"]["progress"] == 0.5
-
-
-def test_without_patience_health_is_checked_once() -> None:
-    stop = FakeWaits()
-    with pytest.raises(ConnectionLost):
-        _wait([AWAY], patience=0.0, stop=stop)
-    assert stop.waits == 0
-    assert _wait([READY], patience=0.0)[0], "a session may be gone and the verifier there"
 
 
 @pytest.mark.parametrize(
@@ -155,48 +119,10 @@ def test_a_ready_verifier_that_keeps_failing_is_retried_less_and_less(
     assert stop.now == 100.0 + seconds
 
 
-def test_a_verifier_that_keeps_going_away_does_not_count_as_ready_and_failing() -> None:
-    stop = FakeWaits()
-    outage = Outages(300.0, None, lambda: stop.now).begin(stop, LOST, begun=True)
-    for _ in range(20):
-        checks = [AWAY, READY]
-        assert outage.until_ready(LOST, lambda checks=checks: checks.pop(0))  # type: ignore[misc]
-
-
 def test_an_engine_error_is_no_outage_where_the_verifier_is_ready() -> None:
     with pytest.raises(EngineError, match="broken"):
         _wait([READY], EngineError("broken"))
     assert _wait([AWAY, READY], EngineError("the engine was stopped"))[0]
-
-
-def test_stopping_ends_the_wait_at_once() -> None:
-    """From another thread, within a wait; for the stop of one text and for that of all."""
-    for which in (0, 1):
-        above = Stop()
-        stops = [above, Stop(above)]
-        checked = threading.Event()
-
-        def check(seen: threading.Event = checked) -> Health:
-            seen.set()
-            return AWAY
-
-        with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(Outages(300.0).begin(stops[1], LOST, begun=True).until_ready, LOST, check)
-            assert checked.wait(10)
-            stops[which].set()
-            assert pending.result(10) is False
-
-
-def test_stopping_aborts_the_exchange_under_way() -> None:
-    above = Stop()
-    stop, broken = Stop(above), []
-    with stop.breaking(lambda: broken.append("off")):
-        above.set()
-        assert broken == ["off"]
-    above.set()
-    assert broken == ["off"], "it is over"
-    with Stop(above).breaking(lambda: broken.append("late")):
-        assert broken == ["off", "late"]
 
 
 @pytest.mark.parametrize(
@@ -289,24 +215,3 @@ def test_a_request_without_a_session_is_repeated_after_an_outage(answers: list[A
         client.ping()  # it was reached before
     assert client.model().name == "m"
     assert transport.asked[-1] == ("GET", "/model")
-
-
-def test_a_verifier_that_was_never_reached_is_not_waited_for() -> None:
-    client, transport = _asking(VerifierUnreachable("no answer"))
-    with pytest.raises(VerifierUnreachable):
-        client.wait_until_ready()
-    assert len(transport.asked) == 1
-
-
-def test_a_refused_request_is_not_repeated() -> None:
-    client, transport = _asking(reply(422, InvalidRequest("what").body()))
-    with pytest.raises(InvalidRequest):
-        client.model()
-    assert len(transport.asked) == 1
-
-
-def test_a_request_is_not_repeated_when_patience_is_over() -> None:
-    loading = reply(503, ModelLoading("loading").body())
-    client, _ = _asking(loading, *[_loading(0.5)] * 50, patience=3.0)
-    with pytest.raises(ModelLoading):
-        client.model()

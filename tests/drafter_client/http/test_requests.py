@@ -1,24 +1,24 @@
-"""Lost responses: the client retries, the verifier sends the same response again, and the text is the same."""
+"""Requests of a session: lost responses, cookies, refusals; and the handshake that compares the vocabularies."""
 
 import json
-from collections import Counter
 from contextlib import closing
 
 import httpx
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
-from drafter_client.errors import BadKey, ConnectionLost
-from drafter_client.generation.text_session import TextSession
+from backends.scripted import ByteVocabulary, Script, ScriptedBackend
+from drafter_client.errors import BadKey, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.http.requests import SessionCookies
+from drafter_client.http.text_session import TextSession
 from specpair.drafters.draft_model import ModelDrafter
+from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.http_service.keys import access as addresses
 from specpair.protocol.errors import Forbidden, UnknownSession
 from specpair.protocol.service_responses import HealthResponse
 from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling
-from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.http.fake_transports import LOST, Every, Faulty, over
 from tests.drafter_client.support import PROMPT, Verifier, generate, options_of, plain, serving
 
@@ -69,51 +69,6 @@ def test_the_text_does_not_depend_on_lost_messages(
     assert verifier.sessions == 0
 
 
-def test_a_draft_sent_twice_is_judged_and_counted_once(verifier: Verifier) -> None:
-    transport = Faulty(after=Every(2))
-    with over(transport, verifier.url) as client:
-        drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
-        stats = generate(client, drafter, 3, max_tokens=21).stats
-    assert stats.accepted <= stats.drafted
-    assert stats.generated_tokens == 21
-    assert Counter(transport.asked)["/verify"] > stats.rounds
-
-
-def test_ctrl_c_in_a_prefill_releases_the_session(verifier: Verifier) -> None:
-    def interrupt(number: int, path: str) -> None:
-        if path == "/prefill":
-            assert verifier.sessions == 1
-            raise KeyboardInterrupt
-
-    transport = Faulty(after=interrupt)
-    with over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
-        generate(client, None, 3, max_tokens=21)
-    assert verifier.sessions == 0
-
-
-def test_ctrl_c_in_a_verify_releases_the_session(verifier: Verifier) -> None:
-    def interrupt(number: int, path: str) -> None:
-        if path == "/verify":
-            raise KeyboardInterrupt
-
-    transport = Faulty(after=interrupt)
-    drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
-    with over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
-        generate(client, drafter, 3, max_tokens=21)
-    assert verifier.sessions == 0
-
-
-def test_a_verifier_that_dies_within_a_text_raises_connection_lost(verifier: Verifier) -> None:
-    def dead(number: int, path: str) -> None:
-        if number > 2:
-            raise LOST
-
-    transport = Faulty(before=dead)
-    drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
-    with over(transport, verifier.url) as client, pytest.raises(ConnectionLost):
-        generate(client, drafter, 3, max_tokens=21)
-
-
 URL = "http://balancer"
 
 
@@ -135,14 +90,6 @@ def test_what_is_sent_back(said: list[str], sent: bytes | None) -> None:
     assert cookies.header(URL, "another") == cookies.header("http://other", "s") == []
     cookies.forget(URL, "s")
     assert cookies.header(URL, "s") == []
-
-
-def test_the_oldest_session_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.http.requests.MOST_SESSIONS", 2)
-    cookies = SessionCookies()
-    for session in ("a", "b", "a", "c"):
-        cookies.keep(URL, session, ["x=1"])
-    assert [bool(cookies.header(URL, session)) for session in "abc"] == [True, False, True]
 
 
 def test_all_requests_of_a_session_bear_its_cookies() -> None:
@@ -184,16 +131,6 @@ def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("far_away")
-def test_a_refused_address_is_reported_with_what_to_set(drafter: Command) -> None:
-    with serving() as verifier:
-        ran = drafter("--verifier", verifier.url, "--prompt", "x", "--backend", "ngram")
-    assert (ran.status, ran.out) == (1, "")
-    said = [line for line in ran.err.splitlines() if line.strip()]
-    assert len(said) == 1
-    assert "this verifier has no key" in said[0] and "VERIFIER_API_KEY=<key>" in said[0] and "--api-key" in said[0]
-
-
-@pytest.mark.usefixtures("far_away")
 def test_a_client_that_will_be_refused_does_not_wait_for_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def health(_service: object) -> HealthResponse:
         return HealthResponse(status="loading", progress=0.1)
@@ -211,3 +148,61 @@ def test_a_client_that_will_be_refused_does_not_wait_for_the_model(monkeypatch: 
         pytest.raises(BadKey, match="does not take this key: give it with --api-key, or DRAFTER_API_KEY"),
     ):
         client.wait_until_ready(patience=0.0)
+
+
+def _bytes_but(**changes: object) -> Vocabulary:
+    """The toy vocabulary with other attributes."""
+    vocabulary = ByteVocabulary()
+    for name, value in changes.items():
+        setattr(vocabulary, name, value)
+    return vocabulary
+
+
+def _pieces_with(token: int, piece: bytes) -> list[bytes]:
+    pieces = ByteVocabulary().pieces
+    return [*pieces[:token], piece, *pieces[token + 1 :]]
+
+
+@pytest.mark.parametrize("size", [258, 300, 4096])
+def test_the_same_vocabulary_is_accepted_with_any_padding(verifier: Verifier, size: int) -> None:
+    with closing(VerifierClient(verifier.url)) as client:
+        assert check_vocabulary(client, ByteVocabulary(size), "draft").name == "scripted-1"
+    padded = ScriptedBackend(Script(vocabulary_size=size))
+    with serving(padded) as larger, closing(VerifierClient(larger.url)) as client:
+        assert check_vocabulary(client, ByteVocabulary(), "draft").vocabulary.size == size
+
+
+@pytest.mark.parametrize("token", [0, 65, 254, 255])
+def test_a_foreign_vocabulary_is_refused_with_the_first_different_id(verifier: Verifier, token: int) -> None:
+    foreign = _bytes_but(pieces=_pieces_with(token, b"foreign"))
+    with closing(VerifierClient(verifier.url)) as client, pytest.raises(VocabularyMismatch) as caught:
+        check_vocabulary(client, foreign, "llama-draft")
+    assert str(caught.value) == (
+        "llama-draft cannot draft for scripted-1: token ids below 258 stand for different bytes (sizes 258 and 258): "
+        f"the first is id {token}, b'foreign' in the draft model. Choose a draft model of the target's own family"
+    )
+
+
+@pytest.mark.parametrize("filler", [False, True])
+def test_the_vocabulary_is_fetched_only_where_fingerprints_differ(verifier: Verifier, filler: bool) -> None:
+    """Ids that the draft model leaves unused are no difference."""
+    kinds = [Kind.UNUSED if filler and token == 100 else kind for token, kind in enumerate(ByteVocabulary().kinds)]
+    with closing(Faulty()) as transport:
+        check_vocabulary(VerifierClient(verifier.url, transport=transport), _bytes_but(kinds=kinds), "draft")
+        assert transport.asked == ["/model", *(["/vocabulary"] if filler else [])]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"begin": None}, "the begin-of-text id is None here and 256 there"),
+        ({"begin": 7}, "the begin-of-text id is 7 here and 256 there"),
+        ({"ends": frozenset({256, 257})}, r"the end-of-text ids are \[256, 257\] here and \[257\] there"),
+        ({"ends": frozenset()}, r"the end-of-text ids are \[\] here and \[257\] there"),
+    ],
+)
+def test_different_begin_and_end_ids_are_refused_by_name(
+    verifier: Verifier, changes: dict[str, object], words: str
+) -> None:
+    with closing(VerifierClient(verifier.url)) as client, pytest.raises(VocabularyMismatch, match=words):
+        check_vocabulary(client, _bytes_but(**changes), "draft")

@@ -1,12 +1,8 @@
 """The way to the verifier: proxies with passwords, SOCKS, certificates, and transports that the user gives."""
 
-import asyncio
 import re
-import socket
 import ssl
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -14,13 +10,12 @@ import httpx
 import pytest
 import trustme
 
-from drafter_client import AsyncPair, Lookup, Mode, Options, Pair
-from drafter_client.errors import BadOption, BadReply, BadUrl, ConnectionLost, VerifierUnreachable
-from drafter_client.http import transport as verifier_transport
+from drafter_client import Lookup, Mode, Options, Pair
+from drafter_client.errors import BadReply, BadUrl, ConnectionLost, VerifierUnreachable
+from drafter_client.http.addresses import proxy_for
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
-from drafter_client.http.transport import proxy_for
-from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
+from tests.drafter_client.http.raw_server import Peer, answering, echo
 from tests.drafter_client.support import Verifier
 
 Script = Callable[[Peer], None]
@@ -70,17 +65,6 @@ def _over_tls(authority: trustme.CA, script: Script = echo, *, asks_certificate:
     return secured
 
 
-def test_file_of_certificates_that_does_not_exist_is_named(
-    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
-    words = r"SSL_CERT_FILE names .*none\.pem, which does not exist"
-    with answering(_over_tls(authority)) as server:
-        connection = HttpConnection(f"https://localhost:{server.port}")
-        with closing(connection), pytest.raises(VerifierUnreachable, match=words):
-            _ask(connection)
-
-
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
 def test_loopback_never_goes_through_a_proxy(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "http://127.0.0.1:9")  # a port that nothing listens on
@@ -101,30 +85,6 @@ def test_other_hosts_go_through_the_proxy_of_the_environment(monkeypatch: pytest
             _ask(sender)
     assert proxy.requests[0].line == "POST http://[2001:db8::1]/x HTTP/1.1"
     assert b"\r\nHost: [2001:db8::1]\r\n" in proxy.requests[0].head
-
-
-def test_no_proxy_variables_exclude_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    monkeypatch.setenv("no_proxy", "verifier.invalid")
-    assert proxy_for(httpx.URL("http://verifier.invalid:8000")) is None
-    proxy = proxy_for(httpx.URL("http://other.invalid:8000"))
-    assert proxy is not None and proxy.url == "http://127.0.0.1:9"
-
-
-def test_a_proxy_with_an_invalid_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://proxy:port")
-    with pytest.raises(BadUrl, match="the proxy 'http://proxy:port' of the environment"):
-        HttpConnection("http://verifier.invalid:8000")
-
-
-@pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
-def test_user_and_password_of_a_proxy_are_sent_to_it(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(echo) as proxy:
-        monkeypatch.setenv(variable, f"http://me:secret@127.0.0.1:{proxy.port}")
-        with closing(HttpConnection("http://verifier.invalid:8000")) as connection:
-            assert _ask(connection) == [7]
-    assert proxy.requests[0].line == "POST http://verifier.invalid:8000/x HTTP/1.1"
-    assert b"\r\nProxy-Authorization: " + BASIC + b"\r\n" in proxy.requests[0].head
 
 
 @pytest.mark.usefixtures("trusted")
@@ -157,16 +117,6 @@ def test_a_refusal_of_the_proxy_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
             _ask(connection)
 
 
-@pytest.mark.parametrize("scheme", ["http", "socks5"])
-def test_a_silent_proxy_is_given_up(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifier_transport, "CONNECT_TIMEOUT", 0.05)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setenv("all_proxy", f"{scheme}://127.0.0.1:{silent.getsockname()[1]}")
-        connection = HttpConnection("https://verifier.invalid")
-        with closing(connection), pytest.raises(VerifierUnreachable, match=r"the proxy sent nothing for 0\.05 s"):
-            _ask(connection)
-
-
 def _socks(peer: Peer) -> None:
     """A SOCKS5 proxy that wants user and password, in front of a server that echoes."""
 
@@ -190,28 +140,6 @@ def test_a_socks_proxy_is_used_with_user_and_password(monkeypatch: pytest.Monkey
     assert proxy.requests[0].line == "POST /x HTTP/1.1"
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x05\x00", b""])
-def test_what_is_no_socks_proxy_is_reported(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def other(peer: Peer) -> None:
-        peer.file.read(3)
-        peer.send(answer)
-        peer.close()
-
-    with answering(other) as proxy:
-        monkeypatch.setenv("all_proxy", f"socks5://me:secret@127.0.0.1:{proxy.port}")
-        connection = HttpConnection("http://verifier.invalid:8000")
-        with closing(connection), pytest.raises(VerifierUnreachable, match=f"the proxy 127.0.0.1:{proxy.port}"):
-            _ask(connection)
-
-
-def test_an_error_shows_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    for proxy in ("http://me:secret@proxy:port", "socks4://me:secret@proxy"):
-        monkeypatch.setenv("http_proxy", proxy)
-        with pytest.raises(BadUrl, match="of the environment") as caught:
-            HttpConnection("http://verifier.invalid")
-        assert "secret" not in str(caught.value)
-
-
 @pytest.mark.parametrize("password", ["sEcReT#x", "sEc/ReT", "sEc?ReT", "12/sEcReT"])
 def test_a_password_that_breaks_the_address_of_a_proxy_is_not_shown(
     password: str, monkeypatch: pytest.MonkeyPatch
@@ -233,11 +161,6 @@ def test_a_proxy_that_asks_for_a_password_is_reported() -> None:
     asking = httpx.MockTransport(lambda _: httpx.Response(407))
     with pytest.raises(VerifierUnreachable, match="the proxy on the way to http://v asks for a user and a password"):
         VerifierClient("http://v", transport=asking).model()
-
-
-def test_a_transport_for_asyncio_is_refused(verifier: Verifier) -> None:
-    with pytest.raises(BadOption, match="transport must be synchronous"):
-        Pair(verifier.url, Lookup(), transport=httpx.AsyncHTTPTransport())  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("trusted")
@@ -286,27 +209,6 @@ def test_a_server_that_expects_tls_is_reported_with_https(authority: trustme.CA)
         _ask(connection)
 
 
-@pytest.mark.parametrize(
-    ("status", "head", "body"),
-    [
-        ("301 Moved Permanently", ["Location: https://bigbox/x"], b""),
-        ("400 Bad Request", [], b"<center>The plain HTTP request was sent to HTTPS port</center>"),
-    ],
-    ids=["redirect", "nginx"],
-)
-def test_a_web_server_that_asks_for_tls_is_reported_with_https(status: str, head: list[str], body: bytes) -> None:
-    def refuse(peer: Peer) -> None:
-        peer.read()
-        peer.reply(body, status, *head)
-
-    with (
-        answering(refuse) as server,
-        closing(HttpConnection(server.url)) as connection,
-        pytest.raises(VerifierUnreachable, match="speaks TLS: write https:// instead of http://"),
-    ):
-        _ask(connection)
-
-
 def test_a_server_without_tls_is_reported_with_http() -> None:
     def plain(peer: Peer) -> None:
         peer.connection.recv(1)  # of a handshake
@@ -318,38 +220,6 @@ def test_a_server_without_tls_is_reported_with_http() -> None:
         pytest.raises(VerifierUnreachable, match="does not speak TLS, write http:// instead of https://"),
     ):
         _ask(connection)
-
-
-def test_a_connection_that_was_answered_before_has_no_advice_on_tls() -> None:
-    def once(peer: Peer) -> None:
-        peer.read()
-        peer.reply(b"[7]")
-        peer.read()
-        peer.close()
-
-    with answering(once) as server, closing(HttpConnection(server.url)) as connection:
-        assert _ask(connection) == [7]
-        with pytest.raises(ConnectionLost) as caught:
-            _ask(connection)
-    assert "TLS" not in str(caught.value)
-
-
-@pytest.mark.parametrize("has_certificate", [True, False])
-def test_a_transport_of_the_user_may_carry_a_client_certificate(authority: trustme.CA, has_certificate: bool) -> None:
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    if has_certificate:
-        authority.issue_cert("laptop").configure_cert(context)
-    with (
-        answering(_over_tls(authority, asks_certificate=True)) as server,
-        httpx.HTTPTransport(verify=context) as given,
-        closing(HttpConnection(f"https://localhost:{server.port}", given)) as connection,
-    ):
-        if has_certificate:
-            assert _ask(connection) == [7]
-        else:
-            with pytest.raises(ConnectionLost, match="CERTIFICATE_REQUIRED"):
-                _ask(connection)
 
 
 def test_a_pair_sends_all_requests_over_the_transport_that_it_was_given(verifier: Verifier) -> None:
@@ -372,73 +242,6 @@ def test_a_pair_sends_all_requests_over_the_transport_that_it_was_given(verifier
         assert any(streams)
         assert HttpConnection(verifier.url, given).exchange("GET", "/health", None, [], 5.0).status_code == 200
     assert verifier.sessions == 0
-
-
-async def _asynchronously(url: str, given: httpx.BaseTransport) -> int:
-    async with AsyncPair(url, None, transport=given) as pair:
-        return len((await pair.generate("import", Options(max_tokens=5, mode=Mode.TARGET)).read()).stats.token_ids)
-
-
-def test_an_asynchronous_pair_takes_a_transport(verifier: Verifier) -> None:
-    with httpx.HTTPTransport() as given:
-        assert asyncio.run(_asynchronously(verifier.url, given)) == 5
-
-
-def test_an_abort_ends_a_stream_over_a_transport_that_was_given() -> None:
-    received = threading.Event()
-
-    def stream(peer: Peer) -> None:
-        peer.read()
-        peer.send(CHUNKED + chunk(b"event: tokens\ndata: 1\n\n"))
-        assert peer.read() is None
-
-    with answering(stream) as server, httpx.HTTPTransport() as given, ThreadPoolExecutor(1) as pool:
-        connection = HttpConnection(server.url, given)
-
-        def read() -> None:
-            for _ in read_events(connection):
-                received.set()
-
-        pending = pool.submit(read)
-        assert received.wait(10)
-        connection.abort()
-        with pytest.raises(ConnectionLost, match="aborted"):
-            pending.result(10)
-
-
-@pytest.mark.usefixtures("trusted")
-def test_an_exchange_over_tls_can_be_aborted(authority: trustme.CA) -> None:
-    asked = threading.Event()
-
-    def silent(peer: Peer) -> None:
-        peer.read()
-        asked.set()
-        assert peer.read() is None
-
-    with (
-        answering(_over_tls(authority, silent)) as server,
-        closing(HttpConnection(f"https://localhost:{server.port}")) as connection,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        pending = pool.submit(_ask, connection)
-        assert asked.wait(10)
-        connection.abort()
-        with pytest.raises(ConnectionLost, match="aborted"):
-            pending.result(10)
-
-
-def test_an_abort_takes_effect_with_the_next_part_of_a_mocked_response() -> None:
-    def parts() -> Iterator[bytes]:
-        yield b"event: tokens\ndata: 1\n\n"
-        connection.abort()
-        yield b"event: tokens\ndata: 2\n\n"
-
-    given = httpx.MockTransport(lambda request: httpx.Response(200, content=parts()))
-    connection = HttpConnection("http://v", given)
-    events = read_events(connection)
-    assert next(events) == ("tokens", b"1")
-    with pytest.raises(ConnectionLost, match="aborted"):
-        next(events)
 
 
 def test_a_compressed_response_is_refused() -> None:

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from drafter_client.errors import BadUrl, ConnectionLost, ModelChanged
+from drafter_client.errors import BadUrl
 from drafter_client.http.addresses import VerifierAddress, addresses_of
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.health import Health, VerifierLoad
+from drafter_client.http.outages import Health, VerifierLoad
 from drafter_client.http.verifiers import Verifiers
 from specpair.protocol.errors import EngineError, Overloaded, RateLimited
 from specpair.protocol.service_responses import ModelInfo
@@ -97,24 +97,6 @@ def test_a_text_goes_to_the_one_with_the_least_load(fleet: Fleet) -> None:
         assert verifiers.chosen() == A
 
 
-def test_the_texts_of_a_moment_are_spread(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.http.verifiers.LOOK_PAUSE", 60.0)
-    with known(fleet) as (verifiers, _):
-        assert sorted(verifiers.chosen() for _ in range(6)) == sorted([A, B, C] * 2)
-
-
-def test_one_that_is_not_much_slower_is_kept(fleet: Fleet) -> None:
-    fleet.info[A] = model_info(identity=IDENTITY, pass_ms=[9.0, 9.0])
-    for each in (B, C):
-        fleet.health[each] = Health(True, identity=IDENTITY, load=VerifierLoad(texts=3))
-    with known(fleet) as (verifiers, _):
-        assert verifiers.chosen() == A
-        fleet.health[B] = Health(True, identity=IDENTITY)
-        fleet.info[B] = model_info(identity=IDENTITY, pass_ms=[8.0, 8.0])
-        fleet.wait()
-        assert verifiers.chosen() == A
-
-
 def test_an_overloaded_one_is_left_out_for_as_long_as_it_says(fleet: Fleet) -> None:
     with known(fleet) as (verifiers, client):
         assert verifiers.moved(client, Overloaded("full", retry_after=7)) and client.address != A
@@ -131,22 +113,6 @@ def test_the_limit_of_a_key_is_not_evaded(fleet: Fleet) -> None:
         assert not verifiers.moved(client, RateLimited("too many", retry_after=7)) and client.address == A
 
 
-def test_one_that_fails_again_and_again_is_left_out_for_longer(fleet: Fleet) -> None:
-    fleet.health[B] = fleet.health[C] = Health(False, "nothing answers")
-    with known(fleet) as (verifiers, client):
-        fleet.wait()
-        assert not verifiers.moved(client, ConnectionLost("broken"))
-        fleet.now = 0.001
-        fleet.wait()
-        assert verifiers.look(client).ready  # a look has found it ready since
-        assert not verifiers.moved(client, ConnectionLost("broken"))
-        fleet.now = 0.01
-        fleet.wait()
-        assert not verifiers.look(client).ready
-        fleet.now = 1.0
-        assert verifiers.look(client).ready
-
-
 def test_one_that_has_failed_less_often_is_taken_first(fleet: Fleet) -> None:
     """Else a text whose verifier is back first would fail there again, without having been tried at the other one."""
     fleet.health[C] = Health(False, "nothing answers")
@@ -161,35 +127,6 @@ def test_one_that_has_failed_less_often_is_taken_first(fleet: Fleet) -> None:
         fleet.wait()
         client.move_to(A)
         assert verifiers.look(client).ready and client.address == B
-
-
-def test_all_have_another_model(fleet: Fleet) -> None:
-    with known(fleet) as (verifiers, client):
-        for each in (A, B):
-            other = "f" * 16 + "-00000000"
-            fleet.health[each] = Health(True, identity=other)
-            fleet.info[each] = model_info(identity=other, name="another")
-        fleet.health[C] = Health(False, "nothing answers")
-        fleet.wait()
-        assert not verifiers.look(client).ready and verifiers.changed(A) is None  # C may be back
-        fleet.health[C], fleet.info[C] = fleet.health[A], fleet.info[A]
-        fleet.wait()
-        with pytest.raises(ModelChanged, match="http://c:1: it serves another, and the texts are those of honest"):
-            verifiers.look(client)
-        assert verifiers.changed(B) == B and verifiers.chosen() in (A, B, C)
-        verifiers.adopt(fleet.info[A])
-        assert verifiers.look(client).ready and verifiers.outage is None
-
-
-@pytest.mark.parametrize("why", ["nothing answers", "loading its model"])
-def test_an_outage_names_each(fleet: Fleet, why: str) -> None:
-    with known(fleet) as (verifiers, _):
-        assert verifiers.outage is None
-        for each in fleet.health:
-            fleet.health[each] = Health(False, why)
-        fleet.wait()
-        told = verifiers.outage
-        assert told is not None and told.why == "; ".join(f"{each.url}: {why}" for each in (A, B, C))
 
 
 @pytest.fixture

@@ -1,35 +1,23 @@
 """Mode `auto`: the fastest mode generates the text, no token is lost or doubled, a changed link changes the mode."""
 
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drafter_client import DraftModel, Mode, Options, Pair
-from drafter_client.errors import ConnectionLost
+from drafter_client import Mode, Options
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Committed, Ended, Listener, ModeChosen, Resumed
-from drafter_client.generation.text_session import TextSession
-from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ResponseBounds
-from drafter_client.metrics.statistics import Stats
-from drafter_client.modes.auto import Run, automatic
+from drafter_client.http.text_session import ResponseBounds, TextSession
+from drafter_client.modes.auto import ModeSelection, Run, automatic
 from drafter_client.modes.memory import ModeMemory
-from drafter_client.modes.selection import LatencyProbe, ModeSelection
-from specpair.drafters.base import Expansion
+from drafter_client.statistics import Stats
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_details import TokenSource
-from specpair.speculation.drafts.tree import Proposal
-from specpair.speculation.policy.modes.rates import ModeRates
 from tests.drafter_client.http.bodies import model_info
-from tests.drafter_client.http.fake_transports import Canned
-from tests.drafter_client.support import Ticks, Verifier
 
 PROMPT = [1, 2, 3]
 MODES = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]
@@ -170,14 +158,6 @@ def test_fastest_mode_generates_most_of_the_text(fastest: Mode) -> None:
     assert stats.total_time == pytest.approx(world.now)
 
 
-@pytest.mark.parametrize("tokens", [1, 31, 32, 33, 64, 97])
-def test_text_may_end_while_modes_are_tried(tokens: int) -> None:
-    world = World(lambda _, mode: 10.0)
-    stats, written = _write(world, tokens)
-    assert written == [world.token(at) for at in range(3, 3 + tokens)]
-    assert stats.finish_reason == "length" and not world.open
-
-
 @pytest.mark.parametrize("at", [3, 34, 35, 36, 70, 150])
 def test_no_stretch_begins_after_the_end_token(at: int) -> None:
     world = World(lambda _, mode: 10.0)
@@ -185,45 +165,6 @@ def test_no_stretch_begins_after_the_end_token(at: int) -> None:
     stats, written = _write(world, 300)
     assert written == [world.token(position) for position in range(3, at + 1)]
     assert stats.finish_reason == "stop"
-
-
-def test_stretches_share_one_session_one_after_the_other() -> None:
-    world = World(lambda _, mode: 10.0)
-    _write(world, 400)
-    assert len(world.begun) >= 3 and world.most_open == 1 and not world.open
-    assert len(set(map(id, world.texts))) == 1, "one session"
-
-
-def test_next_stretch_has_another_connection_that_is_connected() -> None:
-    """It is connected while the stretch before runs."""
-    world, client = World(lambda _, mode: 10.0), Connection()
-    _, run = _begin(world, 400, _selection(world), client)
-    for _ in run:
-        pass
-    assert world.used[0] is client and len(world.used) >= 3
-    assert all(one is not other for one, other in pairwise(world.used))
-    assert all(each.connected for each in world.used[1:])
-
-
-def test_unread_tokens_are_part_of_the_text() -> None:
-    """A stretch may know more tokens than were taken from it; the next stretch continues after all of them."""
-    world = World(lambda _, mode: 10.0)
-    begin, left_unread = world.begin, list[Committed]()
-
-    def leaving_more(text: TextSession, options: Options, tell: Listener) -> Run:
-        try:
-            yield from begin(text, options, tell)
-        finally:
-            left = len(PROMPT) + options.max_tokens - len(text.known)
-            more = [world.commit(text, tell) for _ in range(min(3, left))]
-            left_unread.extend(more)
-            text.unread.extend(more)
-
-    world.begin = leaving_more  # type: ignore[method-assign]
-    stats, written = _write(world, 400)
-    assert written == stats.token_ids == [world.token(at) for at in range(3, 403)]
-    assert stats.finish_reason == "length" and sum(turn.tokens for turn in stats.turns) == 400
-    assert len(left_unread) >= 6 and len(world.begun) >= 3
 
 
 def test_outage_does_not_lower_the_measured_rate() -> None:
@@ -243,21 +184,6 @@ def test_outage_does_not_lower_the_measured_rate() -> None:
     assert "remote measured 50.0" in stats.why and stats.resumed
 
 
-def test_stopped_text_begins_no_further_stretch() -> None:
-    world = World(lambda _, mode: 10.0)
-    begin = world.begin
-
-    def stopped(text: TextSession, options: Options, tell: Listener) -> Run:
-        with closing(begin(text, options, tell)) as run:
-            for _ in range(10):
-                yield next(run)
-        text.stop.set()
-
-    world.begin = stopped  # type: ignore[method-assign]
-    stats, written = _write(world, 400)
-    assert len(written) == 10 and stats.finish_reason is None and len(world.begun) == 1
-
-
 def test_changed_link_changes_the_mode() -> None:
     """Remote drafting is the fastest until the way there becomes long."""
 
@@ -270,72 +196,6 @@ def test_changed_link_changes_the_mode() -> None:
     assert tokens == [world.token(at) for at in range(3, 2003)]
     assert stats.turns[-1].mode == Mode.FUSED and "at a round trip of 50.0 ms" in stats.why
     assert max(stats.turns[:-1], key=lambda turn: turn.tokens).mode == Mode.REMOTE
-
-
-def test_single_slow_probe_does_not_change_the_link() -> None:
-    probes = []
-
-    def link(now: float) -> float:
-        probes.append(now)
-        return 0.08 if len(probes) % 4 == 0 else 0.0002
-
-    world = World(lambda _, mode: 50.0 if mode is Mode.REMOTE else 10.0, link)
-    stats, _ = _write(world, 2000)
-    assert len(probes) > 8 and len(stats.turns) <= 4
-
-
-def test_measurements_of_one_text_hold_for_the_next() -> None:
-    world = World(lambda _, mode: 50.0 if mode is Mode.FUSED else 10.0)
-    selection = _selection(world)
-    _write(world, 200, selection)
-    stats, _ = _write(world, 200, selection)
-    assert [turn.mode for turn in stats.turns] == [Mode.FUSED]
-
-
-def test_closing_early_ends_the_stretch() -> None:
-    world = World(lambda _, mode: 10.0)
-    stats, run = _begin(world, 300, _selection(world))
-    with closing(run):
-        for _ in range(50):
-            next(run)
-    assert not world.open
-    assert sum(turn.tokens for turn in stats.turns) == 50 == len(stats.token_ids)
-
-
-def test_selection_is_asked_once_for_each_stretch() -> None:
-    """Another text may change the selection at any time; two runs of one mode would share a drafter."""
-    world = World(lambda _, mode: 10.0)
-    answers = iter([Mode.REMOTE, Mode.REMOTE, Mode.TARGET, Mode.REMOTE, Mode.TARGET])
-    unread_in: list[tuple[Mode | None, int]] = []  # by mode: tokens that the drafter here has not read
-
-    class Alternating(ModeSelection):
-        def next(self, left: int, mode: Mode | None = None, written: int = 0, unread: int = 0) -> Mode:
-            unread_in.append((mode, unread))
-            return next(answers, Mode.TARGET)
-
-    stats, _ = _write(world, 40, Alternating(MODES, INFO, "draft", 0.001, 0.0))
-    modes = [turn.mode for turn in stats.turns]
-    assert modes == [Mode.REMOTE, Mode.TARGET, Mode.REMOTE, Mode.TARGET]
-    assert world.most_open == 1
-    (begin, prompt), *others = unread_in
-    assert begin is None and prompt > 0, "at the beginning, the prompt"
-    assert all((unread == 0) == (mode is Mode.REMOTE) for mode, unread in others)
-    assert [unread for mode, unread in others if mode is Mode.TARGET][-1] > 20
-
-
-def test_what_the_drafter_has_left_of_the_prompt_need_not_be_read() -> None:
-    told: list[int] = []
-
-    class Recording(ModeSelection):
-        def next(self, left: int, mode: Mode | None = None, written: int = 0, unread: int = 0) -> Mode:
-            told.append(unread)
-            return Mode.TARGET
-
-    for read in (0, len(PROMPT) - 1):
-        _, run = _begin(World(lambda _, mode: 10.0), 4, Recording(MODES, INFO, "draft", 0.001, 0.0), read=read)
-        with closing(run):
-            next(run)
-    assert told[0] == len(PROMPT) and told[1] == 1
 
 
 def test_probes_of_several_texts_are_counted_once() -> None:
@@ -360,54 +220,6 @@ def test_probes_of_several_texts_are_counted_once() -> None:
     assert selection.fastest is Mode.REMOTE, "measurements over a link hold when the link returns"
 
 
-def test_texts_shorter_than_the_probe_pause_notice_a_changed_link() -> None:
-    def rates(world: World, mode: Mode) -> float:
-        far = world.link(world.now) > 0.01
-        return {Mode.REMOTE: 200.0 if far else 900.0, Mode.FUSED: 600.0, Mode.TARGET: 300.0}[mode]
-
-    world = World(rates, lambda now: 0.05 if now > 3.0 else 0.0002)
-    selection = _selection(world, info=_info(3.3))
-    took = [_write(world, 100, selection)[0].turns[-1].mode for _ in range(60)]
-    assert Mode.REMOTE in took[:20] and set(took[-20:]) == {Mode.FUSED}
-
-
-def test_due_probe_starts_before_the_first_token() -> None:
-    probes: list[float] = []
-
-    def link(now: float) -> float:
-        probes.append(now)
-        return 0.0002
-
-    world = World(lambda _, mode: 10.0, link)
-    selection = _selection(world)
-    for now, probed in ((0.1, []), (7.0, [7.0]), (7.4, []), (8.0, [8.0])):
-        world.now, probes[:] = now, []
-        _, run = _begin(world, 1, selection)
-        next(run)
-        run.close()
-        assert probes == probed
-
-
-def test_pair_with_one_mode_never_probes() -> None:
-    world = World(lambda _, mode: 10.0)
-    selection = _selection(world, [Mode.TARGET])
-    assert not selection.probe_is_due(100.0)
-    stats, _ = _write(world, 100, selection)
-    assert [turn.mode for turn in stats.turns] == [Mode.TARGET] and stats.why == "there is only target"
-
-
-def test_text_of_one_mode_uses_the_given_connection() -> None:
-    world = World(lambda _, mode: 50.0 if mode is Mode.FUSED else 10.0)
-    selection, client = _selection(world), Connection()
-    _write(world, 400, selection)
-    world.used.clear()
-    threads = threading.active_count()
-    _, run = _begin(world, 100, selection, client)
-    for _ in run:
-        assert threading.active_count() == threads
-    assert world.used == [client]
-
-
 def test_time_of_the_reader_does_not_lower_the_measured_rate() -> None:
     world = World(lambda _, mode: 50.0 if mode is Mode.FUSED else 10.0)
     stats, run = _begin(world, 400, _selection(world))
@@ -415,11 +227,6 @@ def test_time_of_the_reader_does_not_lower_the_measured_rate() -> None:
         world.now += 1.0
     assert stats.why.startswith("fused measured 50.0, ")
     assert stats.turns[-1].mode == Mode.FUSED and stats.total_ms > 400e3
-
-
-def test_short_text_reports_expected_rates() -> None:
-    stats, _ = _write(World(lambda _, mode: 10.0), 3)
-    assert stats.why.startswith("remote expected ") and "target expected 10.0 (" in stats.why
 
 
 def test_memory_gives_the_first_mode_of_a_later_run(tmp_path: Path) -> None:
@@ -433,92 +240,3 @@ def test_memory_gives_the_first_mode_of_a_later_run(tmp_path: Path) -> None:
     stats, _ = _write(world, 128, warm)
     assert [turn.mode for turn in stats.turns] == [Mode.FUSED] and stats.why.startswith("fused measured 30.0, ")
     assert _write(world, 128, _selection(world))[0].turns[0].mode == Mode.REMOTE, "without the memory"
-
-
-def test_memory_is_recalled_when_the_link_changes(tmp_path: Path) -> None:
-    def rates(world: World, mode: Mode) -> float:
-        far = world.link(world.now) > 0.01
-        return {Mode.REMOTE: 9.0 if far else 40.0, Mode.FUSED: 30.0, Mode.TARGET: 10.0}[mode]
-
-    world = World(rates, lambda now: 0.05 if now > 20.0 else 0.0002)
-    file = tmp_path / "modes.json"
-    before = _selection(World(rates, lambda _: 0.05), memory=file)
-    before.add_measurement(Mode.REMOTE, 100, 12.0)
-    before.add_measurement(Mode.FUSED, 100, 3.3)
-    before.keep()
-    stats, _ = _write(world, 2000, _selection(world, memory=file))
-    assert stats.turns[-1].mode == Mode.FUSED and "remote remembered 8.3" in stats.why
-
-
-def test_draft_model_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, drafted_after = Ticks(0.0), list[list[int]]()
-
-    class Slow:
-        width = 1
-
-        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
-            drafted_after.append([*text, *tails[0]])
-            now.now += 0.5 if len(drafted_after) == 1 else 0.02
-            return Expansion([Proposal(7, 0.5)], 1)
-
-    told: list[float] = []
-    monkeypatch.setattr(ModeRates, "drafts_in", lambda _, seconds: told.append(seconds))
-    selection = ModeSelection(MODES, INFO, "draft", 0.001, 0.0)
-    for _ in range(2):
-        selection.time_draft_steps(Slow(), [1, 2, 3, 4], now)
-    assert drafted_after == [[1, 2, *[7] * steps] for steps in range(6)], "each step continues the one before"
-    assert told == [pytest.approx(0.02)]
-
-
-class PingedClient(VerifierClient):
-    """Replies to pings wait for `may`; each then returns the given round trip or raises the given error."""
-
-    def __init__(self, answers: Sequence[float | Exception]) -> None:
-        super().__init__("http://v", transport=Canned())
-        self.answers, self.may, self.pinged = [*answers], threading.Event(), threading.Semaphore(0)
-
-    def ping(self) -> float:
-        self.pinged.release()
-        assert self.may.wait(10.0)
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-def test_probes_run_in_the_background_one_at_a_time() -> None:
-    now = Ticks(0.6)
-    selection = ModeSelection(MODES, INFO, "draft", 0.001, 0.0)
-    client = PingedClient([0.08, 0.09])
-    with closing(LatencyProbe(client, selection, now)) as probe:
-        probe()  # does not wait
-        probe()
-        client.may.set()
-    assert [client.pinged.acquire(blocking=False) for _ in range(3)] == [True, True, False], "two pings are one probe"
-    assert selection.probe_is_due(100.0), "the last probe is over"
-
-
-def test_failed_probes_are_ignored() -> None:
-    selection, client = (
-        ModeSelection(MODES, INFO, "draft", 0.001, 0.0),
-        PingedClient([ConnectionLost("gone"), 0.08, 0.3, 0.08, 0.095, 0.09, 0.08]),
-    )
-    client.may.set()
-    now = Ticks(0.6)
-    for answers_left in (6, 4, 2, 0):
-        with closing(LatencyProbe(client, selection, now)) as probe:
-            probe()
-        assert len(client.answers) == answers_left
-    assert selection.link == 0.08
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_text_equals_target_alone_in_every_mode(verifier: Verifier, temperature: float) -> None:
-    with Pair(verifier.url, DraftModel(Path("1"), "scripted")) as pair:
-        texts = {}
-        for mode in (*pair.modes, Mode.AUTO):
-            options = Options(max_tokens=300, mode=mode, temperature=temperature, seed=3)
-            texts[mode] = pair.generate("def f(x):", options).read().token_ids
-        assert len(texts) >= 3
-    assert all(text == texts[Mode.TARGET] for text in texts.values())
-    assert verifier.sessions == 0

@@ -1,8 +1,6 @@
 """ModeMemory: measurements are recalled by models, link and host; an invalid file is ignored and replaced."""
 
 import json
-import logging
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -78,34 +76,6 @@ def test_dropped_rate_is_forgotten_but_its_accepted_share_kept(memory: ModeMemor
     assert found["fused"] == ModeMeasurement(0.0, 0.0, 150.0, 200.0, remembered=True) and found["remote"].rate == 64.0
 
 
-def test_accepted_share_is_kept_without_a_rate(memory: ModeMemory, file: Path) -> None:
-    memory.keep(SETTING, 0.02, {"remote": ModeMeasurement(0.0, 0.0, 3.0, 12.0)}, 0)
-    assert memory.acceptance_rates(SETTING) == {"remote": 0.25}
-    found, _ = ModeMemory(file).recall(SETTING, 0.02)
-    assert found == {"remote": ModeMeasurement(0.0, 0.0, 3.0, 12.0, remembered=True)} and not found["remote"].is_turn
-
-
-def test_entries_used_last_are_kept(memory: ModeMemory, file: Path) -> None:
-    for number in range(70):
-        memory.keep(replace(SETTING, target=f"target {number}"), 0.02, REMOTE, 0)
-        memory.keep(SETTING, 0.02, REMOTE, 0)
-    entries = json.loads(file.read_text())["entries"]
-    assert len(entries) == 64 and entries[-1]["setting"]["target"] == "target"
-    assert entries[0]["setting"]["target"] == "target 7" and file.stat().st_size < 64 * 1024
-
-
-def test_a_name_that_is_no_text_is_remembered(memory: ModeMemory) -> None:
-    setting = replace(SETTING, draft="mod\udce9l.gguf")  # as Python passes a file name in another encoding
-    memory.keep(setting, 0.02, REMOTE, 0)
-    assert "remote" in memory.recall(setting, 0.02)[0]
-
-
-def test_long_names_are_cut(memory: ModeMemory, file: Path) -> None:
-    long = replace(SETTING, target="t" * 100_000)
-    memory.keep(long, 0.02, REMOTE, 0)
-    assert file.stat().st_size < 2000 and "remote" in memory.recall(long, 0.02)[0]
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -135,29 +105,6 @@ def test_invalid_file_is_logged_once_and_replaced(
     assert set(memory.recall(SETTING, 0.02)[0]) == {"remote"}
     (record,) = caplog.records
     assert "is no memory of modes and will be replaced" in record.getMessage() and "\n" not in record.getMessage()
-
-
-def test_unwritable_folder_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "file").touch()
-    memory = ModeMemory(tmp_path / "file" / "modes.json")
-    for _ in range(2):
-        memory.keep(SETTING, 0.02, REMOTE, 0)
-        assert memory.recall(SETTING, 0.02) == ({}, 0.0)
-    assert len(caplog.records) == 1 and caplog.records[0].levelno == logging.WARNING
-
-
-def test_failed_write_leaves_the_file_unchanged(
-    memory: ModeMemory, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory.keep(SETTING, 0.02, REMOTE, 0)
-    before = file.read_bytes()
-
-    def fails(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", fails)
-    memory.keep(SETTING, 0.02, {"fused": ModeMeasurement(64.0, 1.0)}, 0)
-    assert file.read_bytes() == before and [*file.parent.iterdir()] == [file]
 
 
 def test_memory_file_is_in_the_cache_folder_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
-"""`GET /events` and its feed: what is told of the texts of a pair, and what it costs without a reader."""
+"""What drafter serve tells as it happens: events, metrics, lines of its log."""
 
 import json
+import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,14 +11,21 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from drafter_client import DraftModel, Options, Pair
-from drafter_client.metrics.statistics import Stats
+from backends.scripted import Script, ScriptedBackend
+from drafter_client import Custom, DraftModel, Mode, Options, Outage, Pair
+from drafter_client.display.progress import said_of_loading, say_outage
 from drafter_client.serve.app import create_app
 from drafter_client.serve.live import Feed
 from drafter_client.serve.messages import PairRound, PairState, TextCounts, TextEnded
-from drafter_client.serve.metrics import Observers
-from tests.drafter_client.support import serving
+from drafter_client.serve.metrics import DrafterMetrics, Observers
+from drafter_client.statistics import Stats
+from specpair.http_service.observability.logs import JsonFormatter
+from specpair.http_service.observability.metrics import ServiceMetrics
+from tests.drafter_client.cli.command_line import Terminal
+from tests.drafter_client.support import Verifier, plain, running, serving, toy_drafter
 from tests.gateway.openai_api.conftest import served
+from tests.terminal.screen import Screen
+from verifier_server.settings import Settings
 
 MODELS: dict[str, type[BaseModel]] = {
     "state": PairState,
@@ -61,16 +70,129 @@ def test_a_text_is_told_as_it_is_written() -> None:
             assert seen[-1][1].finish_reason == "length"
 
 
-def test_a_pair_without_a_draft_model_tells_its_state() -> None:
-    with serving() as verifier:
-        app = create_app(Pair(verifier.url, None), Options(), texts=1, queue=1)
-        with served(app) as url, httpx.stream("GET", f"{url}/events", trust_env=False, timeout=60) as stream:
-            _, state = next(_told(stream.iter_lines()))
-            assert (state.draft_model, state.target_alone) == ("", None)
-
-
 def test_nothing_is_made_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = Feed()
     monkeypatch.setattr(feed, "tell", lambda *_: pytest.fail("something was told"))
     with serving() as verifier, Pair(verifier.url, DraftModel(Path("1"), "scripted"), observer=feed) as pair:
         assert isinstance(pair.generate("def f(x):", Options(max_tokens=8)).read().stats, Stats)
+
+
+SOURCE = Custom(lambda vocabulary, sampling: toy_drafter(sampling=sampling))
+
+
+def value(metrics: ServiceMetrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"specpair_{name}", {"model_name": "m", **labels})
+
+
+@pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.FUSED, Mode.TARGET])
+def test_texts_are_counted_as_in_their_statistics(mode: Mode) -> None:
+    metrics = ServiceMetrics(lambda: "m")
+    drafter = DrafterMetrics(metrics)
+    settings = Settings(backend="scripted", draft_backend="ngram")
+    with (
+        running(settings, ScriptedBackend(Script(seed=1))) as verifier,
+        Pair(verifier.url, SOURCE, observer=drafter, on_outage=drafter.outage) as pair,
+    ):
+        generation = pair.generate(
+            "def f(x): def f(x): def f(", Options(max_tokens=40, mode=mode, lockstep=mode is Mode.REMOTE)
+        )
+        next(generation)
+        assert value(metrics, "num_requests_running") == 1
+        for _ in generation:
+            pass
+        stats = generation.stats
+    assert value(metrics, "num_requests_running") == 0
+    assert value(metrics, "generation_tokens_total") == stats.generated_tokens == 40
+    assert value(metrics, "prompt_tokens_total") == stats.prompt_tokens
+    assert value(metrics, "spec_decode_num_draft_tokens_total") == stats.drafted
+    assert value(metrics, "spec_decode_num_accepted_tokens_total") == stats.accepted
+    assert value(metrics, "time_to_first_token_seconds_sum") == pytest.approx(stats.ttft)
+    assert value(metrics, "e2e_request_latency_seconds_sum") == pytest.approx(stats.total_time)
+    assert value(metrics, "request_success_total", finished_reason="length") == 1
+    assert value(metrics, "mode_selections_total", mode=mode) == 1
+    if mode is Mode.REMOTE:
+        assert value(metrics, "round_trip_seconds_count") == stats.drafts_sent
+        assert stats.drafted > stats.accepted > 0
+
+
+def test_outages_are_counted() -> None:
+    metrics = ServiceMetrics(lambda: "m")
+    drafter = DrafterMetrics(metrics)
+    drafter.outage(Outage(2.5, 300.0, "nothing answers"))
+    assert value(metrics, "outage_seconds") == 2.5
+    drafter.resumed()
+    drafter.outage(Outage(3.0, 300.0, "nothing answers", over=True))
+    assert value(metrics, "outage_seconds") == 0 and value(metrics, "outages_total") == 1
+
+
+PROMPT = "def f(x):"
+
+
+def test_each_text_has_one_line(verifier: Verifier, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    ids = plain(ScriptedBackend(Script(seed=1)), [256, *PROMPT.encode()], 24)
+    at = next(at for at in range(8, 24) if ids[at] < 128 and ids[at] not in ids[:at])
+    pair = Pair(verifier.url, DraftModel(Path("1"), "scripted"))
+    body = {"prompt": PROMPT, "temperature": 0, "max_tokens": 24}
+    with served(create_app(pair, Options(mode=Mode.REMOTE), 1, 2)) as url:
+        for more in ({}, {"stop": chr(ids[at])}, {"stream": True}):
+            reply = httpx.post(f"{url}/v1/completions", json=body | more, trust_env=False, timeout=20)
+            assert reply.status_code == 200
+    lines = [json.loads(JsonFormatter().format(each)) for each in caplog.records if each.name == "specpair.texts"]
+    ours = [line for line in lines if "session_id" not in line]  # the verifier in this process logs the same texts
+    told = sorted((line["mode"], line["ended_by"], line["prompt_tokens"]) for line in ours)
+    assert told == [("remote", "max_tokens", 10)] * 2 + [("remote", "stop_string", 10)]
+    assert [line["generated_tokens"] for line in ours if line["ended_by"] == "max_tokens"] == [24, 24]
+    assert all(line["tokens_per_second"] > 0 and 0 <= (line["acceptance_rate"] or 0) <= 1 for line in ours)
+
+
+def test_the_line_of_a_failed_text_has_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with serving() as verifier:
+        pair = Pair(verifier.url, DraftModel(Path("1"), "scripted"), patience=0.0)
+    with served(create_app(pair, Options(mode=Mode.TARGET), 1, 2)) as url:
+        reply = httpx.post(f"{url}/v1/completions", json={"prompt": PROMPT}, trust_env=False, timeout=20)
+    assert reply.status_code == 503
+    reason = reply.json()["error"]["message"]
+    (record,) = (each for each in caplog.records if each.name == "specpair.texts")
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["ended_by"], line["reason"]) == ("error", reason) and verifier.url in reason
+    assert record.getMessage().endswith(f"ended by error: {reason}")
+
+
+def test_waits_are_logged_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    lines: list[str] = []
+    say = say_outage(lines.append)
+    for outage in (Outage(0.0, 9.0, "nothing answers"), Outage(1.0, 9.0, ""), Outage(2.0, 9.0, "", over=True)):
+        say(outage)
+    with said_of_loading(lines.append) as loading:
+        for progress in (None, 0.05, 0.31, 0.39):
+            loading(progress)
+    assert lines == [
+        "waiting for the verifier (nothing answers) … 0 s of 9 (--patience)",
+        "the verifier answers again after 2 s",
+        "the verifier is loading its model … 0%",
+        "the verifier is loading its model … 30%",
+    ]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_the_progress_of_loading_is_one_row_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], on_terminal: bool
+) -> None:
+    screen, terminal = Screen(60), Terminal()
+    if on_terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+    with said_of_loading() as loading:
+        for progress in (None, 0.4, 0.9):
+            loading(progress)
+        during = terminal.getvalue()
+    lines = [f"drafter: the verifier is loading its model … {percent}%" for percent in (0, 40, 90)]
+    if on_terminal:
+        screen.feed(during)
+        assert screen.lines == lines[-1:]
+        screen.feed(terminal.getvalue()[len(during) :] + "next")
+        assert screen.lines == ["next"]
+    else:
+        assert capsys.readouterr().err.splitlines() == lines

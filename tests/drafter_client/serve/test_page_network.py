@@ -1,5 +1,6 @@
-"""The network on the page of `drafter serve`, in a real browser: a router with verifiers, one of which is lost."""
+"""The page as drawn: the network, and outages."""
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,11 +14,12 @@ from backends.scripted import Script
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.serve.app import AppOptions, create_app
 from gateway.router.messages import NodeSpec
-from tests.accessibility import assert_accessible
-from tests.browser import opened
+from tests.browser import assert_accessible, opened
+from tests.drafter_client.serve.page_steps import answered, ask
 from tests.drafter_client.support import Held, serving
 from tests.gateway.openai_api.conftest import served
 from tests.gateway.router.stub_nodes import Link, link, routing
+from tests.terminal.slow_verifier import process
 
 pytestmark = pytest.mark.engine("browser")
 TEXT = {"prompt": "def f(x):", "max_tokens": 60, "temperature": 0, "stream": True}
@@ -45,7 +47,7 @@ def team() -> Iterator[Team]:
         address = str(router.http.base_url).rstrip("/")
         options = Options(mode=Mode.REMOTE, draft_n=4)
         pair = Pair(address, DraftModel(Path("1"), "scripted"))
-        app = create_app(pair, options, texts=1, queue=4, how=AppOptions(token_price=2.0, network_every=0.05))
+        app = create_app(pair, options, texts=1, queue=4, how=AppOptions(network_every=0.05))
         yield Team(stack.enter_context(served(app)), address, urls, backends, away, behind)
 
 
@@ -68,14 +70,8 @@ def test_nodes_links_and_figures_and_a_verifier_that_is_lost_and_comes_back(brow
         assert page.locator("#network .node").count() == 5 and page.locator("#network .link").count() == 4
         assert all(" ms" in each for each in page.locator("#network .trip").all_text_contents())
         page.locator("#network .sum").filter(has_text="3 of 3 verifiers ready; ").wait_for()
-        state, model, took, measured, load, own, *_, price = cells(page, team.verifiers[0])
-        assert (state, model, load, own, price) == (
-            "verifier, ready",
-            "scripted-1",
-            "0 of 4 slots, 0 waiting",
-            "0",
-            "2",
-        )
+        state, model, took, measured, load, own, *_ = cells(page, team.verifiers[0])
+        assert (state, model, load, own) == ("verifier, ready", "scripted-1", "0 of 4 slots, 0 waiting", "0")
         assert took.endswith(" ms") and measured.endswith(f"s ago, from {urlsplit(team.router).netloc}")
         for each in team.backends:
             each.go(30)
@@ -85,7 +81,7 @@ def test_nodes_links_and_figures_and_a_verifier_that_is_lost_and_comes_back(brow
             for each in team.backends:
                 each.go()
             text.read()
-        page.locator("#network .sum").filter(has_text="60 tokens generated here, which cost 0.00012 at 2").wait_for()
+        page.locator("#network .sum").filter(has_text="60 tokens generated here.").wait_for()
         team.away.cut()
         lost = node(page, team.verifiers[2])
         lost.filter(has_text="verifier, away").filter(has_text="nothing answers").wait_for()
@@ -134,3 +130,26 @@ def boxes(page: Any) -> list[dict[str, float]]:
     script = "[...document.querySelectorAll('.node .box')].map((each) => each.getBoundingClientRect().toJSON())"
     found: list[dict[str, float]] = page.evaluate(script)
     return found
+
+
+STORY = " ".join(f"word {number}" for number in range(100))  # some 900 tokens, of 5 ms each at least
+
+
+def test_the_page_says_that_the_verifier_is_away_and_the_answer_goes_on(browser: Any) -> None:
+    with process() as verifier:
+        pair = Pair(verifier.url, DraftModel(Path("2"), "scripted"))
+        with served(create_app(pair, Options(), texts=1, queue=1)) as url, opened(browser, url) as page:
+            page.get_by_text("Settings").click()
+            page.get_by_label("Mode").select_option("off")  # a pass for each token
+            ask(page, STORY)
+            answer = page.locator("article.assistant").filter(has_text="word 2")
+            answer.wait_for()
+            verifier.kill()
+            told = answer.locator(".problem").filter(has_text=re.compile(r"^waiting for the verifier \(.+\) … \d+ s$"))
+            told.wait_for()
+            page.get_by_role("status").filter(has_text="Waiting for the verifier (").wait_for()
+            assert "word 99" not in answer.inner_text()
+            verifier.start()
+            answer.filter(has_text=re.compile(r"The verifier was away for \d+ s; then the answer went on\.")).wait_for()
+            assert told.count() == 0
+            assert answered(page).locator(".text").inner_text() == STORY

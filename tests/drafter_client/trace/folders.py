@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from drafter_client.trace.schema import ROUNDS, RUNS, TOKENS
+from drafter_client.trace.writer import ROUNDS, RUNS, TOKENS
 
 RUN = {
     **dict.fromkeys(RUNS.names, 0),

@@ -3,32 +3,32 @@
 import errno
 import json
 import os
-import shutil
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from datetime import UTC, datetime, timedelta, timezone
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import pandas
 import pytest
+from hypothesis import strategies as st
 
+from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.errors import TraceError
-from drafter_client.generation.events import Answered, Committed, RunEvent
+from drafter_client.generation.events import (
+    Committed,
+)
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from drafter_client.trace import writer
-from drafter_client.trace.recorder import Recorder
-from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS
-from drafter_client.trace.writer import TraceFolder, append
+from drafter_client.trace.writer import RUNS, TABLES, TOKENS, Column, TraceFolder, TraceTable, append
 from lab.report.reader import read_run, read_table
 from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import (
     ALL,
     GREEDY,
@@ -36,12 +36,12 @@ from tests.drafter_client.support import (
     WAYS,
     Scenario,
     Verifier,
-    begun,
     generate,
     target_alone,
     toy_drafter,
 )
 from tests.forking import started
+from tests.paths import ROOT
 
 NOON = datetime(2026, 3, 4, 13, 0, 0, 250_000, tzinfo=timezone(timedelta(hours=1)))
 
@@ -92,31 +92,6 @@ def test_trace_adds_up_with_the_statistics(client: VerifierClient, tmp_path: Pat
     assert answered.arrived_ms.to_numpy() == pytest.approx((answered.sent_ms + answered.rtt_ms).to_numpy(), abs=0.01)
 
 
-def test_pandas_reads_numbers_as_numbers(client: VerifierClient, tmp_path: Path) -> None:
-    traced(tmp_path, client, Scenario(lambda tokens: 0, 0.25), length=2)
-    for table in TABLES:
-        frame = pandas.read_csv(tmp_path / table.file)
-        assert frame.columns.tolist() == table.names
-        for column in table.columns:
-            numeric = pandas.api.types.is_numeric_dtype(frame[column.name])
-            assert numeric == (column.kind is not str) or frame[column.name].isna().all(), column.name
-            assert not (column.needed and frame[column.name].isna().any()), column.name
-    run = pandas.read_csv(tmp_path / "runs.csv", parse_dates=["started"]).iloc[0]
-    assert run.started.to_pydatetime() == NOON == datetime(2026, 3, 4, 12, 0, 0, 250_000, tzinfo=UTC)
-    assert (run["mode"], run.model, run.draft_model, run.strategy) == ("remote", "big", "small, or so", "coupled")
-    assert (run.seed, run.temperature, run.top_p, run.finish_reason) == (3, 0, 1, "length")
-    rounds = pandas.read_csv(tmp_path / "rounds.csv")
-    with_drafts = rounds[rounds.k > 0]
-    assert (with_drafts.confidence_mean == 0.25).all() and (with_drafts.confidence_min == 0.25).all()
-
-
-def test_empty_draft_has_no_confidence(client: VerifierClient, tmp_path: Path) -> None:
-    traced(tmp_path, client, length=0, max_tokens=3)
-    rows = read_table(tmp_path, ROUNDS)
-    assert [row["k"] for row in rows] == [0, 0]
-    assert {row["confidence_mean"] for row in rows} == {row["confidence_min"] for row in rows} == {None}
-
-
 def test_json_file_holds_the_whole_run(client: VerifierClient, tmp_path: Path) -> None:
     stats = Stats(model="big", mode="auto")
     with TraceFolder(tmp_path).run(stats, {"lookup": True}) as listener:
@@ -135,14 +110,6 @@ def test_json_file_holds_the_whole_run(client: VerifierClient, tmp_path: Path) -
     assert all(step["width"] == len(step["drafts"]) == 1 <= step["read"] for step in body["steps"])
     [prefill] = body["prefills"]
     assert prefill["arrived_ms"] == pytest.approx(stats.ttft_ms)
-
-
-def test_self_continuation_is_recorded(client: VerifierClient, tmp_path: Path) -> None:
-    stats = traced(tmp_path, client, Scenario(lambda tokens: 0), mechanisms=ALL, max_tokens=120)
-    body = detail(tmp_path)
-    assert stats.sources[TokenSource.TARGET_DECODED] > 0 and body["self_continuation_passes"]
-    assert all(each["forward_ms"] >= 0 and each["arrived_ms"] > 0 for each in body["self_continuation_passes"])
-    assert sum(row["target_decoded"] for row in body["tokens"]) == stats.sources[TokenSource.TARGET_DECODED]
 
 
 class Interrupted(Scenario):
@@ -175,44 +142,6 @@ def test_run_that_ends_early_leaves_a_trace(
         assert len(run.steps) == 3
 
 
-def test_verify_request_without_a_response_has_empty_cells(tmp_path: Path, client: VerifierClient) -> None:
-    class Unanswered(Recorder):
-        def take(self, event: RunEvent, now: float) -> None:
-            if isinstance(event, Answered):
-                raise KeyboardInterrupt
-            super().take(event, now)
-
-    recorder = Unanswered()
-    with pytest.raises(KeyboardInterrupt):
-        generate(client, toy_drafter(), 2, listener=recorder.take, max_tokens=9)
-    [row] = recorder.rounds()
-    assert (row["k"], row["sent_ms"] > 0) == (2, True)
-    empty = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms", "arrived_ms")
-    assert {row[name] for name in (*empty, "committed")} == {None}
-    assert ROUNDS.lines([{"run": 1, **row}]).startswith("1,1,lockstep,10,2,,,,,0.4")
-
-
-def test_run_that_never_began_is_recorded(tmp_path: Path) -> None:
-    with pytest.raises(TraceError), TraceFolder(tmp_path).run(Stats()):
-        raise TraceError("something")
-    run = read_run(tmp_path)
-    assert (run.metrics["error"], run.metrics["generated_tokens"]) == ("TraceError", 0)
-    assert (run.rounds, run.tokens, run.steps, run.prefills) == ([], [], [], [])
-
-
-def test_each_run_is_added_to_the_folder(client: VerifierClient, tmp_path: Path) -> None:
-    folder = tmp_path / "made" / "if missing"
-    first = traced(folder, client, max_tokens=12)
-    before = (folder / "run-1.json").read_bytes()
-    second = traced(folder, client, length=3, max_tokens=20)
-    assert (folder / "run-1.json").read_bytes() == before
-    assert [row["run"] for row in read_table(folder, RUNS)] == [1, 2]
-    for number, stats in ((1, first), (2, second)):
-        run = read_run(folder, number)
-        assert [row["token"] for row in run.tokens] == stats.token_ids
-        assert sum(int(row["judged"] or 0) for row in run.rounds) == stats.drafted
-
-
 def test_taken_run_number_is_not_used_again(tmp_path: Path) -> None:
     traces = TraceFolder(tmp_path)
     (tmp_path / "run-7.json").write_text("of a writer that was killed")
@@ -223,34 +152,11 @@ def test_taken_run_number_is_not_used_again(tmp_path: Path) -> None:
     assert (tmp_path / "run-7.json").read_text() == "of a writer that was killed"
 
 
-def test_several_threads_write_at_once(verifier: Verifier, tmp_path: Path) -> None:
-    traces, written = TraceFolder(tmp_path), {}
-
-    def work(count: int) -> None:
-        stats = Stats(model=f"m{count}")
-        with closing(VerifierClient(verifier.url)) as client, traces.run(stats) as listener:
-            generate(client, toy_drafter(), 2, stats=stats, listener=listener, max_tokens=count)
-        written[f"m{count}"] = stats.token_ids
-
-    threads = [threading.Thread(target=work, args=(count,)) for count in range(3, 15)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    runs = read_table(tmp_path, RUNS)
-    assert sorted(int(row["run"] or 0) for row in runs) == list(range(1, 13))
-    for row in runs:
-        number = int(row["run"] or 0)
-        run = read_run(tmp_path, number)
-        assert [each["token"] for each in run.tokens] == written[str(row["model"])]
-    assert len(written) == 12
-
-
 WRITER = """
 import sys
 from pathlib import Path
 from drafter_client.trace.writer import TraceFolder
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 for number in range(25):
     with TraceFolder(Path(sys.argv[1])).run(Stats(model=f"{sys.argv[2]}-{number}")):
         pass
@@ -266,17 +172,6 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
     assert Counter(str(row["model"]) for row in runs) == Counter(f"{name}-{n}" for name in "abc" for n in range(25))
 
 
-def test_malformed_sampling_becomes_empty_cells(tmp_path: Path) -> None:
-    for sampling in ({"seed": "x\ny", "temperature": float("nan"), "strategy": 7, "top_k": [1]}, ["no object"]):
-        with TraceFolder(tmp_path).run(Stats(model='a "b"\n,c', sampling=sampling)):  # type: ignore[arg-type]
-            pass
-    rows = read_table(tmp_path, RUNS)
-    assert [row["model"] for row in rows] == ['a "b" ,c'] * 2
-    assert {
-        row[name] for row in rows for name in ("seed", "temperature", "strategy", "threshold", "top_k", "top_p")
-    } == {None}
-
-
 def test_unusable_folder_is_refused_before_the_run(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
@@ -286,13 +181,6 @@ def test_unusable_folder_is_refused_before_the_run(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"rounds\.csv, line 1: these are not the columns .* name another folder"):
         TraceFolder(tmp_path)
     assert (tmp_path / "rounds.csv").read_text() == "a,b\n1,2\n"
-
-
-def test_folder_deleted_during_the_run_raises_trace_error(tmp_path: Path) -> None:
-    folder = tmp_path / "gone"
-    traces = TraceFolder(folder)
-    with pytest.raises(TraceError, match="gone cannot be written: No such file"), traces.run(Stats()):
-        shutil.rmtree(folder)
 
 
 def test_only_tokens_of_the_text_are_written(tmp_path: Path) -> None:
@@ -309,38 +197,7 @@ def test_only_tokens_of_the_text_are_written(tmp_path: Path) -> None:
     ]
 
 
-def test_text_closed_early_is_no_error(client: VerifierClient, tmp_path: Path) -> None:
-    stats, traces = Stats(), TraceFolder(tmp_path)
-
-    def written() -> Iterator[Committed]:
-        with traces.run(stats) as listener:
-            yield from begun(client, toy_drafter(), stats, LOCKSTEP, listener, max_tokens=90)
-
-    run = written()
-    next(run)
-    run.close()  # type: ignore[attr-defined]
-    [row] = read_table(tmp_path, RUNS)
-    assert (row["error"], row["finish_reason"], row["generated_tokens"]) == (None, None, 1)
-
-
 HEAD = "a,b\n"
-
-
-def test_header_is_written_once(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    append(path, HEAD)
-    assert path.read_text() == HEAD
-    append(path, HEAD, "1,2\n3,4\n")
-    append(path, HEAD)
-    append(path, HEAD, "5,6\n")
-    assert path.read_text() == "a,b\n1,2\n3,4\n5,6\n"
-
-
-def test_empty_file_gets_a_header(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.touch()
-    append(path, HEAD, "1,2\n")
-    assert path.read_text() == "a,b\n1,2\n"
 
 
 def test_unfinished_line_of_a_killed_writer_stays_separate(tmp_path: Path) -> None:
@@ -348,21 +205,6 @@ def test_unfinished_line_of_a_killed_writer_stays_separate(tmp_path: Path) -> No
     path.write_text("a,b\n1,")
     append(path, HEAD, "3,4\n")
     assert path.read_text() == "a,b\n1,\n3,4\n"
-
-
-def test_file_with_another_header_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    for other in ("a,c\n1,2\n", "a", "\n"):
-        path.write_text(other)
-        with pytest.raises(TraceError, match=r"t\.csv, line 1: these are not the columns"):
-            append(path, HEAD, "1,2\n")
-        assert path.read_text() == other
-
-
-def test_characters_without_encoding_are_escaped(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    append(path, HEAD, "\ud800,é\n")
-    assert path.read_text(encoding="utf-8") == "a,b\n\\ud800,é\n"
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
@@ -387,6 +229,73 @@ def test_incomplete_lines_are_removed(tmp_path: Path, monkeypatch: pytest.Monkey
     assert path.read_text() == "a,b\n1,2\n"
 
 
-def test_error_names_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"the trace .* cannot be written: Is a directory"):
-        append(tmp_path, HEAD)
+DOCS = ROOT / "docs" / "traces.md"
+KINDS = {str: "text", int: "whole", float: "number"}
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.file)
+def test_documented_columns_are_the_written_columns(table: TraceTable) -> None:
+    section = DOCS.read_text(encoding="utf-8").partition(f"## {table.file}\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("| `")]
+    assert [(name, kind, empty) for name, kind, _, empty, _ in rows] == [
+        (f"`{column.name}`", KINDS[column.kind], "" if column.needed else "may be") for column in table.columns
+    ]
+    assert all(meaning for *_, meaning in rows)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, 2**60, "7", [1], {"a": 1}, None])
+def test_invalid_numbers_become_empty_cells(value: object) -> None:
+    assert Column("it", float).cell(value) == Column("it", int).cell(value) == ""
+
+
+def _flags(verifier: Verifier, folder: Path, *more: str) -> list[str]:
+    flags = ["--verifier", verifier.url, *TOY, "--prompt", "def f(x):", "--max-tokens", "24", "--draft-n", "3"]
+    return [*flags, "--profile", f"{folder}", "--json", *more]
+
+
+def test_profile_flag_writes_a_trace_that_report_shows(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
+    ran = drafter(*_flags(verifier, tmp_path, "--baseline"))
+    printed = json.loads(ran.out)
+    assert (ran.status, ran.err) == (0, "")
+    rows = read_table(tmp_path, RUNS)
+    assert [(row["run"], row["mode"], row["error"]) for row in rows] == [(1, "remote", None), (2, "target", None)]
+    for row in rows:
+        run = read_run(tmp_path, int(row["run"] or 0))
+        assert [each["token"] for each in run.tokens] == printed["token_ids"]
+    for name in ("model", "draft_model", "rounds", "drafted", "accepted", "bytes_sent", "tokens_per_second"):
+        assert rows[0][name] == printed[name]
+    settings = json.loads((tmp_path / "run-1.json").read_text())["settings"]
+    assert (settings["draft_n"], settings["mode"], settings["seed"]) == (3, "remote", printed["sampling"]["seed"])
+
+    ran = drafter("report", f"{tmp_path}", "--run", "1")
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.startswith("run 1, one of 2, ") and "acceptance by depth" in ran.out
+
+
+def test_text_is_recorded_on_request(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
+    ran = drafter(*_flags(verifier, tmp_path, "--profile-text", "--verbose", "--stop", "zz"))
+    printed, body = json.loads(ran.out), json.loads((tmp_path / "run-1.json").read_text())
+    assert (ran.status, ran.err) == (0, "")
+    assert "".join(body["text"]) == printed["text"] and len(body["text"]) == len(body["tokens"]) == 24
+    spelled = {int(token) for token in body["pieces"]}
+    assert spelled == {*printed["token_ids"]}.union(*(each["drafts"] for each in body["rounds"]))
+    drafter(*_flags(verifier, tmp_path))
+    assert not {"text", "pieces"} & {*json.loads((tmp_path / "run-2.json").read_text())}
+
+
+def test_texts_of_every_mode_leave_a_trace(verifier: Verifier, tmp_path: Path) -> None:
+    with Pair(verifier.url, DraftModel(Path("1"), "scripted"), observer=TraceFolder(tmp_path)) as pair:
+        modes = [*pair.modes, Mode.AUTO]
+        ended = [pair.generate("def f(x):", Options(max_tokens=200, mode=mode, seed=3)).read() for mode in modes]
+    rows = read_table(tmp_path, RUNS)
+    assert [row["mode"] for row in rows] == [str(mode) for mode in modes]
+    for number, (mode, text) in enumerate(zip(modes, ended, strict=True), 1):
+        run = read_run(tmp_path, number)
+        assert [row["token"] for row in run.tokens] == text.token_ids
+        assert run.metrics["rounds"] == text.stats.rounds
+        if mode is Mode.REMOTE:
+            assert sum(int(row["ran"] or 0) for row in run.rounds) == text.stats.rounds
+
+
+SECONDS = st.floats(0.0, 10.0)
+MS = st.floats(0.0, 1e4)

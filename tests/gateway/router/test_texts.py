@@ -25,8 +25,8 @@ from tests.drafter_client.support import Verifier, plain, read, serving
 from tests.gateway.openai_api.conftest import served
 from tests.gateway.router.stub_nodes import Router, routing
 from tests.waiting import until
-from verifier_server.flags import from_flags as verifier_flags
 from verifier_server.settings import Settings
+from verifier_server.settings import from_flags as verifier_flags
 
 PROMPT = "def f(x):"
 TARGET = ScriptedBackend(Script(seed=1))

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.trace.schema import Record, RunDetail
-from lab.report.reader import RunTrace, read_run
+from lab.report.reader import Record, RunDetail, RunTrace, read_run
 from lab.report.recorded import acceptance_by_depth
 from lab.report.terminal import (
     Lane,

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from drafter_client.trace.writer import TraceFolder
 from lab.report.page import page
 from lab.report.reader import read_runs
-from tests.accessibility import assert_accessible
-from tests.browser import chromium, opened
+from tests.browser import assert_accessible, chromium, opened
 from tests.lab.report.traces import HOSTILE, write_rounds
 
 pytestmark = pytest.mark.engine("browser")

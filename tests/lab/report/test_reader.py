@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from drafter_client.errors import TraceError
-from drafter_client.metrics.statistics import Stats
-from drafter_client.trace.schema import RUNS
-from drafter_client.trace.writer import TraceFolder
+from drafter_client.statistics import Stats
+from drafter_client.trace.writer import RUNS, TraceFolder
 from lab.report.reader import Exchange, read_run, read_runs
 from tests.drafter_client.trace.folders import DETAIL, write
 

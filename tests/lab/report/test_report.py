@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from drafter_client.trace.writer import TraceFolder
 from lab.report import command
 from tests.drafter_client.trace.folders import DETAIL, write

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from drafter_client.metrics.statistics import Stats
+from drafter_client.statistics import Stats
 from drafter_client.trace.writer import TraceFolder
 from tests.drafter_client.cli.command_line import Command
 from tests.lab.report.traces import data_of, write_rounds

@@ -11,9 +11,8 @@ import pytest
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.display import panel_rows
 from drafter_client.errors import TraceError
-from drafter_client.metrics.statistics import Stats
-from drafter_client.trace.schema import ROUNDS, TOKENS
-from drafter_client.trace.writer import TraceFolder
+from drafter_client.statistics import Stats
+from drafter_client.trace.writer import ROUNDS, TOKENS, TraceFolder
 from lab.report.page import page
 from lab.report.reader import read_runs
 from lab.report.recorded import modes, outages, pass_widths, statistics, timed

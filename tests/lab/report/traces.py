@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from drafter_client.trace.schema import ROUNDS, RUNS, TOKENS
+from drafter_client.trace.writer import ROUNDS, RUNS, TOKENS
 from tests.drafter_client.trace.folders import ROUND, RUN
 
 HOSTILE = (

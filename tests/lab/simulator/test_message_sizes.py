@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.text_session import TextSession
 from lab.simulator.virtual.network import SIZES
 from specpair.protocol.responses import GenerateTokensEvent, StreamedTokens
 from specpair.speculation.draft import Draft

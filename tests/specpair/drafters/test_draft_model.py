@@ -14,7 +14,7 @@ from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure, OutOfRoom
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from specpair.speculation.drafts.tree import Proposal
-from specpair.speculation.sampling.sampling import Sampling, choose, choose_reference
+from specpair.speculation.sampling.sampling import Sampling, choose
 from tests.drafter_client.support import PROMPT, drafts_of, plain
 from tests.examples import examples
 
@@ -63,22 +63,6 @@ def test_prediction_has_choice_probability_and_second_choice(sampling: Sampling)
         text.append(found.token)
 
 
-def test_second_choices_are_predicted_only_on_request() -> None:
-    drafter = ModelDrafter(ScriptedBackend(), GREEDY)
-    (found,) = drafter.expand(PROMPT, [[]], 0).proposals
-    assert found == _predict(drafter, PROMPT, [])[0]._replace(runner_up=None, parts=())
-
-
-def test_further_choices_are_those_of_the_row_without_the_ones_before() -> None:
-    backend = ScriptedBackend()
-    (found,) = ModelDrafter(backend, WARM).expand(PROMPT, [[]], 3).proposals
-    row = backend.logits_after(PROMPT).copy()
-    for token in found.tokens:
-        assert token == choose_reference(row, WARM, len(PROMPT))
-        row[token] = -np.inf
-    assert len(found.tokens) == 4
-
-
 @pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
 @pytest.mark.parametrize("has_top_logits", [False, True], ids=["rows", "top logits"])
 def test_drawn_draft_token_comes_from_its_reported_distribution(sampling: Sampling, has_top_logits: bool) -> None:
@@ -92,36 +76,6 @@ def test_drawn_draft_token_comes_from_its_reported_distribution(sampling: Sampli
         text.append(found.token)
     if not sampling.greedy:
         assert text[len(PROMPT) :] != plain(ScriptedBackend(), PROMPT, 20, sampling), "drawn with separate noise"
-
-
-def test_second_choice_differs_from_the_first_with_top_k_1() -> None:
-    """Top-k excludes all other tokens, but the second choice is still one of them."""
-    sampling = Sampling(seed=1, temperature=1.0, top_k=1)
-    drafter = ModelDrafter(ScriptedBackend(Script(sharpness=1.0)), sampling)
-    for tail in ([], [1], [2, 3]):
-        (found,) = _predict(drafter, PROMPT, tail)
-        assert found.runner_up is not None and found.runner_up != found.token
-
-
-def test_several_continuations_take_one_pass() -> None:
-    backend = ScriptedBackend(slots=4)
-    drafter = ModelDrafter(backend, GREEDY)
-    assert drafter.width == 4
-    (first,) = _predict(drafter, PROMPT, [])
-    assert first.runner_up is not None
-    passes, fed = backend.passes, backend.fed
-    tails = [[first.token], [first.runner_up], [7], [8]]
-    expansion = drafter.expand(PROMPT, tails, True)
-    assert [_same(*pair) for pair in zip(expansion.proposals, [_expected(PROMPT + t) for t in tails], strict=True)]
-    assert (backend.passes - passes, backend.fed - fed, expansion.read) == (1, 4, 4)
-
-
-def test_engine_without_copy_expands_one_continuation() -> None:
-    drafter = ModelDrafter(ScriptedBackend(slots=4, can_copy=False), GREEDY)
-    assert drafter.width == 1
-    text = list(PROMPT)
-    for tail in ([1], [2], [1, 2], [1, 3], []):
-        assert _same(_predict(drafter, text, tail)[0], _expected(text + tail))
 
 
 @pytest.mark.parametrize("slots", [1, 4])
@@ -162,22 +116,6 @@ def test_recovered_token_costs_only_the_changed_tokens(slots: int) -> None:
     assert backend.fed - fed == 1 + 3  # the recovered token, then all draft tokens but the last
 
 
-def test_prepared_continuation_is_not_computed_again() -> None:
-    backend = ScriptedBackend(slots=3)
-    drafter = ModelDrafter(backend, GREEDY)
-    (first,) = _predict(drafter, PROMPT, [])
-    main, other = [first.token], [int(first.runner_up or 0)]
-    for _ in range(3):  # side by side, token by token
-        tails = [list(main), list(other)]
-        for tail, found in zip((main, other), _predict(drafter, PROMPT, *tails), strict=True):
-            tail.append(found.token)
-    fed = backend.fed
-    taken = PROMPT + other[:1]
-    (found,) = _predict(drafter, taken, other[1:])
-    assert backend.fed - fed == 1  # the newest token; none of the prepared tokens
-    assert _same(found, _expected(PROMPT + other))
-
-
 def test_forking_continuation_is_copied_up_to_the_fork() -> None:
     backend = ScriptedBackend(slots=2)
     drafter = ModelDrafter(backend, GREEDY)
@@ -189,63 +127,6 @@ def test_forking_continuation_is_copied_up_to_the_fork() -> None:
     fed = backend.fed
     _predict(drafter, PROMPT, [1, 2, 3, 4, 5, 6])
     assert backend.fed - fed == 1, "the original continuation is still held"
-
-
-def test_least_recently_used_slot_is_reused() -> None:
-    backend = ScriptedBackend(slots=2)
-    drafter = ModelDrafter(backend, GREEDY)
-    _predict(drafter, PROMPT, [1, 1])
-    _predict(drafter, PROMPT, [2, 2])
-    _predict(drafter, PROMPT, [1, 1, 1])
-    _predict(drafter, PROMPT, [3, 3])  # in place of [2, 2]
-    fed = backend.fed
-    _predict(drafter, PROMPT, [1, 1, 1, 1])
-    assert backend.fed - fed == 1
-
-
-def test_reused_slot_is_not_copied_from_for_its_old_contents() -> None:
-    """With three slots and three tokens a pass, the first tail is read before the last one gets a slot."""
-    drafter = ModelDrafter(ScriptedBackend(slots=3, max_batch_tokens=3), GREEDY)
-    for tail in ([1, 1, 1, 1], [5], [6]):
-        _predict(drafter, PROMPT, tail)
-    tails = [[1, 9, 9], [7, 7], [1, 1, 1, 2]]
-    for tail, found in zip(tails, _predict(drafter, PROMPT, *tails), strict=True):
-        assert _same(found, _expected(PROMPT + tail))
-
-
-def test_number_of_read_tokens_is_reported() -> None:
-    backend = ScriptedBackend(slots=3, max_batch_tokens=16)
-    drafter = ModelDrafter(backend, GREEDY)
-    read = 0
-    for text, tails in ((PROMPT, [[]]), (PROMPT, [[1], [2]]), (PROMPT + LONG, [[]]), (PROMPT + LONG, [[1], [1, 2]])):
-        read += drafter.expand(text, tails, True).read
-        assert read == backend.fed
-
-
-def test_undrafted_committed_text_is_read_in_one_pass() -> None:
-    backend = ScriptedBackend()
-    drafter = ModelDrafter(backend, GREEDY)
-    _predict(drafter, PROMPT, [])
-    passes, fed = backend.passes, backend.fed
-    _predict(drafter, PROMPT + LONG, [])
-    assert (backend.passes - passes, backend.fed - fed) == (1, len(LONG))
-
-
-def test_repeated_expand_computes_only_the_last_token() -> None:
-    backend = ScriptedBackend()
-    drafter = ModelDrafter(backend, GREEDY)
-    first = _predict(drafter, PROMPT, [])
-    fed = backend.fed
-    assert _predict(drafter, PROMPT, []) == first
-    assert backend.fed - fed == 1
-
-
-def test_prompt_wider_than_a_batch_is_fed_in_pieces() -> None:
-    backend = ScriptedBackend(max_batch_tokens=8)
-    prompt = PROMPT + LONG
-    assert _tokens(ModelDrafter(backend, GREEDY), prompt, 2) == plain(ScriptedBackend(), prompt, 2)
-    assert backend.fed == len(prompt) + 1
-    assert backend.passes <= -(-len(prompt) // 4) + 1  # pieces of half a batch, the other half is for drafts
 
 
 @SAMPLINGS
@@ -263,27 +144,6 @@ def test_drafting_continues_beyond_the_draft_context(context: int, sampling: Sam
     assert max(map(backend.length, range(backend.slots))) <= context
 
 
-def test_slid_window_is_not_computed_again_every_time() -> None:
-    backend = ScriptedBackend(context_length=40)
-    drafter = ModelDrafter(backend, GREEDY)
-    text = list(PROMPT)
-    for _ in range(40):
-        text += _tokens(drafter, text, 3)
-    slides = 1 + (len(text) - 40) // 17
-    assert backend.fed <= len(text) + slides * 20
-
-
-def test_several_continuations_may_outgrow_the_context() -> None:
-    backend = ScriptedBackend(slots=3, context_length=24)
-    drafter = ModelDrafter(backend, GREEDY)
-    text = list(PROMPT)
-    for number in range(60):
-        tails = [[], [number], [number, 1, 2]]
-        for tail, found in zip(tails, _predict(drafter, text, *tails), strict=True):
-            assert _same(found, _expected(text + tail))
-        text.append(number)
-
-
 class _Failing(ScriptedBackend):
     """Fails once, in the pass number `at`, and empties the slots as the contract says."""
 
@@ -296,14 +156,6 @@ class _Failing(ScriptedBackend):
             self.fails_at = -1
             raise self._error
         return super()._forward(batch)
-
-
-@pytest.mark.parametrize("at", [0, 1, 3, 4])
-def test_slot_is_refilled_after_a_failed_pass(at: int) -> None:
-    drafter = ModelDrafter(_Failing(at, EngineFailure("out of luck"), max_batch_tokens=4), GREEDY)
-    with pytest.raises(EngineFailure, match="out of luck"):
-        _tokens(drafter, PROMPT, 4)
-    assert _tokens(drafter, PROMPT, 4) == plain(ScriptedBackend(), PROMPT, 4)
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -353,24 +205,6 @@ def test_room_of_outdated_continuations_is_freed() -> None:
                 assert _same(found, _expected(text + tail))
         text.append(200 + number)
     assert 0 < backend.refusals <= 5
-
-
-def test_too_small_cache_is_an_error() -> None:
-    drafter = ModelDrafter(_Shared(len(PROMPT) - 1, slots=2), GREEDY)
-    with pytest.raises(OutOfRoom):
-        _predict(drafter, PROMPT, [])
-
-
-@pytest.mark.parametrize("length", [60, 95, 320])
-def test_several_continuations_of_a_long_text_recover_from_out_of_room(length: int) -> None:
-    text = np.random.default_rng(1).integers(0, 256, length).tolist()
-    backend = _Failing(-1, OutOfRoom("full"), slots=4, max_batch_tokens=64)
-    drafter = ModelDrafter(backend, GREEDY)
-    _predict(drafter, text, [])
-    backend.fails_at = backend.passes
-    tails = [[1], [2], [3], [4]]
-    for tail, found in zip(tails, _predict(drafter, text, *tails), strict=True):
-        assert _same(found, _expected(text + tail))
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "warm"])

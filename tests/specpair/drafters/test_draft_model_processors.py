@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.drafters.draft_model import ModelDrafter, model_drafter
-from specpair.drafters.shared_engine import SharedEngine
+from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.translation import TranslatingDrafter
 from specpair.speculation.acceptance.draft_probs import drawn_from, propose
-from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.sampling import Logits, Sampling, choose_reference
-from specpair.speculation.text_options import TextSpec
 from tests.drafter_client.support import drafts_of
 from tests.specpair.speculation import processed
 
@@ -83,15 +80,6 @@ def test_processors_see_the_text_before_the_window(context: int) -> None:
     assert found.token == choose_reference(row, sampling, len(PROMPT) + len(output) + len(long))
 
 
-def test_a_prompt_may_be_read_in_pieces() -> None:
-    sampling = Sampling(3, 0.9, **PENALTIES)  # type: ignore[arg-type]
-    drafter = drafter_of(ScriptedBackend(SCRIPT), sampling)
-    for end in (3, 6, len(PROMPT)):
-        drafter.expand(PROMPT[:end], [[]], False)
-    (found,) = drafter.expand([*PROMPT, 7], [[]], False).proposals
-    assert found.token == choose_reference(row_after(sampling, [7]), sampling, len(PROMPT) + 1)
-
-
 @SAMPLINGS
 def test_drawn_draft_tokens_come_from_the_processed_distribution(sampling: Sampling) -> None:
     drafter = drafter_of(ScriptedBackend(SCRIPT, has_top_logits=True), sampling, draws=True)
@@ -102,25 +90,6 @@ def test_drawn_draft_tokens_come_from_the_processed_distribution(sampling: Sampl
         assert found.probs is not None and dict(found.probs) == pytest.approx(dict(weights), rel=1e-4)
         assert found.token == drawn_from(found.probs, sampling.seed, len(PROMPT) + len(output))
         output.append(found.token)
-
-
-def test_views_of_a_shared_engine_get_whole_rows_within_the_pass() -> None:
-    """A row that is fetched later may have to wait for the pass of another text."""
-    sampling = Sampling(3, 0.9, presence_penalty=1.0)
-    shared = SharedEngine(ScriptedBackend(SCRIPT, slots=2, has_top_logits=True))
-    first, second = shared.view(), shared.view()
-    drafters = [ModelDrafter(view, sampling, prompt_len=len(PROMPT)) for view in (first, second)]
-    expected = processed.plain(MODEL.logits_after, PROMPT, 6, sampling)
-    for drafter in drafters:
-        assert [each.token for each in drafts_of(drafter, PROMPT, 6)] == expected
-
-
-def test_the_strategy_decides_what_is_processed() -> None:
-    """At temperature 0 min_p masks nothing, and so rows stay as they are."""
-    spec = TextSpec(seed=3, temperature=0.9, min_p=0.5, strategy=Strategy.DETERMINISTIC)
-    drafter = model_drafter(ScriptedBackend(SCRIPT), spec, 258, len(PROMPT))
-    found = [each.token for each in drafts_of(drafter, PROMPT, 6)]
-    assert found == processed.plain(MODEL.logits_after, PROMPT, 6, Sampling())
 
 
 def test_a_smaller_vocabulary_of_the_draft_model_leaves_out_other_ids() -> None:

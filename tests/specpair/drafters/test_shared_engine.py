@@ -12,7 +12,7 @@ from backends.scripted import Script, ScriptedBackend
 from specpair.drafters.draft_model import ModelDrafter, expand_together
 from specpair.drafters.shared_engine import EngineView, SharedEngine
 from specpair.engines.backend import Entry, Logits, Rows, TopLogitsSpec
-from specpair.engines.errors import BackendError, EngineFailure, EngineLost, OutOfRoom
+from specpair.engines.errors import BackendError, EngineFailure, OutOfRoom
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.sampling.top_logits import TopLogits
 from tests.drafter_client.support import drafts_of, plain
@@ -146,23 +146,6 @@ def test_calls_beyond_the_batch_limit_run_in_later_passes(threads: ThreadPoolExe
     assert widths == [[1], [10, 3], [12], [16]]
 
 
-def test_idle_view_delays_no_call() -> None:
-    shared = SharedEngine(Engine())
-    view, idle = shared.view(), shared.view()
-    assert np.array_equal(view.extend([Entry(0, 0, TEXTS[0], 0)])[0][-1], expected(TEXTS[0]))
-    assert idle.length(0) == 0
-
-
-def test_results_are_valid_until_the_next_call_of_the_same_view() -> None:
-    shared = SharedEngine(Engine())
-    mine, other = shared.view(), shared.view(2)
-    rows = mine.extend([Entry(0, 0, TEXTS[0], 0)])[0]
-    other.extend([Entry(0, 0, TEXTS[1], 0), Entry(1, 0, TEXTS[2], 0)])
-    other.copy(0, 1, 4)
-    other.release(0)
-    assert np.array_equal(rows[-1], expected(TEXTS[0]))
-
-
 @pytest.mark.parametrize("kept", [True, False], ids=["still held", "dropped"])
 def test_whole_row_can_be_fetched_after_passes_of_others(kept: bool) -> None:
     engine = Engine(has_top_logits=True)
@@ -176,40 +159,6 @@ def test_whole_row_can_be_fetched_after_passes_of_others(kept: bool) -> None:
     assert engine.fetched == kept, "only rows in use are fetched"
     if kept:
         assert isinstance(top[0], TopLogits) and np.array_equal(top[0].whole(), expected(TEXTS[0])[:200])
-
-
-def test_stored_row_is_returned_during_a_pass(threads: ThreadPoolExecutor) -> None:
-    scene = Scene(Engine(has_top_logits=True), threads)
-    mine, other = scene.shared.view(), scene.shared.view()
-    (top,) = mine.extend_top_logits([Entry(0, 0, TEXTS[0], len(TEXTS[0]) - 1)], [TopLogitsSpec(4, 1.0, 200)])[0]
-    held = scene.block(other)
-    try:
-        assert np.array_equal(threads.submit(top.whole).result(20), expected(TEXTS[0])[:200])
-        assert not held.done()
-    finally:
-        scene.unblock()
-
-
-def test_whole_rows_and_top_logits_run_in_separate_passes(threads: ThreadPoolExecutor) -> None:
-    scene = Scene(Engine(has_top_logits=True), threads)
-    first, second, third = (scene.shared.view() for _ in range(3))
-    scene.block(first)
-    top = scene.call(lambda: second.extend_top_logits([Entry(0, 0, TEXTS[0], 0)], [TopLogitsSpec(1, 1.0, 258)])[0])
-    rows = scene.feed(third, 0, TEXTS[1])
-    scene.unblock()
-    assert int(top.result(20)[-1].ids[0]) == int(expected(TEXTS[0]).argmax())
-    assert np.array_equal(rows.result(20)[-1], expected(TEXTS[1]))
-    assert [len(batch) for batch in scene.engine.seen] == [1, 1, 1]
-
-
-def test_whole_rows_that_were_wanted_stay_valid_after_passes_of_others() -> None:
-    engine = Engine(has_top_logits=True)
-    shared = SharedEngine(engine)
-    mine, other = shared.view(), shared.view()
-    rows = mine.extend_top_logits([Entry(0, 0, TEXTS[0], 2)], [TopLogitsSpec(None, 1.0, 200)])[0]
-    other.extend_top_logits([Entry(0, 0, TEXTS[1], 0)], [TopLogitsSpec(None, 1.0, 258)])
-    assert isinstance(rows, np.ndarray) and rows.shape == (len(TEXTS[0]) - 2, 200)
-    assert np.array_equal(rows[-1], expected(TEXTS[0])[:200]) and engine.fetched == 0
 
 
 @pytest.mark.parametrize("kind", [EngineFailure, OutOfRoom])
@@ -231,51 +180,6 @@ def test_error_is_raised_only_for_calls_of_the_failed_pass(
     assert [view.length(0) for view in (second, third, fourth)] == [0, 0, len(TEXTS[0])], "their slots are empty"
     assert np.array_equal(fourth.extend([Entry(0, len(TEXTS[0]), [5], 0)])[0][0], expected([*TEXTS[0], 5]))
     assert np.array_equal(second.extend([Entry(0, 0, TEXTS[1], 0)])[0][-1], expected(TEXTS[1]))
-
-
-def test_unexpected_exception_leaves_no_call_waiting(threads: ThreadPoolExecutor) -> None:
-    scene = Scene(Engine(), threads)
-    first, second, third = (scene.shared.view() for _ in range(3))
-    held = scene.block(first)
-    calls = [scene.feed(second, 0, TEXTS[0]), scene.feed(third, 0, TEXTS[1])]
-    scene.engine.faults = {1: RuntimeError("a bug")}
-    scene.unblock()
-    raised = [call.exception(20) for call in (held, *calls)]
-    assert [type(error) for error in raised] == [type(None), RuntimeError, EngineFailure]
-    assert str(raised[2]) == "a shared pass failed: a bug"
-    assert np.array_equal(third.extend([Entry(0, 0, TEXTS[1], 0)])[0][-1], expected(TEXTS[1]))
-
-
-def test_lost_engine_fails_all_later_calls(threads: ThreadPoolExecutor) -> None:
-    scene = Scene(Engine(), threads)
-    first, second, third = (scene.shared.view() for _ in range(3))
-    held = scene.block(first)
-    waiting = scene.feed(second, 0, TEXTS[0])
-    scene.engine.faults = {0: EngineLost("the device is gone")}
-    scene.unblock()
-    assert [type(call.exception(20)) for call in (held, waiting)] == [EngineLost, EngineLost]
-    assert scene.shared.failure == "the device is gone"
-    passes = len(scene.engine.seen)
-    with pytest.raises(EngineLost, match="the device is gone"):
-        third.extend([Entry(0, 0, TEXTS[0], 0)])
-    third.close()
-    assert len(scene.engine.seen) == passes
-
-
-def test_waiting_call_fails_when_the_engine_is_closed(threads: ThreadPoolExecutor) -> None:
-    scene = Scene(Engine(), threads)
-    first, second = scene.shared.view(), scene.shared.view()
-    held = scene.block(first)
-    closing = scene.call(scene.shared.close)
-    late = scene.feed(second, 0, TEXTS[0])
-    assert not scene.engine.closed
-    scene.unblock()
-    closing.result(20)
-    assert np.array_equal(held.result(20)[0], expected([7])), "the pass in progress ends first"
-    with pytest.raises(EngineLost, match="the engine was closed"):
-        late.result(20)
-    second.close()
-    assert scene.engine.closed and len(scene.engine.seen) == 1
 
 
 @pytest.mark.parametrize("told_to_lead", [False, True], ids=["in the queue", "when told to lead"])
@@ -367,31 +271,6 @@ def test_a_draft_step_for_several_texts_is_one_pass(top_logits: bool) -> None:
     assert [len(batch) for batch in engine.seen] == [3] * 4
     assert drafted == [
         plain(ScriptedBackend(SCRIPT), text, 4, sampling) for text, sampling in zip(TEXTS, samplings, strict=True)
-    ]
-
-
-def test_a_draft_step_for_several_texts_takes_as_many_passes_as_it_must() -> None:
-    engine = Engine(max_batch_tokens=16)
-    _, drafters = _together(engine, [Sampling()] * 3)
-    found = expand_together([(each, text, []) for each, text in zip(drafters, TEXTS, strict=True)])
-    assert [each.proposals[0].token for each in found] == [
-        plain(ScriptedBackend(SCRIPT), text, 1, Sampling())[0] for text in TEXTS
-    ]
-    assert all(sum(len(entry.tokens) for entry in batch) <= 16 for batch in engine.seen)
-
-
-def test_an_error_of_a_shared_draft_step_is_raised_and_the_next_step_works() -> None:
-    engine = Engine()
-    engine.faults = {0: EngineFailure("out of memory")}
-    _, drafters = _together(engine, [Sampling()] * 3)
-    asked: list[tuple[ModelDrafter, Sequence[int], Sequence[int]]] = [
-        (each, text, []) for each, text in zip(drafters, TEXTS, strict=True)
-    ]
-    with pytest.raises(EngineFailure, match="out of memory"):
-        expand_together(asked)
-    found = expand_together(asked)
-    assert [each.proposals[0].token for each in found] == [
-        plain(ScriptedBackend(SCRIPT), text, 1, Sampling())[0] for text in TEXTS
     ]
 
 

@@ -11,10 +11,12 @@ from backends.llama_cpp.model import read_gguf_vocabulary
 from backends.scripted import BEGIN, END, ByteVocabulary, Script, ScriptedBackend
 from drafter_client.errors import StrategyRefused
 from models import DEFAULT_TARGET
+from specpair.drafters.byte_pairs import BytePairs
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.translation import TranslatingDrafter
-from specpair.engines.vocabulary import Kind, Vocabulary
+from specpair.engines.vocabulary import Kind
 from specpair.speculation.sampling.sampling import Sampling
+from tests.end_to_end.prompts import PROMPTS
 
 TARGET, _ = read_gguf_vocabulary(DEFAULT_TARGET)
 
@@ -75,30 +77,6 @@ def test_text_may_differ_from_the_draft() -> None:
     assert model.read.startswith(TARGET.decode(other))
 
 
-def test_prediction_behind_the_end_has_confidence_0() -> None:
-    ids = TARGET.encode("a b")
-    drafter = TranslatingDrafter(Parrot(b"a b"), TARGET, Sampling())
-    assert drafter.expand(ids, [[]], False).proposals[0].confidence == 0.0
-    assert drafter.expand(ids, [[min(TARGET.ends)]], False).proposals[0].confidence == 0.0
-
-
-def test_control_tokens_are_translated_by_name() -> None:
-    class Chatty(ByteVocabulary):
-        """A target with the byte model's end token and another control token."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            for piece in (b"<end>", b"<role>"):
-                self.pieces.append(piece)
-                self.kinds.append(Kind.CONTROL)
-
-    target: Vocabulary = Chatty()
-    model = Parrot(b"hi there you")
-    drafter = TranslatingDrafter(model, target, Sampling())
-    drafter.expand([BEGIN, *b"hi", 259, *b" th", 258, *b"er"], [[]], False)
-    assert model.held[0][:9] == [BEGIN, *b"hi th", END, *b"er"], "the model lacks the other token, so it is left out"
-
-
 def test_model_without_begin_token_waits_for_a_whole_character() -> None:
     class Beginless(ByteVocabulary):
         """A vocabulary without a begin token."""
@@ -146,19 +124,6 @@ def test_model_reads_the_exact_text_wherever_it_is_cut(words: list[str], cuts: l
         assert bytes(token for token in model.held[0] if token < 256).startswith(whole)
 
 
-def test_long_prompt_is_read_once() -> None:
-    text = "x = 1\n" * 300
-    ids = TARGET.encode(text)
-    model = ScriptedBackend(Script(seed=2), slots=1, context_length=4096)
-    drafter = TranslatingDrafter(model, TARGET, Sampling())
-    first = drafter.expand(ids, [[]], False)
-    assert first.read > 1000, "reading does not count as a step"
-    before = model.fed
-    second = drafter.expand([*ids, ids[-1]], [[]], False)
-    assert model.fed - before < 300
-    assert second.read == 1
-
-
 def test_equal_vocabularies_give_the_predictions_of_the_model_itself() -> None:
     """Noise included."""
     sampling = Sampling(seed=5, temperature=0.9)
@@ -170,3 +135,29 @@ def test_equal_vocabularies_give_the_predictions_of_the_model_itself() -> None:
         ours = drafter.expand(prompt[:length], [[]], False).proposals[0]
         theirs = plain.expand(prompt[:length], [[]], False).proposals[0]
         assert ours.token == theirs.token and ours.confidence == pytest.approx(theirs.confidence)
+
+
+BYTES = {byte: bytes([byte]) for byte in range(256)}
+WORDS = BytePairs(BYTES | dict(enumerate([b"ab", b"abc", b"bc", b" a", b" ab", b"12", b"123", b"  ", b"", b"ab"], 300)))
+
+
+@given(st.text())
+def test_encoding_keeps_all_bytes(text: str) -> None:
+    ids = WORDS.encode(text)
+    assert "".join(WORDS.split(text)) == text
+    pieces = BYTES | dict(enumerate([b"ab", b"abc", b"bc", b" a", b" ab", b"12", b"123", b"  "], 300))
+    assert b"".join(pieces[token] for token in ids) == text.encode(errors="replace")
+
+
+def test_lowest_id_is_merged_first_and_wins_among_equals() -> None:
+    assert WORDS.encode("abc") == [301]
+    assert WORDS.encode("abcc") == [301, 99], "ab is merged before bc, and then with the c"
+    assert WORDS.encode("zbcab") == [122, 302, 300]
+
+
+def test_default_pair_is_encoded_as_by_its_tokenizer() -> None:
+    vocabulary, _ = read_gguf_vocabulary(DEFAULT_TARGET)
+    ordinary = {at: piece for at, piece in enumerate(vocabulary.pieces) if vocabulary.kinds[at] == Kind.ORDINARY}
+    pairs = BytePairs(ordinary)
+    same = sum(pairs.encode(text) == vocabulary.encode(text, add_begin=False) for text in PROMPTS)
+    assert same >= len(PROMPTS) - 1

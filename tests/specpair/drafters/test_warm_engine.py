@@ -1,12 +1,15 @@
 """An engine reads only what a text does not share with the one before, and drafts as an empty one would."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.drafters.draft_model import ModelDrafter, model_drafter
-from specpair.drafters.warm_engine import WarmEngine, warmest
+from specpair.drafters.warm_engine import WarmEngine, pass_times
+from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure
 from specpair.speculation.text_options import TextSpec
 
@@ -33,12 +36,6 @@ def test_the_next_turn_reads_what_is_new() -> None:
     assert second.expand([*text, 1, 2, 3], [[]], False).read == 3
 
 
-def test_the_same_prompt_reads_its_last_token() -> None:
-    warm = WarmEngine(engine())
-    for read in (61, 1, 1):
-        assert drafter_of(warm, PROMPT).expand(PROMPT, [[]], False).read == read
-
-
 def test_a_text_of_another_scope_reads_everything_and_leaves_nothing() -> None:
     backend = engine()
     warm = WarmEngine(backend)
@@ -49,28 +46,11 @@ def test_a_text_of_another_scope_reads_everything_and_leaves_nothing() -> None:
     assert other.expand(PROMPT, [[]], False).read == 61
 
 
-def test_what_is_not_shared_takes_no_memory() -> None:
-    backend = engine()
-    warm = WarmEngine(backend)
-    drafter_of(warm, PROMPT).expand(PROMPT, [[], [1], [2]], False)
-    drafter_of(warm, [*PROMPT[:30], 200])
-    assert sum(backend.length(slot) > 0 for slot in range(3)) == 1
-    drafter_of(warm, [255])
-    assert [backend.length(slot) for slot in range(3)] == [0, 0, 0]
-
-
 def test_an_engine_that_cannot_roll_back_so_far_begins_anew() -> None:
     warm = WarmEngine(engine(1, max_rollback=4))
     drafter_of(warm, PROMPT).expand(PROMPT, [[]], False)
     assert warm.shared(PROMPT[:20], "") == 0
     assert drafter_of(warm, PROMPT[:20]).expand(PROMPT[:20], [[]], False).read == 20
-
-
-def test_a_window_that_has_slid_is_not_shared() -> None:
-    """Its slots hold the end of the text, as if it were the beginning."""
-    warm = WarmEngine(engine(1, context_length=32))
-    drafter_of(warm, PROMPT).expand(PROMPT, [[]], False)
-    assert warm.held == 0 and warm.shared(PROMPT, "") == 0
 
 
 def test_nothing_is_left_of_a_failed_step() -> None:
@@ -92,15 +72,6 @@ def test_nothing_is_left_of_a_failed_step() -> None:
     assert warm.shared(PROMPT, "") == 0
 
 
-def test_the_warmest_engine_is_chosen_then_the_emptiest() -> None:
-    engines = {name: WarmEngine(engine(1)) for name in "abc"}
-    drafter_of(engines["a"], PROMPT[:20]).expand(PROMPT[:20], [[]], False)
-    drafter_of(engines["b"], PROMPT).expand(PROMPT, [[]], False)
-    assert warmest(engines.items(), [*PROMPT, 1], "") == "b"
-    assert warmest(engines.items(), [255, 1], "") == "c"
-    assert warmest(engines.items(), [*PROMPT, 1], "another scope") == "c"
-
-
 @given(st.lists(st.tuples(st.integers(1, 80), st.integers(0, 2), st.integers(1, 6)), min_size=1, max_size=6))
 def test_predictions_are_those_of_an_empty_engine(texts: list[tuple[int, int, int]]) -> None:
     """Whatever the texts before left, with branches and with a window that slides."""
@@ -114,3 +85,32 @@ def test_predictions_are_those_of_an_empty_engine(texts: list[tuple[int, int, in
             expected = fresh.expand(text, tails, False).proposals
             assert mine.expand(text, tails, False).proposals == expected
             text = [*text, step]
+
+
+FIRST, TOKEN, READ = 0.5, 0.02, 0.004  # seconds: more in the first pass of each kind, to draft, to read a token
+
+
+class Timed(ScriptedBackend):
+    """A pass over one token takes `TOKEN`, over more `READ` for each; the first of each kind `FIRST` more."""
+
+    now = 0.0
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        (entry,) = batch
+        kind = len(entry.tokens) > 1
+        self.now += READ * len(entry.tokens) if kind else TOKEN
+        self.now += 0.0 if kind in self.seen else FIRST
+        self.seen.add(kind)
+        return super()._forward(batch)
+
+    seen: set[bool]
+
+
+@pytest.mark.parametrize("how", [{}, {"max_batch_tokens": 4}, {"context_length": 9}, {"max_rollback": 0}], ids=str)
+def test_the_shortest_passes_count_and_the_slot_is_empty_afterwards(how: dict[str, int]) -> None:
+    backend = Timed(Script(), **how)  # type: ignore[arg-type]
+    backend.seen = set()
+    times = pass_times(backend, lambda: backend.now)
+    assert (times.token, times.read) == pytest.approx((TOKEN, READ))
+    assert backend.length(0) == 0
+    assert backend.now < 2.0, "a slow engine is not timed for long"

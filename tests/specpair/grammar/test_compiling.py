@@ -1,20 +1,19 @@
 """Grammars are compiled once, and what is wrong with one is said with its place."""
 
-import gc
 import json
 import re
-from weakref import ref
+from typing import Any
 
 import numpy as np
 import pytest
-from llguidance import LLTokenizer
+from llguidance import LLMatcher
 
 from backends.scripted import BEGIN, ByteVocabulary
 from specpair.engines.vocabulary import Vocabulary
 from specpair.grammar import compiling
-from specpair.grammar.compiling import Grammars, TooCostly, grammars_of
+from specpair.grammar.compiling import Grammars, TooCostly, Trials, grammars_of
 from specpair.grammar.of_text import prepare_grammars
-from specpair.grammar.tokenizer import tokenizer_of as made
+from specpair.grammar.tokenizer import TokenTable
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import GrammarText
 
@@ -33,7 +32,7 @@ GRAMMARS = Grammars(ByteVocabulary())
         ({"type": "string", "pattern": "(?=a)b"}, "json_schema: "),
         (False, "json_schema: "),
         ({"anyOf": [{"properties": {f"p{number}": {} for number in range(1001)}}]}, "json_schema: an object has 1001"),
-        ({"type": "integer", "multipleOf": 9999991}, "json_schema: multipleOf comes to 9999991 with what allOf adds"),
+        ({"type": "integer", "multipleOf": 9999991}, "json_schema: multipleOf comes to 9999991, at most"),
     ],
 )
 def test_a_schema_that_cannot_be_kept_to_is_refused_with_the_place(schema: object, message: str) -> None:
@@ -67,23 +66,6 @@ def test_a_grammar_begins_behind_one_token_only() -> None:
         GRAMMARS(GrammarText("regex", "a", after="</think>"))
 
 
-def test_a_state_is_new_each_time() -> None:
-    asked = GrammarText("choice", '["ab", "ac"]')
-    first, second = GRAMMARS(asked), GRAMMARS(asked)
-    first.push(ord("a"))
-    assert first.only() is None and second.only() == ord("a")
-
-
-def test_grammars_live_as_long_as_the_vocabulary_with_which_they_encode() -> None:
-    vocabulary = ByteVocabulary()
-    assert grammars_of(vocabulary) is grammars_of(vocabulary)
-    assert grammars_of(vocabulary) is not grammars_of(ByteVocabulary())
-    gone = ref(grammars_of(vocabulary))
-    del vocabulary
-    gc.collect()
-    assert gone() is None
-
-
 def test_a_model_without_an_end_token_writes_no_grammar() -> None:
     class Endless(Vocabulary):
         def __init__(self) -> None:
@@ -97,21 +79,6 @@ def test_a_model_without_an_end_token_writes_no_grammar() -> None:
     prepare_grammars(endless)
     with pytest.raises(InvalidRequest, match="no end token"):
         grammars_of(endless)(GrammarText("regex", "a"))
-
-
-def test_a_vocabulary_is_read_once_and_beforehand_if_wished(monkeypatch: pytest.MonkeyPatch) -> None:
-    vocabulary, read = ByteVocabulary(), list[Vocabulary]()
-
-    def tokenizer_of(each: Vocabulary) -> LLTokenizer:
-        read.append(each)
-        return made(each)
-
-    monkeypatch.setattr(compiling, "tokenizer_of", tokenizer_of)
-    prepare_grammars(vocabulary)
-    assert read == [vocabulary]
-    prepare_grammars(vocabulary)
-    grammars_of(vocabulary)(GrammarText("regex", "a"))
-    assert read == [vocabulary]
 
 
 def test_where_texts_are_encoded_elsewhere_only_the_bytes_count() -> None:
@@ -185,15 +152,6 @@ def test_refusals_are_remembered_for_ten_minutes(trials: FakeTrials, error: TooC
         assert len(trials.asked) == tried
 
 
-def test_refusals_are_remembered_of_the_last_grammars_only(trials: FakeTrials, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "REFUSED", 3)
-    grammars = Grammars(ByteVocabulary())
-    for text in ("(", "((", "(((", "((((", "((((", "("):
-        with pytest.raises(InvalidRequest):
-            grammars(_regex(text))
-    assert len(trials.asked) == 5
-
-
 def test_a_grammar_without_an_answer_in_less_than_all_its_time_is_not_refused(trials: FakeTrials) -> None:
     grammars, asked = Grammars(ByteVocabulary()), _regex("a")
     trials.costly = TooCostly("late", late=True)
@@ -228,8 +186,42 @@ def test_a_grammar_that_a_text_could_not_follow_is_compiled_anew(trials: FakeTri
     assert grammars(asked).allows(ord("a"))
 
 
-def test_a_grammar_that_another_process_has_tried_is_not_tried(trials: FakeTrials) -> None:
-    vocabulary = ByteVocabulary()
-    prepare_grammars(vocabulary, tries=False)
-    grammars_of(vocabulary)(_regex("a"))
-    assert not trials.asked
+HOSTILE = 'start: %json {"type": "integer", "multipleOf": 9999991}'
+PRODUCT: list[Any] = [{"anyOf": [{"properties": {f"{name}{at}": {}}} for name in "ab"]} for at in range(20)]
+TRIALS = Trials(lambda: TokenTable.of(ByteVocabulary()), compiling.LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"),
+    [
+        (LLMatcher.grammar_from_regex("[ab]{2,9}"), ""),
+        (LLMatcher.grammar_from_regex("(a"), "unclosed group"),
+        (LLMatcher.grammar_from_json_schema({"items": {"not": {}}}), "Unimplemented keys"),
+        (LLMatcher.grammar_from_json_schema({"allOf": PRODUCT}), "schema too large"),
+    ],
+)
+def test_a_usual_grammar_is_told_of(source: str, wrong: str) -> None:
+    found, memory = TRIALS.attempt(source, 30)
+    assert wrong in found and bool(wrong) == bool(found)
+    assert memory < 4 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("source", "seconds", "reason", "late"),
+    [
+        (LLMatcher.grammar_from_lark(HOSTILE), 0.5, "it cannot be compiled: it takes longer than 0.5 s", True),
+        (
+            LLMatcher.grammar_from_regex("(a{1000}){1000}"),
+            60,
+            r"\d\d+ MB of memory, at most 48 MB|mask of a token",
+            False,
+        ),
+    ],
+)
+def test_a_grammar_that_takes_too_much_is_refused_and_the_next_one_is_not(
+    source: str, seconds: float, reason: str, late: bool
+) -> None:
+    with pytest.raises(TooCostly, match=reason) as caught:
+        TRIALS.attempt(source, seconds)
+    assert caught.value.late == late
+    assert TRIALS.attempt(LLMatcher.grammar_from_regex("[xy]{2}"), 30)[0] == ""

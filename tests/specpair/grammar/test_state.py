@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.scripted import BEGIN, END, ByteVocabulary
+from backends.scripted import END, ByteVocabulary
 from specpair.grammar.compiling import Grammars
 from specpair.speculation.sampling.grammar import GrammarText
 from specpair.speculation.sampling.row_changes import LogitProcessor, following
@@ -129,22 +129,6 @@ def test_a_text_ends_where_the_grammar_lets_it() -> None:
     assert END in allowed(after("choice", b"yes")) and after("choice", b"yes").only() is None
 
 
-def test_behind_what_the_grammar_forbids_nothing_is_masked() -> None:
-    """Such a token is a draft's, and is rejected: rows behind it are of no use."""
-    made = after("choice", [*b"ye", *b"x"])
-    assert allowed(made) == [*range(VOCABULARY.size)] and made.only() is None and made.allows(5)
-    made.push(ord("s"))
-    made.pop(ord("s"))
-    made.pop(ord("x"))
-    assert allowed(made) == [ord("s")]
-
-
-@pytest.mark.parametrize("size", [200, 258, 300])
-def test_rows_of_other_sizes_are_masked_as_far_as_they_go(size: int) -> None:
-    assert allowed(after("choice", b"no"), size) == ([END] if size > END else [*range(size)])
-    assert allowed(after("regex", b"ab"), size) == [each for each in (*b"abxy", END) if each < size]
-
-
 def test_a_grammar_may_begin_behind_a_token() -> None:
     made = GRAMMARS(ASKED["choice"]._replace(after="<end>"))  # an end token ends no text here
     free = [*range(VOCABULARY.size)]
@@ -163,7 +147,3 @@ def test_a_grammar_may_begin_behind_a_token() -> None:
     assert allowed(made) == free
     made.push(END)
     assert allowed(made) == [ord("n"), ord("y")]
-
-
-def test_control_tokens_are_never_allowed_inside() -> None:
-    assert BEGIN not in allowed(GRAMMARS(GrammarText("regex", "(?s:.)*")))

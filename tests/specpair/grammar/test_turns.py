@@ -121,29 +121,6 @@ def test_one_slow_grammar_runs_at_a_time_and_usual_ones_beside_it(grammars: Fake
     assert grammars.began[-2:] == ["A2", "A3"]
 
 
-def test_what_is_wrong_is_told(grammars: FakeGrammars) -> None:
-    async def run() -> None:
-        task = _asked(GrammarCompiler(), "wrong")
-        await grammars.release("wrong", 1)
-        with pytest.raises(InvalidRequest, match="regex: wrong"):
-            await task
-
-    asyncio.run(run())
-
-
-def test_who_stops_waiting_has_no_turn(grammars: FakeGrammars) -> None:
-    async def run() -> None:
-        tasks = await _all_asked(GrammarCompiler(), "a1", "a2", "a3", "a4")
-        tasks[2].cancel()
-        await grammars.release("a1", 3)
-        for text in ("a2", "a4"):
-            await grammars.release(text, 3)
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(run())
-    assert grammars.began == ["a1", "a2", "a4"]
-
-
 def test_too_many_grammars_of_one_client_are_refused_and_another_clients_are_not(grammars: FakeGrammars) -> None:
     async def run() -> None:
         compiler = GrammarCompiler()

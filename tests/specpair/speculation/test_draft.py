@@ -1,10 +1,12 @@
 """Drafts as values: what of a draft goes beyond a text, what was accepted, what contains what; chains and trees."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.draft import NO_DRAFT, Draft, rest_of_chain
+from specpair.speculation.draft import NO_DRAFT, Draft, depths, leaves, rest_of_chain
+from specpair.speculation.draft import paths as rows_of_paths
 from tests.specpair.speculation.trees import paths, trees
 
 IDS = st.lists(st.integers(0, 2), max_size=6)
@@ -114,8 +116,22 @@ def test_the_likeliest_chain_takes_the_first_of_those_that_follow_each(draft: Dr
     assert draft.with_parents(draft.parents) == draft
 
 
-def test_a_chain_has_what_each_token_was_drawn_from() -> None:
-    draft = Draft.chain(0, [1, 2], [{1: 1.0}, {2: 0.5, 3: 0.5}])
-    assert [each.probs for each in draft] == [{1: 1.0}, {2: 0.5, 3: 0.5}]
-    with pytest.raises(ValueError, match="zip"):
-        Draft.chain(0, [1, 2], [{1: 1.0}])
+@st.composite
+def shapes(draw: st.DrawFn) -> list[int]:
+    return [draw(st.integers(1, at + 1)) for at in range(draw(st.integers(0, 12)))]
+
+
+def walked(parents: list[int], node: int) -> list[int]:
+    path = []
+    while node >= 0:
+        path.append(node)
+        node -= parents[node]
+    return path[::-1]
+
+
+@given(shapes())
+def test_paths_depths_and_leaves_are_those_of_a_walk(parents: list[int]) -> None:
+    each = [walked(parents, node) for node in range(len(parents))]
+    assert [np.flatnonzero(row).tolist() for row in rows_of_paths(parents)] == each
+    assert depths(parents) == [len(path) for path in each]
+    assert leaves(parents) == [node for node in range(len(parents)) if not any(node in path[:-1] for path in each)]

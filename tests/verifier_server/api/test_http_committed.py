@@ -12,8 +12,7 @@ from specpair.engines.backend import Entry, Logits
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.generation.drafting import slots_free
-from tests.verifier_server.support import read_events, until
+from tests.verifier_server.support import read_events, slots_free, until
 
 SCRIPT = Script(seed=2, support=40)
 PROMPT = [256, *range(30)]
@@ -155,25 +154,6 @@ def test_character_split_by_an_interruption_arrives_whole(serve: Serve) -> None:
     assert "".join(part["text"] for part in first + rest) == whole
 
 
-def test_cached_tokens_are_not_computed_again(serve: Serve) -> None:
-    """A continued session uses its KV cache slot. Another session with the same prefix uses a copy."""
-    backend = ScriptedBackend(SCRIPT, slots=2)
-    live = serve(backend)
-    body = {**BODY, "session_id": "s"}
-    live.post("/prefill", body)
-    live.post("/verify", {"session_id": "s", "position": len(PROMPT), "draft_tokens": TEXT[:10]})
-    fed = backend.fed
-    continued = live.post("/prefill", {**body, "committed_ids": TEXT[:11]})
-    assert (continued["tokens"], backend.fed - fed) == (TEXT[11:12], 1)
-    fed = backend.fed
-    further = live.post("/prefill", {**body, "committed_ids": TEXT[:15]})
-    assert (further["tokens"], backend.fed - fed) == (TEXT[15:16], 4)
-    fed = backend.fed
-    other = live.post("/prefill", {**body, "session_id": "t", "committed_ids": TEXT[:15]})
-    assert (other["tokens"], backend.fed - fed) == (TEXT[15:16], 1)
-    live.service.engine.check_integrity()
-
-
 def test_committed_ids_replace_different_tokens_of_the_session(live: LiveServer) -> None:
     """A near-tie can cause this. The session continues from the reader's text."""
     name = "parted"
@@ -185,24 +165,6 @@ def test_committed_ids_replace_different_tokens_of_the_session(live: LiveServer)
     assert reply["tokens"] == expected[:1]
     rest = live.post("/generate", {**BODY, "session_id": name, "committed_ids": seen})
     assert rest["token_ids"] == seen + expected
-
-
-def test_text_that_has_ended_is_answered_with_its_end(live: LiveServer) -> None:
-    script = Script(seed=2, end_bias=9.0)
-    text = plain(script, PROMPT, 300)
-    assert text[-1] == END
-    ending = LiveServer(settings(), ScriptedBackend(script))
-    try:
-        ending.wait_until_ready()
-        body = {"prompt_ids": PROMPT, "seed": 1}
-        for name, cut in (("whole", len(text)), ("short", len(text) - 1)):
-            for path in ("/prefill", "/generate"):
-                reply = ending.post(path, {**body, "session_id": name + path[1:], "committed_ids": text[:cut]})
-                assert reply["finish_reason"] == "stop"
-                assert reply.get("tokens", text[cut:]) == text[cut:]
-                assert reply.get("token_ids", text) == text
-    finally:
-        ending.close()
 
 
 @pytest.mark.parametrize(
@@ -245,20 +207,6 @@ def test_other_parameters_under_the_same_id_are_a_conflict(live: LiveServer, pat
         response = live.http.post(path, json={**body, "committed_ids": committed})
         assert (response.status_code, response.json()["error"]["code"]) == (409, "session_conflict")
     assert live.post("/prefill", {**BODY, "session_id": "mine"})["tokens"] == TEXT[:1]
-
-
-def test_decisions_cover_the_tokens_of_the_reply(live: LiveServer) -> None:
-    body = {**BODY, "session_id": "explained", "explain": True}
-    whole = live.post("/generate", {**BODY, "explain": True})["decisions"]
-    assert len(whole) == LENGTH
-    live.post("/prefill", {**BODY, "session_id": "explained"})
-    reply = live.post("/prefill", {**body, "committed_ids": TEXT[:7]})
-    assert reply["decisions"] == whole[7:8], "though the session was opened without explain"
-    request = {"session_id": "explained", "position": len(PROMPT) + 8, "draft_tokens": []}
-    assert live.post("/verify", request)["decisions"] == whole[8:9]
-    summary = live.post("/generate", {**body, "committed_ids": TEXT[:8]})
-    assert summary["decisions"] == [None] * 7 + whole[7:], "the decisions of the previous request are known"
-    assert "decisions" not in live.post("/prefill", {**BODY, "session_id": "explained", "committed_ids": TEXT[:3]})
 
 
 @pytest.mark.parametrize("mode", ["target", "fused"])
@@ -339,10 +287,3 @@ def test_deleting_a_session_ends_its_running_text(serve: Serve) -> None:
         *_, (name, last) = stream
         backend.gate.set()
     assert (name, last["error"]["code"]) == ("error", "unknown_session")
-
-
-def test_generate_does_not_change_the_latest_session(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT))
-    live.post("/prefill", BODY)
-    live.post("/generate", {**BODY, "session_id": "other", "max_tokens": 3})
-    assert live.post("/verify", {"draft_tokens": []})["tokens"] == TEXT[:1]

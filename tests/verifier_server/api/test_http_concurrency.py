@@ -1,20 +1,20 @@
-"""Concurrent clients, lost replies, and sessions deleted during a request."""
+"""Requests at the same time, and self-continuation."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from inspect import signature
 from typing import Any
 
 import httpx
 import pytest
 
 from backends.scripted import ScriptedBackend
-from tests.verifier_server.conftest import SCRIPT, Serve, settings
+from specpair.speculation.acceptance.strategies import common_prefix
+from specpair.speculation.sampling.sampling import Sampling
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import Gated, drafting_client
 from verifier_server.app import create_app
-from verifier_server.engine.arrivals import LONGEST
-from verifier_server.engine.scheduler import Scheduler
+from verifier_server.engine.sequence_state import LEAD
 
 
 def test_concurrent_clients_get_their_own_texts(serve: Serve) -> None:
@@ -22,29 +22,6 @@ def test_concurrent_clients_get_their_own_texts(serve: Serve) -> None:
     with ThreadPoolExecutor(8) as threads:
         for text, expected in threads.map(lambda number: drafting_client(live, number), range(8)):
             assert text == expected
-
-
-def test_prompts_are_prefilled_in_chunks_of_the_set_size(serve: Serve) -> None:
-    backend = ScriptedBackend(SCRIPT)
-    live = serve(backend, prefill_chunk=16)
-    live.post("/prefill", {"prompt_ids": [256, 1]})
-    passes = backend.passes
-    live.post("/prefill", {"prompt_ids": [256, *range(63)]})
-    assert backend.passes - passes == 4
-
-
-def test_served_engine_has_a_batching_window(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    windows: list[float] = []
-
-    def noted(*given: Any, **how: Any) -> Scheduler:
-        bound = signature(Scheduler).bind(*given, **how)
-        bound.apply_defaults()
-        windows.append(bound.arguments["batching_window"])
-        return Scheduler(*given, **how)
-
-    monkeypatch.setattr("verifier_server.engine.engine.Scheduler", noted)
-    serve()
-    assert windows == [LONGEST]
 
 
 def test_retry_after_a_lost_reply_is_answered_from_the_record(serve: Serve) -> None:
@@ -83,20 +60,6 @@ def test_session_deleted_during_a_verify_still_gets_its_reply(serve: Serve) -> N
     assert live.post("/prefill", body)["tokens"] == plain(SCRIPT, ids, 1), "the id can be used again"
 
 
-def test_health_is_answered_while_the_engine_is_busy(serve: Serve) -> None:
-    backend = Gated()
-    live = serve(backend)
-    backend.close_gate()
-    with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(live.post, "/prefill", {"prompt": "x"})
-        assert backend.entered.wait(20)
-        with live.client() as other:
-            assert other.get("/health").json()["status"] == "ready"
-            assert not waiting.done()
-        backend.gate.set()
-        assert waiting.result(20)["total_tokens"] == 3
-
-
 @pytest.mark.parametrize(
     ("address", "key", "code"),
     [
@@ -121,3 +84,77 @@ def test_implicit_sessions_need_loopback_or_a_key(address: str, key: str | None,
             return await http.post("/verify", json={"draft_tokens": []})
 
     assert asyncio.run(ask()).json()["error"]["code"] == code
+
+
+PROMPT_IDS = [256, 1, 2]
+TEXT = plain(SCRIPT, PROMPT_IDS, 200)
+PREFILL = {"session_id": "s", "prompt_ids": PROMPT_IDS, "self_continue": True}
+
+
+def settled_length(live: LiveServer) -> int:
+    """The number of tokens of the session once it no longer grows."""
+    session, seen = live.service.sessions.get("s"), -1
+    while seen != len(session.tokens):
+        seen = len(session.tokens)
+        live.service.engine.check_integrity()
+        live.service.engine.check_integrity()
+    return seen
+
+
+def test_verify_requests_can_pause_and_resume_self_continuation(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
+    live.post("/prefill", PREFILL)
+    assert settled_length(live) == 4 + LEAD - 1
+    pausing = {"session_id": "s", "position": 20, "draft_tokens": [], "next_in_ms": 1e6, "self_continue": False}
+    assert live.post("/verify", pausing)["judged"] == 0
+    assert settled_length(live) == 3 + LEAD
+    assert live.post("/verify", {**pausing, "position": 3 + LEAD})["total_tokens"] == 4 + LEAD
+    assert settled_length(live) == 4 + LEAD
+    late = {**pausing, "self_continue": True}  # sent before the pausing request, arrives after it
+    assert live.post("/verify", late)["position"] == 20
+    assert settled_length(live) == 4 + LEAD
+    live.post("/verify", {**pausing, "position": 4 + LEAD, "self_continue": True})
+    assert settled_length(live) == 4 + 2 * LEAD
+
+
+def test_verify_needs_self_continue_of_the_prefill(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
+    live.post("/prefill", {**PREFILL, "self_continue": False})
+    for asked in (True, False):
+        body = {"session_id": "s", "position": 4, "draft_tokens": [], "self_continue": asked}
+        response = live.http.post("/verify", json=body)
+        error = response.json()["error"]
+        assert (response.status_code, error["code"], error["param"]) == (422, "self_continue_refused", "self_continue")
+
+
+@pytest.mark.parametrize("missing", ["session_id", "position"])
+def test_self_continuation_needs_session_id_and_position(serve: Serve, missing: str) -> None:
+    live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
+    live.post("/prefill", PREFILL)
+    body: dict[str, Any] = {"session_id": "s", "position": 4, "draft_tokens": []}
+    del body[missing]
+    response = live.http.post("/verify", json=body)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (422, "self_continue_refused", missing)
+    in_header = live.http.post("/verify", json={"position": 4, "draft_tokens": []}, headers={"X-Session-Id": "s"})
+    assert in_header.status_code == 200
+
+
+@pytest.mark.parametrize("strategy", ["coupled", "deterministic", "greedy"])
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_drafting_client_gets_the_text_despite_self_continuation(
+    serve: Serve, strategy: str, temperature: float
+) -> None:
+    live = serve(ScriptedBackend(SCRIPT))
+    sampling = Sampling(5, temperature if strategy == "coupled" else 0.0)
+    expected = plain(SCRIPT, PROMPT_IDS, 60, sampling)
+    body = {**PREFILL, "temperature": temperature, "seed": 5, "strategy": strategy, "max_tokens": 60}
+    text: list[int] = live.post("/prefill", body)["tokens"]
+    while len(text) < 60:
+        drafts = [*expected[len(text) : len(text) + 3], 0]
+        reply = live.post("/verify", {"session_id": "s", "position": 3 + len(text), "draft_tokens": drafts})
+        accepted = 0 if strategy == "greedy" else common_prefix(reply["tokens"], drafts)
+        assert reply["accepted_prefix_len"] == accepted
+        text += reply["tokens"]
+    assert text == expected
+    live.service.engine.check_integrity()

@@ -13,10 +13,9 @@ from specpair.engines.load_options import LoadOptions
 from specpair.protocol.service_responses import HealthResponse
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.support import REQUESTS
-from verifier_server.flags import from_flags
 from verifier_server.loading import loading_wait
 from verifier_server.service import Service
-from verifier_server.settings import Settings
+from verifier_server.settings import Settings, from_flags
 
 
 class SlowLoad:
@@ -129,22 +128,6 @@ def test_setting_at_fault_has_the_name_that_the_user_gave(
     assert service.health() == HealthResponse(status="failed", reason=reason)
 
 
-def test_engine_option_of_the_target_is_named_as_the_target_s_in_an_error_of_the_draft_model(
-    slow: SlowLoad, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The draft model has the target's device unless it was given its own."""
-
-    def refuse(*_: object) -> Backend:
-        raise ModelLoadError("device 'x' cannot be used here", "device")
-
-    monkeypatch.setattr("verifier_server.generation.draft_model.load", refuse)
-    slow.go_on.set()
-    service = Service(from_flags(["--backend=scripted", "--draft-model=3", "--device=x"], {})[0])
-    service.loader.start()
-    service.stop()
-    assert service.health().reason == "the draft model: --device 'x' cannot be used here"
-
-
 def test_stop_waits_for_the_load_and_frees_the_model(serve: Serve, slow: SlowLoad) -> None:
     """Interrupting a library during the load would be unsafe, so the stop waits and frees the model."""
     live = serve(wait=False)
@@ -223,14 +206,3 @@ def test_every_endpoint_but_health_needs_the_key(serve: Serve) -> None:
     assert live.post("/verify", {"draft_tokens": []})["tokens"], "also without a session id"
     live.http.headers["Authorization"] = "bearer s3cret"  # RFC 9110: the case of the scheme does not matter
     assert live.post("/prefill", {"prompt": "x"})["tokens"]
-
-
-def test_latest_session_is_kept_for_each_caller(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT))
-    live.post("/prefill", {"session_id": "a", "prompt": "a"}, headers={"Authorization": "Bearer a"})
-    live.post("/prefill", {"session_id": "b", "prompt": "b"}, headers={"Authorization": "Bearer b"})
-    for name in ("a", "b"):
-        response = live.http.post("/verify", json={"draft_tokens": []}, headers={"Authorization": f"Bearer {name}"})
-        assert response.headers["x-session-id"] == name
-    response = live.http.post("/verify", json={"draft_tokens": []})
-    assert (response.status_code, response.json()["error"]["code"]) == (404, "unknown_session")

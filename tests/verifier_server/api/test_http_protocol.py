@@ -1,17 +1,15 @@
 """The protocol over HTTP: every endpoint, its fields, and the rules for sessions."""
 
-import asyncio
 from typing import Any
 
 import httpx
 import pytest
 
 from backends.machine import machine_id
-from backends.scripted import END, Script, ScriptedBackend
+from backends.scripted import END, ScriptedBackend
 from specpair.speculation.sampling.sampling import Sampling
-from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from verifier_server.app import create_app
 
 PROMPT = "def main():"
 PROMPT_IDS = [256, *PROMPT.encode()]
@@ -94,11 +92,6 @@ def test_tokenize_refuses_malformed_requests(server: LiveServer, body: bytes, wo
     assert words in reply.json()["error"]["message"]
 
 
-def test_model_states_the_limit_of_draft_tokens(serve: Serve) -> None:
-    live = serve(ScriptedBackend(max_batch_tokens=16))
-    assert live.http.get("/model").json()["max_draft_tokens"] == 15
-
-
 def test_prefill_reply_has_all_fields(server: LiveServer) -> None:
     response = server.http.post("/prefill", json={"prompt": PROMPT, "seed": 5, "temperature": 0.5, "top_k": 40})
     body = response.json()
@@ -158,19 +151,6 @@ def test_omitted_seed_is_drawn_and_reported(server: LiveServer) -> None:
         assert server.post("/verify", body)["tokens"] == plain(SCRIPT, PROMPT_IDS, 2, Sampling(seed, 1.0))
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/realtime", "/verify"])
-def test_a_websocket_is_refused_as_such(server: LiveServer, path: str) -> None:
-    handshake = {
-        "Connection": "Upgrade",
-        "Upgrade": "websocket",
-        "Sec-WebSocket-Key": "eA==",
-        "Sec-WebSocket-Version": "13",
-    }
-    response = server.http.get(path, headers=handshake)
-    assert (response.status_code, response.json()["error"]["code"]) == (426, "no_websocket")
-    assert server.http.get("/health", headers=handshake).status_code == 200  # the offer is ignored
-
-
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_paths_work_with_and_without_trailing_slash(server: LiveServer, slash: str) -> None:
     session = server.post(f"/prefill{slash}", {"prompt": PROMPT})["session_id"]
@@ -182,19 +162,6 @@ def test_paths_work_with_and_without_trailing_slash(server: LiveServer, slash: s
     for path, allowed in (("/verify", "POST"), ("/health", "GET, HEAD")):
         response = server.http.patch(path + slash)
         assert (response.status_code, response.headers["allow"]) == (405, allowed)
-
-
-@pytest.mark.parametrize("slash", ["", "/"])
-def test_paths_work_below_the_root_path_of_a_proxy(slash: str) -> None:
-    """As with `uvicorn --root-path /verifier`, which puts this prefix before every path."""
-    transport = httpx.ASGITransport(create_app(settings()), root_path="/verifier")
-
-    async def statuses() -> list[int]:
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/verifier") as http:
-            verify = await http.post(f"/verify{slash}", json={"session_id": "s", "draft_tokens": []})
-            return [response.status_code for response in (verify, await http.get(f"/health{slash}"))]
-
-    assert asyncio.run(statuses()) == [503, 503], "the model is not loaded"
 
 
 def simple_client(http: httpx.Client, prompt: str, draft: Any) -> list[int]:
@@ -242,17 +209,6 @@ def test_repeated_prefill_is_answered_from_the_record(serve: Serve) -> None:
     assert later["total_tokens"] == 14
 
 
-@pytest.mark.parametrize("where", ["header", "body", "both"])
-def test_client_may_choose_the_session_id(server: LiveServer, where: str) -> None:
-    name = f"named-by-{where}"
-    headers = {} if where == "body" else {"X-Session-Id": name}
-    extra = {} if where == "header" else {"session_id": name}
-    response = server.http.post("/prefill", json={"prompt": PROMPT, **extra}, headers=headers)
-    assert (response.json()["session_id"], response.headers["x-session-id"]) == (name, name)
-    reply = server.post("/verify", {"draft_tokens": TEXT[:1], "position": 12, **extra}, headers=headers)
-    assert reply["tokens"] == TEXT[:2]
-
-
 def test_sessions_are_listed_and_deleted(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT, slots=1), wait=False, api_key="s3cret")
     live.http.headers["Authorization"] = "Bearer s3cret"
@@ -272,16 +228,3 @@ def test_sessions_are_listed_and_deleted(serve: Serve) -> None:
     live.http.delete("/sessions/b")
     gone = live.http.post("/verify", json={"draft_tokens": []})
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_session"), "the latest session is deleted"
-
-
-def test_end_token_stops_the_text(serve: Serve) -> None:
-    script = Script(seed=2, end_bias=9.0)
-    text = plain(script, PROMPT_IDS, 300)
-    assert text[-1] == END
-    live = serve(ScriptedBackend(script))
-    live.post("/prefill", {"prompt": PROMPT})
-    reply = live.post("/verify", {"position": 12, "draft_tokens": text[:60]})
-    assert (reply["tokens"], reply["finish_reason"]) == (text, "stop")
-    again = live.post("/verify", {"position": 12 + len(text), "draft_tokens": [1]})
-    assert (again["tokens"], again["finish_reason"], again["total_tokens"]) == ([], "stop", 12 + len(text))
-    assert live.post("/generate", {"prompt": PROMPT})["finish_reason"] == "stop"

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from backends.scripted import ScriptedBackend
-from drafter_client.http.requests import SILENCE
 from specpair.engines.backend import Entry, Logits
-from specpair.http_service.replies import events as event_stream
 from specpair.speculation.acceptance.token_details import TokenDetails, split
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.support import read_events, tokens_of, until
+from tests.verifier_server.support import read_events, until
 from verifier_server.api import streams
 
 PROMPT_IDS = [256, 1, 2]
@@ -78,27 +76,6 @@ def test_stream_follows_the_reply_to_the_prefill_that_asks_for_it(live: LiveServ
     assert (last, end) == ("end", {"total_tokens": 23, "finish_reason": "length"})
 
 
-def test_a_client_that_hangs_up_on_the_prefill_leaves_the_stream(live: LiveServer) -> None:
-    with live.client() as client, client.stream("POST", "/prefill", json=OPENING, headers=EVENTS) as response:
-        next(read_events(response))
-        session = live.service.sessions.get("t")
-        until(lambda: len(session.watchers) == 1)
-        assert session.lease.requests == 1
-    until(lambda: not session.watchers and not session.lease.requests)
-
-
-def test_a_prefill_that_asks_for_the_stream_is_refused_as_any(live: LiveServer) -> None:
-    conflict = {"session_id": "s", "max_tokens": 9}
-    wrongs: list[dict[str, Any]] = [{"prompt_ids": []}, {"prompt_ids": [999]}, {"max_tokens": 0}, conflict]
-    for wrong in wrongs:
-        with live.client() as client:
-            plain_reply = client.post("/prefill", json=OPENING | wrong)
-            reply = client.post("/prefill", json=OPENING | wrong, headers=EVENTS)
-        assert reply.status_code == plain_reply.status_code >= 400, wrong
-        assert reply.json()["error"]["code"] == plain_reply.json()["error"]["code"]
-    assert [each.id for each in live.service.sessions.all()] == ["s"]
-
-
 @pytest.mark.parametrize("start", [3, 5, 8])
 def test_stream_starts_at_the_given_position(live: LiveServer, start: int) -> None:
     verify(live, 4, TEXT[1:5])  # 9 tokens are committed
@@ -108,25 +85,6 @@ def test_stream_starts_at_the_given_position(live: LiveServer, start: int) -> No
             "tokens",
             {"position": start, "tokens": TEXT[start - 3 : 6], "sources": "baaaab"[start - 3 :], "own": False},
         )
-
-
-def test_stream_from_the_end_waits_for_the_next_commit(live: LiveServer) -> None:
-    with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
-        wait_until_watched(live, 1)
-        verify(live, 4, [])
-        assert next(read_events(response)) == (
-            "tokens",
-            {"position": 4, "tokens": TEXT[1:2], "sources": "b", "own": False},
-        )
-
-
-@pytest.mark.parametrize("position", [3, 23])
-def test_stream_of_an_ended_text_ends_at_once(live: LiveServer, position: int) -> None:
-    verify(live, 4, TEXT[1:40])
-    with live.client() as client, client.stream("GET", f"/sessions/s/stream?from={position}") as response:
-        *parts, last = read_events(response)
-    assert tokens_of(parts, position) == TEXT[position - 3 : 20]
-    assert last == ("end", {"total_tokens": 23, "finish_reason": "length"})
 
 
 @pytest.mark.parametrize(
@@ -182,29 +140,6 @@ def test_stream_ends_with_an_error_when_the_engine_dies(serve: Serve) -> None:
     assert (name, body["error"]["code"]) == ("error", "engine_error")
 
 
-def test_several_readers_are_independent(live: LiveServer) -> None:
-    with live.client() as remaining, remaining.stream("GET", "/sessions/s/stream?from=4") as response:
-        with live.client() as leaving, leaving.stream("GET", "/sessions/s/stream?from=4") as other:
-            wait_until_watched(live, 2)
-            verify(live, 4, TEXT[1:3])
-            first = ("tokens", {"position": 4, "tokens": TEXT[1:4], "sources": "aab", "own": False})
-            assert next(read_events(other)) == first
-        wait_until_watched(live, 1)
-        stream = read_events(response)
-        assert next(stream) == first
-        verify(live, 7, [])
-        assert next(stream)[1]["tokens"] == TEXT[4:5]
-    wait_until_watched(live, 0)
-
-
-def test_disconnect_during_silence_is_noticed(live: LiveServer) -> None:
-    with socket.create_connection(live.address) as connection:
-        connection.sendall(b"GET /sessions/s/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert b"200 OK" in connection.recv(100)
-        wait_until_watched(live, 1)
-    wait_until_watched(live, 0)
-
-
 def test_silent_stream_sends_comments(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT", 0.01)
     with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
@@ -214,21 +149,6 @@ def test_silent_stream_sends_comments(live: LiveServer, monkeypatch: pytest.Monk
         while (found := next(stream)) == (":", None):
             pass
         assert found[1]["tokens"] == TEXT[1:2]
-
-
-def test_session_with_a_reader_does_not_expire(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT), session_ttl=60.0)
-    now = [0.0]
-    live.service.sessions.clock = lambda: now[0]
-    live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
-    with live.client() as client, client.stream("GET", "/sessions/s/stream") as response:
-        stream = read_events(response)  # kept in a variable, since dropping it disconnects
-        assert next(stream)[0] == "tokens"
-        now[0] = 1000.0
-        assert len(live.http.get("/sessions").json()["sessions"]) == 1
-    until(lambda: not live.service.sessions.all()[0].lease.requests)
-    now[0] = 2000.0
-    assert live.http.get("/sessions").json()["sessions"] == []
 
 
 def test_slow_reader_blocks_nothing_and_gets_merged_events(serve: Serve) -> None:
@@ -254,23 +174,6 @@ def test_slow_reader_blocks_nothing_and_gets_merged_events(serve: Serve) -> None
     assert received.count(b"event: tokens") < commits / 2
 
 
-def test_at_most_one_wake_up_is_pending(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many passes end while the event loop is busy."""
-    with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
-        wait_until_watched(live, 1)
-        engine_client, (watcher,) = live.service.engine_client, live.service.sessions.get("s").watchers
-        put, calls = engine_client.put, list[Any]()
-        monkeypatch.setattr(engine_client, "put", calls.append)
-        for _ in range(50):
-            watcher()
-        monkeypatch.undo()
-        (call,) = calls
-        put(call)
-        engine_client.deliver()
-        verify(live, 4, [])
-        assert next(read_events(response))[1]["tokens"] == TEXT[1:2]
-
-
 def test_target_decoded_tokens_have_their_own_events(serve: Serve) -> None:
     """One event for each run of tokens from the same kind of step, even if they are read_events at once."""
     live = serve(ScriptedBackend(SCRIPT))
@@ -290,7 +193,3 @@ def test_target_decoded_tokens_have_their_own_events(serve: Serve) -> None:
             stream = read_events(response)
             found = [next(stream)[1] for _ in expected]
         assert [(event["position"], len(event["tokens"]), event["own"]) for event in found] == expected
-
-
-def test_client_timeout_spans_several_heartbeats() -> None:
-    assert 3 * event_stream.HEARTBEAT < SILENCE

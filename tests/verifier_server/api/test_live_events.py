@@ -17,7 +17,6 @@ from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import bearer, read_events
 from verifier_server.api.operations import LIVE
-from verifier_server.observability import live_view
 
 PROMPT = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT, 12)
@@ -138,15 +137,6 @@ def test_a_key_sees_what_is_its_own_and_an_admins_key_all(
         stream.ends()
 
 
-def test_few_of_many_sessions_are_told_one_by_one(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_view, "MOST_SESSIONS", 2)
-    live = serve(ScriptedBackend(SCRIPT, slots=4))
-    for number, length in enumerate((9, 9, 1, 9)):
-        live.post("/prefill", {"session_id": f"s{number}", "prompt_ids": [*PROMPT, number], "max_tokens": length})
-    with told(live) as stream:
-        assert ([each["number"] for each in stream.sessions], stream.last["sessions"]["more"]) == ([4, 2], 2)
-
-
 def test_it_tells_why_the_verifier_serves_no_texts_and_ends_with_it(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     with told(live) as stream:
@@ -155,13 +145,3 @@ def test_it_tells_why_the_verifier_serves_no_texts_and_ends_with_it(serve: Serve
         assert stream.last["state"]["reason"] == "no such file"
         live.service.feed.close()
         stream.ends()
-
-
-def test_nothing_is_made_while_nobody_listens(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    live = serve(ScriptedBackend(SCRIPT))
-    monkeypatch.setattr(live.service.feed, "put", lambda _: pytest.fail("something was told"))
-    for name in ("state", "sessions", "usage"):
-        monkeypatch.setattr(live_view.LiveView, name, lambda *_: pytest.fail("it was looked at"))
-    before = dict(vars(live.service.feed))
-    live.post("/generate", {"prompt_ids": PROMPT, "max_tokens": 9})
-    assert vars(live.service.feed) == before

@@ -7,8 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from backends.scripted import ScriptedBackend
-from tests.accessibility import assert_accessible
-from tests.browser import chromium, opened
+from tests.browser import assert_accessible, chromium, opened
 from tests.gateway.router.stub_nodes import link
 from tests.verifier_server.conftest import SCRIPT, LiveServer, settings
 from tests.verifier_server.engine.bench import plain
@@ -73,22 +72,6 @@ def test_a_session_comes_and_goes_and_its_passes_move_the_strip(page: Any, live:
     page.locator("#sessions .note", has_text="further").wait_for(state="detached")
 
 
-def test_a_pass_is_described_where_it_is_pointed_at_or_chosen_with_the_keyboard(page: Any, live: LiveServer) -> None:
-    live.post("/generate", {"prompt_ids": PROMPT, "max_tokens": 4})
-    bars(page, 4)
-    page.locator(".plot svg").first.hover(position={"x": 5, "y": 5})
-    assert page.locator(".detail").inner_text().startswith("Point at a pass")
-    plot = page.get_by_role("group", name="The last passes")
-    plot.press("ArrowLeft")
-    latest = page.locator(".detail").inner_text()
-    assert "for 1 token of 1 session; 1 token committed" in latest
-    for _ in range(3):
-        plot.press("ArrowLeft")
-    assert "for 3 tokens of 1 session, 2 read without judging" in page.locator(".detail").inner_text()
-    plot.press("Escape")
-    assert page.locator(".detail").inner_text().startswith("Point at a pass")
-
-
 def test_it_says_that_the_verifier_is_away_and_comes_back_by_itself(page: Any, live: LiveServer) -> None:
     with link(live.url) as away:
         page.goto(away.url)
@@ -137,46 +120,3 @@ def test_nothing_is_found_by_axe_and_a_narrow_screen_is_wide_enough(page: Any, l
     page.get_by_role("button", name="Switch to light colours").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     live.http.delete("/sessions/seen")
-
-
-def test_another_process_at_the_same_address_is_shown_from_its_beginning(browser: Any, live: LiveServer) -> None:
-    other = LiveServer(settings(), ScriptedBackend(SCRIPT))
-    other.wait_until_ready()
-    try:
-        with link(live.url) as first, opened(browser, first.url) as page:
-            live.post("/generate", {"prompt_ids": PROMPT, "max_tokens": 4})
-            bars(page, 4)
-            page.locator(ENDED).wait_for()
-            first.cut()
-            page.locator("#state.away").wait_for()
-            with link(other.url, urlsplit(first.url).port or 0):
-                page.locator("#state.ready").wait_for()
-                page.locator("#passes .note").filter(has_text="No passes yet.").wait_for()
-                page.locator(ENDED).wait_for(state="detached")
-                page.goto("about:blank")  # before the link is cut
-            page.complaints.clear()
-    finally:
-        other.close()
-
-
-def test_the_last_minute_is_counted_in_steps_of_half_a_second(page: Any) -> None:
-    found = page.evaluate("""async () => {
-        const { History } = await import("./page/history.js");
-        const history = new History(10000);
-        history.level(10000, { waiting: 3, sessions: 1, cached: 0.5 });
-        const each = { queue_ms: 7, committed: 4, judged: 6, accepted: 3 };
-        history.passes(12250, [{ ...each, ended_ms: 100, took_ms: 100 }, { ...each, ended_ms: 1000, took_ms: 750 }]);
-        history.move(13000);
-        const last = (value) => history.series(value).slice(-6);
-        return {
-            busy: last((step) => step.busy),
-            committed: last((step) => step.committed),
-            waiting: last((step) => step.waiting),
-            before: history.series((step) => step.busy).slice(0, -6).some((each) => each !== null),
-            over: history.over(60, "committed"),
-            waited: history.most(10, "waited"),
-        };
-    }""")
-    assert found["busy"] == [0, 0, 100, 500, 250, 0], "a pass counts in each step by the time that it took of it"
-    assert found["committed"] == [0, 0, 4, 0, 4, 0] and found["waiting"] == [3] * 6
-    assert (found["before"], found["over"], found["waited"]) == (False, [8, 3], 7)

@@ -1,5 +1,6 @@
-"""The engine without its thread and without HTTP, and plain decoding of the scripted model as the reference."""
+"""Benches of tests: an engine without a thread, plain decoding, random trees."""
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from backends.scripted import END, Script, ScriptedBackend
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.draft_probs import Weights
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.draft import Draft
+from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.sampling.row_changes import MakeGrammar
 from specpair.speculation.sampling.sampling import Sampling, choose_reference
 from specpair.speculation.text_options import TextSpec
@@ -148,3 +149,25 @@ class Bench:
         asked = self.ask(session, session.prompt_len, until_end=True)
         self.run(asked, steps=10_000)
         return session.tokens[session.prompt_len :]
+
+
+def random_tree(chance: random.Random, position: int, right: Sequence[int], ids: int, wrong: int = 4) -> Draft:
+    """A tree of the tokens `right`, which follow one another, and of up to `wrong` others below `ids` anywhere among
+    them, in any order in which each token stands behind the one that it follows."""
+    followed = [-1]  # for each node, the index of the node that it follows; the first is the text
+    tokens = [0]
+    for token in right:
+        followed.append(len(tokens) - 1)
+        tokens.append(token)
+    for _ in range(chance.randint(0, wrong)):
+        parent = chance.randrange(len(tokens))
+        taken = {token for token, each in zip(tokens, followed, strict=True) if each == parent}
+        followed.append(parent)
+        tokens.append(chance.choice([each for each in range(ids) if each not in taken]))
+    placed, made = {0: -1}, list[DraftToken]()
+    while len(placed) < len(tokens):
+        ready = [at for at, each in enumerate(followed) if at not in placed and each in placed]
+        node = chance.choice(ready)
+        placed[node] = len(made)
+        made.append(DraftToken(tokens[node], parent=len(made) - placed[followed[node]]))
+    return Draft(position, tuple(made))

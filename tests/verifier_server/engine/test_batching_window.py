@@ -1,4 +1,4 @@
-"""The batching window: the decision itself, and its gain for many clients that draft for equally long."""
+"""When the next request of a session is due, and the batching window: the decision, and its gain for many clients."""
 
 import random
 from collections.abc import Sequence
@@ -11,10 +11,81 @@ from hypothesis import strategies as st
 
 from backends.scripted import ScriptedBackend
 from specpair.engines.backend import Entry, Logits
+from specpair.speculation.policy.schedule import NOT_SOON
 from tests.verifier_server.engine.virtual import World
-from verifier_server.engine.arrivals import LONGEST, window_until
 from verifier_server.engine.requests import Answer
+from verifier_server.engine.sequence_state import LONGEST, ArrivalEstimator, window_until
 from verifier_server.sessions import Session
+
+
+def after(gaps: list[float], stated: float | None = None) -> ArrivalEstimator:
+    """An estimator that has seen these gaps between answers and requests. The last answer was given at 100."""
+    arrivals, now = ArrivalEstimator(), 100.0 - sum(gaps)
+    for gap in gaps:
+        arrivals.answered(now, stated)
+        now += gap
+        arrivals.arrived(now)
+    arrivals.answered(now, stated)
+    return arrivals
+
+
+def test_a_single_outlier_changes_nothing() -> None:
+    regular = [0.25] * 6
+    for outlier in ([30.0], [0.0], [30.0, 0.0]):
+        arrivals = after([*regular, *outlier][:8])
+        assert (arrivals.soonest, arrivals.latest) == (100.25, 100.25)
+
+
+def test_a_stated_gap_sets_the_soonest_arrival() -> None:
+    arrivals = after([], stated=0.125)
+    assert (arrivals.soonest, arrivals.latest) == (100.125, 100.125)
+    late = after([0.25, 0.375], stated=0.125)
+    assert late.soonest == 100.125, "as stated"
+    assert late.latest == 100.125 + 0.25 + 0.125 / 2, "stated, and later by the measured delay"
+
+
+def test_measured_and_stated_gaps_are_not_mixed() -> None:
+    arrivals = after([0.5] * 8)
+    arrivals.answered(100.0, 0.125)
+    assert (arrivals.soonest, arrivals.latest) == (100.125, 100.125)
+    arrivals.answered(101.0, None)
+    assert (arrivals.soonest, arrivals.latest) == (101.5, 101.5)
+
+
+def test_that_nothing_should_wait_is_no_measure_of_a_gap() -> None:
+    arrivals, now = ArrivalEstimator(), 0.0
+    for stated, gap in [(NOT_SOON, 0.1), (NOT_SOON, 0.1), (0.02, 0.03), (NOT_SOON, 0.1), (0.02, 0.03), (NOT_SOON, 0.1)]:
+        arrivals.answered(now, stated)
+        assert stated is not NOT_SOON or arrivals.soonest is None, "nothing waits for it"
+        now += gap
+        arrivals.arrived(now)
+    arrivals.answered(now, 0.02)
+    assert arrivals.soonest == pytest.approx(now + 0.02)
+    assert arrivals.latest == pytest.approx(now + 0.03)
+    arrivals.answered(now, NOT_SOON)
+    assert arrivals.soonest is None
+    assert arrivals.latest == pytest.approx(now + 0.1)
+
+
+def test_nothing_is_due_while_a_request_waits_or_after_the_end() -> None:
+    arrivals = after([0.25])
+    arrivals.arrived(100.25)
+    assert (arrivals.soonest, arrivals.latest) == (None, None)
+    arrivals.answered(100.5, None)
+    arrivals.over()
+    assert (arrivals.soonest, arrivals.latest) == (None, None)
+
+
+def test_a_request_sent_before_the_last_answer_was_known_changes_nothing() -> None:
+    arrivals = after([0.25] * 3, stated=0.2)
+    expected = arrivals.soonest, arrivals.latest
+    arrivals.arrived(100.01)
+    assert arrivals.soonest is None
+    arrivals.overtaken()
+    assert (arrivals.soonest, arrivals.latest) == expected
+    arrivals.overtaken()  # a second one of this kind
+    assert (arrivals.soonest, arrivals.latest) == expected
+
 
 moments = st.floats(-1.0, 2.0)
 
@@ -42,22 +113,6 @@ def test_the_window_with_the_largest_gain_is_chosen(
     else:
         assert until in within
         assert gain(0.0, step, ready, expected, until) == best > 0.0
-
-
-@pytest.mark.parametrize(
-    ("expected", "ready", "until"),
-    [
-        ([], 1, None),
-        ([0.05], 1, 0.05),
-        ([0.05, 0.09], 1, 0.09),
-        ([0.05, 0.11], 1, 0.05),  # the second is beyond the window
-        ([0.05], 18, 0.05),
-        ([0.05], 19, None),  # 19 waits of 0.05 cost as much as one step minus 0.05 gains
-        ([-0.01, 0.0], 1, None),  # they are overdue
-    ],
-)
-def test_window_until(expected: list[float], ready: int, until: float | None) -> None:
-    assert window_until(0.0, 0.1, 1.0, ready, expected) == until
 
 
 def lockstep(world: World, session: Session, draft_time: float, rounds: int) -> None:
@@ -100,19 +155,6 @@ def test_the_window_is_bounded_however_many_requests_arrive() -> None:
     began, plan = world.plans[before]
     assert 0.0014 < began - (answered + 0.1) < LONGEST * 0.026
     assert 2 <= len(plan.parts) < 6
-
-
-def test_the_window_ignores_sessions_without_a_slot() -> None:
-    world = World(Constant(slots=1, context_length=4096))
-    gone, other, third = (world.open([256, number]) for number in range(3))
-    lockstep(world, gone, 0.03, 4)
-    answered = world.now
-    world.ask(other)
-    world.run(answered + 0.028)
-    assert world.slot(gone) is None
-    world.ask(third)
-    world.run(answered + 0.0281)
-    assert world.plans[-1][0] == pytest.approx(answered + 0.028)
 
 
 class Constant(ScriptedBackend):
@@ -168,16 +210,6 @@ def test_clients_that_draft_fast_share_passes(clients: int, draft_time: float) -
     held = tokens_per_second(clients, draft_time, LONGEST, 0.0003)
     assert at_once == pytest.approx(clients / (2 * 0.025 + 0.0002 * clients), rel=0.05), "half a batch each"
     assert held > 1.5 * at_once
-
-
-@pytest.mark.slow
-def test_a_longer_window_joins_clients_that_draft_for_half_a_pass() -> None:
-    """Groups half a pass apart cannot be joined by the default window, which changes nothing for them."""
-    at_once, held, longer = (
-        tokens_per_second(32, 0.0125, batching_window, 0.0005) for batching_window in (0.0, LONGEST, 0.6)
-    )
-    assert held == pytest.approx(at_once, rel=0.02)
-    assert longer > 1.2 * at_once
 
 
 @pytest.mark.slow

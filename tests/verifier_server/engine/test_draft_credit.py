@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
@@ -16,10 +16,8 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.engine.neighbour import rate
-from tests.verifier_server.engine.virtual import World, fed, opened
-from verifier_server.engine.draft_credit import INITIAL, MAXIMUM, PER_ACCEPTED, DraftCredit, price, worth_judging
-from verifier_server.engine.pass_time import interpolate
+from tests.verifier_server.engine.virtual import World, opened
+from verifier_server.engine.draft_credit import INITIAL, DraftCredit, price, worth_judging
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
@@ -32,24 +30,6 @@ def make_world(**options: Any) -> World:
     """A world with a target for which a draft token costs the full price."""
     backend = ScriptedBackend(SCRIPT, slots=8, context_length=4096, max_batch_tokens=512)
     return World(backend, lambda plan: 0.0245 + 0.0005 * plan.tokens, pass_times=PASS_TIMES, **options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("setting", [CHEAP, EXPENSIVE], ids=["cheap", "expensive"])
-@pytest.mark.parametrize("beside", ["junk", "junk, 16", "junk, new"])
-@pytest.mark.parametrize("drafts", [False, True], ids=["target", "drafter"])
-def test_random_drafts_slow_other_clients_hardly_more_than_plain_decoding(
-    drafts: bool, beside: str, setting: tuple[LinearCost, float]
-) -> None:
-    plain = "plain, new" if beside == "junk, new" else "plain"
-    assert rate(drafts, beside, *setting) >= 0.85 * rate(drafts, plain, *setting)
-
-
-@pytest.mark.slow
-def test_credit_costs_good_drafters_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    limited = rate(True, "honest", *CHEAP)
-    monkeypatch.setattr(DraftCredit, "drafts", lambda *_: None)
-    assert limited == rate(True, "honest", *CHEAP)
 
 
 def test_a_drafter_with_one_draft_token_in_four_accepted_is_never_limited() -> None:
@@ -74,13 +54,6 @@ def test_credit_falls_to_one_token_in_eight_passes_and_recovers() -> None:
     assert rounds <= 8 + 3
 
 
-def test_saved_credit_is_bounded() -> None:
-    draft_credit = DraftCredit()
-    for _ in range(50):
-        draft_credit.judged(16, 16, 1.0)
-    assert draft_credit.drafts(1.0) == MAXIMUM
-
-
 @pytest.mark.parametrize(
     ("share", "costs"), [(0.44, 1.0), (0.02, 1.0), (0.005, 0.25), (0.0, 0.0), (-0.1, 0.0), (None, 1.0)]
 )
@@ -102,13 +75,6 @@ def send_junk(world: World, session: Session, seen: list[Answer]) -> None:
     answered()
 
 
-def test_all_drafts_of_a_session_alone_are_judged() -> None:
-    world, seen = make_world(), list[Answer]()
-    send_junk(world, opened(world, [256, 1]), seen)
-    world.run(world.now + 2.0)
-    assert {answer.judged for answer in seen} == {64} and {answer.unjudged for answer in seen} == {0}
-
-
 def test_unjudged_drafts_are_reported_and_the_text_is_exact() -> None:
     world, seen = make_world(), list[Answer]()
     junk, other = opened(world, [256, 1]), opened(world, [256, 2])
@@ -123,22 +89,6 @@ def test_unjudged_drafts_are_reported_and_the_text_is_exact() -> None:
     assert seen[0].judged == INITIAL and seen[-1].judged <= 1
     assert all(len(answer.tokens) == 1 for answer in seen), "every pass still brings a token"
     assert junk.tokens == [256, 1, *plain(SCRIPT, [256, 1], len(junk.tokens) - 2)]
-
-
-def test_a_bonus_token_may_equal_an_unjudged_draft_token() -> None:
-    world, seen = make_world(), list[Answer]()
-    good, other = opened(world, [256, 1]), opened(world, [256, 2])
-    world.ask(other)
-    truth = plain(SCRIPT, good.tokens, 17 + 64)  # as many as a pass of 16 commits, and as a request may have
-    world.ask(good, None, truth[:30], seen.append)
-    world.run(world.now + 0.1)
-    (answer,) = seen
-    assert (answer.judged, answer.unjudged) == (INITIAL, 30 - INITIAL)
-    assert answer.tokens == truth[: int(INITIAL) + 1] and answer.accepted == INITIAL + 1
-    world.ask(other)
-    world.ask(good, None, truth[len(answer.tokens) :], seen.append)
-    world.run(world.now + 0.1)
-    assert seen[-1].judged == min(MAXIMUM, PER_ACCEPTED * INITIAL), "as many as the accepted ones have earned"
 
 
 def test_other_sessions_do_not_change_a_text_that_depends_on_what_is_judged() -> None:
@@ -158,29 +108,6 @@ def test_other_sessions_do_not_change_a_text_that_depends_on_what_is_judged() ->
         world.run(world.now + 3.0)
         judged.append([answer.judged for answer in seen[:30]])
     assert judged[0] == judged[1]
-
-
-def test_a_session_with_many_waiting_requests_gets_no_more_passes() -> None:
-    """Sessions take the room of a batch by turns, not by the arrival of each request."""
-    world = World(ScriptedBackend(SCRIPT, slots=8, context_length=4096, max_batch_tokens=8), prefill_chunk=8)
-    many, one = opened(world, [256, 1]), opened(world, [256, 2])
-    passes = {many.id: 0, one.id: 0}
-    truth = {session.id: plain(SCRIPT, session.tokens, 400) for session in (many, one)}
-    start = {session.id: len(session.tokens) for session in (many, one)}
-
-    def ask(session: Session, at_once: int, _answer: Answer | None = None) -> None:
-        done = len(session.tokens) - start[session.id]
-        for _ in range(at_once):
-            world.ask(session, None, truth[session.id][done : done + 5], lambda answer: ask(session, 1, answer))
-
-    ask(many, 16)
-    ask(one, 1)
-    before = len(world.plans)
-    world.run(world.now + 1.0)
-    for _, plan in world.plans[before:]:
-        for name in fed(plan):
-            passes[name] += 1
-    assert passes[one.id] >= 0.9 * passes[many.id]
 
 
 drafts = st.lists(st.lists(st.floats(0.0, 1.0), max_size=3), min_size=1, max_size=3)
@@ -219,35 +146,3 @@ def test_draft_tokens_that_do_not_pay_are_left_out_of_a_shared_pass(
     assert [answer.tokens for answer in answers] == [
         plain(SCRIPT, prompt, 2 + most)[1:] for prompt, most in zip(prompts, judged, strict=True)
     ]
-
-
-@given(
-    points=st.lists(st.tuples(st.integers(1, 64), st.floats(1e-9, 1e3) | st.just(0.0)), max_size=12),
-    chances=st.lists(st.lists(st.floats(0.0, 1.0), max_size=8), min_size=1, max_size=6),
-    width=st.integers(1, 5000),
-)
-@example(points=[(1, 0.150), (2, 0.219), (4, 0.357), (8, 0.814), (9, 0.592)], chances=[[0.9] * 8] * 6, width=2000)
-def test_whatever_was_measured_a_shared_pass_judges_what_makes_it_no_slower(
-    points: list[tuple[int, float]], chances: list[list[float]], width: int
-) -> None:
-    times = interpolate(points)
-    judged = worth_judging(chances, len(chances), width, times)
-    assert all(count <= len(each) for count, each in zip(judged, chances, strict=True))
-    brought = sum(prod(each[:depth]) for each, count in zip(chances, judged, strict=True) for depth in range(count + 1))
-    wide, plain = times.at(width + sum(judged)), times.at(width)
-    assert brought / wide >= len(chances) / plain * (1 - 1e-9)
-    assert 0.0 <= price(times) <= 1.0
-
-
-def test_a_noisy_start_and_many_texts_end_no_engine() -> None:
-    """The times of the start made passes of more than twenty tokens cost nothing, and then less than nothing."""
-    noisy = interpolate([(1, 0.150), (2, 0.219), (4, 0.357), (8, 0.814), (9, 0.592)])
-    world, answers = World(ScriptedBackend(SCRIPT, slots=8), pass_times=noisy), list[Answer]()
-    prompts = [[256, number] for number in range(8)]
-    sessions = [opened(world, prompt) for prompt in prompts]
-    for prompt, session in zip(prompts, sessions, strict=True):
-        drafted = tuple(DraftToken(token, chance=0.9) for token in plain(SCRIPT, prompt, 9)[1:])
-        request = Request(session, Draft(3, drafted), lambda answer: answers.append(answer))  # type: ignore[arg-type]
-        world.scheduler.submit(request, world.now)
-    world.run(world.now + 1.0)
-    assert len(answers) == len(sessions) and all(answer.tokens for answer in answers)

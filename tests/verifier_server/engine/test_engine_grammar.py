@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from backends.scripted import END, Script
 from specpair.grammar.compiling import Grammars
 from specpair.protocol.errors import InvalidRequest
-from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import joined
 from specpair.speculation.sampling.sampling import Sampling
 from tests.examples import examples
@@ -87,47 +86,6 @@ def test_a_text_that_is_continued_stands_where_it_stood_in_its_grammar() -> None
         assert drafted(bench, session, text, kept, 3) == text
 
 
-def test_a_lost_slot_changes_nothing() -> None:
-    bench, text = Bench(SCRIPT, slots=1), unforced(SAMPLINGS[1])
-    session, other = opened(bench, SAMPLINGS[1]), bench.open("another text")
-    while session.finish_reason is None:
-        bench.verify(session, len(session.tokens))
-        bench.verify(other, len(other.tokens))
-    assert session.tokens[session.prompt_len :] == text
-
-
-def test_a_text_ends_at_its_limit_though_more_is_forced() -> None:
-    bench = Bench(SCRIPT)
-    session = opened(bench, SAMPLINGS[0], max_tokens=5)
-    assert bench.decode(session) == unforced(SAMPLINGS[0])[:5]
-    assert session.finish_reason == "length"
-
-
-@pytest.mark.parametrize("strategy", Strategy)
-def test_each_strategy_keeps_to_the_grammar(strategy: Strategy) -> None:
-    bench = Bench(SCRIPT)
-    threshold = 0.0 if strategy is Strategy.THRESHOLD else None
-    session = opened(bench, SAMPLINGS[1], strategy=strategy, threshold=threshold)
-    drafted(bench, session, unforced(SAMPLINGS[1]), 3, 4)
-    written = json.loads(bench.backend.vocabulary.decode(session.tokens[session.prompt_len :]))
-    assert set(written) == {"a_long_name", "number"}
-
-
-def test_self_continuation_goes_on_behind_forced_tokens() -> None:
-    bench, text = Bench(SCRIPT), unforced(SAMPLINGS[0])
-    session = opened(bench, SAMPLINGS[0])
-    session.self_continue = True
-    bench.verify(session, session.prompt_len)
-    while session.finish_reason is None:
-        assert bench.engine.step() or session.finish_reason is not None, "it waits for nothing"
-        bench.engine.check_integrity()
-    assert session.tokens[session.prompt_len :] == text
-    assert set(marks(session)) == {"b", "f", "t"}
-    runs = [*session.news(session.prompt_len)]
-    assert [each for run in runs for each in run.tokens] == text
-    assert [run.target_decoded for run in runs] == [False, True], "forced tokens count to those before them"
-
-
 @pytest.mark.parametrize("even_width", [None, 8])
 def test_the_beginning_that_is_forced_is_read_with_the_prompt(even_width: int | None) -> None:
     """Not where passes of another width leave other bits: a text that is continued reads it apart from the prompt."""
@@ -142,16 +100,6 @@ def test_the_beginning_that_is_forced_is_read_with_the_prompt(even_width: int | 
     first = marks(session)[: len(answer.tokens)]
     assert bench.backend.fed == session.prompt_len + (first.index("b") if even_width is None else 0)
     assert first.index("b") == (len('{"a_long_name": "') if even_width is None else 0)
-
-
-def test_a_text_of_nothing_but_what_is_forced_ends_as_with_a_pass_for_each_token() -> None:
-    sampling = Sampling(0, 0.0, choice=("always this",))
-    bench, text = Bench(SCRIPT), unforced(sampling)
-    session = opened(bench, sampling)
-    assert bench.decode(session) == text and session.finish_reason == "stop"
-    for limit in range(1, len(text) + 1):
-        session = opened(bench, sampling, max_tokens=limit)
-        assert bench.decode(session) == text[:limit]
 
 
 def test_a_grammar_that_fails_before_its_first_token_fails_its_request_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,6 @@ import pytest
 
 from backends.scripted import END, Script
 from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
-from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.bench import Bench, plain
 from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
@@ -128,27 +126,6 @@ def test_max_drafts_applies_to_the_part_beyond_the_committed_tokens(bench: Bench
     assert caught.value.details == {"limit": 32}
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_max_tokens_ends_the_text(bench: Bench, count: int) -> None:
-    session = bench.open(PROMPT, max_tokens=count)
-    bench.prefill(session)
-    answer = bench.verify(session, 4, TEXT[:30])
-    assert (answer.tokens, answer.finish_reason) == (TEXT[:count], "length")
-    assert answer.accepted == count
-    after = bench.verify(session, 4 + count, [1, 2])
-    assert (after.tokens, after.judged, after.finish_reason) == ([], 0, "length")
-
-
-def test_the_context_length_ends_the_text() -> None:
-    bench = Bench(SCRIPT, context=8)
-    session = bench.open(PROMPT)
-    assert bench.verify(session, 4, TEXT[:20]).tokens == TEXT[:4]
-    assert session.finish_reason == "length"
-    full = bench.open([*PROMPT, *TEXT[:3]])
-    answer = bench.verify(full, 7, [1, 2])
-    assert (answer.tokens, answer.judged, answer.finish_reason) == (TEXT[3:4], 0, "length")
-
-
 ENDING = replace(SCRIPT, end_bias=9.0)
 SHORT = plain(ENDING, PROMPT, 200)
 
@@ -166,21 +143,6 @@ def test_an_end_token_ends_the_text_and_nothing_is_committed_after_it() -> None:
         assert after.judged == 0
     with pytest.raises(PositionBeyondCommitted):
         bench.verify(session, 5 + len(SHORT))
-
-
-def test_an_end_token_at_the_limit_is_a_stop() -> None:
-    bench = Bench(ENDING)
-    session = bench.open(PROMPT, max_tokens=len(SHORT))
-    assert bench.decode(session) == SHORT
-    assert session.finish_reason == "stop"
-
-
-def test_the_deterministic_strategy_is_greedy_at_any_temperature() -> None:
-    bench = Bench(SCRIPT)
-    session = bench.open(PROMPT, sampling=Sampling(5, 1.5), strategy=Strategy.DETERMINISTIC)
-    assert bench.verify(session, 4, TEXT[:3]).tokens == TEXT[:4]
-    coupled = bench.open(PROMPT, sampling=Sampling(5, 1.5), max_tokens=20)
-    assert bench.decode(coupled) == plain(SCRIPT, PROMPT, 20, Sampling(5, 1.5)) != TEXT[:20]
 
 
 def test_times_are_measured_on_the_given_clock() -> None:

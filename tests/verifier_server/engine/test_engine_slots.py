@@ -73,22 +73,6 @@ def test_an_overflow_of_one_session_does_not_fail_the_others(value: float) -> No
     assert bench.verify(sessions[0], 5, TEXTS[0][1:3]).tokens == TEXTS[0][1:4]
 
 
-def test_an_overflow_behind_a_rejected_draft_token_ends_the_text_and_clears_its_slot() -> None:
-    """Its keys and values lie in the slot, where an engine may multiply them by 0 in every later pass."""
-    backend = Faulty(from_row=2)
-    bench = Bench(backend=backend)
-    session, other = bench.open(PROMPTS[0]), bench.open(PROMPTS[1])
-    bench.prefill(session)
-    bench.prefill(other)
-    slot = bench.slot(session)
-    assert slot is not None
-    backend.nan_for.add(slot)
-    with pytest.raises(EngineError, match="NaN or infinity"):
-        bench.verify(session, 5, [250, 250])
-    assert not bench.backend.has_overflowed(slot)
-    assert bench.verify(session, 5, TEXTS[0][1:3]).tokens == TEXTS[0][1:4]
-
-
 def test_sessions_whose_slots_an_overflow_emptied_are_read_again() -> None:
     class Short(Faulty):
         def _clear(self, slot: int) -> None:
@@ -102,45 +86,6 @@ def test_sessions_whose_slots_an_overflow_emptied_are_read_again() -> None:
     bench.engine.check_integrity()
     for session, text in zip(sessions, TEXTS, strict=False):
         assert bench.verify(session, len(session.tokens), []).tokens == text[len(session.tokens) - 5 :][:1]
-
-
-def test_the_least_recently_used_slot_is_taken() -> None:
-    bench = Bench(SCRIPT, slots=2)
-    one, two, three = (bench.open(prompt) for prompt in PROMPTS[:3])
-    bench.prefill(one)
-    bench.prefill(two)
-    bench.verify(one, 5)
-    bench.prefill(three)
-    assert (bench.slot(one), bench.slot(two)) == (0, None)
-    fed = bench.backend.fed
-    assert bench.verify(one, 6).tokens == TEXTS[0][2:3]
-    assert bench.backend.fed - fed == 1
-    assert bench.verify(two, 5, TEXTS[1][1:3]).tokens == TEXTS[1][1:4]
-    assert bench.backend.fed - fed == 1 + 7, "session two was recomputed, with its drafts"
-
-
-def test_a_session_without_a_slot_waits_for_the_next_pass() -> None:
-    bench = Bench(SCRIPT, slots=2)
-    asked = [bench.ask(bench.open(prompt), 4) for prompt in PROMPTS]
-    for done in (2, 4, 6):
-        bench.engine.step()
-        assert sum(each.settled for each in asked) == done
-    assert [each.answer.tokens for each in asked] == [text[:1] for text in TEXTS]
-
-
-def test_decoding_to_the_end_does_not_starve_others() -> None:
-    """With a single slot, requests are answered while a long text is generated, and both texts are right."""
-    bench = Bench(SCRIPT, slots=1)
-    long, other = bench.open(PROMPTS[0], max_tokens=80), bench.open(PROMPTS[1])
-    generating = bench.ask(long, 4, until_end=True)
-    bench.engine.step()
-    for at in range(4):
-        verify = bench.ask(other, 4 + at)
-        bench.run(verify, steps=20)
-        assert verify.answer.tokens == TEXTS[1][at : at + 1]
-    assert not generating.settled
-    bench.run(generating)
-    assert long.tokens[4:] == TEXTS[0]
 
 
 def test_a_forgotten_session_frees_its_slot_and_fails_its_requests() -> None:
@@ -157,20 +102,6 @@ def test_a_forgotten_session_frees_its_slot_and_fails_its_requests() -> None:
     assert waiting[2].answer.tokens == TEXTS[1][1:2]
     assert bench.slot(gone) is None
     assert [bench.backend.length(slot) for slot in range(2)] == [0, 5]
-
-
-def test_a_cancelled_request_is_dropped_between_passes() -> None:
-    bench = Bench(SCRIPT)
-    session = bench.open(PROMPTS[0])
-    asked = bench.ask(session, 4, until_end=True)
-    for _ in range(3):
-        bench.engine.step()
-    asked.request.cancelled = True
-    bench.engine.step()
-    assert (bench.backend.passes, len(asked.results), bench.slot(session)) == (3, 3, 0)
-    bench.engine.forget(session)
-    bench.engine.step()
-    assert (bench.backend.passes, len(asked.results), bench.slot(session)) == (3, 3, None)
 
 
 class Thread:
@@ -239,17 +170,6 @@ def test_a_shutdown_that_comes_between_passes_ends_the_thread() -> None:
     assert not after_its_end.is_alive()
 
 
-def test_requests_to_the_engine_thread_are_all_answered() -> None:
-    thread = Thread()
-    asked = [thread.ask(number) for number in range(6)]
-    for _ in range(6):
-        thread.gate.release()
-    for _ in range(6):
-        assert thread.answered.acquire(timeout=10)
-    thread.engine.stop()
-    assert [each.answer.tokens for each in asked] == [text[:1] for text in TEXTS]
-
-
 def test_a_bug_in_the_engine_fails_present_and_later_requests(caplog: pytest.LogCaptureFixture) -> None:
     backend = Faulty(RuntimeError("a bug"), passes=[1])
     bench = Bench(backend=backend)
@@ -270,15 +190,6 @@ def test_a_bug_in_the_engine_fails_present_and_later_requests(caplog: pytest.Log
     with pytest.raises(EngineError, match="the engine died"):
         bench.verify(bench.open(PROMPTS[1]), 4)
     bench.engine.stop()
-
-
-def test_a_lost_engine_keeps_the_reason_as_its_failure() -> None:
-    bench = Bench(backend=Faulty(EngineLost("a device went away: restart"), passes=[1]))
-    asked = bench.ask(bench.open(PROMPTS[0]), 4)
-    bench.run(asked)
-    with pytest.raises(EngineError, match="a device went away: restart"):
-        _ = asked.answer
-    assert bench.engine.failure == "the engine died: a device went away: restart", "the reason in /health"
 
 
 @pytest.mark.parametrize("fault", [EngineLost("a device went away"), RuntimeError("a bug")], ids=["lost", "bug"])

@@ -2,21 +2,18 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry
 from specpair.protocol.errors import OverlapRefused, PositionBeyondCommitted
 from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, propose
 from specpair.speculation.acceptance.judge import Rule, explain, judge
-from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
+from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
 from specpair.speculation.draft import Draft, chain
-from specpair.speculation.sampling.distribution import probabilities
-from specpair.speculation.sampling.sampling import Logits, Row, Sampling
+from specpair.speculation.sampling.sampling import Logits, Sampling
 from tests.verifier_server.engine.bench import Asked, Bench, plain
 from verifier_server.engine.composer import BatchItem
 from verifier_server.engine.draft_credit import DraftCredit
@@ -105,59 +102,6 @@ def test_a_retry_gets_the_same_answer(strategy: Strategy) -> None:
     assert (session.tokens, bench.backend.passes) == (committed, passes)
 
 
-@pytest.mark.parametrize("strategy", [Strategy.GREEDY, Strategy.PROBABILISTIC, Strategy.THRESHOLD])
-def test_only_drafts_from_the_end_of_the_text_are_judged(strategy: Strategy) -> None:
-    """A late draft may begin like the text and extend it: it was made when the text was shorter."""
-    bench = Bench(SCRIPT)
-    session = opened(bench, strategy)
-    for _ in range(2):
-        bench.verify(session, len(session.tokens))
-    committed, passes = list(session.tokens), bench.backend.passes
-    drafts = [*committed[5:], 60, 61]
-    sure = [{draft: 1.0} for draft in drafts] if strategy is Strategy.PROBABILISTIC else []
-    for begin in range(2):
-        late = bench.verify(session, 5 + begin, drafts[begin:], sure[begin:])
-        assert (late.tokens, late.judged) == (committed[5 + begin :], 0)
-    assert (session.tokens, bench.backend.passes) == (committed, passes)
-    assert bench.verify(session, 7, drafts[2:], sure[2:]).judged == 2
-
-
-def test_greedy_commits_one_token_per_request_whatever_was_drafted() -> None:
-    bench = Bench(SCRIPT)
-    session = opened(bench, Strategy.GREEDY)
-    expected = plain(SCRIPT, PROMPT, 20)
-    for at in range(1, 10):
-        answer = bench.verify(session, 4 + at, expected[at : at + 4])
-        assert (answer.tokens, answer.accepted, answer.judged) == (expected[at : at + 1], 0, 4)
-
-
-def test_a_threshold_of_0_accepts_every_draft_and_one_near_1_hardly_any() -> None:
-    bench = Bench(SCRIPT)
-    loose = bench.open(PROMPT, sampling=Sampling(6, 0.9), strategy=Strategy.THRESHOLD, threshold=0.0)
-    bench.prefill(loose)
-    junk = [at % 11 for at in range(16)]
-    answer = bench.verify(loose, 5, junk)
-    assert (answer.tokens[:16], answer.accepted) == (junk, 16)
-    strict = bench.open(PROMPT, sampling=Sampling(6, 0.9), strategy=Strategy.THRESHOLD, threshold=0.999)
-    bench.prefill(strict)
-    while len(strict.tokens) < 34:
-        bench.verify(strict, len(strict.tokens), junk)
-    assert strict.tokens[4:] == plain(SCRIPT, PROMPT, 30, Sampling(6, 0.9))
-
-
-def test_a_draft_below_the_threshold_that_the_target_samples_is_accepted() -> None:
-    """The committed token equals the draft token, and the reply counts it as accepted."""
-    bench = Bench(SCRIPT)
-    session = bench.open(PROMPT, sampling=WARM, strategy=Strategy.THRESHOLD, threshold=0.999, explain=True)
-    bench.prefill(session)
-    text = plain(SCRIPT, PROMPT, 12, WARM)
-    answer = bench.verify(session, 5, text[1:9])
-    assert (answer.accepted, answer.tokens) == (8, text[1:10])
-    decisions = [each for each in answer.details.decisions or () if each is not None]
-    assert [each.verdict for each in decisions] == [*["accepted"] * 8, "own"]
-    assert any(each.draft_p is not None and each.draft_p < 0.999 for each in decisions)
-
-
 @ONE_AT_A_TIME
 def test_a_different_draft_is_refused_while_one_waits(strategy: Strategy) -> None:
     bench = Bench(SCRIPT)
@@ -222,17 +166,6 @@ def test_a_cancelled_draft_does_not_block_others(strategy: Strategy) -> None:
     assert len(other.answer.tokens) == 1
 
 
-@pytest.mark.parametrize("strategy", sorted(DRAFTER_INVARIANT))
-def test_drafter_invariant_strategies_allow_overlap(strategy: Strategy) -> None:
-    bench = Bench(SCRIPT)
-    session = opened(bench, strategy)
-    asked = [bench.ask(session, 5, drafts) for drafts in ([1], [1, 2], [3])]
-    bench.run(*asked)
-    sampling = effective_sampling(strategy, WARM)
-    text = plain(SCRIPT, PROMPT, 20, sampling)
-    assert session.tokens[4:] == text[: len(session.tokens) - 4]
-
-
 def test_a_draft_cut_at_the_limit_keeps_its_distributions() -> None:
     bench = Bench(SCRIPT)
     session = opened(bench, Strategy.PROBABILISTIC, limit=4)
@@ -242,36 +175,3 @@ def test_a_draft_cut_at_the_limit_keeps_its_distributions() -> None:
     part = BatchItem(SequenceState(session, DraftCredit()), asked.request, [asked.request], asked.request.fresh)
     assert part.fresh == Draft.chain(5, drafts[:2], proposals[:2])
     bench.run(asked)
-
-
-@ONE_AT_A_TIME
-def test_each_distribution_is_computed_once_for_rule_and_decision(
-    strategy: Strategy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Sampling] = []
-
-    def counted(row: Row, sampling: Sampling) -> NDArray[np.float64]:
-        asked.append(sampling)
-        return probabilities(row, sampling)
-
-    monkeypatch.setattr("specpair.speculation.acceptance.judge.probabilities", counted)
-    monkeypatch.setattr("specpair.speculation.acceptance.judge.probabilities", counted)
-    bench = Bench(SCRIPT)
-    session = opened(bench, strategy, explain=True)
-    for _ in range(5):
-        drafts, proposals = propose_drafts(session.tokens, WARM, 4)
-        asked.clear()
-        sent = proposals if strategy is Strategy.PROBABILISTIC else []
-        answer = bench.verify(session, len(session.tokens), drafts, sent)
-        assert len(asked) == len(answer.tokens)
-
-
-def test_decisions_are_computed_only_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise AssertionError("not asked for")
-
-    monkeypatch.setattr("verifier_server.engine.scheduler.explain", fail)
-    monkeypatch.setattr("specpair.speculation.acceptance.judge.probabilities", fail)
-    bench = Bench(SCRIPT)
-    session = opened(bench, Strategy.COUPLED)
-    assert bench.verify(session, 5, [1, 2, 3]).details.decisions is None

@@ -6,16 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.scripted import END, Script, ScriptedBackend
-from specpair.grammar.compiling import Grammars
-from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
+from backends.scripted import Script, ScriptedBackend
 from specpair.speculation.acceptance.token_details import joined
 from specpair.speculation.draft import Draft, DraftToken
 from specpair.speculation.sampling.sampling import Sampling
 from tests.examples import examples
 from tests.specpair.speculation import processed
-from tests.verifier_server.engine.bench import Asked, Bench, plain
-from tests.verifier_server.engine.trees import random_tree
+from tests.verifier_server.engine.bench import Bench, plain, random_tree
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=4, support=30, sharpness=1.5)
@@ -77,34 +74,6 @@ def test_a_second_choice_is_read_again_where_the_engine_needs_it(any_path: bool,
     assert session.tokens[len(PROMPT) :] == text[:4] and session.pending == 1
 
 
-@pytest.mark.parametrize("strategy", [Strategy.DETERMINISTIC, Strategy.GREEDY])
-def test_strategies_that_take_the_argmax_do_so_with_trees(strategy: Strategy) -> None:
-    sampling = Sampling(3, 1.0)
-    bench, text = Bench(SCRIPT), plain(SCRIPT, PROMPT, 30, effective_sampling(strategy, sampling))
-    session = bench.open(PROMPT, max_tokens=30, sampling=sampling, strategy=strategy)
-    chance = random.Random(1)
-    while session.finish_reason is None:
-        at = len(session.tokens) - session.prompt_len
-        draft = random_tree(chance, len(session.tokens), text[at : at + 4], 30)
-        answer = bench.verify(session, draft.position, draft)
-        assert answer.accepted == (0 if strategy is Strategy.GREEDY else draft.accepted(answer.tokens))
-    assert session.tokens[len(PROMPT) :] == text
-
-
-@examples(10)
-@given(seed=st.integers(0, 2**32 - 1), temperature=st.sampled_from([0.0, 1.0]))
-def test_trees_in_a_text_with_a_grammar(seed: int, temperature: float) -> None:
-    script = Script(seed=4, sharpness=1.5, end_bias=0.0)
-    sampling = Sampling(7, temperature, regex="(one|two|three)[0-9]{2,5} end")
-
-    def opened(bench: Bench) -> Session:
-        return bench.open(PROMPT, sampling=sampling, grammars=Grammars(bench.backend.vocabulary))
-
-    alone, bench = Bench(script), Bench(script)
-    text = alone.decode(opened(alone))
-    assert text[-1] == END and drafted(bench, opened(bench), text, seed, 256) == text
-
-
 def test_the_answer_says_which_path_was_accepted() -> None:
     bench = Bench(SCRIPT)
     session = bench.open(PROMPT, explain=True, logprobs=1)
@@ -124,14 +93,6 @@ def test_the_answer_says_which_path_was_accepted() -> None:
     assert (again.tokens, again.path, again.judged) == (answer.tokens, [1, 3], 0), "a retry costs no pass"
     behind = bench.verify(session, 5, tree_of((first, 1)))
     assert behind.path is None, "a chain"
-
-
-def test_a_bonus_token_follows_a_path_to_a_leaf() -> None:
-    bench, (_, first, second) = Bench(SCRIPT), plain(SCRIPT, PROMPT, 3)
-    session = bench.open(PROMPT)
-    bench.prefill(session)
-    answer = bench.verify(session, 5, tree_of(((first + 1) % 30, 1), (first, 2)))
-    assert (answer.tokens, answer.path, joined(answer.details.sources)) == ([first, second], [1], "abx")
 
 
 def test_a_tree_is_cut_where_the_slot_has_no_more_room() -> None:
@@ -157,42 +118,3 @@ def test_a_tree_is_cut_to_what_the_engine_takes(leaves: int | None, nodes: int |
     answer = bench.verify(session, 5, tree_of((text[1], 1), (text[2], 1), (wrong[0], 3), (wrong[1], 4)))
     assert (answer.path, answer.judged) == ([0, 1], 2 if leaves == 1 else 3)
     assert drafted(bench, session, text, 3) == text
-
-
-def test_no_node_lies_beyond_the_limit_of_the_text() -> None:
-    bench, text = Bench(SCRIPT), plain(SCRIPT, PROMPT, 3)
-    session = bench.open(PROMPT, max_tokens=3)
-    bench.prefill(session)
-    draft = tree_of((text[1], 1), ((text[1] + 1) % 30, 2), (text[2], 2), (5, 2))
-    answer = bench.verify(session, 5, draft)
-    assert (answer.tokens, answer.judged, answer.finish_reason) == (text[1:], 2, "length")
-
-
-def test_a_request_whose_tree_another_one_holds_takes_no_pass() -> None:
-    bench, text = Bench(SCRIPT), plain(SCRIPT, PROMPT, 6)
-    session = bench.open(PROMPT)
-    bench.prefill(session)
-    wrong = (text[1] + 1) % 30
-    part = tree_of((wrong, 1), (text[1], 2))
-    whole = tree_of((wrong, 1), (3, 1), (text[1], 3), (text[2], 1), (text[3], 1))
-    one, other = bench.ask(session, 5, part), bench.ask(session, 5, whole)
-    passes = bench.backend.passes
-    bench.run(one, other)
-    assert bench.backend.passes == passes + 1
-    assert (one.answer.path, one.answer.judged, other.answer.path, other.answer.judged) == ([1], 0, [2, 3, 4], 5)
-
-
-def test_trees_of_many_sessions_share_a_pass() -> None:
-    bench = Bench(SCRIPT, slots=4, batch=200)
-    samplings = [*SAMPLINGS.values(), processed.SETTINGS["all"]]
-    sessions = [bench.open(PROMPT, max_tokens=25, sampling=each) for each in samplings]
-    texts = [processed.plain(MODEL.logits_after, PROMPT, 25, each) for each in samplings]
-    chance = random.Random(5)
-    while any(each.finish_reason is None for each in sessions):
-        asked: list[Asked] = []
-        for session, text in zip(sessions, texts, strict=True):
-            at = len(session.tokens) - session.prompt_len
-            draft = random_tree(chance, len(session.tokens), text[at : at + 4], 30)
-            asked.append(bench.ask(session, draft.position, draft))
-        bench.run(*asked)
-    assert [session.tokens[len(PROMPT) :] for session in sessions] == texts

@@ -1,5 +1,6 @@
-"""The KV cache of texts that have ended: which prompts are read from where they differ, and for whom."""
+"""Texts that have ended are kept in their slots; what a slot lacks is read again."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -7,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.engines.errors import EngineFailure
+from specpair.engines.backend import Entry, Logits
 from specpair.speculation.sampling.sampling import Sampling
-from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.engine.bench import Bench, plain
 from tests.verifier_server.engine.virtual import World, opened
 from verifier_server.sessions import Session
 
@@ -55,37 +56,6 @@ def test_the_next_turn_of_a_chat_reads_what_is_new(can_copy: bool) -> None:
     assert read(world, [*first.tokens, 5, 6, 7]) == 1 + 3, "the last token of a text was never fed"
 
 
-@pytest.mark.parametrize("can_copy", [True, False])
-def test_the_same_prompt_again_reads_its_last_token(can_copy: bool) -> None:
-    world = make_world(can_copy=can_copy)
-    ended(world, SYSTEM)
-    assert [read(world, SYSTEM) for _ in range(3)] == [1, 1, 1]
-
-
-def test_the_same_prompt_again_is_read_in_the_same_slot() -> None:
-    """So its cells are those of the first time, and attention sums in the same order."""
-    world = make_world()
-    first = session_of(world, SYSTEM, tokens=300)
-    world.ask(first)
-    world.run(world.now + 0.5)
-    slot = world.slot(first)
-    world.ask(first, until_end=True)
-    world.run(world.now + 30.0)
-    again = session_of(world, SYSTEM, tokens=300)
-    world.ask(again)
-    world.run(world.now + 0.5)
-    assert world.slot(again) == slot is not None and again.cached == 200
-
-
-def test_a_text_removed_in_its_pass_is_kept_too() -> None:
-    world = make_world()
-    session = world.open(SYSTEM)
-    world.ask(session, failed=lambda error: None)
-    world.after(0.01, lambda: world.scheduler.forget(session))
-    world.run(world.now + 1.0)
-    assert read(world, SYSTEM) == 1
-
-
 def test_another_key_or_salt_reads_everything() -> None:
     """The time to the first token would tell what others wrote."""
     world = make_world(8)
@@ -96,15 +66,6 @@ def test_another_key_or_salt_reads_everything() -> None:
     assert read(world, SYSTEM, owner="a", salt="1") == 1
 
 
-def test_a_text_under_way_of_another_key_is_not_shared_either() -> None:
-    world = make_world()
-    first = session_of(world, SYSTEM, owner="a", tokens=1000)
-    world.ask(first)
-    world.run(world.now + 1.0)
-    assert read(world, SYSTEM, owner="b") == 201
-    assert read(world, SYSTEM, owner="a") == 1
-
-
 def test_the_slot_of_another_key_is_emptied_when_it_changes_hands() -> None:
     for kept in (True, False):
         world = make_world(1)
@@ -112,12 +73,6 @@ def test_the_slot_of_another_key_is_emptied_when_it_changes_hands() -> None:
         world.ask(first, until_end=kept)
         world.run(world.now + 5.0)
         assert read(world, SYSTEM, owner="b") == 201
-
-
-def test_the_operator_may_share_across_keys() -> None:
-    world = make_world(one_scope=True)
-    ended(world, SYSTEM, owner="a", salt="1")
-    assert read(world, SYSTEM, owner="b") == 1
 
 
 def test_kept_texts_make_room_the_oldest_first() -> None:
@@ -130,25 +85,6 @@ def test_kept_texts_make_room_the_oldest_first() -> None:
     assert read(world, prompts[0]) == 52, "it was the oldest"
 
 
-def test_no_session_loses_its_slot_to_a_new_text_while_a_kept_one_is_left() -> None:
-    world = make_world(2)
-    ended(world, SYSTEM)
-    session = opened(world, [256, 7])
-    opened(world, [256, 8])
-    assert world.slot(session) is not None and world.scheduler.slots.evictions == 0
-
-
-def test_another_branch_of_a_chat_leaves_the_first_one() -> None:
-    """Two chats with the same beginning take turns."""
-    world = make_world(3)
-    one = ended(world, SYSTEM, tokens=600)
-    before = world.backend.fed
-    other = ended(world, [*SYSTEM, 9, 9, 9], tokens=600)
-    assert world.backend.fed - before == 3 + 599
-    assert read(world, [*one.tokens, 1]) == 2
-    assert read(world, [*other.tokens, 1]) == 2
-
-
 def test_a_number_of_tokens_is_kept() -> None:
     world = make_world(8, most_kept=150)
     for number in range(3):
@@ -157,13 +93,6 @@ def test_a_number_of_tokens_is_kept() -> None:
     assert read(world, [256, 0, *range(40)]) == 42
     ended(world, SYSTEM)
     assert read(world, SYSTEM) == 201, "longer than all that is kept"
-
-
-def test_nothing_is_kept_if_the_operator_says_so() -> None:
-    world = make_world(most_kept=0)
-    ended(world, SYSTEM)
-    assert read(world, SYSTEM) == 201
-    assert [world.backend.length(slot) for slot in range(3)] == [0, 0, 0]
 
 
 def test_engines_with_a_step_reuse_multiples_of_it_and_read_as_much_as_they_say() -> None:
@@ -202,47 +131,6 @@ def test_a_text_with_nan_in_its_slot_is_not_kept() -> None:
     assert read(world, SYSTEM) == 201
 
 
-class Clearing(Overflowing):
-    """Clearing a slot empties all others, as an engine short of memory may do."""
-
-    def release(self, slot: int) -> None:
-        for each in range(self.slots) if slot in self.nan else [slot]:
-            super().release(each)
-
-
-def test_texts_that_the_engine_has_lost_are_kept_no_longer() -> None:
-    backend = Clearing(3)
-    world = World(backend)
-    ended(world, SYSTEM)
-    session = opened(world, [256, 9])
-    slot = world.slot(session)
-    assert slot is not None
-    backend.nan.add(slot)
-    world.scheduler.forget(session)
-    world.scheduler.check_integrity()
-    assert read(world, SYSTEM) == 201
-
-
-def test_a_failed_pass_keeps_nothing_of_its_slots() -> None:
-    class Failing(ScriptedBackend):
-        fails = False
-
-        def _forward(self, batch: Any) -> Any:
-            if self.fails:
-                raise EngineFailure("a device went away")
-            return super()._forward(batch)
-
-    backend = Failing(SCRIPT, slots=2, context_length=4096)
-    world = World(backend)
-    session = opened(world, SYSTEM)
-    backend.fails = True
-    world.ask(session, failed=lambda error: None)
-    world.run(world.now + 1.0)
-    backend.fails = False
-    world.scheduler.forget(session)
-    assert read(world, SYSTEM) == 201
-
-
 @given(
     st.lists(
         st.tuples(st.integers(0, 3), st.integers(10, 120), st.sampled_from(["", "a", "b"]), st.integers(1, 40)),
@@ -271,20 +159,50 @@ def test_texts_are_the_same_whatever_is_kept(
     world.run(world.now + 30.0)
 
 
-def test_a_short_prompt_again_has_the_same_slot_though_nothing_of_it_is_reused() -> None:
-    world = make_world(4, step=16, rest=64)
-    prompt = [256, *range(30)]
-    ended(world, [255, *range(40)])
-    ended(world, prompt)
-    session = session_of(world, prompt)
-    world.ask(session)
-    world.run(world.now + 0.5)
-    assert (world.slot(session), session.cached) == (1, 0)
-    world.scheduler.check_integrity()
+PROMPT = [256, *range(20)]
+TEXT = plain(SCRIPT, PROMPT, 40)
 
 
-def test_a_long_text_keeps_its_slot_from_a_short_one_that_begins_like_it() -> None:
-    world = make_world(4, step=16, rest=64)
-    long = ended(world, SYSTEM, tokens=100)
-    ended(world, [*SYSTEM[:30], 7])
-    assert read(world, [*long.tokens, 1]) < 64 + 16
+class Even(ScriptedBackend):
+    """Records what its passes feed."""
+
+    def __init__(self, even_width: int | None, slots: int) -> None:
+        self.fed_pieces: list[tuple[int, int]] = []
+        super().__init__(SCRIPT, slots=slots, max_batch_tokens=64)
+        self.even_width = even_width
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        self.fed_pieces += [(entry.start, len(entry.tokens)) for entry in batch]
+        return super()._forward(batch)
+
+
+def pieces(backend: Even) -> list[int]:
+    """The widths of the pieces fed since the last call; they must have no gap."""
+    read, backend.fed_pieces = backend.fed_pieces, []
+    ends = [start + width for start, width in read]
+    assert [start for start, _ in read] == [0, *ends[:-1]]
+    return [width for _, width in read]
+
+
+@pytest.mark.parametrize(("even_width", "widths"), [(8, [21, 8, 8, 8, 6]), (64, [21, 30]), (None, [51])])
+def test_committed_tokens_of_a_new_session_are_fed_in_pieces(even_width: int | None, widths: list[int]) -> None:
+    backend = Even(even_width, slots=2)
+    bench = Bench(backend=backend)
+    session = bench.open(PROMPT)
+    session.resume(TEXT[:30])
+    assert bench.verify(session, len(PROMPT) + 30).tokens == TEXT[30:31]
+    assert pieces(backend) == widths
+
+
+@pytest.mark.parametrize(("even_width", "widths"), [(8, [21, 8, 8, 4]), (None, [41])])
+def test_a_session_whose_slot_was_taken_is_fed_in_pieces(even_width: int | None, widths: list[int]) -> None:
+    backend = Even(even_width, slots=1)
+    bench = Bench(backend=backend)
+    session = bench.open(PROMPT)
+    bench.prefill(session)
+    bench.verify(session, len(PROMPT) + 1, TEXT[1:19])
+    bench.prefill(bench.open([256, 99]))
+    assert bench.slot(session) is None
+    backend.fed_pieces = []
+    assert bench.verify(session, len(PROMPT) + 20).tokens == TEXT[20:21]
+    assert pieces(backend) == widths

@@ -1,6 +1,5 @@
 """The times of passes by width: measured at load within a time limit, interpolated between the widths tried."""
 
-import random
 from collections.abc import Sequence
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from backends.scripted import ScriptedBackend
 from specpair.engines.backend import Entry, Logits
 from specpair.speculation.policy.timing import NARROW
-from verifier_server.engine.pass_time import PassTime, pass_cost, prefill_chunk, shared_pass_cost
+from verifier_server.engine.pass_time import pass_cost, prefill_chunk, shared_pass_cost
 
 
 class Slow(ScriptedBackend):
@@ -42,27 +41,11 @@ def test_all_widths_are_tried_and_the_slot_is_released() -> None:
         slow.extend([Entry(0, 1, [1], 0)])
 
 
-def test_a_fast_engine_is_tried_more_often_since_its_times_vary_more() -> None:
-    fast = Slow(0.001, 0.0001)
-    assert pass_cost(fast, lambda: fast.now) == pytest.approx(
-        [0.001 + 0.0001 * width for width in range(1, NARROW + 1)]
-    )
-    assert fast.widths.count(17) == 12
-
-
 def test_a_very_slow_engine_is_tried_at_two_widths_only() -> None:
     slow = Slow(3.0, 0.1)
     curve = pass_cost(slow, lambda: slow.now)
     assert slow.widths == [1, 1, 2], "the first token, then the two widths"
     assert curve == pytest.approx([3 + 0.1 * width for width in range(1, NARROW + 1)])
-
-
-def test_passes_are_those_of_verifying() -> None:
-    """Behind a first token: an engine may have passes of another kind for prompts. Each takes back rejected tokens."""
-    slow = Slow(0.02, 0.003)
-    pass_cost(slow, lambda: slow.now)
-    first, *others = slow.starts
-    assert first == 0 and others == list(range(1, len(others) + 1))
 
 
 class Rereading(Slow):
@@ -89,64 +72,6 @@ def test_drafts_pay_for_what_is_read_again_after_a_rejection() -> None:
     assert all(0.9 < each / 0.003 < 8.1 for each in more)
 
 
-def test_a_short_context_is_begun_anew() -> None:
-    slow = Slow(0.02, 0.003)
-    slow.context_length = 20
-    assert len(pass_cost(slow, lambda: slow.now)) == NARROW
-    assert max(slow.starts) < 20 and slow.starts.count(0) > 1
-
-
-def test_no_more_tokens_are_rolled_back_than_the_engine_can() -> None:
-    slow = Slow(0.02, 0.003)
-    slow.max_rollback = 6
-    assert len(pass_cost(slow, lambda: slow.now)) == NARROW
-    assert max(slow.widths) == 6
-
-
-def test_no_pass_is_wider_than_the_engine_takes() -> None:
-    slow = Slow(0.02, 0.003, max_batch_tokens=5)
-    assert len(pass_cost(slow, lambda: slow.now)) == NARROW
-    assert max(slow.widths) == 5
-
-
-def test_the_slower_first_pass_of_a_width_is_ignored() -> None:
-    slow = Slow(0.01, 0.001, max_batch_tokens=3)
-    slow.compiling = 1.0
-    assert pass_cost(slow, lambda: slow.now)[:3] == pytest.approx([0.011, 0.012, 0.013])
-
-
-def test_an_engine_that_takes_one_token_per_pass_has_no_curve() -> None:
-    slow = Slow(0.01, 0.001, max_batch_tokens=1)
-    assert not pass_cost(slow, lambda: slow.now)
-
-
-class Experts(Slow):
-    """Reads the weights of an expert for each different token of a pass."""
-
-    def extend(self, batch: Sequence[Entry]) -> list[Logits]:
-        self.now += 0.005 * (len(set(batch[0].tokens)) - 1)
-        return super().extend(batch)
-
-
-def test_a_wider_pass_of_a_model_with_experts_is_timed_with_many_of_them() -> None:
-    """Equal tokens would go to the same ones, and drafters would be told that a longer draft costs next to nothing."""
-    engine = Experts(0.02, 0.003)
-    told = pass_cost(engine, lambda: engine.now)
-    assert told == pytest.approx(
-        [0.02 + 0.003 * width + 0.005 * (width - 1) for width in range(1, NARROW + 1)], rel=0.1
-    )
-
-
-def test_a_busy_machine_and_a_wide_pass_leave_the_estimate_among_the_times_of_passes() -> None:
-    """A negative estimate made the next ones ever more wrong: at last requests waited for minutes in the window."""
-    times = PassTime([2e-5 + 1.4e-5 * width for width in range(1, NARROW + 1)])
-    chance = random.Random(0)
-    for _ in range(3000):
-        width = chance.choice([1, 2, 3, 4, 5, 9]) if chance.random() < 0.97 else chance.randint(20, 400)
-        times.learn(width, 2e-5 * width + (chance.expovariate(5.0) if chance.random() < 0.2 else 0.0))
-        assert 0.0 <= times.at(1) <= times.at(300) < 2.0
-
-
 class Knee(Slow):
     """Its passes take as long up to a width, and longer in proportion beyond it."""
 
@@ -168,20 +93,8 @@ def test_passes_that_many_sessions_share_are_timed_too() -> None:
         engine.extend([Entry(0, 1, [1], 0)])
 
 
-def test_wide_passes_are_timed_for_half_a_second_at_most() -> None:
-    slow = Slow(0.02, 0.003, max_batch_tokens=512)
-    narrow = pass_cost(slow, lambda: slow.now)
-    began = slow.now
-    curve = shared_pass_cost(slow, lambda: slow.now, narrow)
-    assert curve == pytest.approx([0.02 + 0.003 * width for width in range(1, 33)]) and slow.now - began < 0.5
-
-
 @pytest.mark.parametrize(("knee", "tokens"), [(1, 128), (64, 128), (256, 384), (512, 512)])
 def test_prompts_have_as_many_tokens_in_a_pass_as_make_it_half_as_long_again(knee: int, tokens: int) -> None:
     engine = Knee(knee, max_batch_tokens=512)
     narrow = [0.01 * max(1.0, width / knee) for width in range(1, 18)]
     assert prefill_chunk(shared_pass_cost(engine, lambda: engine.now, narrow)) == pytest.approx(tokens, abs=1)
-
-
-def test_prompts_have_128_tokens_in_a_pass_where_nothing_is_known() -> None:
-    assert prefill_chunk([]) == 128

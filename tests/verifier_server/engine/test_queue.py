@@ -3,14 +3,11 @@
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.engines.backend import Entry
 from specpair.protocol.errors import Overloaded, SpecPairError
 from tests.verifier_server.engine.bench import Asked, Bench, plain
 from tests.verifier_server.engine.virtual import World
-from verifier_server.engine.arrivals import LONGEST
 from verifier_server.engine.queue import PER_SESSION
 from verifier_server.engine.requests import Answer
-from verifier_server.engine.scheduler import Inconsistent
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=8)
@@ -59,32 +56,6 @@ def test_a_draft_is_answered_by_the_pass_of_a_longer_one(bench: Bench, session: 
     assert [each.answer.judged for each in asked] == [0, 4, 0], "each position is judged once"
     assert [each.answer.forward > 0 for each in asked] == [False, True, False], "each pass is reported once"
     assert asked[0].answer.queue >= asked[1].answer.queue + asked[1].answer.forward, "it waited for the whole pass"
-
-
-def test_a_longer_draft_with_another_beginning_absorbs_nothing(bench: Bench, session: Session) -> None:
-    asked, order = ask_in_order(bench, session, [TEXT[1], wrong(2)], [*TEXT[1:5]])
-    bench.run(*asked)
-    assert order == [0, 1]
-    assert [each.answer.judged for each in asked] == [2, 2]
-    assert [each.answer.tokens for each in asked] == [TEXT[1:3], TEXT[1:6]]
-
-
-def test_a_different_draft_in_between_keeps_its_place(bench: Bench, session: Session) -> None:
-    passes = bench.backend.passes
-    asked, order = ask_in_order(bench, session, [], [wrong(1)], TEXT[1:4])
-    bench.run(*asked)
-    assert bench.backend.passes == passes + 1
-    assert order == [0, 1, 2]
-    assert [each.answer.judged for each in asked] == [0, 0, 3]
-
-
-def test_absorbed_drafts_that_are_rejected_are_answered_too(bench: Bench, session: Session) -> None:
-    passes = bench.backend.passes
-    asked, _ = ask_in_order(bench, session, [TEXT[1], wrong(2)], [TEXT[1], wrong(2), 7, 7])
-    bench.run(*asked)
-    assert bench.backend.passes == passes + 1
-    assert [each.answer.tokens for each in asked] == [TEXT[1:3]] * 2
-    assert [each.answer.accepted for each in asked] == [1, 1]
 
 
 def test_answers_from_committed_tokens_do_not_wait_for_earlier_requests(bench: Bench, session: Session) -> None:
@@ -166,51 +137,3 @@ def test_cancelled_requests_take_no_room() -> None:
     world.run(1.0)
     assert len(got) == 1
     assert len(world.plans) == 1
-
-
-def test_the_window_ignores_finished_sessions() -> None:
-    """Otherwise the pass of another session would wait for it."""
-    world = World(ScriptedBackend(SCRIPT, slots=2))
-    ends, other = world.open([256, 1], max_tokens=10), world.open([256, 2])
-
-    def again(answer: Answer) -> None:
-        if answer.finish_reason is None:
-            world.after(0.001, lambda: world.ask(ends, None, [], again))
-
-    world.ask(ends, None, [], again)
-    while ends.finish_reason is None:
-        world.run(world.now + 0.0001)
-    asked_at = world.now
-    world.ask(other)
-    world.run(asked_at + LONGEST * 0.025)
-    assert world.plans[-1][0] == asked_at
-
-
-def test_check_integrity_finds_inconsistencies(bench: Bench, session: Session) -> None:
-    other = bench.open([256, 9])
-    bench.prefill(other)
-    bench.engine.check_integrity()
-
-    def broken(words: str) -> None:
-        with pytest.raises(Inconsistent, match=words):
-            bench.engine.check_integrity()
-
-    slot = bench.scheduler.slots[session]
-    slot.number = 1
-    broken(r"the slots \[\] are free, \[\] are kept, and sessions have the slots \[1, 1\]")
-    slot.number = 0
-    slot.held += 1
-    broken("session session-1 counts 5 of its 5 tokens as cached, its slot 0 holds 4")
-    slot.held -= 1
-    bench.backend.extend([Entry(0, 0, [1], 1)])
-    broken("counts 4 of its 5 tokens as cached, its slot 0 holds 1")
-    bench.backend.release(0)
-    slot.held = 0
-    bench.engine.check_integrity()
-    bench.engine.forget(other)
-    bench.engine.step()
-    bench.backend.extend([Entry(1, 0, [1], 1)])
-    broken("slot 1 is free and holds 1 tokens")
-    bench.backend.release(1)
-    session.gone = True
-    broken("session session-1 was removed and is still known")

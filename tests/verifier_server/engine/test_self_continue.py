@@ -9,13 +9,11 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure
-from specpair.speculation.acceptance.token_details import joined
 from tests.verifier_server.engine.bench import Bench, plain
-from tests.verifier_server.engine.virtual import World, fed, linear
-from verifier_server.engine.arrivals import SILENCE
+from tests.verifier_server.engine.virtual import World, fed
 from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.requests import Answer
-from verifier_server.engine.sequence_state import LEAD
+from verifier_server.engine.sequence_state import LEAD, SILENCE
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3)
@@ -57,37 +55,6 @@ def verified(world: World, session: Session, **options: float) -> Answer:
     return answers[0]
 
 
-def test_it_continues_from_the_first_token_at_once() -> None:
-    world = make_world()
-    session = opened(world)
-    world.run(world.now + 10.5 * STEP)
-    assert continuation_times(world, 0.0)[0] == pytest.approx(world.plans[0][0] + linear(world.plans[0][1]))
-    assert session.tokens[3:] == TEXT[:11]
-    assert joined(session.details.sources) == "b" + "t" * 10
-    assert all(plan.tokens == 1 for _, plan in world.plans[1:])
-
-
-def test_it_stays_within_its_lead_over_the_acknowledged_position() -> None:
-    world = make_world()
-    session = opened(world)
-    world.run(world.now + 1.9)
-    assert len(session.tokens) == 3 + LEAD, "the client has acknowledged only the prompt"
-    world.ask(session, 3 + 10, [])
-    world.run(world.now + 1.9)
-    assert len(session.tokens) == 3 + 10 + LEAD
-    assert session.tokens[3:] == TEXT[: 10 + LEAD]
-
-
-def test_a_refused_position_acknowledges_nothing_beyond_the_text() -> None:
-    world = make_world()
-    session = opened(world)
-    errors: list[str] = []
-    world.ask(session, 3000, [], failed=lambda error: errors.append(error.code))
-    world.run(world.now + 1.9)
-    assert errors == ["position_beyond_committed"]
-    assert len(session.tokens) == 4 + LEAD, "counted from the committed tokens"
-
-
 def test_it_stops_after_two_seconds_without_a_request() -> None:
     world = make_world(cost=lambda plan: 0.1, pass_times=[0.1] * 17)
     session = opened(world)  # heard of at 0.0
@@ -99,28 +66,6 @@ def test_it_stops_after_two_seconds_without_a_request() -> None:
     verified(world, session)
     world.run(world.now + 1.0)
     assert len(session.tokens) > so_far + 8, "it continues after the next request"
-
-
-def test_it_waits_for_a_request_that_the_client_announces_soon() -> None:
-    world = make_world()
-    session = opened(world)
-    verified(world, session, next_in=0.4 * STEP)
-    answered = world.now
-    world.run(answered + 0.4 * STEP + 0.9 * HALF)
-    assert continuation_times(world, answered) == []
-    world.run(answered + 1.0)
-    assert continuation_times(world, answered)[0] == pytest.approx(answered + 0.4 * STEP + HALF, abs=0.0005), (
-        "then the request is no longer expected"
-    )
-
-
-def test_it_continues_at_once_if_the_next_request_is_half_a_step_away() -> None:
-    world = make_world()
-    session = opened(world)
-    verified(world, session, next_in=0.52 * STEP)
-    answered = world.now
-    world.run(answered + 0.001)
-    assert continuation_times(world, answered - 0.0005) == [pytest.approx(answered, abs=0.0005)]
 
 
 def test_it_stops_in_time_for_an_announced_request() -> None:
@@ -151,29 +96,6 @@ def test_gaps_that_the_client_does_not_state_are_measured() -> None:
     assert continuation_times(world, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
 
 
-def test_a_continuation_step_does_not_wait_for_its_own_session() -> None:
-    """The batching window of such a pass is for other sessions only."""
-    world = make_world()
-    session = opened(world)
-    for gap in (0.3, 0.68) * 4:
-        verified(world, session)
-        world.run(world.now + gap * STEP)
-    verified(world, session)
-    answered = world.now
-    world.run(answered + STEP)
-    assert continuation_times(world, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
-
-
-def test_it_shares_the_passes_of_others_even_if_a_request_is_expected() -> None:
-    world = make_world()
-    session, other = opened(world), opened(world, [256, 7], self_continue=False)
-    verified(world, session, next_in=0.4 * STEP)
-    world.ask(other)
-    world.run(world.now + 0.001)
-    assert fed(world.plans[-1][1]) == {other.id: 1, session.id: 1}
-    assert continued(world.plans[-1][1]) == [session.id]
-
-
 def test_it_is_the_first_left_out_of_a_full_batch() -> None:
     world = make_world(batch=16)
     session, other = opened(world), opened(world, [256, 7], self_continue=False)
@@ -184,28 +106,6 @@ def test_it_is_the_first_left_out_of_a_full_batch() -> None:
         before = len(world.plans)
         world.run(world.now + 3 * STEP)
         assert fed(world.plans[before][1]) == held
-
-
-def test_it_takes_no_slot_and_gives_up_its_own() -> None:
-    world = make_world(slots=1)
-    session = opened(world)
-    world.run(world.now + 2 * STEP)
-    other = opened(world, [256, 7], self_continue=False)
-    so_far = len(session.tokens)
-    world.run(world.now + 1.0)
-    assert (world.slot(session), world.slot(other), len(session.tokens)) == (None, 0, so_far)
-    verified(world, session)
-    world.run(world.now + 3 * STEP)
-    assert len(session.tokens) > so_far + 2, "it continues after the next request"
-
-
-def test_a_waiting_request_is_run_instead() -> None:
-    world = make_world()
-    session = opened(world)  # a self-continuation step is running
-    world.ask(session, None, TEXT[1:4])
-    world.run(world.now + STEP)
-    _, plan = world.plans[-1]
-    assert (fed(plan), continued(plan)) == ({session.id: 3}, []), "the first draft is known by now"
 
 
 def test_late_drafts_are_compared_with_target_decoded_tokens() -> None:
@@ -225,16 +125,6 @@ def test_late_drafts_are_compared_with_target_decoded_tokens() -> None:
     assert (third.tokens, third.accepted, third.judged) == (TEXT[1:10], 8, 3)
     _, plan = world.plans[passes]
     assert (fed(plan), continued(plan)) == ({session.id: 4}, [])
-
-
-def test_the_source_of_each_token_is_recorded() -> None:
-    world = make_world()
-    session = opened(world)
-    world.run(world.now + 2.5 * STEP)  # 3 tokens are committed, the 4th is being decoded
-    world.ask(session, 4, TEXT[1:6])
-    world.run(world.now + 1.6 * STEP)
-    assert session.tokens[3:] == TEXT[:7]
-    assert joined(session.details.sources) == "btttaab", "three target-decoded, two accepted, one bonus token"
 
 
 class Failing(ScriptedBackend):
@@ -264,17 +154,6 @@ def test_after_a_failed_pass_it_waits_for_a_request() -> None:
     assert bench.verify(session, 4).tokens == TEXT[1:2]
     bench.engine.step()
     assert session.tokens[3:] == TEXT[:3]
-
-
-def test_it_stops_at_the_end_of_the_text() -> None:
-    script, prompt = Script(seed=8, end_bias=9.0), [256, 1, 2, 3]
-    text = plain(script, prompt, 300)
-    assert 2 < len(text) < 64
-    world = World(ScriptedBackend(script, context_length=1024))
-    session = opened(world, prompt)
-    world.run(3.0)
-    assert (session.tokens[4:], session.finish_reason) == (text, "stop")
-    assert len(world.plans) == len(text)
 
 
 @pytest.mark.parametrize("round_trip", [0.2, 0.9, 1.7, 4.0])

@@ -4,7 +4,6 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,8 @@ import pytest
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend, Progress
-from specpair.engines.errors import EngineFailure, ModelLoadError, OutOfRoom
+from specpair.engines.errors import ModelLoadError, OutOfRoom
 from specpair.engines.load_options import LoadOptions
-from specpair.engines.vocabulary import Kind
 from specpair.grammar.compiling import grammars_of
 from specpair.protocol.service_responses import HealthResponse
 from specpair.speculation.text_options import TextSpec
@@ -97,17 +95,6 @@ def test_a_load_failure_ends_the_start_with_the_reason(loads: Loads) -> None:
     )
 
 
-def test_a_draft_model_that_fails_when_timed_is_not_served(loads: Loads) -> None:
-    class Dying(ScriptedBackend):
-        def _forward(self, batch: object) -> list[object]:  # type: ignore[override]
-            raise EngineFailure("out of memory")
-
-    loads.backend = Dying(SCRIPT, slots=2)
-    loads.backend.close = loads.freed.set  # type: ignore[method-assign]
-    assert failed(loads) == (HealthResponse(status="failed", reason="the draft model: out of memory"), True)
-    assert loads.freed.is_set()
-
-
 def foreign() -> ScriptedBackend:
     """A scripted model whose token 65 is not A."""
     backend = ScriptedBackend(Script(seed=9))
@@ -124,22 +111,6 @@ def test_a_foreign_vocabulary_is_refused_with_the_first_difference() -> None:
         "258 and 258): the first is id 65, b'a' in the draft model. Choose a draft model of the target's own family"
     )
     assert freed
-
-
-def test_a_larger_vocabulary_drafts_only_ids_of_the_target(serve: Serve) -> None:
-    """Families pad their vocabularies differently: ids that the target does not have are never drafted."""
-    draft = ScriptedBackend(Script(seed=SCRIPT.seed, vocabulary_size=300))
-    assert draft.vocabulary.kinds[-1] == Kind.UNUSED
-    live = serve(ScriptedBackend(SCRIPT), draft=draft)
-    reply = live.post("/generate", {"prompt": "x", "mode": "fused", "max_tokens": 20, "draft_n": 4})
-    assert reply["speculation"]["accepted"] > 10
-
-
-def test_a_step_is_timed_on_the_given_clock() -> None:
-    seconds = count()
-    draft = SharedDraftModel(ScriptedBackend(SCRIPT), 4, 258, lambda: next(seconds) / 1e3)
-    assert draft.step_time == pytest.approx(0.001)
-    assert (draft.slots, draft.name, draft.failure, draft.looks_up) == (4, "scripted-2", None, False)
 
 
 def test_each_text_has_a_slot_that_is_released() -> None:
@@ -184,11 +155,3 @@ def test_a_grammar_is_compiled_once_for_both_models_of_one_vocabulary() -> None:
         draft = ScriptedBackend(replace(SCRIPT, vocabulary_size=size))
         assert load_draft_model(SETTINGS, target, lambda _: None, lambda: 0.0, given=draft) is not None
         assert (grammars_of(draft.vocabulary) is grammars_of(target.vocabulary)) == both
-
-
-def test_settings_without_a_draft_model_load_none() -> None:
-    assert load_draft_model(Settings(backend="scripted"), ScriptedBackend(), lambda _: None, lambda: 0.0) is None
-    lookup = Settings(backend="scripted", draft_backend="ngram")
-    draft = load_draft_model(lookup, ScriptedBackend(slots=3), lambda _: None, lambda: 0.0)
-    assert draft is not None and draft.looks_up and (draft.slots, draft.name) == (3, "n-gram lookup")
-    draft.close()

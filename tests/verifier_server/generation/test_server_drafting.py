@@ -1,7 +1,5 @@
 """Server-side drafting (mode fused): the text is the target's, whatever the draft model is and whether it fails."""
 
-import json
-import socket
 import threading
 import time
 from collections import Counter
@@ -24,15 +22,24 @@ from specpair.speculation.text_options import TextSpec
 from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.generation.drafting import FILTERED, GREEDY, LENGTH, WARM, body_of, half_right, slots_free
-from tests.verifier_server.support import PROMPT_IDS, drafting_client, events, leave_behind, until
-from verifier_server.api import routes
+from tests.verifier_server.support import (
+    FILTERED,
+    GREEDY,
+    LENGTH,
+    PROMPT_IDS,
+    WARM,
+    body_of,
+    drafting_client,
+    half_right,
+    leave_behind,
+    slots_free,
+    until,
+)
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import SharedDraftModel
-from verifier_server.generation.drafting import DraftCounts
-from verifier_server.generation.rounds import DraftPass, Rounds, TargetPass
+from verifier_server.generation.fused_run import DraftCounts
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.sessions import Session
 
@@ -79,58 +86,6 @@ def test_the_statistics_add_up(fused: LiveServer, draft_n: int) -> None:
     assert 0 <= stats["looked_up_accepted"] <= stats["looked_up"] <= stats["drafted"]
     assert stats["drafting_ms"] > 0.0
     assert reply["timing"]["forward_ms"] > 0.0
-
-
-def test_draft_n_0_is_plain_decoding(fused: LiveServer) -> None:
-    stats = fused.post("/generate", body_of(WARM, draft_n=0))["speculation"]
-    assert (stats["rounds"], stats["drafted"], stats["accepted"]) == (LENGTH - 1, 0, 0)
-    assert (stats["acceptance_rate"], stats["mean_acceptance_length"]) == (None, 1.0)
-    assert (stats["accepted_per_position"], stats["drafting_ms"]) == ([], 0.0)
-
-
-@SAMPLINGS
-def test_the_stream_has_the_same_content_as_the_reply(fused: LiveServer, sampling: Sampling) -> None:
-    reply = fused.post("/generate", body_of(sampling, draft_n=4))
-    *parts, (last, summary) = events(fused, body_of(sampling, draft_n=4))
-    assert last == "end" and {name for name, _ in parts} == {"tokens"}
-    varying = {"timing": None, "speculation": None, "session_id": None}
-    assert {**summary, **varying} == {**reply, **varying}
-    timeless = [{**each["speculation"], "drafting_ms": None} for each in (summary, reply)]
-    assert timeless[0] == timeless[1]
-    assert [token for _, part in parts for token in part["tokens"]] == reply["token_ids"]
-    assert [part["position"] for _, part in parts[1:]] == [
-        part["position"] + len(part["tokens"]) for _, part in parts[:-1]
-    ]
-    assert len(parts) == 1 + summary["speculation"]["rounds"], "one event per pass"
-    assert "".join(part["text"] for _, part in parts) == reply["text"]
-
-
-def test_greedy_accepts_nothing_and_commits_the_argmax(fused: LiveServer) -> None:
-    reply = fused.post("/generate", body_of(WARM, strategy="greedy", draft_n=3))
-    assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH)
-    stats = reply["speculation"]
-    assert (stats["rounds"], stats["accepted"]) == (LENGTH - 1, 0) and stats["drafted"] > 0
-
-
-def test_a_threshold_of_0_accepts_every_draft(fused: LiveServer) -> None:
-    """So the text leans towards the draft model."""
-    stats = fused.post("/generate", body_of(WARM, strategy="threshold", threshold=0.0, draft_n=3))["speculation"]
-    assert stats["accepted"] == stats["drafted"] > 0
-    strict = fused.post("/generate", body_of(WARM, strategy="threshold", threshold=0.999, draft_n=3))
-    assert strict["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
-
-
-def test_probabilistic_accepts_each_draft_with_its_probability(fused: LiveServer) -> None:
-    body = body_of(WARM, strategy="probabilistic", draft_n=4, explain=True)
-    reply = fused.post("/generate", body)
-    assert reply["token_ids"] == fused.post("/generate", body)["token_ids"], "a seed and a fixed length fix the text"
-    decisions = reply["decisions"]
-    assert [each["token"] for each in decisions] == reply["token_ids"]
-    judged = [each for each in decisions if each["draft"] is not None]
-    assert {each["verdict"] for each in judged} == {"accepted", "rejected"}
-    for each in judged:
-        assert (each["drawn"] * each["q"] < each["draft_p"]) == (each["verdict"] == "accepted")
-    assert sum(each["verdict"] == "accepted" for each in judged) == reply["speculation"]["accepted"]
 
 
 def test_probabilistic_texts_are_exact_samples_of_the_target(serve: Serve) -> None:
@@ -278,16 +233,6 @@ def test_disconnecting_from_a_stream_stops_it_and_starts_the_next_text(serve: Se
 
 
 @BY
-def test_disconnecting_from_a_plain_reply_stops_it_too(serve: Serve, draft_n: int | None) -> None:
-    live, backend = endless(serve)
-    body = {**body_of(WARM, draft_n=draft_n), "max_tokens": None}
-    leave_behind(live, "/generate", body, lambda: max(backend.length(slot) for slot in range(2)) > 40)
-    assert backend.released.wait(20), "the slot was never released"
-    until(lambda: slots_free(live) and live.service.texts.under_way == 0)
-    assert live.post("/generate", body_of(WARM))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
-
-
-@BY
 def test_a_text_whose_client_disconnects_while_it_waits_is_never_started(serve: Serve, draft_n: int | None) -> None:
     live, backend = endless(serve)
     forever = {**body_of(WARM, draft_n=draft_n), "max_tokens": None, "stream": True}
@@ -301,39 +246,6 @@ def test_a_text_whose_client_disconnects_while_it_waits_is_never_started(serve: 
     until(lambda: slots_free(live))
     assert live.post("/generate", body_of(WARM))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
     assert [256, 77] not in [held[:2] for held in backend.held]
-
-
-def test_a_stream_that_waits_for_its_turn_sends_heartbeats(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "HEARTBEAT", 0.01)
-    live, _ = endless(serve)
-    forever = {**body_of(WARM, draft_n=3), "max_tokens": None, "stream": True}
-    with live.client() as other:
-        with live.client() as client, client.stream("POST", "/generate", json=forever) as response:
-            first = response.iter_lines()  # kept: dropping it would close the connection
-            next(first)
-            request = other.build_request("POST", "/generate", json=body_of(WARM, stream=True))
-            waiting = other.send(request, stream=True)
-            lines = waiting.iter_lines()
-            opened = [next(lines) for _ in range(3)]
-            assert opened[0] == "event: open"
-            assert [next(lines) for _ in range(6)] == [f": prompt 0/{len(PROMPT_IDS)}", ""] * 3
-        data = [line for line in lines if line.startswith("data: ")]
-        waiting.close()
-    assert json.loads(data[-1].removeprefix("data: "))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
-
-
-def test_waiting_texts_count_as_sessions(serve: Serve) -> None:
-    live, _ = endless(serve, max_sessions=2)
-    forever = {**body_of(WARM), "max_tokens": None, "stream": True}
-    with live.client() as client, client.stream("POST", "/generate", json=forever) as response:
-        lines = response.iter_lines()  # kept: dropping it would close the connection
-        next(lines)
-        content = json.dumps(body_of(WARM)).encode()
-        with socket.create_connection(live.address) as waiting:
-            waiting.sendall(b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(content))
-            waiting.sendall(content)
-            until(lambda: live.service.texts.under_way == 2)
-            assert refused(live, mode="fused")[:2] == (503, "overloaded")
 
 
 class Failing(ScriptedBackend):
@@ -376,83 +288,6 @@ def test_a_text_is_continued_without_drafts_if_drafting_fails(
     assert health.json().get("draft_model_failure") == failure
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [(RuntimeError("CUDA error: launch\nmore"), "CUDA error: launch"), (MemoryError(), "MemoryError()")],
-)
-@pytest.mark.parametrize("stream", [False, True])
-def test_after_an_error_of_any_type_plain_decoding_finishes_the_text(
-    serve: Serve, error: Exception, reason: str, stream: bool
-) -> None:
-    engine = Failing(error, 1)
-    live = serve(ScriptedBackend(SCRIPT), draft=engine)
-    engine.numbers = count()
-    if stream:
-        with (
-            live.client() as client,
-            client.stream("POST", "/generate", json=body_of(WARM, draft_n=2, stream=True)) as sent,
-        ):
-            reply = json.loads(
-                [line for line in sent.iter_lines() if line.startswith("data: ")][-1].removeprefix("data: ")
-            )
-    else:
-        reply = live.post("/generate", body_of(WARM, draft_n=2))
-    assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
-    assert reply["speculation"]["draft_failure"] == reason
-    health = live.http.get("/health").json()
-    assert (health["status"], health["draft_model_failure"]) == ("ready", reason)
-    until(lambda: slots_free(live))
-    live.service.engine.check_integrity()
-    again = live.post("/generate", body_of(WARM, draft_n=2))
-    assert again["speculation"]["drafted"] > 20 and "draft_failure" not in again["speculation"]
-    assert "draft_model_failure" not in live.http.get("/health").json(), "drafting works again"
-
-
-@BY
-def test_a_failure_of_the_target_fails_the_text(serve: Serve, draft_n: int | None) -> None:
-    class Broken(ScriptedBackend):
-        last_pass = -1
-
-        def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-            if self.passes == self.last_pass:
-                raise EngineFailure("a device went away")
-            return super()._forward(batch)
-
-    backend = Broken(SCRIPT)
-    live = serve(backend, draft=half_right())
-    backend.last_pass = backend.passes + 3
-    *parts, (name, body) = events(live, body_of(WARM, draft_n=draft_n))
-    assert len(parts) == 3
-    assert (name, body["error"]["code"]) == ("error", "engine_error")
-    until(lambda: slots_free(live))
-
-
-def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
-    """One slot, two texts, and a clock that moves once: while the second text waits and the first one is generated."""
-    now = [0.0]
-    engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16), lambda: now[0])
-    draft = half_right(slots=1)
-    fusion = ServerDrafting(
-        SharedDraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: now[0], lambda: None
-    )
-    last: list[SimpleQueue[Answer | SpecPairError]] = [SimpleQueue(), SimpleQueue()]
-    for number, results in enumerate(last):
-        session = Session(str(number), [256, 1], 2, TextSpec.of(WARM), 12, {257})
-        fusion.start(engine, session, 2, DraftCounts(), 2, results.put)
-    now[0] = 7.0
-    engine.start()  # the first text started at once, and waited for the engine
-    waited = []
-    for results in last:
-        answer = results.get(timeout=20)
-        while isinstance(answer, Answer) and answer.finish_reason is None:
-            answer = results.get(timeout=20)
-        assert isinstance(answer, Answer)
-        waited.append(answer.queue)
-    engine.stop()
-    fusion.stop()
-    assert waited == [7.0, 7.0]
-
-
 def written_together(draft: Backend, counts: Sequence[DraftCounts], pass_times: Sequence[float]) -> None:
     """Write texts to their ends in rounds, one for each of `counts`. They are the target's."""
     engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16, pass_times=pass_times))
@@ -489,21 +324,6 @@ def test_texts_written_together_go_on_without_drafts_if_drafting_fails(error: Ex
     counts = [DraftCounts() for _ in range(2)]
     written_together(Failing(error, 1_000_000), counts, [1.0] * 17)
     assert [each.failure for each in counts] == ["out of memory"] * 2
-
-
-def test_texts_written_together_go_on_without_drafts_after_a_fault_of_the_rounds(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    counts, numbers, right = [DraftCounts() for _ in range(2)], count(), Rounds.next
-
-    def fails_once(self: Rounds, now: float) -> DraftPass | TargetPass | None:
-        if next(numbers) == 9:
-            raise RuntimeError("a fault")
-        return right(self, now)
-
-    monkeypatch.setattr(Rounds, "next", fails_once)
-    written_together(half_right(slots=2), counts, [1.0] * 17)
-    assert "a fault" in {each.failure for each in counts} and "a round failed" in caplog.text
 
 
 @BY

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.draft import rest_of_chain
 from specpair.speculation.sampling.distribution import TokenLogprobs
-from verifier_server.engine.arrivals import SILENCE
 from verifier_server.engine.requests import Request
-from verifier_server.engine.sequence_state import LEAD, SequenceState
+from verifier_server.engine.sequence_state import LEAD, SILENCE, SequenceState
 from verifier_server.sessions import Session
 
 T = TypeVar("T")
@@ -25,7 +24,6 @@ class CoreRequest(NamedTuple):
     position: int  # where the draft begins
     draft: list[int] | None  # token ids; None: none is to be judged
     free: int  # the text may be decoded without a draft until it has this many tokens
-    proposes: bool = False  # whether what the core proposes by itself is judged, while there is no draft
 
     def wants_step(self, tokens: Any, total: int) -> bool:
         """Whether another step is to be run for a text of `total` tokens, which `tokens` can be sliced for."""
@@ -37,7 +35,7 @@ class CoreRequest(NamedTuple):
 
     def decodes(self, total: int) -> bool:
         """Whether the next step for a text of `total` tokens is one without a draft, whatever the tokens are."""
-        return self.draft is None and not self.proposes and total < self.free
+        return self.draft is None and total < self.free
 
     def _rest(self, tokens: Any, total: int) -> list[int] | None:
         """What of the draft goes beyond the tokens; None: the core need not judge it."""
@@ -128,7 +126,6 @@ def wanted_of(
     `max_drafts`: draft tokens that the core judges at once.
     """
     session, free, again = sequence.session, 0, None
-    proposes = any(request.proposes for request in sequence.requests)
     if any(request.until_end for request in sequence.requests):
         free = session.limit
     elif not sequence.waits and sequence.may_continue(unread=0) and now - sequence.heard <= SILENCE:
@@ -141,15 +138,13 @@ def wanted_of(
             begun = session.tokens[run.position : run.fresh.position] if run.fresh else []
             draft = run.draft.ids if run.draft.is_chain else [*begun, *run.fresh.ids]
             return CoreRequest(run.position, draft, free), again
-    return CoreRequest(0, None, free, proposes), again
+    return CoreRequest(0, None, free), again
 
 
 def asked_for(sequence: SequenceState, judged: Sequence[int]) -> Request | None:
     """The request whose draft a step has judged, or which asked for a step without a draft; None: it was none."""
     for request in sequence.requests:
         fresh = request.fresh.ids
-        if request.proposes:
-            return request
         if (fresh[: len(judged)] == list(judged)) if judged else not fresh:
             return request
     return None

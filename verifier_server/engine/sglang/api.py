@@ -1,12 +1,15 @@
 """The REST interface of a running SGLang server, as far as it is used."""
 
+import ipaddress
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+import httpx
+
 from specpair.protocol.errors import EngineError, SpecPairError
-from verifier_server.engine.sglang.connections import Connections, Unreachable
 from verifier_server.engine.sglang.replies import (
     TOP,
     Judged,
@@ -18,9 +21,61 @@ from verifier_server.engine.sglang.replies import (
     refused,
 )
 
+_CONNECT = 5.0  # seconds that connecting may take
+_IDLE = 2.0  # seconds after which a connection is not used again: the server closes it after 5
+
+
+class Unreachable(Exception):
+    """The server does not answer; the message says how."""
+
+
+class Connections:
+    """To one server. Used in one event loop, but for its making."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            headers={} if key is None else {"Authorization": f"Bearer {key}"},
+            trust_env=not _is_loopback(httpx.URL(url).host),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE),
+        )
+
+    @asynccontextmanager
+    async def opened(
+        self, method: str, path: str, body: Any = None, seconds: float | None = None
+    ) -> AsyncIterator[httpx.Response]:
+        """A response that has begun. Raises Unreachable, in the block, too.
+
+        `seconds`: that each part of it may take; None: any time.
+        """
+        timeout = httpx.Timeout(seconds, connect=_CONNECT)
+        try:
+            async with self._http.stream(method, path, json=body, timeout=timeout) as response:
+                yield response
+        except httpx.RequestError as error:
+            raise Unreachable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+
+    async def exchange(
+        self, method: str, path: str, body: Any = None, seconds: float | None = None
+    ) -> tuple[int, bytes]:
+        """The status and the content of a response. Raises Unreachable."""
+        async with self.opened(method, path, body, seconds) as response:
+            return response.status_code, await response.aread()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether no proxy of the environment leads to it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 _log = logging.getLogger("specpair.sglang")
 _SHORT, _HEALTH = 10.0, 60.0  # seconds that a reply about the server, and one about its health, may take
-_ABORT = "/abort_request"
 
 
 class Refusal(Exception):
@@ -49,7 +104,6 @@ class SglangApi:
     def __init__(self, url: str, key: str | None) -> None:
         self.url = url.rstrip("/")
         self._http = Connections(self.url, key)
-        self._abort_refused = False
         self.vocabulary_size = 0  # ids that replies may name
 
     async def healthy(self) -> bool:
@@ -61,11 +115,11 @@ class SglangApi:
 
     async def server(self) -> Mapping[str, Any]:
         """How the server was started, and its version. Raises Refusal."""
-        return await self._told("/server_info", "/get_server_info")
+        return await self._told("/server_info")
 
     async def model(self) -> Mapping[str, Any]:
         """Which model it serves. Raises Refusal."""
-        return await self._told("/model_info", "/get_model_info")
+        return await self._told("/model_info")
 
     async def judge(self, prompt: PassPrompt, start: int) -> Judged:
         """One pass over the draft that begins at `start` of the prompt. Raises SpecPairError and UnusableReply."""
@@ -98,20 +152,10 @@ class SglangApi:
             raise UnusableReply("input_token_logprobs has no texts of tokens") from None
 
     async def abort(self, name: str) -> None:
-        """End a pass whose tokens are no longer wanted. Where SGLang does not do it, it finds the connection closed."""
-        try:
-            status, _ = await self._http.exchange("POST", _ABORT, {"rid": name}, _SHORT)
-        except Unreachable as error:
-            _log.debug("%s: %s", _ABORT, error)  # a server that is gone runs no pass
-            return
-        if status != 200 and not self._abort_refused:
-            self._abort_refused = True
-            _log.warning(
-                "%s is answered with HTTP %d, as where SGLang has an --admin-api-key: a pass that is no longer wanted "
-                "ends seconds later",
-                _ABORT,
-                status,
-            )
+        """End a pass whose tokens are no longer wanted. Where SGLang wants an --admin-api-key for that, it finds the
+        connection closed seconds later."""
+        with suppress(Unreachable):  # a server that is gone runs no pass
+            await self._http.exchange("POST", "/abort_request", {"rid": name}, _SHORT)
 
     async def close(self) -> None:
         await self._http.close()
@@ -132,20 +176,17 @@ class SglangApi:
             raise refused(status, _quietly(content))
         return content
 
-    async def _told(self, *paths: str) -> Mapping[str, Any]:
-        """The object at the first of these paths that the server has: older ones have others."""
-        for path in paths:
-            status, content = await self._http.exchange("GET", path, seconds=_SHORT)
-            if status >= 500:
-                raise Unreachable(f"HTTP {status}")
-            if status in (401, 403):
-                raise Refusal("sglang_api_key", f"{self.url} wants another one: give SGLang's --api-key")
-            if status == 200:
-                told = _quietly(content)
-                if isinstance(told, dict):
-                    return told
-                break
-        raise Refusal("sglang_url", f"{self.url} does not answer {paths[0]} as SGLang does: is it another server?")
+    async def _told(self, path: str) -> Mapping[str, Any]:
+        """The object at a path."""
+        status, content = await self._http.exchange("GET", path, seconds=_SHORT)
+        if status >= 500:
+            raise Unreachable(f"HTTP {status}")
+        if status in (401, 403):
+            raise Refusal("sglang_api_key", f"{self.url} wants another one: give SGLang's --api-key")
+        told = _quietly(content) if status == 200 else None
+        if not isinstance(told, dict):
+            raise Refusal("sglang_url", f"{self.url} does not answer {path} as SGLang does: is it another server?")
+        return told
 
 
 def _logprobs(start: int) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.top_logits import Logits, TopLogits
 from verifier_server.engine.cores.core import CoreAway, CoreLost, CoreOutput, CoreRequest, CoreStep
-from verifier_server.engine.sglang.api import PassPrompt, Refusal, SglangApi, as_error
-from verifier_server.engine.sglang.connections import Unreachable
+from verifier_server.engine.sglang.api import PassPrompt, Refusal, SglangApi, Unreachable, as_error
 from verifier_server.engine.sglang.replies import UnusableReply
 from verifier_server.sessions import Session
 

@@ -1,30 +1,33 @@
-"""Waits for a running SGLang, checks it, and makes the engine over it."""
+"""Waits for a running SGLang, checks that it can judge drafts of its model, and makes the engine over it."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from backends import hugging_face
-from specpair.engines.backend import Progress
+from backends.hugging_face import model_name, read_vocabulary
+from specpair.engines.backend import Progress, timing_ids
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import COMPILATION, LoadOptions
 from specpair.engines.model_files import read_json
-from specpair.engines.vocabulary import Vocabulary
-from specpair.extras import installing
+from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.options.option import options_of
+from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.processors import MinP, Processors
 from verifier_server.engine.cores.core import CoreAway, LoopThread
 from verifier_server.engine.cores.load import CoreProbe, loaded_engine, refuse_scheduling
 from verifier_server.engine.port import EngineInfo, LoadedEngine
-
-if TYPE_CHECKING:
-    from verifier_server.engine.sglang.api import SglangApi
+from verifier_server.engine.sglang.api import PassPrompt, Refusal, SglangApi, Unreachable
+from verifier_server.engine.sglang.core import SglangCore
+from verifier_server.engine.sglang.replies import UnusableReply
 
 _log = logging.getLogger("specpair.sglang")
+VERSIONS = ("0.5.23",)  # whose source the requests and replies here were written from
+_SAMPLE = "def mean(values):\n    return sum(values) / len(values)  # 12.5, [é]; Hello, world! <html>"
+_TRIED = 12  # tokens of the text that is tried
 WAIT, TOLD_EVERY = 0.5, 10.0  # seconds between looks at a server that is not ready, and between log lines about it
 _SLOTS = 64  # texts at once, where SGLang does not tell how many it runs
 _GREEDY = "SGLang tells the likeliest tokens only, and judges drafts by them at temperature 0: set it to 0"
@@ -54,10 +57,6 @@ def load(options: LoadOptions, settings: Any, progress: Progress = lambda _share
     refuse_scheduling(settings, "SGLang")
     if settings.hf is not None:
         raise ModelLoadError("hf: SGLang has the model; model names a folder with its tokenizer: leave hf out", "hf")
-    try:
-        from verifier_server.engine.sglang.api import SglangApi
-    except ModuleNotFoundError as error:
-        raise _missing(error) from error
     loop = LoopThread()
     try:
         key = None if settings.sglang_api_key is None else settings.sglang_api_key.get_secret_value()
@@ -67,14 +66,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress = lambda _share
         raise
 
 
-def _loaded(
-    loop: LoopThread, api: "SglangApi", options: LoadOptions, settings: Any, progress: Progress
-) -> LoadedEngine:
-    from verifier_server.engine.sglang.api import Refusal
-    from verifier_server.engine.sglang.connections import Unreachable
-    from verifier_server.engine.sglang.core import SglangCore
-    from verifier_server.engine.sglang.probe import check_drafts, check_server, check_vocabulary
-
+def _loaded(loop: LoopThread, api: SglangApi, options: LoadOptions, settings: Any, progress: Progress) -> LoadedEngine:
     async def checked() -> LoadedEngine:
         model, server = await api.model(), await api.server()
         folder = _folder(settings.model, model)
@@ -122,18 +114,6 @@ def _loaded(
         raise ModelLoadError(str(error), error.setting) from error
 
 
-def read_vocabulary(folder: Path, size: int) -> Vocabulary:
-    """The vocabulary of a folder in Hugging Face layout. Raises ModelLoadError."""
-    try:
-        return hugging_face.read_vocabulary(folder, size)
-    except ModuleNotFoundError as error:
-        raise _missing(error) from error
-
-
-def _missing(error: ModuleNotFoundError) -> ModelLoadError:
-    return ModelLoadError(f"the sglang engine needs {error.name}, which is not installed: {installing('sglang')}")
-
-
 def _folder(given: Path | None, model: Mapping[str, Any]) -> Path:
     """The folder with the vocabulary: the one that was given, or that of SGLang where it is on this machine, too."""
     told = str(model.get("tokenizer_path") or model.get("model_path"))
@@ -174,7 +154,7 @@ def _info(
         devices *= each
     return EngineInfo(
         name="sglang",
-        model_name=hugging_face.model_name(Path(str(model.get("served_model_name") or model.get("model_path")))),
+        model_name=model_name(Path(str(model.get("served_model_name") or model.get("model_path")))),
         vocabulary=vocabulary,
         slots=options.slots or _running(server),
         context_length=min(longest, options.context_length or longest),
@@ -196,3 +176,105 @@ def _running(server: Mapping[str, Any]) -> int:
         if isinstance(told, int) and told > 0:
             return told
     return _SLOTS
+
+
+def check_server(model: Mapping[str, Any], server: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Raises ModelLoadError for a server that cannot be a verifier, or whose model is not that of `config`.
+
+    `model`, `server`: what it tells of both.
+    `config`: the config.json of the folder with the vocabulary.
+    """
+    if model.get("is_generation") is not True:
+        raise _wrong(f"it serves {model.get('model_path')}, which generates no text")
+    if model.get("disaggregation_mode") not in (None, "null"):
+        raise _wrong("it is one half of a pair that divides prefill and decoding: give the address of a whole server")
+    if model.get("preferred_sampling_params"):
+        raise _wrong("it was started with --preferred-sampling-params, which would change texts: leave that out")
+    kinds = [told.get("model_type") for told in (model, config)]
+    if None not in kinds and kinds[0] != kinds[1]:
+        raise ModelLoadError(
+            f"model: its config.json is that of a {kinds[1]}, and SGLang serves a {kinds[0]}, "
+            f"{model.get('model_path')}: give the folder of that model",
+            "model",
+        )
+    version = server.get("version")
+    if version not in VERSIONS:
+        _log.warning(
+            "this is SGLang %s; the engine was written from the source of %s: the checks at the start, and those of "
+            "every reply, say what has changed",
+            version,
+            ", ".join(VERSIONS),
+        )
+    if server.get("disable_radix_cache"):
+        _log.warning("SGLang was started with --disable-radix-cache: each pass reads its text from the beginning")
+
+
+async def check_vocabulary(api: SglangApi, vocabulary: Vocabulary, longest: int) -> None:
+    """Raises ModelLoadError if SGLang writes other text for a token. `longest`: tokens of a prompt, at most."""
+    ids = vocabulary.encode(_SAMPLE)[:longest]
+    for token, told in zip(ids, await _asked(api.spelled(ids)), strict=True):
+        if told is None:
+            _log.warning("SGLang has no tokenizer: whether its vocabulary is that of the folder cannot be compared")
+            return
+        ours = _text(vocabulary, token)
+        # Tokenizers leave out the space before a token that is decoded alone.
+        if ours is not None and ours.strip() != told.strip():
+            raise ModelLoadError(
+                f"model: its token {token} is {ours!r}, and SGLang's is {told!r}: give the folder of the model that "
+                "SGLang serves",
+                "model",
+            )
+
+
+async def check_drafts(api: SglangApi, vocabulary: Vocabulary, most: int) -> None:
+    """Decode a text, have it judged as a draft, and have a wrong draft judged. Raises ModelLoadError if SGLang does not
+    choose the tokens of the text again, but for some, since kernels of two kinds may order a near-tie in both ways.
+
+    `most`: draft tokens in one pass.
+    """
+    prompt, salt = [vocabulary.begin or 0, *timing_ids(vocabulary.size, 3)], "probe"
+    text = await _decoded(api, prompt, salt)
+    width = min(most, len(text) - 1)
+    right = await _asked(api.judge(PassPrompt.of([*prompt, *text[:width]], salt), len(prompt)))
+    others = [at for at, (told, token) in enumerate(zip(right.choices, text, strict=False)) if told != token]
+    wrong = [(token + 1) % vocabulary.size for token in text[:width]]
+    first = (await _asked(api.judge(PassPrompt.of([*prompt, *wrong], salt), len(prompt)))).choices[0]
+    if len(others) > width // 3 or first not in (text[0], right.choices[0]):
+        raise ModelLoadError(
+            f"SGLang decodes {text}, and chooses {right.choices} when it is given that as a draft, {first} at the "
+            "beginning of a wrong one: it must not be served"
+        )
+    if others:
+        _log.warning("SGLang decodes %s and chooses %s when it judges that: a near-tie", text, right.choices)
+
+
+async def _decoded(api: SglangApi, prompt: Sequence[int], salt: str) -> list[int]:
+    async def all_of_it() -> list[int]:
+        pieces = api.decode(PassPrompt.of(prompt, salt), _TRIED, [])
+        return [token async for piece in pieces for token in piece.tokens]
+
+    text: list[int] = await _asked(all_of_it())
+    if len(text) != _TRIED:
+        raise ModelLoadError(f"SGLang decodes {len(text)} tokens where {_TRIED} were asked for")
+    return text
+
+
+async def _asked(work: Any) -> Any:
+    try:
+        return await work
+    except (UnusableReply, SpecPairError) as error:
+        raise ModelLoadError(f"SGLang's replies cannot be used: {error}") from error
+
+
+def _text(vocabulary: Vocabulary, token: int) -> str | None:
+    """What a token is as text; None: a part of a character, or none that is written."""
+    if vocabulary.kinds[token] != Kind.ORDINARY:
+        return None
+    try:
+        return vocabulary.pieces[token].decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _wrong(reason: str) -> ModelLoadError:
+    return ModelLoadError(f"sglang_url: {reason}", "sglang_url")

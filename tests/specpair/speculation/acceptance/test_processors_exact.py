@@ -45,22 +45,6 @@ GRAMMARS = Grammars(Letters())
 CHOICES = ["abc", "abd", "aba", "cab", "cad", "dda", "ddb", "dab", "bca", "bcc"]
 
 
-class EvenThenOdd(LogitProcessor):
-    """A small grammar: even ids and odd ids take turns in the output."""
-
-    def __init__(self) -> None:
-        self.length = 0
-
-    def push(self, token: int) -> None:
-        self.length += 1
-
-    def pop(self, token: int) -> None:
-        self.length -= 1
-
-    def process(self, row: Logits) -> None:
-        row[(self.length + 1) % 2 :: 2] = -np.inf
-
-
 def draft(
     processors: ProcessorChain | None, tokens: list[int], count: int, sampling: Sampling, draws: bool
 ) -> tuple[list[int], list[Weights]]:
@@ -149,21 +133,6 @@ def test_texts_are_samples_of_the_processed_target(
     assert follows(found, expected(sampling))
 
 
-def test_the_test_tells_processed_texts_from_others() -> None:
-    for sampling in processed.SETTINGS.values():
-        found = Counter(text(Rule(Strategy.COUPLED, replace(sampling, seed=seed)), 0) for seed in range(SEEDS))
-        assert not follows(found, expected(sampling.unprocessed))
-
-
-@pytest.mark.parametrize("strategy", [Strategy.COUPLED, Strategy.PROBABILISTIC])
-def test_a_mask_of_the_caller_s_own_restricts_the_text_exactly(strategy: Strategy) -> None:
-    sampling = processed.SETTINGS["all"]
-    rules = (Rule(strategy, replace(sampling, seed=seed)) for seed in range(SEEDS))
-    found = Counter(text(rule, 2, knows=number % 2 == 0, masks=EvenThenOdd) for number, rule in enumerate(rules))
-    assert all([token % 2 for token in each] == [0, 1, 0] for each in found)
-    assert follows(found, expected(sampling, lambda before, token: token % 2 != len(before) % 2))
-
-
 @pytest.mark.parametrize("strategy", [Strategy.COUPLED, Strategy.PROBABILISTIC])
 @pytest.mark.parametrize("sampling", [Sampling(0, 1.0), Sampling(0, 0.7, top_k=3), Sampling(0, 1.5, min_p=0.1)])
 def test_a_text_under_a_grammar_is_a_sample_of_the_masked_target(sampling: Sampling, strategy: Strategy) -> None:
@@ -195,26 +164,6 @@ def test_the_text_is_the_same_whatever_is_drafted(sampling: Sampling, strategy: 
         texts = {text(rule, drafts, knows=knows, count=12) for drafts in range(5) for knows in (True, False)}
         plain = processed.plain(lambda tokens: target_row(tokens[-1]), PROMPT, 12, rule.sampling, ends)
         assert {each[: len(plain)] for each in texts} == {tuple(plain)}
-
-
-def test_a_drafter_that_knows_the_processors_is_accepted_more_often() -> None:
-    """Without them it guesses worse, and that is all."""
-
-    def accepted(knows: bool) -> int:
-        total = 0
-        for seed in range(200):
-            sampling = Sampling(seed, 1.0, presence_penalty=2.0, logit_bias={1: -100.0})
-            known, verifier = text_processors(sampling, 2), text_processors(sampling, 2)
-            assert verifier is not None
-            drafts, _ = draft(known if knows else None, [0, 4, 2, 3], 3, sampling, False)
-            verifier.commit([0, 4, 2, 3])
-            rows = ProcessedRows(verifier, [target_row(each) for each in (3, *drafts)], drafts)
-            total += sum(
-                each.accepted for each in judge(chain(drafts), rows, Rule(Strategy.COUPLED, sampling), 4, set())
-            )
-        return total
-
-    assert accepted(True) > 1.1 * accepted(False)
 
 
 def test_a_masked_draft_token_is_rejected_by_every_rule() -> None:

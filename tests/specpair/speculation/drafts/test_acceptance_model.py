@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.drafts.acceptance_model import Calibration, recent_after
+from specpair.speculation.drafts.acceptance_model import Calibration, RunnersUp, recent_after
 from specpair.speculation.drafts.tree import TreeNode
 
 CONFIDENCE = st.floats(0.0, 1.0)
@@ -40,54 +40,10 @@ def test_chance_follows_the_outcomes_at_each_confidence(confidences: tuple[float
     assert calibration.chance(confidences[1], typical_run) == pytest.approx(0.2, abs=0.15)
 
 
-@pytest.mark.parametrize("agreement", [0.1, 0.5, 0.9])
-def test_typical_chance_is_the_share_accepted(agreement: float) -> None:
-    assert _taught(_drawn(1, 300, (0.5, agreement))).typical == pytest.approx(agreement, abs=0.13)
-
-
 def test_chance_depends_on_the_last_outcome_where_outcomes_come_in_runs() -> None:
     """Eight accepted tokens alternate with eight rejected ones."""
     runs = _taught([(0.5, number // 8 % 2 == 0) for number in range(200)])
     assert runs.chance(0.5, 1.0) > 0.7 > 0.3 > runs.chance(0.5, -1.0)
-
-
-def test_old_outcomes_are_forgotten() -> None:
-    assert _taught(_drawn(2, 300, (0.5, 0.05)) + _drawn(3, 220, (0.5, 0.95))).typical > 0.85
-
-
-def test_a_few_outcomes_do_not_overturn_the_prior() -> None:
-    before = Calibration().chance(0.9, 0.0)
-    after = _taught([(0.9, False)] * 2).chance(0.9, 0.0)
-    assert 0.4 < after < before
-
-
-def test_fit_without_outcomes_changes_nothing() -> None:
-    calibration = Calibration()
-    nodes = [TreeNode(1, confidence, None) for confidence in (0.2, 0.9)]
-    before = calibration.path(nodes, 3), calibration.typical
-    calibration.fit()
-    assert (calibration.path(nodes, 3), calibration.typical) == before
-
-
-def test_outcome_counts_from_the_next_fit_on() -> None:
-    calibration = Calibration()
-    before = calibration.chance(0.9, 0.0)
-    calibration.learn(0.9, False)
-    assert calibration.chance(0.9, 0.0) == before
-    calibration.fit()
-    assert calibration.chance(0.9, 0.0) < before
-
-
-def test_recent_outcomes_fade() -> None:
-    calibration = Calibration()
-    assert calibration.recent == 0.0
-    for accepted in (True, True, False):
-        expected = recent_after(calibration.recent, accepted)
-        calibration.learn(0.5, accepted)
-        assert calibration.recent == expected
-    assert recent_after(1.0, True) == pytest.approx(1.0)
-    assert recent_after(-1.0, False) == pytest.approx(-1.0)
-    assert -1.0 < recent_after(-1.0, True) < recent_after(0.0, True) < 1.0
 
 
 @given(outcomes=OUTCOMES, nodes=st.lists(NODE, max_size=6), ahead=st.integers(0, 4))
@@ -111,3 +67,26 @@ def test_chances_are_probabilities_after_any_outcomes(outcomes: list[tuple[float
     assert 0.0 < calibration.typical < 1.0 and -1.0 <= calibration.recent <= 1.0
     for confidence in (0.0, 1e-9, 0.5, 1.0):
         assert all(0.0 <= calibration.chance(confidence, recent) <= 1.0 for recent in (-1.0, 0.0, 1.0))
+
+
+WRONG, RIGHT = 1, 2
+
+
+def _children(*parts: float | None) -> list[TreeNode]:
+    """A first choice, and further ones with tokens from `RIGHT` on."""
+    first = TreeNode(WRONG, 0.5, None)
+    return [first, *(TreeNode(RIGHT + rank, 0.1, None, part=part) for rank, part in enumerate(parts))]
+
+
+@given(st.lists(st.none() | st.floats(0.0, 1.0), max_size=5))
+def test_chances_are_those_of_one_choice_among_several(parts: list[float | None]) -> None:
+    chances = RunnersUp().chances(_children(*parts))
+    assert len(chances) == min(len(parts), 5) and all(0.0 <= each <= 1.0 for each in chances)
+    assert sum(chances) <= 1.0 + 1e-9
+
+
+def test_what_the_drafter_thinks_more_of_is_likelier_and_counts_more_than_the_rank() -> None:
+    model = RunnersUp()
+    assert model.chances(_children(0.9)) > model.chances(_children(0.3)) > model.chances(_children(0.01))
+    low, high = model.chances(_children(0.1, 0.8))
+    assert low < high

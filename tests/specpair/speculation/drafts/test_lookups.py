@@ -1,10 +1,18 @@
 """Lookups under what limits a text: only what may stand there, and what alone can stand there without a lookup."""
 
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from specpair.speculation.draft import DraftSource
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
+from specpair.speculation.drafts.predicted_output import PredictedOutput
+from specpair.speculation.drafts.text_lookup import TextLookup
 from specpair.speculation.drafts.tree import DraftTree, Proposal
-from specpair.speculation.sampling.processors import EndsLater
 from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessorChain, following
 from specpair.speculation.sampling.sampling import Logits
 
@@ -74,14 +82,6 @@ def test_a_proposal_that_cannot_stand_there_has_no_chance() -> None:
     assert [each.confidence for each in drawn.tree.main()] == [0.99], "to leave a drawn one out would be a bias"
 
 
-def test_processors_that_only_change_logits_limit_nothing() -> None:
-    assert following([EndsLater({5}, 3)], 2, limits=True) is not None
-    assert Lookups(2, limits=following([], 2, limits=True)).allows(5, [])
-    late = Lookups(2, limits=following([EndsLater({5}, 3)], 2, limits=True))
-    late.follow([1, 2])
-    assert not late.allows(5, [7, 7]) and late.allows(5, [7, 7, 7]) and late.allows(6, [])
-
-
 class Keys(Ascending):
     """Behind an even token, its successor alone may stand, up to the next multiple of 10."""
 
@@ -108,3 +108,187 @@ def test_what_is_found_behind_forced_tokens_is_less_likely() -> None:
 
     for committed in (1, 5, 10):
         assert chance(following([Keys()], 2, limits=True), committed) < chance(None, committed)
+
+
+TOKENS = st.lists(st.integers(0, 3), max_size=60)
+
+
+def lookup_in(tokens: Sequence[int]) -> TextLookup:
+    lookup = TextLookup()
+    lookup.extend(tokens)
+    return lookup
+
+
+def predicted(lookup: TextLookup, tail: Sequence[int] = (), most: int = 1) -> list[int]:
+    return [token for token, _ in lookup.predict(tail, most=most)]
+
+
+def random_tokens(count: int, kinds: int) -> list[int]:
+    """Pseudo-random tokens."""
+    state, tokens = 1, []
+    for _ in range(count):
+        state = state * 1103515245 + 12345 & 0x7FFFFFFF
+        tokens.append((state >> 16) % kinds)
+    return tokens
+
+
+def places(text: list[int], word: Sequence[int]) -> list[int]:
+    """Where the word ends in the text with something behind it."""
+    return [at for at in range(len(word), len(text)) if text[at - len(word) : at] == [*word]]
+
+
+def test_lookup_continues_behind_a_tail() -> None:
+    lookup = lookup_in([5, 6, 7, 8, 9, 1, 5, 6])
+    assert [predicted(lookup, tail) for tail in ([], [7], [7, 8], [7, 8, 9, 1, 5, 6])] == [[7], [8], [9], [7]]
+    loop = lookup_in([2, 3, 2, 3])
+    assert [predicted(loop, tail) for tail in ([2], [2, 3], [2, 3, 2], [2, 3, 2, 3])] == [[3], [2], [3], [2]]
+
+
+@given(TOKENS, st.lists(st.integers(0, 3), max_size=8), st.integers(1, 3))
+def test_predictions_followed_the_longest_matches(text: list[int], tail: list[int], most: int) -> None:
+    """Against a search of all places. The tail is asked for at once, and token by token as a draft grows."""
+    whole = [*text, *tail]
+    matching = [whole[-size:] for size in range(len(whole), 0, -1) if places(text, whole[-size:])]
+    lookup = lookup_in(text)
+    found = lookup.predict(tail, most=most)
+    grown = lookup_in(text)
+    for end in range(len(tail)):
+        grown.predict(tail[:end])
+    assert grown.predict(tail, most=most) == found
+    tokens = [token for token, _ in found]
+    follow = {text[at] for word in matching for at in places(text, word)}
+    assert len({*tokens}) == len(tokens) == min(most, len(follow))
+    for rank, token in enumerate(tokens):  # each followed the longest match that was followed by no other but those
+        behind = next(new for word in matching if (new := {text[at] for at in places(text, word)} - {*tokens[:rank]}))
+        assert token in behind
+    assert all(0.0 < chance < 1.0 for _, chance in found)
+    assert lookup.predict([], most=most) == lookup_in(text).predict([], most=most), "a tail leaves nothing behind"
+
+
+@given(TOKENS, st.integers(0, 60))
+def test_text_may_be_added_in_pieces(text: list[int], cut: int) -> None:
+    pieces = TextLookup()
+    pieces.extend(text[:cut])
+    pieces.extend(text[cut:])
+    assert len(pieces) == len(text)
+    assert pieces.predict(most=3) == lookup_in(text).predict(most=3)
+
+
+def test_confidence_is_the_share_of_right_predictions() -> None:
+    repeating = list(range(100, 120)) * 30
+    ((token, chance),) = lookup_in(repeating).predict()
+    assert token == repeating[len(repeating) % 20] and chance > 0.9
+    ((_, chance),) = lookup_in(random_tokens(600, kinds=8)).predict()  # every pair occurs, and predicts nothing
+    assert chance < 0.3
+
+
+def test_matching_tokens_that_could_not_be_others_say_nothing() -> None:
+    lookup = lookup_in([9, 1, 2, 3, 4, 5, 6, 7, 50])
+    found = [lookup.predict([9, 1, 2, 3, 4, 5, 6, 7], forced)[0] for forced in (0, 4, 7, 20)]
+    assert [token for token, _ in found] == [50] * 4
+    chances = [chance for _, chance in found]
+    assert chances == sorted(chances, reverse=True) and chances[0] > chances[1] > chances[2] == chances[3]
+
+
+SOME_TOKENS = st.lists(st.integers(0, 5), max_size=40)
+
+
+def source(count: int, seed: int = 0, kinds: int = 400) -> list[int]:
+    """Tokens as frequent as in a program: a few are everywhere, most are rare."""
+    rng = random.Random(seed)
+    return [min(int(rng.paretovariate(0.6)), kinds) for _ in range(count)]
+
+
+def right(prediction: Sequence[int], output: Sequence[int]) -> float:
+    """Share of the output's tokens that the prediction proposed, each behind all before it."""
+    predicted, hits = PredictedOutput(prediction, 0), 0
+    for token in output:
+        hits += [each for each, _ in predicted.predict()] == [token]
+        predicted.extend([token])
+    return hits / len(output)
+
+
+def edited(tokens: Sequence[int], kind: str, every: int, length: int, seed: int) -> tuple[list[int], int]:
+    """`tokens` with an edit every so many tokens, and how many edits there are. Inserted tokens are new ones."""
+    rng, result, edits, at = random.Random(seed), list[int](), 0, 0
+    for at in range(0, len(tokens), every):
+        piece = list(tokens[at : at + every])
+        if at:
+            new = [1000 + rng.randrange(50) for _ in range(length)]
+            edits += 1
+            piece = {"insert": [*new, *piece], "delete": piece[length:], "replace": [*new, *piece[length:]]}[kind]
+        result += piece
+    return result, edits
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("length", [1, 3, 12, 40])
+@pytest.mark.parametrize("kind", ["insert", "delete", "replace"])
+def test_every_kind_of_edit_is_bridged(kind: str, length: int, seed: int) -> None:
+    """Not proposed rightly: the inserted tokens, and a few tokens behind each edit."""
+    tokens = source(1200, seed)
+    output, edits = edited(tokens, kind, 60, length, seed)
+    new = 0 if kind == "delete" else edits * length
+    assert right(tokens, output) > (len(output) - new - 4 * edits) / len(output)
+
+
+NAMES = {"other": [7, 7], "longer": [900, 901, 902], "shorter": [900], "prefixed": [900, 7, 8]}
+
+
+@pytest.mark.parametrize("new", NAMES.values(), ids=NAMES)
+def test_a_name_that_is_changed_throughout_costs_once(new: list[int]) -> None:
+    old, places = [7, 8], range(20, 600, 15)
+    rest = [token for token in source(600, 2) if token not in (7, 8)]
+    tokens, output = (
+        [each for at, token in enumerate(rest) for each in ([*name, token] if at in places else [token])]
+        for name in (old, new)
+    )
+    assert right(tokens, output) > (len(output) - 12) / len(output)
+
+
+def test_a_tail_continues_as_the_output_would() -> None:
+    tokens = source(200, 5)
+    output, _ = edited(tokens, "replace", 20, 3, 5)
+    predicted = PredictedOutput(tokens, 3)
+    for at in range(0, len(output) - 30, 7):
+        for end in range(at, at + 30):  # a path grows token by token
+            grown = predicted.predict(output[at:end])
+            other = PredictedOutput(tokens, 0)
+            other.extend(output[:end])
+            assert [token for token, _ in grown] == [token for token, _ in other.predict()]
+        assert len(predicted) == 3 + at
+        predicted.extend(output[at : at + 7])
+
+
+@given(SOME_TOKENS, SOME_TOKENS, SOME_TOKENS)
+def test_only_tokens_of_prediction_and_output_are_proposed(
+    prediction: list[int], output: list[int], tail: list[int]
+) -> None:
+    predicted = PredictedOutput(prediction, 2)
+    predicted.extend(output)
+    assert len(predicted) == 2 + len(output)
+    first = predicted.predict(tail)
+    assert all(token in [*prediction, *output] and 0.0 < chance < 1.0 for token, chance in first)
+    assert predicted.predict(tail) == first, "asking changes nothing"
+    whole = PredictedOutput(prediction, 0)
+    for token in output:
+        whole.extend([token])
+    assert whole.predict(tail) == first, "the output may come in pieces of any length"
+
+
+def test_the_chance_is_the_share_of_right_tokens() -> None:
+    tokens = source(800, 3)
+    good, bad = PredictedOutput(tokens, 0), PredictedOutput(tokens, 0)
+    good.extend(tokens[:600])
+    assert [chance > 0.98 for _, chance in good.predict()] == [True]
+    bad.extend(source(600, 9))
+    assert all(chance < 0.4 for _, chance in bad.predict())
+
+
+def test_agreeing_tokens_that_could_not_be_others_say_nothing() -> None:
+    prediction = [*range(40)]
+    predicted = PredictedOutput(prediction, 0)
+    found = [predicted.predict(prediction[:20], forced)[0] for forced in (0, 10, 24, 50)]
+    assert [token for token, _ in found] == [prediction[20]] * 4
+    chances = [chance for _, chance in found]
+    assert chances[0] > chances[1] > chances[2] == chances[3]

@@ -1,11 +1,16 @@
 """The draft tree grows at its leaves, its root follows the text, and passed branches have no effect."""
 
 from collections.abc import Iterator
+from weakref import ref
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specpair.speculation.drafts.acceptance_model import AcceptanceModel
+from specpair.speculation.drafts.committed_text import CommittedText
+from specpair.speculation.drafts.lookups import Lookups
+from specpair.speculation.drafts.node_selection import expandable_nodes
 from specpair.speculation.drafts.tree import DraftTree, Proposal, TreeNode
 from tests.examples import examples
 
@@ -35,61 +40,6 @@ def _placed_nodes(node: TreeNode, place: list[int]) -> Iterator[tuple[TreeNode, 
     yield node, place
     for rank, child in enumerate(node.children or ()):
         yield from _placed_nodes(child, [*place, rank])
-
-
-def test_new_tree_is_open_at_its_root_only() -> None:
-    tree = DraftTree({END})
-    assert _open(tree) == {(): []} and tree.main() == [] and tree.tail(tree.root) == []
-
-
-def test_main_path_is_the_path_of_first_choices() -> None:
-    tree, nodes = _tree()
-    assert tree.main() == [nodes["1"], nodes["13"], nodes["135"]]
-    assert [node.token for node in tree.main()] == [1, 3, 5]
-
-
-def test_runner_up_gets_the_remaining_confidence() -> None:
-    _, nodes = _tree()
-    assert nodes["1"].confidence == 0.9 and nodes["2"].confidence == pytest.approx(0.1)
-
-
-def test_every_leaf_is_open() -> None:
-    tree, _ = _tree()
-    assert _open(tree) == {(1, 3, 5): [0, 0, 0], (1, 4): [0, 1], (2, 6): [1, 0]}
-
-
-@pytest.mark.parametrize("name", ["1", "2", "13", "14", "26", "135"])
-def test_tail_leads_from_the_root_to_the_node(name: str) -> None:
-    tree, nodes = _tree()
-    assert tree.tail(nodes[name]) == [int(token) for token in name]
-
-
-def test_root_advances_to_a_drafted_token_and_keeps_its_branch() -> None:
-    tree, nodes = _tree()
-    assert [node.token for node in tree.advance(1)] == [1, 2]
-    assert tree.root is nodes["1"] and tree.main() == [nodes["13"], nodes["135"]]
-    assert tree.tail(nodes["135"]) == [3, 5] and _open(tree) == {(3, 5): [0, 0], (4,): [1]}
-
-
-def test_root_advances_to_a_runner_up_and_keeps_its_branch() -> None:
-    tree, nodes = _tree()
-    tree.advance(2)
-    assert tree.main() == [nodes["26"]] and _open(tree) == {(6,): [0]}
-
-
-def test_token_that_was_not_drafted_empties_the_tree() -> None:
-    tree, _ = _tree()
-    assert [node.token for node in tree.advance(7)] == [1, 2]
-    assert tree.main() == [] and _open(tree) == {(): []}
-    assert tree.advance(8) == [], "nothing was drafted in its place"
-
-
-def test_node_on_a_passed_branch_has_no_tail() -> None:
-    tree, nodes = _tree()
-    tree.advance(1)
-    assert tree.tail(nodes["2"]) is None and tree.tail(nodes["26"]) is None
-    tree.advance(4)
-    assert tree.tail(nodes["13"]) is None and tree.tail(nodes["135"]) is None
 
 
 def test_late_prediction_has_no_effect() -> None:
@@ -143,3 +93,62 @@ def test_tree_equals_a_dictionary_of_tails_to_choices(data: st.DataObject) -> No
         while main in known:
             main = (*main, known[main][0])
         assert tuple(node.token for node in tree.main()) == main
+
+
+REPEATED = [*range(10, 30)] * 2  # 10 comes next, by lookup
+
+
+def _text(lookup: bool = True) -> CommittedText:
+    return CommittedText(list(REPEATED), frozenset(), Lookups(in_text=lookup))
+
+
+def _grown(proposal: Proposal, lookup: bool = True) -> CommittedText:
+    text = _text(lookup)
+    text.grow(text.tree.root, proposal)
+    return text
+
+
+def _chance(text: CommittedText) -> float:
+    return text.chances(text.tree.main())[1]
+
+
+def test_a_token_that_the_lookup_has_too_is_likelier_accepted() -> None:
+    alone, agreed = _grown(Proposal(10, 0.6), lookup=False), _grown(Proposal(10, 0.6))
+    [node] = agreed.tree.main()
+    assert (node.token, node.source.looked_up) == (10, False)
+    assert 0.0 < node.second_opinion < 1.0
+    assert _chance(agreed) > _chance(alone)
+
+
+def test_a_likelier_looked_up_token_becomes_the_first_choice() -> None:
+    text = _grown(Proposal(77, 0.02, 78))
+    first, second = text.tree.root.children or []
+    assert (first.token, first.source.looked_up) == (10, True)
+    assert first.second_opinion == pytest.approx(-0.02)
+    assert (second.token, second.source.looked_up) == (77, False)
+    assert first.parent == second.parent == ref(text.tree.root)
+
+
+def test_a_drawn_token_is_never_replaced() -> None:
+    text = _grown(Proposal(77, 0.02, None, {77: 0.02, 5: 0.98}))
+    [only] = text.tree.root.children or []
+    assert (only.token, only.second_opinion) == (77, 0.0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["grow", "commit", "learn", "look up"]), st.integers(0, 5)), max_size=30))
+def test_remembered_nodes_are_those_of_the_present_tree_and_model(events: list[tuple[str, int]]) -> None:
+    acceptance = AcceptanceModel()
+    text = CommittedText(list(REPEATED), frozenset(), Lookups(in_text=True), acceptance)
+    for event, value in events:
+        nodes = text.expandable_nodes(8, 3)
+        match event:
+            case "grow" if nodes:
+                text.grow(nodes[value % len(nodes)][1], Proposal(10 + value, 0.3 + value / 10, 11 + value))
+            case "commit":
+                text.commit([10 + value])
+            case "learn":
+                text.learn()
+            case "look up":
+                text.look_up(value, (), always=True)
+        for limits in ((8, 3), (4, 0), (8, 3)):
+            assert text.expandable_nodes(*limits) == expandable_nodes(text.tree, acceptance, *limits)

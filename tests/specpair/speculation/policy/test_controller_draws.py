@@ -138,47 +138,6 @@ def test_every_drawn_token_is_sent_in_the_next_request(world: World) -> None:
             assert not each.source.looked_up or each.probs == {each.token: 1.0}, "a looked-up token has probability 1"
 
 
-def test_chosen_tokens_may_be_left_out() -> None:
-    """A chosen token of confidence 0 may be dropped, because judging it costs time. Only drawn tokens must be sent."""
-    controller = SpeculationController(
-        [1, 2],
-        99,
-        {END},
-        Estimates.untaught([0.01, 0.02, 0.03]),
-        DraftLength(None, 8),
-        mechanisms=LOCKSTEP,
-        always_send=True,
-    )
-    times = 0
-    for _ in range(40):
-        in_flight_draft = controller.next_draft(0.0)
-        if in_flight_draft is None:
-            assert controller.next_step(0.0) is not None
-            controller.drafted([Proposal(5, 0.0)], 1, 0.0)
-            continue
-        times += len(in_flight_draft.draft)
-        controller.answered(in_flight_draft, len(in_flight_draft.draft), 0.0, 0.01, 0.0)
-        controller.committed(in_flight_draft.draft.position, [7], False, 0.0)
-        controller.reflect()
-    assert times <= 2, "once their acceptance is learnt"
-
-
-@pytest.mark.parametrize("seed", [0, 3])
-def test_without_always_send_some_drawn_tokens_are_dropped(seed: int) -> None:
-    """Without the rule a request with looked-up tokens overtakes a slow draft step, whose token is never sent."""
-    world = World(0.008, 0.0002, 0.001, 0.0, 8, seed, lookup=True)
-    optional, always = generate(world, always_send=False), generate(world)
-    assert optional.at_once and any(optional.left_over)
-    assert always.drawn and not any(always.left_over)
-
-
-def test_requests_carry_no_distributions_without_always_send() -> None:
-    assert all(
-        all(each.probs is None for each in in_flight_draft.draft)
-        for in_flight_draft in generate(World(0.0005, 0.005, 0.04, 0.9, 8, 5), always_send=False).drafts_in_flight
-    )
-
-
 @pytest.mark.parametrize(
     "mechanisms", [Mechanisms(), Mechanisms(in_flight=1, after_recovered=False, self_continue=False)]
 )

@@ -9,7 +9,7 @@ import pytest
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
-from specpair.speculation.policy.schedule import IN_TURNS, LOCKSTEP, Mechanisms, mechanisms_of
+from specpair.speculation.policy.schedule import IN_TURNS, Mechanisms, mechanisms_of
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from tests.specpair.speculation.policy.virtual_pair import Knowing, run
 
@@ -56,32 +56,10 @@ def test_a_draft_step_and_the_verification_of_a_draft_never_run_at_once(
     assert begun
 
 
-@pytest.mark.parametrize("right", [0.98, 0.9])
-def test_a_good_drafter_is_as_fast_as_in_lockstep(right: float) -> None:
-    in_turns, lockstep = (
-        run(Knowing(right), each, **PASSES, draft=CHEAP).course.tokens_per_second for each in (IN_TURNS, LOCKSTEP)
-    )
-    assert in_turns > 0.97 * lockstep > 1.1 / STEP
-
-
 def test_a_useless_drafter_that_takes_the_verifier_s_time_is_not_tried_again_and_again() -> None:
     course = run(Knowing(0.1), IN_TURNS, **PASSES, draft=DEAR).course
     assert course.steps < 12
     assert course.tokens_per_second > 0.97 / STEP
-
-
-def test_a_useless_drafter_that_costs_next_to_nothing_is_tried_now_and_then() -> None:
-    course = run(Knowing(0.1), IN_TURNS, **PASSES, draft=0.0005).course
-    assert course.steps > 20
-    assert course.tokens_per_second > 0.97 / STEP
-
-
-def test_without_self_continuation_a_useless_drafter_rests_as_well() -> None:
-    """So mode `auto` drafts on shared cores."""
-    in_auto = mechanisms_of(shares_cores=True, self_continue=True, may_change_mode=True)
-    assert in_auto == replace(IN_TURNS, self_continue=False)
-    assert run(Knowing(0.1), in_auto, **PASSES, draft=DEAR).course.steps < 12
-    assert run(Knowing(0.1), LOCKSTEP, **PASSES, draft=DEAR).course.steps > 12, "on other cores, it is tried again"
 
 
 @pytest.mark.parametrize("self_continue", [False, True])

@@ -1,10 +1,19 @@
 """Time estimates follow the measurements and resist spikes. Where nothing depends on the unit, times are in any."""
 
+from math import inf, isfinite, nan
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.drafts.tree import TreeNode
+from specpair.speculation.policy.cost_by_width import LEAST, MOST, CostByWidth
+from specpair.speculation.policy.draft_length import MAX_AUTO, prospects
+from specpair.speculation.policy.experience import Estimates, Experience
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.policy.timing import LatencyModel
+from specpair.speculation.text_options import TextSpec
 
 TIMES = st.floats(0.0, 1e4)
 
@@ -13,12 +22,6 @@ def test_link_is_the_exchange_without_the_verifiers_time() -> None:
     times = LatencyModel()
     times.exchanged(80.0, 10.0, 45.0)
     assert times.link == 25.0
-
-
-def test_link_is_never_negative() -> None:
-    times = LatencyModel()
-    times.exchanged(80.0, 10.0, 90.0)
-    assert times.link == 0.0
 
 
 @pytest.mark.parametrize(("tokens", "slope"), [(40, 0.0), (300, 0.1), (600, 0.1)])
@@ -30,37 +33,6 @@ def test_draft_token_costs_what_it_adds_to_a_pass_as_wide_as_the_shared_one(toke
         times.shared(2, 10, tokens)
     assert times.cost(3) - times.cost(2) == pytest.approx(10 * slope)
     assert times.cost(2) - times.cost(1) == pytest.approx(10 * slope)
-
-
-def test_spikes_do_not_change_the_link() -> None:
-    times = LatencyModel()
-    for number in range(40):
-        times.exchanged(20.0 if number % 3 else 300.0, 0.0, 0.0)
-        assert times.link == 20.0 or number == 0
-
-
-def test_changed_link_is_noticed_within_some_exchanges() -> None:
-    times = LatencyModel()
-    for took in (*[20.0] * 50, *[90.0] * 24):
-        times.exchanged(took, 0.0, 0.0)
-    assert times.link == 90.0
-    for _ in range(8):
-        times.exchanged(5.0, 0.0, 0.0)
-    assert times.link == 5.0, "a shorter link is noticed sooner"
-
-
-def test_times_without_measurements_are_tiny_but_not_0() -> None:
-    times = LatencyModel()
-    assert times.link == times.queue == 0.0
-    assert 0.0 < times.draft() <= times.draft(6) < 1e-5 and 0.0 < times.verify(0) <= times.verify(16) < 1e-5
-
-
-def test_further_branch_is_assumed_to_take_half_a_step_until_measured() -> None:
-    times = LatencyModel()
-    times.drafted(1, 8.0)
-    assert (times.draft(), times.draft(2), times.draft(4)) == (8.0, 12.0, 20.0)
-    times.drafted(4, 11.0)
-    assert (times.draft(2), times.draft(4)) == (9.0, 11.0)
 
 
 def test_share_of_a_further_branch_is_known_after_some_steps_and_kept_for_another_text() -> None:
@@ -79,13 +51,6 @@ def test_share_of_a_further_branch_is_known_after_some_steps_and_kept_for_anothe
     assert other.wider == 0.0
 
 
-def test_wide_step_estimates_the_draft_time_before_a_narrow_one() -> None:
-    times = LatencyModel()
-    assert not times.draft_known
-    times.drafted(3, 16.0)
-    assert times.draft_known and times.draft() == 8.0 and times.draft(3) == 16.0
-
-
 def test_margin_grows_with_the_spread_of_passes() -> None:
     even, uneven = LatencyModel(), LatencyModel()
     for number in range(40):
@@ -97,47 +62,10 @@ def test_margin_grows_with_the_spread_of_passes() -> None:
     assert uneven.margin == uneven.verify(0) / 2, "never more than half a step"
 
 
-def test_fast_wide_step_makes_branches_free_but_not_negative() -> None:
-    times = LatencyModel()
-    times.drafted(1, 8.0)
-    times.drafted(3, 5.0)
-    assert times.draft(3) == times.draft(1) == 8.0
-
-
-def test_draft_time_follows_slower_steps() -> None:
-    times = LatencyModel()
-    for took in (*[2.0] * 30, *[10.0] * 30):
-        times.drafted(1, took)
-    assert times.draft() == pytest.approx(10.0, rel=0.06)
-
-
-def test_queue_is_a_mean_of_the_last_waits() -> None:
-    times = LatencyModel()
-    for took in (0.0, 40.0) * 20:
-        times.queued(took)
-    assert 15.0 < times.queue < 25.0
-
-
 def test_pass_times_start_as_reported() -> None:
     reported = [30.0, 35.0, 56.0, 58.0, 79.0]
     times = LatencyModel(reported)
     assert [times.verify(drafts) for drafts in range(5)] == pytest.approx(reported)
-
-
-def test_pass_times_follow_longer_measurements() -> None:
-    times = LatencyModel([30.0, 35.0, 40.0])
-    for _ in range(40):
-        for drafts in range(3):
-            times.verified(drafts, 1.5 * (30.0 + 5.0 * drafts))
-    assert [times.verify(drafts) for drafts in range(3)] == pytest.approx([45.0, 52.5, 60.0], rel=0.02)
-
-
-def test_unmeasured_pass_times_lie_on_a_line() -> None:
-    times = LatencyModel()
-    for _ in range(10):
-        for drafts in (0, 4, 8):
-            times.verified(drafts, 20.0 + 3.0 * drafts)
-    assert [times.verify(drafts) for drafts in (2, 6, 12)] == pytest.approx([26.0, 38.0, 56.0], rel=0.02)
 
 
 @given(reported=st.lists(TIMES, max_size=5), events=st.lists(st.tuples(st.integers(0, 8), TIMES), max_size=20))
@@ -153,12 +81,6 @@ def test_times_stay_positive_and_monotonic_after_any_measurements(
     assert times.link >= 0.0 and times.queue >= 0.0
     assert all(times.verify(drafts) > 0.0 for drafts in range(20))
     assert 0.0 < times.draft(1) <= times.draft(2) <= times.draft(6)
-
-
-def test_first_pass_rescales_the_reported_times() -> None:
-    times = LatencyModel([30.0, 35.0, 56.0, 58.0, 79.0])
-    times.verified(1, 70.0)
-    assert [times.verify(drafts) for drafts in range(5)] == pytest.approx([60.0, 70.0, 112.0, 116.0, 158.0], rel=0.05)
 
 
 @pytest.mark.parametrize("sessions", [1, 8, 32])
@@ -184,3 +106,133 @@ def test_costs_do_not_depend_on_whether_they_were_asked_for_before(passes: list[
         costs = [asked.cost(drafts) for drafts in range(9)]
     if passes:
         assert costs == [other.cost(drafts) for drafts in range(9)]
+
+
+NOISY = [(1, 0.150), (2, 0.219), (4, 0.357), (8, 0.814), (9, 0.592)]
+NONSENSE = [0.0, -1.0, nan, inf, -inf, 1e300, 5e-324]
+SECONDS = st.floats(1e-9, 1e5) | st.sampled_from(NONSENSE)
+POINTS = st.lists(st.tuples(st.integers(1, 600), SECONDS), max_size=20)
+ANY_TIMES = st.lists(SECONDS, max_size=40)
+WIDTHS = [*range(1, 100), 128, 600, 601, 4096, 10**6]
+
+
+@given(points=POINTS)
+def test_costs_rise_and_are_positive_and_finite(points: list[tuple[int, float]]) -> None:
+    cost = CostByWidth(points)
+    found = [cost.at(width) for width in WIDTHS]
+    assert found == sorted(found) and found[0] >= LEAST and isfinite(found[-1])
+    measured = [seconds for _, seconds in points if isfinite(seconds) and seconds > 0.0]
+    low, high = min(measured, default=LEAST), max(measured, default=LEAST)
+    assert max(cost, default=low) <= min(max(high, LEAST), MOST) * (1 + 1e-9)
+    assert found[0] >= min(max(low, LEAST), MOST) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        (NOISY, {1: 0.150, 3: 0.288, 8: 0.703, 9: 0.703, 10: 0.703 + 0.0865, 2009: 0.703 + 2000 * 0.0865}),
+        ([(4, 2.0), (8, 4.0)], {1: 2.0, 4: 2.0, 6: 3.0, 12: 6.0}),
+        ([(1, 1.0), (2, 1.0)], {3: 1.0, 5000: 1.0}),
+        ([(8, 2.0)], {1: 2.0, 8: 2.0, 16: 4.0}),
+        ([(1, 5.0), (2, 1.0), (3, 3.0)], {1: 3.0, 2: 3.0, 3: 3.0, 4: 3.0}),
+        ([(1, 1.0), (2, nan), (3, 0.0), (4, -1.0), (5, inf), (6, 2.0), (6, 9.0)], {2: 1.2, 6: 2.0, 7: 2.2}),
+        ([], {1: LEAST, 5000: LEAST}),
+        ([(0, 1.0), (-3, 2.0), (2, 1.0), (4, 1.5)], {1: 1.0, 3: 1.25}),
+    ],
+)
+def test_between_measured_widths_are_lines_and_beyond_them_the_steepest(
+    points: list[tuple[int, float]], expected: dict[int, float]
+) -> None:
+    cost = CostByWidth(points)
+    assert {width: cost.at(width) for width in expected} == pytest.approx(expected)
+
+
+@given(
+    times=ANY_TIMES,
+    passes=st.lists(st.tuples(st.integers(0, 96), st.floats(0.0, 1e3)), max_size=20),
+    shared=st.tuples(st.integers(1, 10**6), st.integers(0, 10**6)),
+    each=st.floats(0.0, 1.0),
+    overlap=st.booleans(),
+)
+def test_the_draft_length_is_chosen_by_any_times_that_a_verifier_may_tell(
+    times: list[float], passes: list[tuple[int, float]], shared: tuple[int, int], each: float, overlap: bool
+) -> None:
+    latencies = LatencyModel(times)
+    for judged, seconds in passes:
+        latencies.verified(judged, seconds)
+        latencies.shared(judged, *shared)
+    verifies = [latencies.verify(drafts) for drafts in range(97)]
+    assert verifies == sorted(verifies) and verifies[0] > 0.0
+    costs = [latencies.cost(drafts) for drafts in range(97)]
+    assert costs == sorted(costs) and costs[0] > 0.0 and isfinite(costs[-1])
+    found = prospects(latencies, [each**k for k in range(MAX_AUTO + 2)], Mechanisms() if overlap else LOCKSTEP, 0.5)
+    assert 0 <= found.length <= MAX_AUTO and 0.0 < found.rate < inf and 0.0 < found.price < inf
+    assert found.length == 0 or each > 0.0
+
+
+GREEDY = TextSpec(seed=1)
+SAMPLED = TextSpec(seed=1, temperature=0.8)
+
+
+def _reject(estimates: Estimates, count: int = 20) -> None:
+    for _ in range(count):
+        estimates.acceptance.learn(TreeNode(1, 0.9, None), False)
+    estimates.acceptance.fit()
+
+
+def test_outcomes_are_kept_for_texts_of_the_same_kind() -> None:
+    experience = Experience()
+    with experience.text(GREEDY) as first:
+        fresh = first.acceptance.model.typical
+        _reject(first)
+    with experience.text(SAMPLED) as other, experience.text(TextSpec(strategy=Strategy.GREEDY)) as another:
+        assert another.acceptance.model.count == other.acceptance.model.count == 0
+        assert other.acceptance.model.typical == fresh
+    with experience.text(TextSpec(seed=2)) as second:
+        assert second.acceptance.model.typical < fresh
+        assert second.acceptance.model.count == 20
+        assert second.acceptance.recent == 0.0, "the last outcomes were those of another text"
+
+
+def test_passes_are_known_in_all_later_texts_and_the_rest_is_measured_again() -> None:
+    experience = Experience()
+    with experience.text(GREEDY, [0.03, 0.031]) as first:
+        assert first.latencies.verify(0) == pytest.approx(0.03)
+        first.latencies.drafted(1, 0.007)
+        first.latencies.exchanged(0.09, 0.005, 0.05)
+        first.latencies.verified(0, 0.05)
+        first.latencies.queued(0.005)
+        first.latencies.shared(2, 8)
+        verify = first.latencies.verify(0)
+    with experience.text(SAMPLED, [0.03, 0.031]) as second:
+        assert second.latencies.verify(0) == verify
+        assert not second.latencies.draft_known, "one that was measured too slow would never be measured again"
+        assert second.latencies.link == second.latencies.queue == 0.0
+        assert not second.latencies.is_shared
+
+
+def test_texts_at_the_same_time_have_copies_and_the_one_that_ends_last_counts() -> None:
+    experience = Experience()
+    with experience.text(GREEDY) as outer:
+        with experience.text(GREEDY) as inner:
+            _reject(inner)
+            assert outer.acceptance.model.typical > inner.acceptance.model.typical
+        outer.latencies.verified(0, 0.007)
+    with experience.text(GREEDY) as last:
+        assert last.acceptance.model.typical == outer.acceptance.model.typical
+        outer.latencies.verified(0, 0.7)
+        assert last.latencies.verify(0) == 0.007
+
+
+def test_texts_that_are_written_together_share_what_draft_tokens_show() -> None:
+    experience = Experience()
+    with experience.text(GREEDY, together=True) as first, experience.text(SAMPLED, together=True) as of_another_kind:
+        with experience.text(TextSpec(seed=2), together=True) as second, experience.text(GREEDY) as alone:
+            _reject(second)
+        assert first.acceptance is second.acceptance
+        assert first.acceptance.model.count == 20 and first.latencies is not second.latencies
+        assert of_another_kind.acceptance.model.count == alone.acceptance.model.count == 0
+    typical = first.acceptance.model.typical
+    del first, second
+    with experience.text(GREEDY, together=True) as later:
+        assert later.acceptance.model.typical > typical, "it is tried again, as in any later text"

@@ -40,43 +40,10 @@ def _start(timeline: VerifierTimeline, at: float, now: float | None = None) -> P
     return timeline.starts([at], at if now is None else now)[0]
 
 
-def test_idle_verifier_starts_when_a_draft_arrives() -> None:
-    assert _timeline().starts([100.0, 130.0], 100.0) == [(110.0, 7), (140.0, 7)]
-
-
 def test_pass_starts_when_the_draft_in_flight_is_judged() -> None:
     timeline = _timeline()
     _sent(timeline, 100.0, 7, 3)  # arrives at 110, is judged at 166: three draft tokens and a bonus token
     assert timeline.starts([105.0, 150.0, 156.0, 170.0], 105.0) == [(166.0, 11), (166.0, 11), (166.0, 11), (180.0, 11)]
-
-
-def test_drafts_that_continue_each_other_are_judged_in_turn() -> None:
-    timeline = _timeline()
-    _sent(timeline, 100.0, 7, 3)
-    _sent(timeline, 120.0, 7, 6)  # two tokens beyond the first draft and its bonus token: 166 + 54
-    assert _start(timeline, 130.0) == (220.0, 14)
-    _sent(timeline, 140.0, 7, 12)  # five beyond the second: 220 + 60
-    assert _start(timeline, 141.0) == (280.0, 20)
-
-
-def test_draft_contained_in_an_earlier_one_takes_no_time() -> None:
-    timeline = _timeline()
-    _sent(timeline, 100.0, 7, 3)
-    _sent(timeline, 101.0, 7, 2)
-    assert _start(timeline, 102.0) == (166.0, 11)
-
-
-def test_empty_draft_is_one_plain_step() -> None:
-    timeline = _timeline()
-    _sent(timeline, 100.0, 7, 0)
-    assert _start(timeline, 100.0) == (160.0, 8)
-
-
-def test_overdue_pass_may_end_at_any_moment() -> None:
-    timeline = _timeline()
-    _sent(timeline, 100.0, 7, 3)  # its response was due at 176
-    assert _start(timeline, 200.0) == (210.0, 11)
-    assert timeline.starts([201.0, 240.0], 200.0) == [(211.0, 11), (250.0, 11)]
 
 
 def test_stale_draft_takes_no_time() -> None:
@@ -90,21 +57,6 @@ def test_stale_draft_takes_no_time() -> None:
     assert (first.stale, second.stale) == (False, True)
 
 
-def test_draft_is_stale_where_its_first_token_is_another() -> None:
-    timeline = _timeline()
-    first = _sent(timeline, 100.0, 7, 3)
-    timeline.committed(7, 99)
-    assert first.stale and _start(timeline, 102.0) == (112.0, 7)
-
-
-def test_answered_draft_is_no_longer_in_flight() -> None:
-    timeline = _timeline()
-    in_flight_draft = _sent(timeline, 100.0, 7, 3)
-    assert timeline.drafts_in_flight == [in_flight_draft]
-    timeline.arrived(in_flight_draft)
-    assert timeline.drafts_in_flight == [] and _start(timeline, 102.0) == (112.0, 7)
-
-
 def test_news_reset_the_timeline() -> None:
     timeline = _timeline()
     _start(timeline, 100.0)
@@ -112,58 +64,9 @@ def test_news_reset_the_timeline() -> None:
     assert _start(timeline, 300.0) == (310.0, 9)
 
 
-def test_draft_waits_for_the_end_of_a_self_continuation_step() -> None:
-    """Steps end at 140, 190, 240, …"""
-    starts = _timeline(self_continue=True).starts([100.0, 130.0, 130.5, 180.0, 200.0], 100.0)
-    assert starts == [(140.0, 8), (140.0, 8), (190.0, 9), (190.0, 9), (240.0, 10)]
-
-
-def test_verifier_waits_for_an_announced_draft_and_half_a_step_longer() -> None:
-    timeline = _timeline(self_continue=True, next_in=20.0)  # until 90 + 20 + 25
-    assert timeline.starts([100.0, 125.0, 126.0], 100.0) == [(110.0, 7), (135.0, 7), (185.0, 8)]
-
-
 @pytest.mark.parametrize("next_in", [25.0, 60.0, 1e6])
 def test_verifier_self_continues_where_the_draft_is_half_a_step_away(next_in: float) -> None:
     assert _start(_timeline(self_continue=True, next_in=next_in), 100.0) == (140.0, 8)
-
-
-def test_announcement_in_the_prefill_request_counts_from_the_start() -> None:
-    timeline = VerifierTimeline(Costs(), True, 3)  # type: ignore[arg-type]
-    timeline.expects(24.0, 0.0)
-    assert timeline.starts([0.0, 28.0, 30.0], 0.0) == [(10.0, 3), (38.0, 3), (89.0, 4)]
-
-
-def test_verifier_waits_half_a_step_after_an_accepted_draft() -> None:
-    timeline = _timeline(self_continue=True)
-    _sent(timeline, 100.0, 7, 3)  # a step ends at 140 with the first draft token; two remain: until 194
-    assert timeline.starts([110.0, 209.0, 210.0], 110.0) == [(194.0, 11), (219.0, 11), (269.0, 12)]
-
-
-def test_draft_overtaken_by_self_continuation_takes_no_time() -> None:
-    timeline = _timeline(self_continue=True)
-    _sent(timeline, 101.0, 7, 0)  # asks for one step, which has begun at 111
-    assert _start(timeline, 110.0) == (140.0, 8)
-
-
-def test_overdue_self_continuation_step_may_end_at_any_moment() -> None:
-    """By 200 there is no message of the step that was due to end at 140: it may end at any moment, with one token."""
-    assert _start(_timeline(self_continue=True), 200.0) == (240.0, 9)
-    assert _timeline(self_continue=True).starts([180.0], 200.0) == [(190.0, 8)]
-
-
-def test_draft_states_whether_the_verifier_self_continues() -> None:
-    """One draft makes the verifier wait, the next lets it self-continue. A step that has begun is not undone."""
-    timeline = _timeline(self_continue=True)
-    waits = _sent(timeline, 100.0, 7, 3)
-    waits.policy = waits.policy._replace(self_continue=False)
-    assert timeline.starts([110.0, 400.0], 110.0) == [(194.0, 11), (410.0, 11)]
-    on = _sent(timeline, 110.0, 7, 4)
-    on.policy = on.policy._replace(self_continue=True)
-    assert timeline.starts([400.0], 110.0) == [(419.0, 15)]  # 244 + 25, and three steps
-    timeline.arrived(on)  # overtakes the response to the first on the way back
-    timeline.arrived(waits)
-    assert timeline.self_continue
 
 
 def test_waits_tells_when_the_verifier_is_idle() -> None:
@@ -177,15 +80,6 @@ def test_waits_tells_when_the_verifier_is_idle() -> None:
     assert [later.waits(now) for now in (100.0, 129.0, 131.0, 164.0, 166.0)] == [False, False, True, True, False]
     _sent(soon, 100.0, 7, 0)
     assert not soon.waits(101.0)
-
-
-def test_verifier_self_continues_until_half_a_step_before_the_draft() -> None:
-    """A step runs from 90 to 140. The draft is expected at 150, and the verifier waits for it until 175."""
-    timeline = _timeline(self_continue=True, next_in=60.0)
-    sent = [100.0, 129.0, 131.0, 165.0, 166.0]
-    assert timeline.starts(sent, 100.0) == [(140.0, 8), (140.0, 8), (141.0, 8), (175.0, 8), (225.0, 9)]
-    timeline.news(8, 150.0)  # after its step; the draft is expected as before
-    assert timeline.starts(sent[2:], 150.0) == [(141.0, 8), (175.0, 8), (225.0, 9)]
 
 
 @given(
@@ -208,23 +102,6 @@ def test_self_continuation_equals_a_step_by_step_simulation(until: int, known: f
     assert found.at == pytest.approx(max(free, until)) and found.position == position
 
 
-def test_verifier_self_continues_at_once_after_an_empty_draft() -> None:
-    """An empty draft announces that none comes soon. After an accepted draft, the next one is expected."""
-    empty, drafts = (_timeline(self_continue=True, next_in=20.0) for _ in range(2))
-    _sent(empty, 100.0, 7, 0, next_in=1e6)  # a step from 110 to 160
-    _sent(drafts, 100.0, 7, 2, next_in=1e6)  # judged from 110 to 164
-    assert empty.starts([155.0], 100.0) == [(210.0, 9)]
-    assert drafts.starts([159.0], 100.0) == [(169.0, 10)]
-
-
-def test_verifier_is_late_when_half_a_step_overdue() -> None:
-    """A self-continuation step ends at 140 and is known at 150; a response is due at 176."""
-    self_continuing, asked = _timeline(self_continue=True), _timeline()
-    assert [self_continuing.is_late(now) for now in (100.0, 170.0, 180.0)] == [False, False, True]
-    _sent(asked, 100.0, 7, 3)
-    assert [asked.is_late(now) for now in (100.0, 195.0, 205.0)] == [False, False, True]
-
-
 def test_the_next_pass_reads_the_forced_tokens() -> None:
     timeline = _timeline()
     timeline.news(12, 100.0, forced=5)
@@ -232,18 +109,3 @@ def test_the_next_pass_reads_the_forced_tokens() -> None:
     assert _start(timeline, 105.0) == (176.0, 16)
     _sent(timeline, 120.0, 12, 6)  # two tokens beyond the first draft and its bonus token, and nothing forced: 176 + 54
     assert _start(timeline, 130.0) == (230.0, 19)
-
-
-def test_a_step_reads_the_forced_tokens_and_the_one_after_it_does_not() -> None:
-    timeline = _timeline(self_continue=True)
-    timeline.news(12, 100.0, forced=5)  # steps from 90 to 150, to 200, …
-    assert timeline.starts([101.0, 141.0], 101.0) == [(150.0, 13), (200.0, 14)]
-    assert not timeline.is_late(180.0)
-
-
-def test_a_draft_that_brings_nothing_new_leaves_the_forced_tokens_unread() -> None:
-    timeline = _timeline()
-    timeline.news(12, 100.0, forced=5)
-    _sent(timeline, 100.0, 7, 3)
-    _sent(timeline, 100.0, 12, 3)
-    assert _start(timeline, 105.0) == (176.0, 16)

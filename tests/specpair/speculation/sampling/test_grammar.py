@@ -12,7 +12,6 @@ from specpair.speculation.sampling.grammar import (
     CheckedSchema,
     GrammarOptions,
     GrammarText,
-    given_grammars,
     wrong_grammars,
 )
 from specpair.speculation.sampling.row_changes import LogitProcessor
@@ -49,12 +48,6 @@ def test_a_text_asks_for_at_most_one_grammar(given: dict[str, Any], text: Gramma
     if text is not None:
         with pytest.raises(ValueError, match=f"{text.kind}: there are no grammars here"):
             sampling.processors(set())
-
-
-def test_two_grammars_are_one_too_many() -> None:
-    both = Sampling(regex="a", choice=("b",))
-    assert given_grammars(both) == ["regex", "choice"]
-    assert wrong_grammars(both) == "choice: give either regex or choice"
 
 
 @pytest.mark.parametrize(
@@ -95,14 +88,3 @@ def test_a_schema_of_a_request_is_checked_once() -> None:
     assert isinstance(spec.json_schema, CheckedSchema)
     again = GenerateRequest.of(spec, prompt="b").spec
     assert again.grammar_text is not None and again.grammar_text.text is spec.json_schema.text
-
-
-def test_values_are_read_from_texts() -> None:
-    schema, choice = OPTIONS["json_schema"].about, OPTIONS["choice"].about
-    assert schema.reads is not None and schema.reads('{"a": 1}') == {"a": 1}
-    for wrong in ("{", "[" * 100_000):
-        with pytest.raises(ValueError, match="is n"):
-            schema.reads(wrong)
-    assert choice.item is not None and choice.item("a") == "a"
-    with pytest.raises(ValueError, match="is empty"):
-        choice.item("")

@@ -1,7 +1,6 @@
 """Logit processors equal their definition in float64, and follow a text through drafts that are taken back."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.sampling.processors import LowerProbable, TokenCounts
-from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessedRows, ProcessorChain
 from specpair.speculation.sampling.sampling import Logits, Sampling
 from specpair.speculation.sampling.top_logits import top_logits_of
 from tests.specpair.speculation import processed
@@ -77,13 +75,6 @@ def test_counts_follow_tokens_that_come_and_go(steps: list[tuple[bool, int]], si
         assert counts.ids.tolist() == list(dict.fromkeys(kept))
 
 
-def test_counts_have_room_for_a_whole_vocabulary() -> None:
-    counts = TokenCounts(None)
-    for token in range(1000):
-        counts.add(token)
-    assert counts.ids.tolist() == list(range(1000)) and counts.counts.sum() == 1000
-
-
 @pytest.mark.parametrize("sampling", processed.SETTINGS.values(), ids=processed.SETTINGS)
 @given(
     prompt=TEXTS,
@@ -142,60 +133,3 @@ def test_min_p_leaves_a_row_without_a_finite_maximum_to_the_draw() -> None:
     row = np.full(4, np.nan, np.float32)
     LowerProbable(0.5, 1.0).process(row)
     assert np.isnan(row).all()
-
-
-def test_a_row_is_processed_when_it_is_first_asked_for() -> None:
-    class Counting(LogitProcessor):
-        calls = 0
-
-        def process(self, row: Logits) -> None:
-            self.calls += 1
-            row += self.calls
-
-    counting = Counting()
-    processors = ProcessorChain([counting], 1)
-    processors.commit([5])
-    rows = ProcessedRows(processors, np.zeros((4, 3), np.float32), [1, 2, 3])
-    assert len(rows) == 4 and counting.calls == 0
-    assert next(iter(rows)).tolist() == [1.0] * 3 and counting.calls == 1
-    assert rows[1].tolist() == [2.0] * 3 and rows[0].tolist() == [1.0] * 3 and counting.calls == 2
-    assert [row[0] for row in rows] == [1.0, 2.0, 3.0, 4.0] and counting.calls == 4
-    assert [row[0] for row in rows[1:3]] == [2.0, 3.0] and rows[-1][0] == 4.0
-    with pytest.raises(IndexError):
-        rows[4]
-
-
-class Alternating(LogitProcessor):
-    """A small grammar: even ids and odd ids take turns, and the output begins with an even one."""
-
-    def __init__(self) -> None:
-        self.output: list[int] = []
-        self.prompt: list[int] = []
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        self.prompt = list(prompt)
-
-    def push(self, token: int) -> None:
-        self.output.append(token)
-
-    def pop(self, token: int) -> None:
-        assert self.output.pop() == token
-
-    def process(self, row: Logits) -> None:
-        row[(len(self.output) + 1) % 2 :: 2] = -np.inf
-
-
-def test_a_grammar_is_one_more_processor() -> None:
-    grammar = Alternating()
-    processors = processed.text_processors(Sampling(1, 1.0, min_p=0.999), 2, masks=[grammar])
-    assert processors is not None
-    processors.commit([5, 6, 8])
-    rows = [processors.process(ROW, drafts) for drafts in ([], [3], [3, 4], [])]
-    assert grammar.prompt == [5, 6] and grammar.output == [8]
-    best = [int(ROW[offset::2].argmax()) * 2 + offset for offset in (1, 0, 1, 1)]
-    assert [np.flatnonzero(row > -np.inf).tolist() for row in rows] == [[each] for each in best], "min_p comes after it"
-
-
-def test_settings_without_effect_make_no_processors() -> None:
-    assert processed.text_processors(Sampling(1, 0.8, 40, 0.9), 3) is None
-    assert processed.text_processors(Sampling(1, 0.0, min_p=0.5), 3) is None, "the argmax is never masked"

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.sampling.full_logits import nucleus_size
-from specpair.speculation.sampling.sampling import GREEDY_BELOW, Logits, Sampling, choose, choose_reference, choose_two
+from specpair.speculation.sampling.sampling import Logits, Sampling, choose, choose_reference, choose_two
 from tests.examples import examples
 from tests.specpair.speculation.rows import SHAPES, logits_of, rows, samplings, small_rows
 
@@ -52,24 +51,6 @@ def test_choose_matches_the_definition_for_152_000_ids(top_k: int, top_p: float)
         assert choose(row, sampling, 9) == choose_reference(row, sampling, 9), shape
 
 
-@given(rows, st.floats(0.0, GREEDY_BELOW, exclude_max=True), st.integers(0, 99))
-def test_low_temperature_is_greedy_under_any_filters(row: Logits, temperature: float, seed: int) -> None:
-    sampling = Sampling(seed, temperature, top_k=3, top_p=0.5)
-    assert sampling.greedy
-    assert choose(row, sampling, 1) == int(np.argmax(row))
-
-
-@given(rows, samplings)
-def test_top_k_of_one_is_the_argmax(row: Logits, sampling: Sampling) -> None:
-    only = Sampling(sampling.seed, sampling.temperature, 1, sampling.top_p)
-    assert choose(row, only, 3) == int(np.argmax(row)), "the lowest id of those tied"
-
-
-@given(rows, samplings, st.integers(0, 2**20))
-def test_masked_token_is_never_chosen(row: Logits, sampling: Sampling, position: int) -> None:
-    assert np.isfinite(row[choose(row, sampling, position)])
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("top_k", [0, 2])
 @pytest.mark.parametrize("bad", [[np.nan], [0.0, np.nan, 1.0, 2.0], [-np.inf] * 4, [0.0, np.inf, 1.0]], ids=str)
@@ -91,14 +72,6 @@ def test_ties_at_the_edge_of_the_nucleus_go_to_the_lower_ids() -> None:
     row = np.zeros(10, dtype=np.float32)
     drawn = {choose(row, Sampling(1, 1.0, top_p=0.25), position) for position in range(200)}
     assert drawn == {0, 1, 2}
-
-
-@pytest.mark.parametrize(
-    ("top_p", "size"), [(1.0, 4), (0.6, 2), (0.5, 1), (0.500001, 2), (1e-9, 1), (0.8, 3), (0.99, 4)]
-)
-def test_nucleus_is_the_smallest_prefix_that_reaches_the_mass(top_p: float, size: int) -> None:
-    ordered = np.log([0.5, 0.2, 0.15, 0.15])
-    assert nucleus_size(ordered, top_p) == size
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,6 @@ class InProcess:
         info = EngineInfo(
             "vllm", "scripted", self.backend.vocabulary, 4, 512, 8, 0, 0, None,
             strategies=tuple(each for each in Strategy if not each.draws),
-            proposer="ngram",
             lacks=vllm_load.LACKS,
         )  # fmt: skip
 

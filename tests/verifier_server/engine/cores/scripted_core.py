@@ -92,19 +92,12 @@ class ScriptedCore:
             self.texts.clear()
             raise CoreAway("the core is away")
 
-    def _proposed(self, tokens: list[int]) -> list[int]:
-        """A token that the model chooses at temperature 0, and another one."""
-        right = int(self.backend.logits_after(tokens).argmax())
-        return [right, int(self.backend.logits_after([*tokens, right]).argmax()) ^ 1]
-
     def _runs(self, text: Text) -> bool:
         return text.new or text.wanted.wants_step(text.tokens, len(text.tokens))
 
     def _step(self, name: str, texts: int) -> CoreOutput:
         text, total = self.texts[name], len(self.texts[name].tokens)
         draft = [] if text.new else text.wanted.tail(text.tokens, total)[: self.most]
-        if text.wanted.proposes and not text.new:
-            draft = self._proposed(text.tokens)
         rows = [self.backend.logits_after([*text.tokens, *draft[:at]]) for at in range(len(draft) + 1)]
         rulings = judge(chain(draft), rows, text.session.rule, total, self.backend.vocabulary.ends)
         tokens = [each.token for each in rulings][: text.session.limit - total]

@@ -1,5 +1,6 @@
 """Engines over a core that decodes by itself: drafts, self-continuation, the core's absence and its end."""
 
+import importlib.util
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
+from specpair.engines.errors import ModelLoadError
 from specpair.speculation.acceptance.token_details import split
 from specpair.speculation.sampling.distribution import token_logprobs
 from specpair.speculation.sampling.sampling import Sampling
@@ -14,7 +16,9 @@ from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.cores.live import START, TEXT, InProcess, Live, in_process, over_sglang
 from tests.verifier_server.support import LENGTH, PROMPT_IDS, drafting_client, read_events, tokens_of, until
+from verifier_server.engine.choice import load_target
 from verifier_server.engine.sequence_state import LEAD, SequenceState
+from verifier_server.settings import Settings
 
 
 @pytest.fixture
@@ -112,16 +116,6 @@ def test_self_continuation_runs_ahead_a_bounded_way_and_takes_late_drafts(live: 
     assert session.tokens[START:] == TEXT[: len(session.tokens) - START]
 
 
-def test_core_is_told_once_for_a_draft_that_it_answers(in_this_process: Live) -> None:
-    text: list[int] = in_this_process.post("/prefill", {"prompt_ids": PROMPT_IDS})["tokens"]
-    in_this_process.verify(text, TEXT[1:5])
-    in_this_process.verify(text, [TEXT[6] ^ 1])
-    assert text == TEXT[:7]
-    watched = in_this_process.core
-    assert isinstance(watched, InProcess)
-    assert (watched.core.begun, watched.core.updates) == (1, 2)
-
-
 def test_forgotten_text_is_begun_anew_by_its_next_request(live: Live) -> None:
     with live.client(headers={"X-Session-Id": "session-one"}) as http:
         body = {"prompt_ids": PROMPT_IDS, "seed": 1, "max_tokens": 50}
@@ -168,23 +162,6 @@ def test_core_that_is_away_is_waited_for_and_sessions_go_on(live: Live) -> None:
     live.service.engine.check_integrity()
 
 
-def test_text_that_the_core_drafts_by_itself(in_this_process: Live) -> None:
-    live, watched = in_this_process, in_this_process.core
-    model = live.http.get("/model").json()
-    assert (model["modes"], model["draft_model"]) == (["target", "fused"], "ngram")
-    body = {"prompt_ids": PROMPT_IDS, "max_tokens": 9}
-    reply = live.post("/generate", body | {"mode": "fused"})
-    assert reply["token_ids"] == TEXT[:9] and reply["sources"] == "b" + "ar" * 4
-    told = reply["speculation"]
-    assert (reply["mode"], reply["draft_model"]) == ("fused", "ngram")
-    assert (told["rounds"], told["drafted"], told["accepted"]) == (4, 8, 4)
-    judged = watched.judged
-    assert live.post("/generate", body)["token_ids"] == TEXT[:9] and watched.judged == judged
-    error = live.http.post("/generate", json=body | {"mode": "fused", "draft_n": 2})
-    assert (error.status_code, error.json()["error"]["param"]) == (422, "draft_n")
-    assert live.post("/generate", body | {"mode": "fused", "prediction_ids": TEXT[:9]})["token_ids"] == TEXT[:9]
-
-
 def test_log_probabilities_are_told_of_every_token(in_this_process: Live) -> None:
     live = in_this_process
     opened = live.post("/prefill", {"prompt_ids": PROMPT_IDS, "logprobs": 2})
@@ -218,12 +195,6 @@ def test_lost_core_is_a_typed_error_and_bad_health(in_this_process: Live) -> Non
     assert live.failed.wait(10) and live.service.works(0.0)
 
 
-def test_engine_without_work_has_not_hung(in_this_process: Live) -> None:
-    live = in_this_process
-    live.post("/prefill", {"prompt_ids": PROMPT_IDS})
-    until(lambda: live.service.works(0.0))
-
-
 def test_bug_in_the_engine_ends_it(in_this_process: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     def bug(_: object, unread: int) -> None:
         raise RuntimeError("a bug")
@@ -233,3 +204,9 @@ def test_bug_in_the_engine_ends_it(in_this_process: Live, monkeypatch: pytest.Mo
         error = in_this_process.http.post("/prefill", json={"prompt_ids": PROMPT_IDS, "self_continue": True})
         assert error.json()["error"]["message"].startswith("the engine died: RuntimeError: a bug")
     assert in_this_process.failed.wait(10)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
+def test_error_names_the_missing_package() -> None:
+    with pytest.raises(ModelLoadError, match=r"the vllm engine needs vllm, .*vllm"):
+        load_target(Settings(backend="vllm"), None, lambda _share: None, lambda: None)

@@ -22,7 +22,7 @@ import pytest
 from backends.scripted import END, Script, ScriptedBackend
 from tests.stand_ins.sglang import RECORDED, SglangStandIn
 from verifier_server.engine.sglang.api import PassPrompt, SglangApi
-from verifier_server.engine.sglang.probe import VERSIONS
+from verifier_server.engine.sglang.load import VERSIONS
 
 pytestmark = pytest.mark.engine("sglang")
 

@@ -1,6 +1,5 @@
 """The verifier over SGLang's stand-in: what it asks for and refuses, what goes wrong, the checks at the start."""
 
-import logging
 import random
 import re
 import time
@@ -24,7 +23,6 @@ from tests.verifier_server.support import PROMPT_IDS, leave_behind, until
 from verifier_server.engine.sglang import load as sglang_load
 from verifier_server.settings import Settings, SettingsError
 
-ENDING = Script(seed=2, end_bias=4.0)  # texts of some tens of tokens
 Start = Callable[..., Live]
 
 
@@ -91,36 +89,6 @@ def test_passes_bring_the_whole_text_and_ask_for_what_the_cache_has_not(live: Li
     assert decoded["cache_salt"] == judged["cache_salt"] and decoded["rid"] != judged["rid"]
     again = live.post("/prefill", {"prompt_ids": [*PROMPT_IDS, *TEXT[:4]]})
     assert again["cached_tokens"] == START + 3
-
-
-@pytest.mark.parametrize("incremental", [False, True])
-def test_8_sessions_at_once_have_the_model_s_texts_to_their_ends(start: Start, incremental: bool) -> None:
-    live = start(stand_in(ENDING, incremental=incremental))
-    prompts = [[256, *f"client {number}".encode()] for number in range(8)]
-    expected = [plain(ENDING, prompt, 30) for prompt in prompts]
-    assert any(text[-1] == END for text in expected)
-    kinds: list[dict[str, Any]] = [{}, {"self_continue": True}, {"strategy": "greedy"}, {"strategy": "deterministic"}]
-
-    def one(number: int) -> list[int]:
-        if number % 5 == 4:
-            body = {"prompt_ids": prompts[number], "max_tokens": len(expected[number])}
-            with live.client() as http:
-                return list(http.post("/generate", json=body).json()["token_ids"])
-        return drafted(live, prompts[number], expected[number], number, **kinds[number % 4])
-
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(one, range(8))) == expected
-    live.service.engine.check_integrity()
-
-
-def test_text_fills_the_context_that_sglang_has(start: Start) -> None:
-    server = stand_in()
-    server.server["max_req_input_len"] = 32
-    live = start(server, context="auto")
-    assert live.http.get("/model").json()["context_length"] == 32
-    expected = TEXT[: 32 - START]
-    assert drafted(live, PROMPT_IDS, [*expected, *expected], 1, max_tokens=500) == expected
-    assert live.post("/generate", {"prompt_ids": PROMPT_IDS})["token_ids"] == expected
 
 
 def test_draft_interrupts_decoding_and_the_pass_is_aborted(live: Live) -> None:
@@ -309,17 +277,6 @@ def test_server_that_comes_back_with_another_model_is_not_used(live: Live) -> No
     assert (error.status_code, error.json()["error"]["code"]) == (500, "engine_error")
 
 
-def test_key_is_sent_and_aborts_may_want_another_one(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    server = stand_in(key="sesame")
-    live = start(server, sglang_api_key="sesame")
-    server.admin_key = True
-    server.gate.clear()
-    leave_behind(live, "/generate", {"prompt_ids": PROMPT_IDS, "stream": True}, lambda: bool(server.running))
-    until(lambda: "as where SGLang has an --admin-api-key" in caplog.text)
-    server.gate.set()
-    until(server.is_idle)
-
-
 def test_sglang_that_loads_is_waited_for(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     server = stand_in()
     server.loading = True
@@ -329,18 +286,6 @@ def test_sglang_that_loads_is_waited_for(start: Start, caplog: pytest.LogCapture
         server.loading = False
         live = starting.result()
     assert live.http.get("/health").json()["status"] == "ready"
-
-
-def test_verifier_that_waits_can_be_stopped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(sglang_load, "WAIT", 0.01)
-    caplog.set_level(logging.INFO)
-    server = stand_in()
-    server.kill()
-    live = Live(Settings(backend="sglang", sglang_url=server.url), None)
-    assert live.http.get("/health").json()["status"] == "loading"
-    until(lambda: "waiting for SGLang" in caplog.text)
-    live.close()
-    assert "stopped before the model was there" in caplog.text
 
 
 def without(name: str) -> Callable[[AsServer], object]:
@@ -436,11 +381,8 @@ def test_wrong_settings_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         assert refused(stand_in(), model, **given).startswith(words)
 
 
-def test_older_paths_are_asked_and_other_versions_and_no_tokenizer_are_warned_of(
-    start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_other_versions_and_no_tokenizer_are_warned_of(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     server = stand_in()
-    server.older = True
     server.server |= {"version": "0.6.0", "disable_radix_cache": True}
     server.has_tokenizer = False
     live = start(server)

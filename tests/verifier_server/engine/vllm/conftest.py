@@ -1,5 +1,6 @@
-"""The shipped target as a folder in Hugging Face layout, on vLLM and on torch: `make test-vllm`."""
+"""Verifiers over vLLM, the folders of their models, and what they are compared with."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +16,32 @@ from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.row_changes import ProcessedRows
 from specpair.speculation.sampling.sampling import Sampling, choose
 from tests.verifier_server.conftest import LiveServer
-from tests.verifier_server.engine.vllm.folders import folder_of
 from verifier_server.settings import Settings
+
+
+def folder_of(file: Path, folder: Path, dtype: str = "float32") -> Path:
+    """Write the model of a GGUF file as a folder in Hugging Face layout, its weights as `dtype`. Returns the folder."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    of_file = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+    weights = getattr(torch, dtype)
+    read = AutoModelForCausalLM.from_pretrained(**of_file, dtype=weights)
+    # The library saves no model that was read from a file of ggml: so another one is saved, which has its weights.
+    if hasattr(read.config, "quantization_config"):
+        del read.config.quantization_config
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(read.config, dtype=weights)
+    model.load_state_dict(read.state_dict(), assign=True)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(**of_file).save_pretrained(folder)
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text(encoding="utf-8"))
+    size = model.config.vocab_size
+    tokenizer["added_tokens"] = [each for each in tokenizer["added_tokens"] if each["id"] < size]  # but for padding
+    path.write_text(json.dumps(tokenizer), encoding="utf-8")
+    return folder
+
 
 NEAR = 1e-3  # of two scores that float32 on two engines may order in both ways
 Start = Callable[..., LiveServer]

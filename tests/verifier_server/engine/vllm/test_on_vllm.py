@@ -26,11 +26,10 @@ from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import LiveServer
 from tests.verifier_server.engine.vllm.conftest import NEAR, Reference, Start
 from tests.verifier_server.processes import MODULE, ready
-from tests.verifier_server.support import metric
 from verifier_server.engine.cores.engine import CoreEngine
 from verifier_server.engine.vllm import load
-from verifier_server.engine.vllm.arguments import engine_arguments
 from verifier_server.engine.vllm.core import VllmCore
+from verifier_server.engine.vllm.load import engine_arguments
 from verifier_server.engine.vllm.plugins import KEY
 
 pytestmark = [pytest.mark.engine("vllm"), pytest.mark.filterwarnings("ignore")]  # vLLM and its libraries warn
@@ -104,14 +103,7 @@ def processes(live: LiveServer) -> list[int]:
         (
             {"speculative_config": {"method": "eagle"}},
             {},
-            "vllm_args: speculative_config: the method must be ngram. Any other proposes tokens for every text, also "
-            "for those whose drafts come from outside, and vLLM has no switch by text",
-        ),
-        (
-            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 17}},
-            {},
-            "vllm_args: speculative_config: num_speculative_tokens must be 1 to 16, as many as VERIFIER_MAX_DRAFTS "
-            "allows, got 17",
+            "vllm_args: speculative_config is set by the verifier: set VERIFIER_DRAFT_MODEL or VERIFIER_DRAFT_BACKEND",
         ),
         ({}, {"threads": 2}, "threads: the vllm backend has no such choice, leave it out"),
     ],
@@ -121,16 +113,10 @@ def test_bad_argument_is_named(given: dict[str, Any], options: dict[str, Any], w
         engine_arguments(LoadOptions(**options), given, 16, tmp_path)
 
 
-def test_another_version_or_interface_of_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    load.check_interface()
+def test_another_version_of_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "VERSIONS", ("0.1.0",))
     with pytest.raises(ModelLoadError, match=r"^vLLM 0\.32\.0 is installed, and the plug-ins were written for 0\.1\.0"):
         load.check_version()
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    monkeypatch.setattr(Scheduler, "add_request", lambda self, another: None)
-    with pytest.raises(ModelLoadError, match=r"^vLLM's Scheduler\.add_request\(request\) has changed"):
-        load.check_interface()
 
 
 @pytest.mark.parametrize("fields", DRAWN.values(), ids=DRAWN)
@@ -175,22 +161,6 @@ def test_text_that_cannot_go_on_is_told_and_others_are_intact(reference: Referen
     assert Judging(runner, reference.vocabulary).sampled(None, logits).sampled_token_ids.tolist() == [[7, -1], [-1, -1]]
     logits[1] = 0.0  # of equal ones, the first
     assert Judging(runner, reference.vocabulary).sampled(None, logits).sampled_token_ids.tolist() == [[7], [0]]
-
-
-def test_32_sessions_at_once_of_all_kinds(verifier_on_vllm: LiveServer, reference: Reference) -> None:
-    kinds = list(DRAWN.values())
-
-    def one(number: int) -> tuple[list[int], list[int]]:
-        ids = reference.vocabulary.encode(f"{PROMPTS[number % 4]}# {number}\n")
-        fields = kinds[number // 4 % 4]
-        with verifier_on_vllm.client() as http:
-            guess = generated(verifier_on_vllm, ids, fields, number)
-            return drafted(http, ids, guess, {**fields, "self_continue": number % 3 == 0}, number), guess
-
-    with ThreadPoolExecutor(32) as pool:
-        for text, alone in pool.map(one, range(32)):
-            assert text == alone
-    verifier_on_vllm.service.engine.check_integrity()
 
 
 def test_drawn_tokens_have_the_target_s_distribution(verifier_on_vllm: LiveServer, reference: Reference) -> None:
@@ -244,30 +214,6 @@ def test_client_that_leaves_and_deletion_free_the_engine(verifier_on_vllm: LiveS
     until(lambda: live.service.engine.state.slots_in_use == 0)
 
 
-def test_prompt_known_is_in_the_cache_but_not_across_salts(verifier_on_vllm: LiveServer, reference: Reference) -> None:
-    ids = reference.vocabulary.encode("".join(PROMPTS) * 12)[:400]
-    cached = [
-        verifier_on_vllm.post("/prefill", {"prompt_ids": ids, "cache_salt": salt}).get("cached_tokens", 0)
-        for salt in ("a", "a", "b")
-    ]
-    assert cached[0] == cached[2] == 0 and cached[1] >= 128
-
-
-def test_small_cache_preempts_texts_and_changes_none(start: Start, reference: Reference) -> None:
-    live = start({"num_gpu_blocks_override": 10, "block_size": 32}, context=256)  # less than 8 texts need
-    prompts = [reference.vocabulary.encode(f"{prompt}# {number}\n") for number, prompt in enumerate(PROMPTS * 2)]
-    alone = [generated(live, ids, {"temperature": 0.8}, number) for number, ids in enumerate(prompts)]
-
-    def one(number: int) -> list[int]:
-        body = {"temperature": 0.8, "self_continue": number % 2 == 0}
-        with live.client() as http:
-            return drafted(http, prompts[number], alone[number], body, number)
-
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(one, range(8))) == alone
-    assert metric(live, "kv_evictions_total") > 0
-
-
 def test_log_probabilities_are_those_of_torch(verifier_on_vllm: LiveServer, reference: Reference) -> None:
     ids, most = reference.vocabulary.encode(PROMPTS[0]), 3
     body = {"prompt_ids": ids, "max_tokens": 12, "temperature": 0.8, "seed": 4, "logprobs": most}
@@ -283,21 +229,6 @@ def test_log_probabilities_are_those_of_torch(verifier_on_vllm: LiveServer, refe
             expected = token_logprobs(row, text[at], most)
             assert each["logprob"] == pytest.approx(expected.logprob, abs=NEAR)
             assert [value for _, value in each["top"]] == pytest.approx([v for _, v in expected.top], abs=NEAR)
-
-
-def test_vllm_drafts_by_itself_for_texts_in_mode_fused_and_for_no_others(start: Start, reference: Reference) -> None:
-    own = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
-    live = start({"speculative_config": own}, slots=4)
-    for seed, fields in enumerate(({}, {"temperature": 0.8})):
-        ids = reference.vocabulary.encode(PROMPTS[0] + PROMPTS[1] * 3)
-        text = generated(live, ids, fields, seed)
-        reference.check(ids, text, sampling_of(fields, seed))
-        body = {"prompt_ids": ids, "max_tokens": LENGTH, "seed": seed, "mode": "fused", **fields}
-        fused = live.post("/generate", body)
-        assert fused["token_ids"] == text and fused["draft_model"] == "ngram"
-        assert fused["speculation"]["drafted"] > 0 and fused["speculation"]["rounds"] < LENGTH
-        assert drafted(live.http, ids, text, fields, seed) == text
-    live.service.engine.check_integrity()
 
 
 def test_killed_core_is_told_and_a_restart_goes_on_with_two_ranks(

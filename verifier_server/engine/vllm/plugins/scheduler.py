@@ -45,10 +45,8 @@ class UnaskedInCore(_Unasked, UniProcExecutor):  # type: ignore[misc]
 
 
 def executor_for(config: Any) -> type[Executor]:
-    """The class for vLLM's configuration: vLLM's own, where there is none here, and where vLLM drafts, too."""
+    """The class for vLLM's configuration: vLLM's own, where there is none here."""
     own: type[Executor] = Executor.get_class(config)
-    if config.speculative_config is not None and config.speculative_config.method != "custom_class":
-        return own
     return {MultiprocExecutor: UnaskedProcesses, UniProcExecutor: UnaskedInCore}.get(own, own)
 
 
@@ -61,7 +59,6 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         self._began = 0.0  # when the latest step was planned
         self._preempted = 0  # as in `Step`
         threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-        self._most_proposed = self.vllm_config.additional_config[KEY]  # tokens of its own that vLLM may draft
 
     def add_request(self, request: Request) -> None:
         """Take in a request, or what is wanted of an earlier one, which may have ended meanwhile."""
@@ -108,12 +105,7 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         return outputs
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
-        """Take what vLLM's own proposer has for the texts that shall have it."""
-        proposed = zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True)
-        taken = [(name, ids[: self._most_proposed]) for name, ids in proposed if self._proposes(name)]
-        if taken:
-            names, drafts = zip(*taken, strict=True)
-            super().update_draft_token_ids(DraftTokenIds(list(names), list(drafts)))
+        """Take nothing: drafts come from outside."""
 
     def has_requests(self) -> bool:
         """Whether there is a step to run; else the engine core sleeps until something arrives.
@@ -158,17 +150,11 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         in_flight = request.num_in_flight_tokens > 0  # with pipeline parallelism, of an earlier step
         return not in_flight and self._wanted[request.request_id].wants_step(request.all_token_ids, request.num_tokens)
 
-    def _proposes(self, name: str) -> bool:
-        wanted = self._wanted.get(name)
-        return wanted is not None and wanted.proposes
-
     def _drafts(self, request: Request) -> list[int]:
         if request.is_prefill_chunk or request.num_in_flight_tokens:
             return []
         total = request.num_tokens
         wanted = self._wanted[request.request_id]
-        if wanted.proposes:
-            return list(request.spec_token_ids)
         most = min(self.num_spec_tokens, self.max_model_len - total - 1)
         return wanted.tail(request.all_token_ids, total)[: max(0, most)]
 

@@ -47,7 +47,7 @@ class JudgingWorker:
         runner.sampler.forward = partial(judging.sampled, runner.sampler.forward)
         if hasattr(runner, "rejection_sampler"):  # the last stage of a pipeline has it
             runner.rejection_sampler.forward = judging.judged
-        if runner.speculative_config.method == "custom_class" and not runner.model_config.has_inner_state:
+        if not runner.model_config.has_inner_state:
             runner.execute_model = partial(_executed, runner, runner.speculative_config, runner.execute_model)
 
 

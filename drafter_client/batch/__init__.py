@@ -1,1 +1,0 @@
-"""Many prompts: read from a file, run several at a time, written to a results file, summed up."""

@@ -1,0 +1,152 @@
+"""Which draft tokens each strategy accepts."""
+
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from itertools import zip_longest
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from specpair.speculation.acceptance.draft_probs import propose
+from specpair.speculation.acceptance.judge import Rule, Ruling
+from specpair.speculation.acceptance.judge import judge as judge_by_rule
+from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
+from specpair.speculation.draft import chain
+from specpair.speculation.sampling.distribution import probabilities
+from specpair.speculation.sampling.sampling import Logits, Row, Sampling, choose
+from specpair.speculation.sampling.top_logits import top_logits_of
+from tests.specpair.speculation.rows import Device, device_and_top_logits, rows, samplings, shares, small_rows
+
+GREEDY = Sampling()
+END = 7
+
+
+def judge(
+    drafts: Sequence[int], rows: Sequence[Row] | Logits, sampling: Sampling, position: int, ends: Set[int]
+) -> list[int]:
+    """The tokens under the default rule; all before the last are accepted draft tokens."""
+    rulings = judge_by_rule(chain(drafts), rows, Rule(Strategy.COUPLED, sampling), position, ends)
+    tokens = [each.token for each in rulings]
+    assert [each.accepted for each in rulings] == [token == draft for token, draft in zip_longest(tokens, drafts)][
+        : len(tokens)
+    ]
+    return tokens
+
+
+def saying(*tokens: int) -> list[Logits]:
+    """Rows of logits with these tokens as argmax."""
+    return [np.eye(8, dtype=np.float32)[token] for token in tokens]
+
+
+@pytest.mark.parametrize(
+    ("drafts", "target", "committed"),
+    [
+        ([], [3], [3]),  # plain decoding
+        ([3, 4], [3, 4, 5], [3, 4, 5]),  # all accepted, then the bonus token
+        ([3, 9, 5], [3, 4, 5, 6], [3, 4]),  # recovered token for the first rejected, the rest ignored
+        ([9, 4], [3, 4, 5], [3]),
+        ([3, END, 1], [3, END, 1, 2], [3, END]),  # nothing is accepted behind an end token
+        ([3, 1, 1], [3, END, 1, 2], [3, END]),
+        ([END], [END, 4], [END]),
+        ([END], [3, 4], [3]),  # an end token may be rejected like any other
+    ],
+)
+def test_judge_commits_accepted_drafts_and_one_more(drafts: list[int], target: list[int], committed: list[int]) -> None:
+    assert judge(drafts, saying(*target), GREEDY, 10, {END}) == committed
+
+
+def test_top_logits_are_judged_like_their_rows() -> None:
+    sampling = Sampling(seed=3, temperature=1.0, top_p=0.9)
+    rows = list(np.random.default_rng(0).standard_normal((6, 64)).astype(np.float32))
+    tops = [top_logits_of(row, 8, 1.0) for row in rows]
+    drafts = judge([-1], rows[:1], sampling, 20, set())
+    while len(drafts) < 6:
+        drafts = judge([*drafts, -1], rows[: len(drafts) + 1], sampling, 20, set())
+    assert judge(drafts[:5], tops, sampling, 20, set()) == drafts
+    assert judge(drafts[:5], [*rows[:2], *tops[2:]], sampling, 20, set()) == drafts
+    assert judge([drafts[0], -1, 0, 0, 0], tops, sampling, 20, set()) == drafts[:2]
+
+
+def test_greedy_accepts_no_draft_even_where_it_equals_the_argmax() -> None:
+    rule = Rule(Strategy.GREEDY, effective_sampling(Strategy.GREEDY, Sampling(3, 1.0)))
+    assert judge_by_rule(chain([3, 4]), saying(3, 4, 5), rule, 10, {END}) == [Ruling(3, False, draft=0)]
+    assert judge_by_rule(chain([6]), saying(3, 4), rule, 10, {END}) == [Ruling(3, False, draft=0)]
+    assert judge_by_rule([], saying(3), rule, 10, {END}) == [Ruling(3, False)]
+
+
+def plain_threshold(drafts: list[int], rows: list[Logits], sampling: Sampling, threshold: float) -> list[int]:
+    """The threshold strategy, in the plainest form."""
+    tokens = []
+    for at, row in enumerate(rows):
+        if at < len(drafts):
+            mass = np.exp(row.astype(np.float64) - float(row.max()))
+            p = mass / mass.sum() if sampling.greedy else probabilities(row, sampling)
+            if p[drafts[at]] > threshold:
+                tokens.append(drafts[at])
+                continue
+            if (token := choose(row, sampling, 30 + at)) == drafts[at]:
+                tokens.append(token)
+                continue
+        return [*tokens, choose(row, sampling, 30 + at)]
+    raise AssertionError("the last row has no draft")
+
+
+@given(
+    st.lists(small_rows.filter(lambda row: len(row) > 2), min_size=1, max_size=4),
+    samplings | st.just(GREEDY),
+    st.sampled_from([0.0, 0.05, 0.3, 0.9]),
+    st.data(),
+)
+def test_threshold_applies_to_the_filtered_probability(
+    rows: list[Logits], sampling: Sampling, threshold: float, data: st.DataObject
+) -> None:
+    drafts = [data.draw(st.integers(0, len(row) - 1)) for row in rows[:-1]]
+    rule = Rule(Strategy.THRESHOLD, sampling, threshold)
+    expected = plain_threshold(drafts, rows, sampling, threshold)
+    assert [each.token for each in judge_by_rule(chain(drafts), rows, rule, 30, set())] == expected
+    tops = [Device(row).top_logits(1, sampling.softmax_temperature) for row in rows]
+    assert [each.token for each in judge_by_rule(chain(drafts), tops, rule, 30, set())] == expected
+
+
+def test_draft_behind_an_accepted_end_token_is_not_judged() -> None:
+    flat = np.zeros((3, 8), np.float32)
+    rule = Rule(Strategy.THRESHOLD, Sampling(0, 1.0), 0.1)
+    assert [each[:2] for each in judge_by_rule(chain([END, 1]), flat, rule, 0, {END})] == [(END, True)]
+    rule = Rule(Strategy.PROBABILISTIC, Sampling(0, 1.0))
+    rulings = judge_by_rule(chain([END, 1], [{END: 0.05, 1: 0.95}, {1: 1.0}]), flat, rule, 0, {END})
+    assert [each[:2] for each in rulings] == [(END, True)]
+
+
+WARM = Sampling(3, 0.8)
+
+
+@given(rows, samplings)
+def test_distribution_is_the_likeliest_part_of_the_filtered_one(logits: Logits, sampling: Sampling) -> None:
+    """Drafts use the same filters as the target. Other filters would cause needless rejections."""
+    order = np.lexsort((np.arange(len(logits)), -logits.astype(np.float64)))
+    unfiltered = probabilities(logits, replace(sampling, top_p=1.0))[order]
+    if sampling.top_p < 1.0:  # sums in different order may disagree on an id at the edge
+        assume(np.abs(np.cumsum(unfiltered) - sampling.top_p).min() > 1e-9)
+    p = probabilities(logits, sampling)
+    kept = [token for token in order.tolist() if p[token] > 0.0][:32]
+    q = p[kept] / p[kept].sum()
+    assume(np.abs(q - 1e-5).min() > 1e-10)
+    expected = {token: each for token, each in zip(kept, q.tolist(), strict=True) if each > 1e-5}
+    assert propose(logits, sampling) == pytest.approx(expected, rel=1e-5)
+
+
+@given(rows, samplings, shares)
+def test_top_logits_propose_what_their_row_proposes(logits: Logits, sampling: Sampling, share: float) -> None:
+    _, top = device_and_top_logits(logits, share, sampling, 0)
+    weights = propose(top, sampling)
+    assert set(weights) <= set(top.ids.tolist())
+    if sampling.top_p >= 1.0 and top.sure >= 32:
+        assert weights == propose(logits, sampling)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_invalid_logits_are_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        propose(np.array([0.0, bad], np.float32), WARM)

@@ -1,0 +1,236 @@
+"""The mode with the best estimate begins a text; other modes get a trial where they could win and it is repaid."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specpair.speculation.policy.modes.estimate import (
+    FUSED,
+    PRIOR,
+    REMOTE,
+    TARGET,
+    WARM_UP,
+    AcceptanceEstimate,
+    ModeMeasurement,
+    PairLatencies,
+    estimate,
+    rate,
+)
+from specpair.speculation.policy.modes.rates import ModeRates
+from specpair.speculation.policy.modes.selector import ModeSelector
+
+MODES = [REMOTE, FUSED, TARGET]
+PASS_TIMES = tuple(0.03 + 0.0006 * more for more in range(17))
+SHARED = {REMOTE: "draft", FUSED: "draft"}
+
+
+def _selector(link: float = 0.0004, modes: list[str] = MODES, **options: object) -> ModeSelector:
+    drafts = options.pop("drafts", SHARED)
+    return ModeSelector(ModeRates(modes, PairLatencies(PASS_TIMES, link, 0.004, 0.004), drafts, **options))  # type: ignore[arg-type]
+
+
+def _write(selector: ModeSelector, rates: dict[str, float], tokens: int = 128, share: float = 0.75) -> dict[str, int]:
+    """Write a text, four tokens at a time, each mode at its rate; return the tokens of each mode, in order of use."""
+    by_mode: dict[str, int] = {}
+    mode, stretch, accepted = selector.next(tokens), 0, 0.0
+    for left in range(tokens, 0, -4):
+        following = selector.next(left, mode, stretch) if stretch else mode
+        if following != mode:
+            mode, stretch = following, 0
+        accepted += 4 * share if mode != TARGET else 0.0
+        accepted_now = int(accepted) if mode != TARGET else 0
+        selector.add_measurement(
+            mode, 4, 4 / rates[mode] if stretch >= WARM_UP else 0.0, accepted_now, 4 if mode != TARGET else 0
+        )
+        accepted -= accepted_now
+        stretch += 4
+        by_mode[mode] = by_mode.get(mode, 0) + 4
+    return by_mode
+
+
+def _expected(selector: ModeSelector) -> dict[str, float]:
+    """The estimated rate of each mode, in tokens per second."""
+    rates = {mode: float(rate) for mode, rate in re.findall(r"(\w+) expected ([\d.]+)", selector.rates.why())}
+    assert set(rates) == set(MODES)
+    return rates
+
+
+@pytest.mark.parametrize(("link", "best"), [(0.0004, REMOTE), (0.02, FUSED), (0.06, FUSED)])
+def test_one_mode_writes_a_short_text_where_estimates_are_right(link: float, best: str) -> None:
+    selector = _selector(link)
+    rates = _expected(selector)
+    assert _write(selector, rates) == {best: 128}
+
+
+def test_mode_that_could_not_win_is_never_tried() -> None:
+    selector = _selector(0.06)
+    for _ in range(50):
+        assert TARGET not in _write(selector, {REMOTE: 40.0, FUSED: 63.0, TARGET: 33.0})
+
+
+def test_remembered_best_mode_begins_and_stays() -> None:
+    remembered = {
+        REMOTE: ModeMeasurement(100.0, 100 / 80.0, 75.0, 100.0, remembered=True),
+        FUSED: ModeMeasurement(100.0, 100 / 50.0, 75.0, 100.0, remembered=True),
+    }
+    selector = _selector(0.02, measured_by_mode=remembered)
+    assert "remote remembered 80.0, fused remembered 50.0" in selector.rates.why() and selector.fastest is None
+    assert _write(selector, {REMOTE: 80.0, FUSED: 50.0, TARGET: 33.0}) == {REMOTE: 128}
+    assert "remote measured 80.0" in selector.rates.why() and selector.fastest == REMOTE
+
+
+def test_remembered_rates_are_dropped_when_a_mode_is_far_faster() -> None:
+    """The rates were measured on a busy machine. Fused is the fastest now, and is chosen as without any memory."""
+    rates = {REMOTE: 46.0, FUSED: 63.0, TARGET: 33.0}
+    slow = {
+        REMOTE: ModeMeasurement(64.0, 64 / 20.3, 48.0, 64.0, remembered=True),
+        FUSED: ModeMeasurement(252.0, 252 / 16.7, 189.0, 252.0, remembered=True),
+        TARGET: ModeMeasurement(40.0, 40 / 19.8, remembered=True),
+    }
+    selector = _selector(0.0004, measured_by_mode=slow)
+    by_mode = _write(selector, rates, 400)
+    assert by_mode[FUSED] > 250 and selector.next(400) == FUSED
+    assert "fused measured" in selector.rates.why() and "remembered" not in selector.rates.why()
+
+
+def test_slow_trial_ends_and_a_faster_mode_writes_the_rest() -> None:
+    """On a busy machine every mode is slow, and the mode on trial is the slowest."""
+    selector = _selector(0.0004)
+    by_mode = _write(selector, {REMOTE: 18.0, FUSED: 14.0, TARGET: 19.0}, 400)
+    assert by_mode[FUSED] <= 100, by_mode
+    assert selector.rates.why().startswith("target measured 19.0, remote measured 18.0") and selector.next(400) != FUSED
+
+
+@given(st.floats(1e-4, 0.12), st.floats(0.3, 0.99), st.integers(1, 400))
+def test_text_has_few_changes_of_mode(link: float, share: float, tokens: int) -> None:
+    selector = _selector(link)
+    rates = _expected(selector)
+    assert len(_write(selector, rates, tokens, share)) <= 3
+
+
+def test_single_mode_needs_no_trial() -> None:
+    selector = _selector(modes=[TARGET])
+    assert selector.fastest == selector.next(100) == TARGET == selector.next(100, TARGET, 50)
+    selector.add_measurement(TARGET, 24, 1.0)
+    assert selector.rates.why() == "there is only target"
+
+
+def test_why_reports_estimates_and_measurements() -> None:
+    selector = _selector(0.02)
+    why = selector.rates.why()
+    assert why.startswith("fused expected ") and why.endswith("at a round trip of 20.0 ms")
+    assert selector.fastest is None
+    _write(selector, {REMOTE: 50.0, FUSED: 60.0, TARGET: 33.0})
+    assert selector.rates.why().startswith("fused measured 60.0, remote expected ") and selector.fastest == FUSED
+    assert selector.rates.why().endswith("at a round trip of 20.0 ms, 75% of the draft tokens of draft accepted")
+
+
+def test_another_link_starts_over_from_estimates_and_memory() -> None:
+    selector = _selector(0.0004)
+    _write(selector, {REMOTE: 80.0, FUSED: 60.0, TARGET: 33.0})
+    assert selector.next(128) == REMOTE
+    selector.begin(0.06)
+    assert selector.rates.link == 0.06 and "measured" not in selector.rates.why() and selector.next(128) == FUSED
+    measurement = ModeMeasurement(100.0, 1.0, 75.0, 100.0, remembered=True)
+    selector.begin(0.06, {REMOTE: measurement, FUSED: replace(measurement, seconds=2.0)})
+    assert selector.next(128) == REMOTE
+
+
+# Both ends on the same two cores: passes of a real pair over 1, 2, … tokens, with weights in 4 bits and in bfloat16.
+FOUR_BITS = tuple(0.034 + 0.022 * more for more in range(17))
+BFLOAT16 = (0.07, 0.114, 0.127, 0.141, *(0.147 + 0.009 * more for more in range(13)))
+HERE = [REMOTE, TARGET]
+
+
+def _on_shared_cores(pass_times: tuple[float, ...]) -> ModeSelector:
+    latencies = PairLatencies(pass_times, 0.0005, draft=0.022, read=0.0046)
+    return ModeSelector(ModeRates(HERE, latencies, {REMOTE: "draft"}))
+
+
+@pytest.mark.parametrize("tokens", [16, 128, 2000])
+def test_where_no_draft_can_pay_none_is_tried(tokens: int) -> None:
+    """A draft token and its place in a pass take longer than a step of the target."""
+    selector = _on_shared_cores(FOUR_BITS)
+    assert selector.next(tokens, unread=20) == TARGET
+    assert _write(selector, {REMOTE: 20.0, TARGET: 29.0}, tokens) == {TARGET: tokens}
+
+
+def test_a_change_to_the_draft_model_counts_what_it_has_to_read() -> None:
+    for unread, mode in ((0, REMOTE), (2000, TARGET)):
+        selector = _on_shared_cores(BFLOAT16)
+        selector.add_measurement(TARGET, 40, 40 / 14.3)
+        selector.add_measurement(REMOTE, 40, 40 / 20.0, 38, 40)
+        assert selector.next(200, TARGET, 40, unread) == mode
+
+
+@pytest.mark.parametrize("read", [None, 5e-5], ids=["cores of its own", "shared cores"])
+def test_a_target_as_fast_as_a_round_begins_alone(read: float | None) -> None:
+    """As the one that ships, whose draft model takes 0.3 ms a token."""
+    small = PairLatencies(tuple(0.001 + 0.0002 * more for more in range(17)), 0.0003, draft=0.0003, read=read)
+    assert ModeSelector(ModeRates(HERE, small, {REMOTE: "draft"})).next(128, unread=20) == TARGET
+
+
+def test_a_pair_that_has_measured_nothing_drafts_where_that_is_expected_to_be_no_slower() -> None:
+    """Drafting takes longer than a pass: no draft of the model pays, but those looked up in the text may."""
+    slow_drafts = PairLatencies(PASS_TIMES, 0.02, 0.04)
+    assert ModeSelector(ModeRates([REMOTE, TARGET], slow_drafts)).next(64) == REMOTE
+    assert ModeSelector(ModeRates([REMOTE, TARGET], replace(slow_drafts, self_continue=False))).next(64) == TARGET
+    short_passes = replace(slow_drafts, pass_times=tuple(each / 40 for each in PASS_TIMES))
+    assert ModeSelector(ModeRates([REMOTE, TARGET], short_passes)).next(64) == TARGET, (
+        "rounds take longer than the passes"
+    )
+
+
+ESTIMATED_PASSES = tuple(0.03 + 0.0006 * more for more in range(17))
+
+
+def _machines(link: float, draft: float | None = 0.004, served_draft: float | None = 0.004) -> PairLatencies:
+    return PairLatencies(ESTIMATED_PASSES, link, draft, served_draft)
+
+
+@pytest.mark.parametrize(
+    ("link", "accepted", "best"), [(0.0004, 0.75, REMOTE), (0.02, 0.75, FUSED), (0.06, 0.9, FUSED)]
+)
+def test_best_mode_follows_from_the_link_and_the_share_accepted(link: float, accepted: float, best: str) -> None:
+    rates = {mode: rate(mode, _machines(link), accepted) for mode in (TARGET, FUSED, REMOTE)}
+    assert max(rates, key=lambda mode: rates[mode]) == best and rates[best] > 1.5 * rates[TARGET]
+
+
+@pytest.mark.parametrize(
+    ("mode", "link", "accepted", "measured"),
+    [  # paced engines, 30 ms a pass, 4 ms a draft step, texts of 128 tokens
+        (FUSED, 0.0004, 0.59, 46.5),
+        (FUSED, 0.0004, 0.92, 84.0),
+        (FUSED, 0.06, 0.98, 136.8),
+        (REMOTE, 0.0004, 0.98, 178.6),
+        (REMOTE, 0.02, 0.58, 37.4),
+        (REMOTE, 0.02, 0.93, 87.6),
+        (REMOTE, 0.06, 0.92, 70.3),
+        (REMOTE, 0.06, 0.98, 153.1),
+    ],
+)
+def test_estimates_are_near_measured_rates(mode: str, link: float, accepted: float, measured: float) -> None:
+    assert 0.8 * measured < rate(mode, _machines(link), accepted) < 1.25 * measured
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_likely_rate_lies_between_the_bounds(accepted: int, rejected: int) -> None:
+    acceptance = AcceptanceEstimate()
+    acceptance.learn(accepted, accepted + rejected)
+    for mode in (TARGET, FUSED, REMOTE):
+        low, likely, high = estimate(mode, _machines(0.02), acceptance)
+        assert 0.0 < low < likely < high
+
+
+def test_comparisons_narrow_the_share_and_old_ones_fade() -> None:
+    acceptance = AcceptanceEstimate()
+    assert acceptance.likely == PRIOR
+    wide = acceptance.high - acceptance.likely
+    acceptance.learn(57, 60)
+    assert acceptance.likely == pytest.approx(0.94, abs=0.01) and acceptance.high - acceptance.likely < wide / 2
+    for _ in range(10):
+        acceptance.learn(10, 40)
+    assert acceptance.likely == pytest.approx(0.25, abs=0.05)

@@ -1,1 +1,0 @@
-"""The OpenAPI document: its operations, schemas and examples."""

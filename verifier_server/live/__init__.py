@@ -1,1 +1,0 @@
-"""What a verifier does, told to pages as it happens."""

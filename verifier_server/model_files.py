@@ -1,0 +1,110 @@
+"""The models' files: fetched by name at the start, programs copied that were compiled.
+
+The setting `compile_store` names a folder by which the programs that one machine has compiled come to others. It may be
+a bucket of S3, mounted by Mountpoint. Compilers need more of a folder than that one allows, so they work in
+`compile_cache`, on a disk of the machine.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import inf
+
+from backends.compilation import Published, folder_of
+from backends.named_model import file_of
+from specpair.engines.errors import ModelLoadError
+from specpair.numbers import sized
+from verifier_server.settings import Settings
+
+_log = logging.getLogger("specpair.verifier")
+_compile_log = logging.getLogger("specpair.compile")
+_LOG_EVERY = 2.0  # seconds between two lines on a progress
+_PROGRAMS = "programs"  # what is published in `compile_store`
+
+
+class ProgressLog:
+    """Is called with a progress, and logs it if the last line is long ago."""
+
+    def __init__(self, line: Callable[..., str], *, at_once: bool = False) -> None:
+        """`line`: makes a line of what this is called with.
+        `at_once`: whether the first progress is logged; else, one after two seconds is.
+        """
+        self._line, self._logged = line, -inf if at_once else time.monotonic()
+
+    def __call__(self, *progress: float) -> None:
+        now = time.monotonic()
+        if now - self._logged >= _LOG_EVERY:
+            self._logged = now
+            _log.info("%s", self._line(*progress))
+
+
+def of_loading() -> ProgressLog:
+    """Is called with how much of a model is loaded, 0 to 1."""
+    return ProgressLog(lambda fraction: f"loading the model: {100 * fraction:.0f} %")
+
+
+def with_files(settings: Settings, report: Callable[[float], None] = lambda _share: None) -> Settings:
+    """The settings with the files of the models that they name on the hub, which are fetched if they are missing.
+
+    `report`: is told how much of all is here, 0 to 1. What it raises ends the fetching, which goes on another time.
+
+    Raises ModelLoadError.
+    """
+    target = settings.load_options()
+    draft = replace(target, slots=1, device=settings.draft_device or target.device)
+    named = (
+        ("model", settings.hf, settings.backend, target),
+        ("draft_model", settings.draft_hf, settings.draft_engine, draft),
+    )
+    wanted = [(setting, name, engine, options) for setting, name, engine, options in named if name is not None]
+    found = {}
+    for at, (setting, name, engine, options) in enumerate(wanted):
+        log = ProgressLog(partial(_line, name), at_once=True)
+
+        def progress(done: int, total: int, log: ProgressLog = log, at: int = at) -> None:
+            log(done, total)
+            report((at + done / max(total, 1)) / len(wanted))
+
+        found[setting] = file_of(name, engine, progress, options, f"verifier models pull {name}")
+        _log.info("%s is %s", name, found[setting])
+    return settings.model_copy(update=found) if found else settings
+
+
+def _line(name: str, done: float, total: float) -> str:
+    return f"fetching {name}: {sized(done)} of {sized(total)}"
+
+
+def fetch_programs(settings: Settings) -> None:
+    """Copy the programs that are in `compile_store` to `compile_cache`, but for those that are there. Raises
+    ModelLoadError."""
+    store, cache = settings.compile_store, folder_of(settings.compile_cache)
+    if store is None or cache is None:
+        return
+    try:
+        if Published(store, _PROGRAMS).path is None:
+            _compile_log.warning(
+                "compile_store %s has no programs: they are compiled here; see `verifier compile`", store
+            )
+            return
+        _compile_log.info(
+            "%d files of programs copied from %s to %s", Published(store, _PROGRAMS).fetch(cache), store, cache
+        )
+    except OSError as error:
+        raise ModelLoadError(f"compile_store {store}: cannot be read: {error.strerror}", "compile_store") from error
+
+
+def publish_programs(settings: Settings) -> None:
+    """Put copies of what is in `compile_cache` into `compile_store`, in place of what was there. Raises
+    ModelLoadError."""
+    store, cache = settings.compile_store, folder_of(settings.compile_cache)
+    if store is None or cache is None:
+        return
+    try:
+        Published(store, _PROGRAMS).publish(cache)
+    except OSError as error:
+        raise ModelLoadError(
+            f"compile_store {store}: cannot be written to: {error.strerror}", "compile_store"
+        ) from error
+    _compile_log.info("the programs are in %s, too", store)

@@ -1,1 +1,0 @@
-"""The verifier's own metrics, and its health."""
