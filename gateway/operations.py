@@ -16,8 +16,8 @@ from gateway.anthropic_api.replies import MessageReply, TokenCount
 from gateway.anthropic_api.requests import CountRequest, MessagesRequest
 from gateway.openai_api.endpoints import Endpoints
 from gateway.openai_api.messages import replies
+from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.fields import TABLE
-from gateway.openai_api.messages.objects import FORM
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.responses.endpoints import ResponseEndpoints
 from gateway.openai_api.responses.replies import EVENTS as RESPONSE_EVENTS

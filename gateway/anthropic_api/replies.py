@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gateway.openai_api.messages import objects as openai_errors
+from gateway.openai_api.messages import errors as openai_errors
 from gateway.openai_api.messages.replies import Metrics, Reply, SpecDecode, Timings
 from specpair.http_service.observability.logs import current
 from specpair.http_service.openapi.operation import ErrorForm

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
-from lab.simulator.costs.linear import LinearCost
+from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced.engine import TARGET_25
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft, DraftToken
