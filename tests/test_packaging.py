@@ -128,7 +128,7 @@ def test_the_code_alone_brings_no_engine_and_nothing_that_compiles() -> None:
     assert _names([""]) == {"numpy", "pydantic", "rich", "llguidance", "shtab"}
 
 
-@pytest.mark.parametrize("extra", ["torch", "mlx", "plots", "cloudwatch"])
+@pytest.mark.parametrize("extra", ["torch", "mlx", "cloudwatch"])
 def test_a_list_of_its_own_has_what_the_extra_has(extra: str) -> None:
     assert _names([extra]) <= {pin.name for pin in _pins(f"requirements/{extra}.txt")}
 
@@ -136,7 +136,7 @@ def test_a_list_of_its_own_has_what_the_extra_has(extra: str) -> None:
 def test_the_lab_is_of_the_version_of_the_code_and_holds_all_of_its_folders() -> None:
     whole, *others = map(Requirement, LAB_DISTRIBUTION["dependencies"])
     assert (whole.name, whole.extras, _version(whole)) == (CODE, {"all"}, PROJECT["version"])
-    assert {each.name for each in others} == {"pyyaml", "matplotlib"} and LAB_DISTRIBUTION["name"] == LAB
+    assert {each.name for each in others} == {"pyyaml"} and LAB_DISTRIBUTION["name"] == LAB
     for key in ("version", "license", "authors", "requires-python"):
         assert LAB_DISTRIBUTION[key] == PROJECT[key], key
     folders = {path.parent.relative_to(ROOT) for path in LAB_PROJECT.rglob("*.py")}
@@ -201,7 +201,7 @@ def test_modules_of_an_extra_are_those_of_its_packages() -> None:
 
 def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_path: Path) -> None:
     for name in (*EXTRAS, *LAB_EXTRAS):
-        listed = name in ("torch", "mlx", "plots", "cloudwatch", "vllm")
+        listed = name in ("torch", "mlx", "cloudwatch", "vllm")
         distribution = LAB if name in LAB_EXTRAS else CODE
         here = f"-r requirements/{name}.txt" if listed else f"-e '.[{name}]'"
         assert installing(name) == f"{sys.executable} -m pip install {here}"

@@ -120,7 +120,6 @@ def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str
 if TYPE_CHECKING:
     app: FastAPI
 
-_log = logging.getLogger("specpair.verifier")
 ENDS_WITHIN = 10.0  # seconds; open requests have less to finish
 FAILURES = Failures("verifier", form_of)
 SWITCH_INTERVAL = 0.0005  # seconds; with Python's default of 5 ms a busy engine thread delays replies by that much

@@ -24,7 +24,7 @@ from drafter_client.statistics import (
     fitted,
     partition,
 )
-from lab.simulator.costs.linear import LinearCost
+from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced.engine import Paced
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.numbers import percentages

@@ -19,10 +19,9 @@ from pathlib import Path
 from lab.benchmarks.harness.relay import relay
 from lab.benchmarks.simulator_reality import processes
 from lab.simulator.configuration.configuration import Configuration
-from lab.simulator.configuration.connections import Link, between
+from lab.simulator.configuration.operation import Link, between
 from lab.simulator.configuration.workload import ClosedArrivals
-from lab.simulator.fleet.conversation import Conversation
-from lab.simulator.fleet.record import Record
+from lab.simulator.fleet.record import Conversation, Record
 from specpair.child_processes.serving import serve
 from tests.deploy.routers import free_port, our_command, routing
 
@@ -67,7 +66,7 @@ def run(configuration: Configuration, seed: int) -> Real:
 def _link(configuration: Configuration) -> Link:
     """The link to all verifiers."""
     name = configuration.devices.drafters[0].name
-    links = {between(configuration.connections, name, each.name)[0] for each in configuration.devices.verifiers}
+    links = {between(configuration.connections, name, each.name) for each in configuration.devices.verifiers}
     if len(links) > 1 or any(each.loss for each in links):
         raise ValueError("a real run has the same link to all verifiers, without loss: loss: 0")
     return links.pop()

@@ -20,10 +20,8 @@ from backends.scripted import ScriptedBackend
 from drafter_client import Mode, Options, Pair, Tokens
 from drafter_client.draft_sources import Custom
 from lab.simulator.configuration.configuration import Configuration
-from lab.simulator.costs.cost import PassCost
-from lab.simulator.costs.linear import LinearCost
-from lab.simulator.fleet.conversation import Conversation
-from lab.simulator.fleet.record import Record
+from lab.simulator.costs.cost import LinearCost, PassCost
+from lab.simulator.fleet.record import Conversation, Record
 from lab.simulator.fleet.text import WRONG, Choices, RuleTarget, Text, text_of
 from lab.simulator.paced.engine import Paced
 from lab.simulator.virtual.agreement import Agreement

@@ -19,7 +19,7 @@ from lab.benchmarks.verify_curve.cells import (
     timings,
     trees_table,
 )
-from lab.simulator.costs.linear import LinearCost
+from lab.simulator.costs.cost import LinearCost
 from lab.simulator.costs.tables import read_table
 from lab.simulator.paced.engine import Paced
 from models import DEFAULT_DRAFT
