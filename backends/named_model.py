@@ -8,9 +8,8 @@ from backends.registry import room
 from models.commands.finding import shortage
 from models.errors import BadCatalogue, HubError, MemoryShort
 from models.hub.cache import HubFile, Listing
-from models.hub.catalogue import drafters_for
 from models.hub.download import fetch_model, find_model
-from models.hub.names import parse_name
+from models.hub.names import drafters_for, parse_name
 from models.hub.repository import Hub
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions

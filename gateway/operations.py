@@ -16,9 +16,8 @@ from gateway.anthropic_api.replies import MessageReply, TokenCount
 from gateway.anthropic_api.requests import CountRequest, MessagesRequest
 from gateway.openai_api.endpoints import Endpoints
 from gateway.openai_api.messages import replies
+from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.fields import TABLE
-from gateway.openai_api.messages.objects import FORM
-from gateway.openai_api.messages.options import MOST_TEXTS
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.responses.endpoints import ResponseEndpoints
 from gateway.openai_api.responses.replies import EVENTS as RESPONSE_EVENTS
@@ -34,7 +33,6 @@ from gateway.openai_api.tokens import (
     TokenizeReply,
 )
 from specpair.http_service.openapi import operation
-from specpair.http_service.openapi.document import given, one_of, when
 from specpair.http_service.openapi.operation import BODY, Errors, Json, Operation, parameter
 from specpair.protocol import errors
 
@@ -216,34 +214,8 @@ def add_to(app: FastAPI, operations: Iterable[Operation], endpoints: Endpoints, 
     operation.add_to(app, operations, endpoints, *others, TokenEndpoints(source, endpoints.prompts))
 
 
-_TRUE: Json = {"const": True}
-
-
 def refine(found: dict[str, Json]) -> None:
-    """Add the checks, and the fields that are taken beside those that are used, to the schemas."""
-    _add_fields(found)
-    for name in ("ChatRequest", "CompletionRequest"):
-        schema = found[name]
-        schema["properties"]["best_of"] = {"enum": [None, 1], "description": "Only 1, or the value of `n`."}
-        schema.setdefault("allOf", []).append(when(_USAGE, given("stream", "boolean", **_TRUE)))
-    found["CompletionRequest"]["allOf"].append(_ECHO)
-    prompts = found["CompletionRequest"]["properties"]["prompt"]["anyOf"]
-    for several in prompts[1:]:
-        several["minItems"] = 1
-    prompts[3]["items"]["minItems"] = 1
-    for several in (prompts[1], prompts[3]):
-        several["maxItems"] = MOST_TEXTS
-    found["ChatRequest"]["allOf"].append(
-        when(given("top_logprobs", "integer", minimum=1), given("logprobs", "boolean", **_TRUE))
-    )
-    found["ChatMessage"]["allOf"] = [_CONTENT]
-    found["Speculative"]["allOf"] = [
-        when(given("draft_n", "integer"), {"properties": {"mode": {"not": {"const": "off"}}}})
-    ]
-
-
-def _add_fields(found: dict[str, Json]) -> None:
-    """Add the fields that are taken beside those that are used."""
+    """Add to the schemas the fields that are taken beside those that are used."""
     for name, beside in TABLE.items():
         schema = found[name]
         properties = schema["properties"]
@@ -265,12 +237,3 @@ def _exactly(value: object) -> Json:
     if (size := sizes.get(type(value))) is None:
         return {"const": value}
     return {"type": size[0], size[1]: 0}
-
-
-_USAGE = {"required": ["stream_options"], "properties": {"stream_options": given("include_usage", "boolean", **_TRUE)}}
-_ECHO = when(given("echo", "boolean", **_TRUE), {"properties": {"logprobs": {"enum": [None, False]}}})
-_CONTENT = when(
-    one_of("role", "assistant"),
-    {},
-    {"required": ["content"], "properties": {"content": {"type": ["string", "array"]}}},
-)

@@ -3,20 +3,187 @@
     python -m models.export out/target target.gguf --type q8_0
     python -m models.export target.gguf heavy.gguf --pad-layers 24 --pad-width 16
 
-Needs ``numpy`` and ``gguf`` only.
-"""
+Needs ``numpy`` and ``gguf`` only."""
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, LlamaFileType, quants
 
 from models.errors import ExportError
-from models.gguf_file import Gguf, read_gguf, write_gguf
+from models.gguf_file import Field, Gguf, Tensor, read_gguf, write_gguf
 from models.huggingface import read_huggingface
-from models.transform import MAX_LAYERS, TYPES, padded, quantised, widened
 
+TYPES: Final = ("f16", "q8_0", "q4_0")  # in capitals, the library's names
+
+# The types to requantise from. Coarser types have lost precision already.
+_FINE: Final = {
+    GGMLQuantizationType.F32,
+    GGMLQuantizationType.F16,
+    GGMLQuantizationType.BF16,
+    GGMLQuantizationType.Q8_0,
+}
+MAX_LAYERS: Final = 512  # LLAMA_MAX_LAYERS: with more, llama.cpp aborts the process
+
+_PADDABLE: Final = ("llama", "qwen2", "qwen3")  # a layer is: x += attention(norm(x)); x += mlp(norm(x))
+_OUTPUTS: Final = ("attn_output", "ffn_down")
+_NEURONS: Final = ("ffn_gate", "ffn_up")
+_LAYER: Final = re.compile(r"blk\.(\d+)\.(.+)")
+_PAD_COUNT: Final = "specpair.pad_layers"
+_PAD_WIDTH: Final = "specpair.pad_width"
 __all__ = ["ExportError", "convert_gguf", "export_hf", "main", "pad_layers"]
+
+
+def padded(model: Gguf, layers: int) -> Gguf:
+    """Return the model with ``layers`` more layers that add nothing to the residual stream.
+
+    Each added layer copies the weights of an existing layer, in turn, but its two projections into the residual stream
+    are zero. So the output is the same to the bit, while time and memory traffic per token grow as in a deeper model:
+    every added layer has its own bytes in the file and its own KV cache.
+
+    Raises ExportError for a negative count, more than 512 layers in all, or an unsupported architecture.
+    """
+    if layers < 0:
+        raise ExportError(f"cannot add {layers} layers: give a number from 0 up")
+    if layers == 0:
+        return model
+    originals = _layers(model)
+    have = len(originals)
+    if have + layers > MAX_LAYERS:
+        raise ExportError(
+            f"{have} + {layers} layers are too many: llama.cpp takes {MAX_LAYERS}, so add at most {MAX_LAYERS - have}"
+        )
+    added = [tensor for index in range(have, have + layers) for tensor in _copy(originals[index % have], index)]
+    return replace(model, fields=dict(_grown(model, have, layers)), tensors=[*model.tensors, *added])
+
+
+def widened(model: Gguf, factor: int) -> Gguf:
+    """Return the model with the MLP of every layer ``factor`` times as wide; the added neurons are idle.
+
+    They copy the input weights of existing neurons, and their output weights are zero. So the output is the same to the
+    bit, while the layers cost as much as those of a larger model.
+
+    Raises ExportError for a factor below one, or an unsupported architecture.
+    """
+    if factor < 1:
+        raise ExportError(f"cannot make the layers {factor} times as wide: give a number from 1 up")
+    if factor == 1:
+        return model
+    _layers(model)
+    tensors = [_wider(tensor, factor) for tensor in model.tensors]
+    return replace(model, fields=dict(_wide(model, factor)), tensors=tensors)
+
+
+def _layers(model: Gguf) -> list[list[tuple[str, Tensor]]]:
+    """The tensors of each layer, each with its name within the layer. Raises ExportError for an unsupported layer."""
+    if model.architecture not in _PADDABLE:
+        raise ExportError(f"cannot pad a {model.architecture} model: only {', '.join(_PADDABLE)} have known layers")
+    layers: list[list[tuple[str, Tensor]]] = [[] for _ in range(model.layers)]
+    for tensor in model.tensors:
+        if (match := _LAYER.fullmatch(tensor.name)) and int(match[1]) < len(layers):
+            layers[int(match[1])].append((match[2], tensor))
+    for index, parts in enumerate(layers):
+        missing = {f"{output}.weight" for output in _OUTPUTS} - {part for part, _ in parts}
+        if missing:
+            raise ExportError(f"cannot pad: layer {index} has no {' and no '.join(sorted(missing))}")
+    return layers
+
+
+def _copy(parts: list[tuple[str, Tensor]], index: int) -> Iterator[Tensor]:
+    """The tensors of a new layer number ``index``: copies of ``parts``, with zeros in the output projections."""
+    for part, tensor in parts:
+        # Zero bytes are zero weights in every GGML type: a block of zero bytes has scale zero.
+        is_output = part.split(".")[0] in _OUTPUTS
+        data = np.zeros(tensor.data.shape, tensor.data.dtype) if is_output else tensor.data
+        yield Tensor(f"blk.{index}.{part}", data, tensor.kind)
+
+
+def _grown(model: Gguf, have: int, layers: int) -> Iterator[tuple[str, Field]]:
+    """The metadata with ``have`` + ``layers`` layers: the count, the name, and all lists with one entry per layer."""
+    prefix = f"{model.architecture}."
+    earlier = model.fields.get(_PAD_COUNT)
+    for name, field in model.fields.items():
+        value: Any = field.value
+        if name == f"{prefix}block_count":
+            value = have + layers
+        elif name.startswith(prefix) and isinstance(value, list) and len(value) == have:
+            value = value + [value[index % have] for index in range(layers)]
+        elif name == "general.name":
+            value = f"{value} +{layers} pad layers"
+        yield name, replace(field, value=value)
+    yield _PAD_COUNT, Field((earlier.value if earlier else 0) + layers, GGUFValueType.UINT32)
+
+
+def _wider(tensor: Tensor, factor: int) -> Tensor:
+    """The tensor with ``factor`` times the neurons, if it belongs to an MLP; else the tensor itself."""
+    match = _LAYER.fullmatch(tensor.name)
+    part, _, what = match[2].partition(".") if match else ("", "", "")
+    data = tensor.data
+    if part in _NEURONS:  # (neurons, inputs), or (neurons) for a bias
+        return replace(tensor, data=np.concatenate([data] * factor))
+    if part == "ffn_down" and what == "weight":  # (outputs, neurons); a row consists of whole blocks
+        idle = np.zeros((data.shape[0], data.shape[1] * (factor - 1)), data.dtype)
+        return replace(tensor, data=np.concatenate([data, idle], axis=1))
+    return tensor
+
+
+def _wide(model: Gguf, factor: int) -> Iterator[tuple[str, Field]]:
+    """The metadata with the MLP of every layer ``factor`` times as wide."""
+    earlier = model.fields.get(_PAD_WIDTH)
+    for name, field in model.fields.items():
+        value: Any = field.value
+        if name == f"{model.architecture}.feed_forward_length":
+            value = [one * factor for one in value] if isinstance(value, list) else value * factor
+        elif name == "general.name":
+            value = f"{value} x{factor} width"
+        yield name, replace(field, value=value)
+    yield _PAD_WIDTH, Field((earlier.value if earlier else 1) * factor, GGUFValueType.UINT32)
+
+
+def quantised(model: Gguf, kind: str) -> Gguf:
+    """Return the model with every matrix in ``kind``, one of TYPES; vectors (norms, biases) are unchanged.
+
+    Embeddings and an untied LM head stay in Q8_0 in a Q4_0 model, since their rounding matters most: 0.92, not 0.90, of
+    the default target's sampled tokens then equal those in Q8_0; F16 embeddings gain nothing more. A matrix whose
+    rows do not divide into the type's blocks is kept in F16.
+
+    Raises ExportError for an unknown kind, and for input of another type that is coarser than Q8_0.
+    """
+    if kind not in TYPES:
+        raise ExportError(f"unknown type {kind!r}: choose one of {', '.join(TYPES)}")
+    matrices = GGMLQuantizationType[kind.upper()]
+    tensors = [_requantised(tensor, _wanted(tensor.name, matrices)) for tensor in model.tensors]
+    file_type = Field(int(LlamaFileType[f"MOSTLY_{kind.upper()}"]), GGUFValueType.UINT32)
+    version = Field(2, GGUFValueType.UINT32)  # of the block layouts; 2 since 2023
+    fields = {**model.fields, "general.file_type": file_type, "general.quantization_version": version}
+    return replace(model, fields=fields, tensors=tensors)
+
+
+def _wanted(name: str, kind: GGMLQuantizationType) -> GGMLQuantizationType:
+    """The type of the tensor called ``name`` in a model of type ``kind``."""
+    if kind == GGMLQuantizationType.Q4_0 and name in ("token_embd.weight", "output.weight"):
+        return GGMLQuantizationType.Q8_0
+    return kind
+
+
+def _requantised(tensor: Tensor, kind: GGMLQuantizationType) -> Tensor:
+    if tensor.data.ndim < 2 or tensor.kind == kind:
+        return tensor
+    if tensor.kind not in _FINE:
+        raise ExportError(
+            f"{tensor.name} is {tensor.kind.name}, which has lost too much to become {kind.name}:"
+            " start from the model in f16 or q8_0"
+        )
+    values = np.asarray(quants.dequantize(tensor.data, tensor.kind), dtype=np.float32)
+    if values.shape[-1] % GGML_QUANT_SIZES[kind][0]:
+        kind = GGMLQuantizationType.F16
+    return Tensor(tensor.name, quants.quantize(values, kind), kind)
 
 
 def export_hf(

@@ -9,8 +9,8 @@ from drafter_client import program_options
 from drafter_client.cli.program import parsers as drafter_parsers
 from drafter_client.options import Options
 from drafter_client.serve import live as drafter
+from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.fields import EMPTY, TABLE
-from gateway.openai_api.messages.objects import FORM
 from gateway.openai_api.messages.requests import ChatRequest
 from gateway.router import endpoints as router
 from gateway.router.settings import OPTIONS as ROUTER

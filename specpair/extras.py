@@ -21,7 +21,6 @@ EXTRAS = {  # the modules that each extra brings; what all parts need is no extr
     "vllm": ("vllm",),
     "sglang": ("httpx", "tokenizers"),
     "hub": ("huggingface_hub",),
-    "plots": ("matplotlib",),
 }
 LAB = "specpair-lab"  # the distribution of the lab
 LAB_EXTRAS = {"cloudwatch": ("boto3", "botocore")}

@@ -2,10 +2,10 @@
 
 import sys
 
-from specpair.command_line import completion, lab_commands
+from specpair.command_line import completion
 from specpair.command_line.parser import OneOf, Parser, Parsers
 from specpair.http_service.keys import key_command
-from specpair.programs import PROGRAMS, parser_of
+from specpair.programs import PROGRAMS, lab_command, lab_parsers, parser_of
 
 COMMANDS = (*PROGRAMS, "simulator", "completion")
 
@@ -35,12 +35,12 @@ _PARSERS: Parsers = {
 
 def parsers() -> Parsers:
     """By command, those of the lab among them if it is installed."""
-    return {**_PARSERS, **lab_commands.lab_parsers("specpair")}
+    return {**_PARSERS, **lab_parsers("specpair")}
 
 
 def main() -> int:
     """Run `completion` or a command of the lab. Without one, show help or refuse. Returns the exit status."""
-    if (command := lab_commands.lab_command("specpair", sys.argv[1:])) is not None:
+    if (command := lab_command("specpair", sys.argv[1:])) is not None:
         return command.run(sys.argv[2:])
     if sys.argv[1:2] == ["completion"]:
         return completion.run("specpair", sys.argv[2:], parsers)

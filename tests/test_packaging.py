@@ -17,7 +17,8 @@ from packaging.requirements import Requirement
 
 from models.gguf_file import read_gguf
 from scripts.release_check import CODE, LAB_PROJECT, WHOLE_PROJECT
-from specpair.command_line import lab_commands, start
+from specpair import programs
+from specpair.command_line import start
 from specpair.extras import (
     DISTRIBUTION,
     EXTRAS,
@@ -127,7 +128,7 @@ def test_the_code_alone_brings_no_engine_and_nothing_that_compiles() -> None:
     assert _names([""]) == {"numpy", "pydantic", "rich", "llguidance", "shtab"}
 
 
-@pytest.mark.parametrize("extra", ["torch", "mlx", "plots", "cloudwatch"])
+@pytest.mark.parametrize("extra", ["torch", "mlx", "cloudwatch"])
 def test_a_list_of_its_own_has_what_the_extra_has(extra: str) -> None:
     assert _names([extra]) <= {pin.name for pin in _pins(f"requirements/{extra}.txt")}
 
@@ -135,7 +136,7 @@ def test_a_list_of_its_own_has_what_the_extra_has(extra: str) -> None:
 def test_the_lab_is_of_the_version_of_the_code_and_holds_all_of_its_folders() -> None:
     whole, *others = map(Requirement, LAB_DISTRIBUTION["dependencies"])
     assert (whole.name, whole.extras, _version(whole)) == (CODE, {"all"}, PROJECT["version"])
-    assert {each.name for each in others} == {"pyyaml", "matplotlib"} and LAB_DISTRIBUTION["name"] == LAB
+    assert {each.name for each in others} == {"pyyaml"} and LAB_DISTRIBUTION["name"] == LAB
     for key in ("version", "license", "authors", "requires-python"):
         assert LAB_DISTRIBUTION[key] == PROJECT[key], key
     folders = {path.parent.relative_to(ROOT) for path in LAB_PROJECT.rglob("*.py")}
@@ -143,9 +144,9 @@ def test_the_lab_is_of_the_version_of_the_code_and_holds_all_of_its_folders() ->
 
 
 def test_the_lab_s_commands_are_entry_points_that_the_house_knows() -> None:
-    assert list(LAB_DISTRIBUTION["entry-points"]) == [lab_commands.GROUP]
-    modules = LAB_DISTRIBUTION["entry-points"][lab_commands.GROUP]
-    assert tuple(modules) == lab_commands.NAMES
+    assert list(LAB_DISTRIBUTION["entry-points"]) == [programs.GROUP]
+    modules = LAB_DISTRIBUTION["entry-points"][programs.GROUP]
+    assert tuple(modules) == programs.NAMES
     for name, module in modules.items():
         assert name in import_module(module).PARSERS
 
@@ -154,14 +155,14 @@ def test_the_lab_s_commands_are_entry_points_that_the_house_knows() -> None:
 def test_without_the_lab_its_commands_say_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    monkeypatch.setattr(lab_commands, "entry_points", lambda **_: ())
+    monkeypatch.setattr(programs, "entry_points", lambda **_: ())
     program, word = command.split()
     monkeypatch.setattr(start, "die_by_interrupts", lambda: None)  # it would stay so in this process
     monkeypatch.setattr(sys, "argv", [program, word, "--help"])
     assert import_module({"drafter": "drafter_client", "specpair": "specpair"}[program] + ".__main__").main() == 1
     expected = f"{program}: '{command}' is part of the lab, which is not installed: make lab\n"
     assert capsys.readouterr() == ("", expected)
-    assert not lab_commands.lab_parsers(program)
+    assert not programs.lab_parsers(program)
 
 
 def test_elsewhere_than_in_a_checkout_pip_installs_the_lab(tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_modules_of_an_extra_are_those_of_its_packages() -> None:
 
 def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_path: Path) -> None:
     for name in (*EXTRAS, *LAB_EXTRAS):
-        listed = name in ("torch", "mlx", "plots", "cloudwatch", "vllm")
+        listed = name in ("torch", "mlx", "cloudwatch", "vllm")
         distribution = LAB if name in LAB_EXTRAS else CODE
         here = f"-r requirements/{name}.txt" if listed else f"-e '.[{name}]'"
         assert installing(name) == f"{sys.executable} -m pip install {here}"

@@ -30,8 +30,7 @@ from specpair.http_service.app import App, HeadRequests, without_slash
 from specpair.http_service.connection import Connection
 from specpair.http_service.listening import KEEP_ALIVE, PATIENCE
 from specpair.http_service.observability import logs
-from specpair.http_service.observability.health import StateEndpoints
-from specpair.http_service.observability.supervisor import Supervisor
+from specpair.http_service.observability.health import StateEndpoints, Supervisor
 from specpair.http_service.replies.json_replies import Failures, NotedSend
 from specpair.http_service.replies.static_files import StaticFiles
 from specpair.http_service.shutdown import end_by_sigterm, stop_signals
@@ -121,7 +120,6 @@ def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str
 if TYPE_CHECKING:
     app: FastAPI
 
-_log = logging.getLogger("specpair.verifier")
 ENDS_WITHIN = 10.0  # seconds; open requests have less to finish
 FAILURES = Failures("verifier", form_of)
 SWITCH_INTERVAL = 0.0005  # seconds; with Python's default of 5 ms a busy engine thread delays replies by that much

@@ -3,12 +3,11 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Protocol
 
 from backends.machine import corpus_folder
 from gateway.openai_api.chat.template import Renderer
@@ -23,7 +22,7 @@ from specpair.protocol.errors import InvalidRequest, ModelFailed, ModelLoading, 
 from specpair.protocol.terminal_text import one_line, several_lines
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from verifier_server.engine.choice import load_target
-from verifier_server.engine.port import EngineInfo, EngineObserver, Serving, TokenEngine
+from verifier_server.engine.port import EngineInfo, EngineObserver, LoadedEngine, Serving, TokenEngine
 from verifier_server.generation.draft_model import load_draft_model, lookup_alone
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.model_files import fetch_programs, of_loading, with_files
@@ -41,16 +40,7 @@ _FETCH_SHARE = 0.9  # fetching's fraction of the progress, where a model is fetc
 _DRAFT_SHARE = 0.1  # the draft model's fraction of the loading progress; it is a small model
 
 
-class HasTemplates(Protocol):
-    """An engine, or a model that is loaded for one."""
-
-    chat_template: str | None  # the one that is served
-
-    @property
-    def chat_templates(self) -> Mapping[str, str]: ...
-
-
-def choose_chat_template(backend: HasTemplates, chosen: str | None) -> None:
+def choose_chat_template(backend: Backend | LoadedEngine, chosen: str | None) -> None:
     """Have `backend` serve the template `chosen`, a path or a name; None: the model's usual one.
 
     Raises ModelLoadError if there is none, or if it cannot render a message.
@@ -70,7 +60,7 @@ def choose_chat_template(backend: HasTemplates, chosen: str | None) -> None:
     backend.chat_template = template
 
 
-def _read(path: str, backend: HasTemplates) -> str:
+def _read(path: str, backend: Backend | LoadedEngine) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (FileNotFoundError, ValueError, OSError) as error:

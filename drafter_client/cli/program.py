@@ -28,7 +28,8 @@ from drafter_client.display.readout import Readout
 from drafter_client.errors import DrafterError
 from drafter_client.options import Mode
 from drafter_client.statistics import Baseline
-from specpair.command_line import lab_commands, start
+from specpair import programs
+from specpair.command_line import start
 from specpair.command_line.parser import Parsers
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.http_service.keys import key_command
@@ -114,7 +115,7 @@ def _run(arguments: list[str]) -> int:
             return completion.run("drafter", rest, parsers)
         case "key":
             return key_command.run("drafter", rest, keys_file)
-    if (command := lab_commands.lab_command("drafter", arguments)) is not None:
+    if (command := programs.lab_command("drafter", arguments)) is not None:
         return command.run(rest)
     options = commands.drafter_options(arguments)
     return _run_with_model(run_draft if options.prompt_file is None else run_many, options)
@@ -135,7 +136,7 @@ def parsers() -> Parsers:
         "drafter models": models_parser,
         "drafter key": lambda: key_command.parser("drafter"),
         "drafter completion": lambda: completion.parser("drafter"),
-        **lab_commands.lab_parsers("drafter"),
+        **programs.lab_parsers("drafter"),
     }
 
 

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -54,49 +53,47 @@ def loading(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator[
     yield say
 
 
-class WritingProgress(Protocol):
-    """Shows the progress of many texts."""
+class WritingProgress:
+    """Shows the progress of many texts, in a line now and then."""
 
-    def wrote(self, tokens: int) -> None:
-        """Count `tokens` more tokens, of any text. Any thread may call it."""
-
-    def finished(self) -> None:
-        """Count a finished prompt."""
-
-    def aside(self) -> AbstractContextManager[None]:
-        """A context in which others may write to the terminal."""
-
-    def row_of_its_own(self) -> str:
-        """What a signal handler has to write before a line, so that the line gets a row of its own. Takes no lock."""
-
-
-@contextmanager
-def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic) -> Iterator[WritingProgress]:
-    """Show the progress over `prompts` prompts, `done` of them finished already. A bar erases what stands below it."""
-    console = Console(stderr=True)
-    if not console.is_terminal or not screen_is_ours(sys.stdout):
-        yield _Lines(prompts, done, clock)
-        return
-    columns = TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tokens]}")
-    # rich would redirect standard output to the console of the bar.
-    bar = Progress(
-        *columns, TimeElapsedColumn(), console=console, transient=True, redirect_stdout=False, redirect_stderr=False
-    )
-    drawn = _Bar(bar, prompts, done)
-    with bar, displayed(drawn):
-        yield drawn
-
-
-class _Bar:
-    def __init__(self, bar: Progress, prompts: int, done: int) -> None:
-        self._bar, self._tokens, self._is_aside = bar, 0, False
-        self._task = bar.add_task("prompts", total=prompts, completed=done, tokens=counted(0, "token"))
+    def __init__(self, prompts: int, done: int, clock: Callable[[], float]) -> None:
+        self._prompts, self._done, self._tokens, self._clock = prompts, done, 0, clock
+        self._last = clock()
         self._lock = threading.Lock()
 
     def wrote(self, tokens: int) -> None:
+        """Count `tokens` more tokens, of any text. Any thread may call it."""
         with self._lock:
             self._tokens += tokens
-            self._bar.update(self._task, tokens=counted(self._tokens, "token"))
+            self._show()
+
+    def finished(self) -> None:
+        """Count a finished prompt."""
+        with self._lock:
+            self._done += 1
+
+    def aside(self) -> AbstractContextManager[None]:
+        """A context in which others may write to the terminal."""
+        return nullcontext()
+
+    def row_of_its_own(self) -> str:
+        """What a signal handler has to write before a line, so that the line gets a row of its own. Takes no lock."""
+        return "\n" if sys.stderr.isatty() else ""  # after the ^C that the terminal shows
+
+    def _show(self) -> None:
+        if self._clock() - self._last >= _WRITING_PAUSE:
+            self._last = self._clock()
+            of = f"{self._done} of {counted(self._prompts, 'prompt')}"
+            print(f"drafter: {of}, {counted(self._tokens, 'token')}", file=sys.stderr)
+
+
+class _Bar(WritingProgress):
+    """Shows it as a bar."""
+
+    def __init__(self, bar: Progress, prompts: int, done: int, clock: Callable[[], float]) -> None:
+        super().__init__(prompts, done, clock)
+        self._bar, self._is_aside = bar, False
+        self._task = bar.add_task("prompts", total=prompts, completed=done, tokens=counted(0, "token"))
 
     def finished(self) -> None:
         self._bar.advance(self._task)
@@ -122,32 +119,25 @@ class _Bar:
         """Returns False, since the bar has no room for `what`."""
         return False
 
+    def _show(self) -> None:
+        self._bar.update(self._task, tokens=counted(self._tokens, "token"))
 
-class _Lines:
-    def __init__(self, prompts: int, done: int, clock: Callable[[], float]) -> None:
-        self._prompts, self._done, self._tokens, self._clock = prompts, done, 0, clock
-        self._last = clock()
-        self._lock = threading.Lock()
 
-    def wrote(self, tokens: int) -> None:
-        with self._lock:
-            self._tokens += tokens
-            if self._clock() - self._last >= _WRITING_PAUSE:
-                self._last = self._clock()
-                print(
-                    f"drafter: {self._done} of {counted(self._prompts, 'prompt')}, {counted(self._tokens, 'token')}",
-                    file=sys.stderr,
-                )
-
-    def finished(self) -> None:
-        with self._lock:
-            self._done += 1
-
-    def aside(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def row_of_its_own(self) -> str:
-        return "\n" if sys.stderr.isatty() else ""  # after the ^C that the terminal shows
+@contextmanager
+def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic) -> Iterator[WritingProgress]:
+    """Show the progress over `prompts` prompts, `done` of them finished already. A bar erases what stands below it."""
+    console = Console(stderr=True)
+    if not console.is_terminal or not screen_is_ours(sys.stdout):
+        yield WritingProgress(prompts, done, clock)
+        return
+    columns = TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tokens]}")
+    # rich would redirect standard output to the console of the bar.
+    bar = Progress(
+        *columns, TimeElapsedColumn(), console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+    )
+    drawn = _Bar(bar, prompts, done, clock)
+    with bar, displayed(drawn):
+        yield drawn
 
 
 @contextmanager

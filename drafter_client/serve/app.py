@@ -29,9 +29,8 @@ from gateway.router.registration import Registration
 from specpair.http_service.app import App, HeadRequests, TrailingSlash
 from specpair.http_service.keys.access import DRAFTER
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.observability.health import Condition, StateEndpoints
+from specpair.http_service.observability.health import Condition, StateEndpoints, Supervisor
 from specpair.http_service.observability.metrics import ServiceMetrics
-from specpair.http_service.observability.supervisor import Supervisor
 from specpair.http_service.openapi import operation
 from specpair.http_service.replies.json_replies import Failures
 from specpair.http_service.replies.static_files import StaticFiles

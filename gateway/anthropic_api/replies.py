@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gateway.openai_api.messages import objects as openai_errors
+from gateway.openai_api.messages import errors as openai_errors
 from gateway.openai_api.messages.replies import Metrics, Reply, SpecDecode, Timings
 from specpair.http_service.observability.logs import current
 from specpair.http_service.openapi.operation import ErrorForm
@@ -26,30 +26,27 @@ _TYPES = {  # by status
 class MessageErrorDetail(Reply):
     """What is wrong."""
 
-    type: Annotated[
-        Literal[
-            "invalid_request_error",
-            "authentication_error",
-            "permission_error",
-            "not_found_error",
-            "request_too_large",
-            "rate_limit_error",
-            "overloaded_error",
-            "api_error",
-        ],
-        Field(description="The kind of error, which follows from the status."),
-    ]
-    message: Annotated[str, Field(description="One sentence that says what is wrong and what to do.")]
-    code: Annotated[str, Field(description="Stable name of the error.")]
-    param: Annotated[str | None, Field(description="The field at fault.")]
+    type: Literal[
+        "invalid_request_error",
+        "authentication_error",
+        "permission_error",
+        "not_found_error",
+        "request_too_large",
+        "rate_limit_error",
+        "overloaded_error",
+        "api_error",
+    ] = Field(description="The kind of error, which follows from the status.")
+    message: str = Field(description="One sentence that says what is wrong and what to do.")
+    code: str = Field(description="Stable name of the error.")
+    param: str | None = Field(description="The field at fault.")
 
 
 class MessageError(Reply):
     """The shape of errors in Anthropic's API."""
 
-    type: Annotated[Literal["error"], Field(description="What this is.")]
+    type: Literal["error"] = Field(description="What this is.")
     error: MessageErrorDetail
-    request_id: Annotated[str | None, Field(description="That of the reply's header X-Request-Id.")]
+    request_id: str | None = Field(description="That of the reply's header X-Request-Id.")
 
 
 def error_body(error: SpecPairError) -> dict[str, Any]:
@@ -86,26 +83,26 @@ Index = Annotated[int, Field(description="Which block, from 0.", examples=[0])]
 class ContentText(Reply):
     """A text."""
 
-    type: Annotated[Literal["text"], Field(description="What this is.")]
-    text: Annotated[str, Field(description="The text.", examples=["1992(s):\n    try:\n"])]
-    citations: Annotated[None, Field(description="Always null.")]
+    type: Literal["text"] = Field(description="What this is.")
+    text: str = Field(description="The text.", examples=["1992(s):\n    try:\n"])
+    citations: None = Field(description="Always null.")
 
 
 class ContentThinking(Reply):
     """The thoughts before an answer."""
 
-    type: Annotated[Literal["thinking"], Field(description="What this is.")]
-    thinking: Annotated[str, Field(description="The thoughts.")]
-    signature: Annotated[str, Field(description="Always empty.")]
+    type: Literal["thinking"] = Field(description="What this is.")
+    thinking: str = Field(description="The thoughts.")
+    signature: str = Field(description="Always empty.")
 
 
 class ContentToolUse(Reply):
     """A call of a tool."""
 
-    type: Annotated[Literal["tool_use"], Field(description="What this is.")]
-    id: Annotated[str, Field(description="What the answer of the tool refers to.")]
-    name: Annotated[str, Field(description="The tool's name.")]
-    input: Annotated[dict[str, Any], Field(description="The arguments; in an event empty, as they follow.")]
+    type: Literal["tool_use"] = Field(description="What this is.")
+    id: str = Field(description="What the answer of the tool refers to.")
+    name: str = Field(description="The tool's name.")
+    input: dict[str, Any] = Field(description="The arguments; in an event empty, as they follow.")
 
 
 Content = ContentText | ContentThinking | ContentToolUse
@@ -114,64 +111,64 @@ Content = ContentText | ContentThinking | ContentToolUse
 class MessageUsage(Reply):
     """Tokens of a message."""
 
-    input_tokens: Annotated[int, Field(description="Tokens of the prompt that were read.")]
-    cache_read_input_tokens: Annotated[int, Field(description="Those that the KV cache of another text had.")]
-    cache_creation_input_tokens: Annotated[int, Field(description="Always 0.")]
-    output_tokens: Annotated[int, Field(description="Generated tokens.")]
+    input_tokens: int = Field(description="Tokens of the prompt that were read.")
+    cache_read_input_tokens: int = Field(description="Those that the KV cache of another text had.")
+    cache_creation_input_tokens: int = Field(description="Always 0.")
+    output_tokens: int = Field(description="Generated tokens.")
 
 
 class MessageReply(Reply):
     """An answer."""
 
-    id: Annotated[str, Field(description="Another one for each request.", examples=["msg_0b4d5a1e6f7c4c0f"])]
-    type: Annotated[Literal["message"], Field(description="What this is.")]
-    role: Annotated[Literal["assistant"], Field(description="Always the assistant.")]
-    model: Annotated[str, Field(description="The model that is served.")]
-    content: Annotated[list[Content], Field(description="Thoughts, texts and calls, in the order of the text.")]
+    id: str = Field(description="Another one for each request.", examples=["msg_0b4d5a1e6f7c4c0f"])
+    type: Literal["message"] = Field(description="What this is.")
+    role: Literal["assistant"] = Field(description="Always the assistant.")
+    model: str = Field(description="The model that is served.")
+    content: list[Content] = Field(description="Thoughts, texts and calls, in the order of the text.")
     stop_reason: Stopped
     stop_sequence: StopSequence
     usage: MessageUsage
-    timings: Annotated[Timings | None, Field(description="When it has ended.")] = None
-    spec_decode: Annotated[SpecDecode | None, Field(description="When it has ended.")] = None
-    metrics: Annotated[Metrics | None, Field(description="When it has ended.")] = None
+    timings: Timings | None = Field(None, description="When it has ended.")
+    spec_decode: SpecDecode | None = Field(None, description="When it has ended.")
+    metrics: Metrics | None = Field(None, description="When it has ended.")
 
 
 class TokenCount(Reply):
     """Tokens of a conversation."""
 
-    input_tokens: Annotated[int, Field(description="How many its prompt has.")]
+    input_tokens: int = Field(description="How many its prompt has.")
 
 
 class MessageStart(Reply):
     """An answer begins."""
 
-    type: Annotated[Literal["message_start"], Field(description="The name of the event.")]
+    type: Literal["message_start"] = Field(description="The name of the event.")
     message: MessageReply
 
 
 class BlockStart(Reply):
     """A block begins."""
 
-    type: Annotated[Literal["content_block_start"], Field(description="The name of the event.")]
+    type: Literal["content_block_start"] = Field(description="The name of the event.")
     index: Index
-    content_block: Annotated[Content, Field(description="The block, still empty.")]
+    content_block: Content = Field(description="The block, still empty.")
 
 
 class BlockGrowth(Reply):
     """What a block has grown by."""
 
-    type: Annotated[
-        Literal["text_delta", "thinking_delta", "input_json_delta"], Field(description="What follows the block's kind.")
-    ]
-    text: Annotated[str | None, Field(description="Of a text.", examples=["1992(s):\n    try:\n"])] = None
-    thinking: Annotated[str | None, Field(description="Of thoughts.")] = None
-    partial_json: Annotated[str | None, Field(description="Of a call: a part of the JSON of its arguments.")] = None
+    type: Literal["text_delta", "thinking_delta", "input_json_delta"] = Field(
+        description="What follows the block's kind."
+    )
+    text: str | None = Field(None, description="Of a text.", examples=["1992(s):\n    try:\n"])
+    thinking: str | None = Field(None, description="Of thoughts.")
+    partial_json: str | None = Field(None, description="Of a call: a part of the JSON of its arguments.")
 
 
 class BlockDelta(Reply):
     """A block grows."""
 
-    type: Annotated[Literal["content_block_delta"], Field(description="The name of the event.")]
+    type: Literal["content_block_delta"] = Field(description="The name of the event.")
     index: Index
     delta: BlockGrowth
 
@@ -179,7 +176,7 @@ class BlockDelta(Reply):
 class BlockStop(Reply):
     """A block has ended."""
 
-    type: Annotated[Literal["content_block_stop"], Field(description="The name of the event.")]
+    type: Literal["content_block_stop"] = Field(description="The name of the event.")
     index: Index
 
 
@@ -193,24 +190,24 @@ class MessageEnding(Reply):
 class MessageDelta(Reply):
     """An answer has ended."""
 
-    type: Annotated[Literal["message_delta"], Field(description="The name of the event.")]
+    type: Literal["message_delta"] = Field(description="The name of the event.")
     delta: MessageEnding
     usage: MessageUsage
-    timings: Annotated[Timings | None, Field(description="Of the request.")] = None
-    spec_decode: Annotated[SpecDecode | None, Field(description="Of the text.")] = None
-    metrics: Annotated[Metrics | None, Field(description="Of the text.")] = None
+    timings: Timings | None = Field(None, description="Of the request.")
+    spec_decode: SpecDecode | None = Field(None, description="Of the text.")
+    metrics: Metrics | None = Field(None, description="Of the text.")
 
 
 class MessageStop(Reply):
     """The last event."""
 
-    type: Annotated[Literal["message_stop"], Field(description="The name of the event.")]
+    type: Literal["message_stop"] = Field(description="The name of the event.")
 
 
 class Ping(Reply):
     """Nothing has happened for a while, and the answer goes on."""
 
-    type: Annotated[Literal["ping"], Field(description="The name of the event.")]
+    type: Literal["ping"] = Field(description="The name of the event.")
 
 
 EVENTS: dict[str, type[Reply]] = {

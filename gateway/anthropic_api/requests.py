@@ -12,8 +12,8 @@ from gateway.openai_api.messages.options import Drafting, ModelName, Stops, Stre
 class TextBlock(Object):
     """A block of text."""
 
-    type: Annotated[Literal["text"], Field(description="Only text.")]
-    text: Annotated[str, Field(description="The text.")]
+    type: Literal["text"] = Field(description="Only text.")
+    text: str = Field(description="The text.")
 
 
 Text = Annotated[
@@ -24,31 +24,31 @@ Text = Annotated[
 class ThinkingBlock(Object):
     """The thoughts before an earlier answer. They go to the chat template with it."""
 
-    type: Annotated[Literal["thinking"], Field(description="What this is.")]
-    thinking: Annotated[str, Field(description="The thoughts.")]
+    type: Literal["thinking"] = Field(description="What this is.")
+    thinking: str = Field(description="The thoughts.")
 
 
 class RedactedBlock(Object):
     """Thoughts that only another service can read. Has no effect."""
 
-    type: Annotated[Literal["redacted_thinking"], Field(description="What this is.")]
+    type: Literal["redacted_thinking"] = Field(description="What this is.")
 
 
 class ToolUseBlock(Object):
     """A call of a tool in an earlier answer."""
 
-    type: Annotated[Literal["tool_use"], Field(description="What this is.")]
-    id: Annotated[str, Field(description="What the answer of the tool refers to.")]
-    name: Annotated[str, Field(description="The tool's name.")]
-    input: Annotated[dict[str, Any], Field(description="The arguments.")]
+    type: Literal["tool_use"] = Field(description="What this is.")
+    id: str = Field(description="What the answer of the tool refers to.")
+    name: str = Field(description="The tool's name.")
+    input: dict[str, Any] = Field(description="The arguments.")
 
 
 class ToolResultBlock(Object):
     """The answer of a tool."""
 
-    type: Annotated[Literal["tool_result"], Field(description="What this is.")]
-    tool_use_id: Annotated[str, Field(description="The call's.")]
-    content: Annotated[Text | None, Field(description="What the tool says.")] = None
+    type: Literal["tool_result"] = Field(description="What this is.")
+    tool_use_id: str = Field(description="The call's.")
+    content: Text | None = Field(None, description="What the tool says.")
 
 
 MessageBlock = Annotated[
@@ -64,10 +64,10 @@ MessageBlock = Annotated[
 class TurnMessage(Object):
     """A message of a conversation."""
 
-    role: Annotated[Literal["user", "assistant", "system"], Field(description="Who says it.")]
-    content: Annotated[
-        str | Annotated[list[MessageBlock], Field(fail_fast=True)], Field(description="A string, or blocks of content.")
-    ]
+    role: Literal["user", "assistant", "system"] = Field(description="Who says it.")
+    content: str | Annotated[list[MessageBlock], Field(fail_fast=True)] = Field(
+        description="A string, or blocks of content."
+    )
 
     @property
     def text(self) -> str | None:
@@ -84,11 +84,11 @@ TEXT_FIELDS = text_fields(without=["max_tokens"])
 class CustomTool(Object):
     """A tool that the answer may call."""
 
-    type: Annotated[Literal["custom"] | None, Field(description="Only tools of the caller's.")] = None
-    name: Annotated[str, Field(description="Its name.")]
-    description: Annotated[str | None, Field(description="What it does.")] = None
-    input_schema: Annotated[dict[str, Any], Field(description="The JSON Schema of its arguments.")]
-    strict: Annotated[bool | None, Field(description="Whether the arguments always keep to the schema.")] = None
+    type: Literal["custom"] | None = Field(None, description="Only tools of the caller's.")
+    name: str = Field(description="Its name.")
+    description: str | None = Field(None, description="What it does.")
+    input_schema: dict[str, Any] = Field(description="The JSON Schema of its arguments.")
+    strict: bool | None = Field(None, description="Whether the arguments always keep to the schema.")
 
     @model_validator(mode="before")
     @classmethod
@@ -99,12 +99,11 @@ class CustomTool(Object):
 class CustomToolChoice(Object):
     """Whether tools are called, or which one."""
 
-    type: Annotated[
-        Literal["auto", "any", "tool", "none"],
-        Field(description="any: one must be called; tool: the named one must be called."),
-    ]
-    name: Annotated[str | None, Field(description="With tool: its name.")] = None
-    disable_parallel_tool_use: Annotated[bool | None, Field(description="Whether one at most is called.")] = None
+    type: Literal["auto", "any", "tool", "none"] = Field(
+        description="any: one must be called; tool: the named one must be called."
+    )
+    name: str | None = Field(None, description="With tool: its name.")
+    disable_parallel_tool_use: bool | None = Field(None, description="Whether one at most is called.")
 
     @model_validator(mode="after")
     def _named(self) -> "CustomToolChoice":
@@ -116,17 +115,13 @@ class CustomToolChoice(Object):
 class Thinking(Object):
     """Whether the model thinks before it answers, where its chat template knows thoughts."""
 
-    type: Annotated[
-        Literal["adaptive", "disabled", "enabled"],
-        Field(
-            description="adaptive: as the model does by itself; the others are `enable_thinking` of the chat template, "
-            "where it has such a variable."
-        ),
-    ]
-    budget_tokens: Annotated[
-        int | None,
-        Field(ge=1, description="With enabled: `thinking_budget` of the chat template, without effect elsewhere."),
-    ] = None
+    type: Literal["adaptive", "disabled", "enabled"] = Field(
+        description="adaptive: as the model does by itself; the others are `enable_thinking` of the chat template, "
+        "where it has such a variable."
+    )
+    budget_tokens: int | None = Field(
+        None, ge=1, description="With enabled: `thinking_budget` of the chat template, without effect elsewhere."
+    )
 
     @model_validator(mode="after")
     def _has_a_budget(self) -> "Thinking":
@@ -138,40 +133,34 @@ class Thinking(Object):
 class OutputFormat(Object):
     """A text that is JSON under a schema."""
 
-    type: Annotated[Literal["json_schema"], Field(description="Only this.")]
-    schema_: Annotated[dict[str, Any], Field(alias="schema", description="The JSON Schema.")]
+    type: Literal["json_schema"] = Field(description="Only this.")
+    schema_: dict[str, Any] = Field(alias="schema", description="The JSON Schema.")
 
 
 class OutputConfig(Object):
     """How the answer is written."""
 
-    effort: Annotated[
-        str | None,
-        Field(
-            max_length=32,
-            description="`reasoning_effort`, where the chat template has such a variable; elsewhere only `high`, the "
-            "same as none.",
-        ),
-    ] = None
-    format: Annotated[OutputFormat | None, Field(description="What the text is. Default: a free text.")] = None
+    effort: str | None = Field(
+        None,
+        max_length=32,
+        description="`reasoning_effort`, where the chat template has such a variable; elsewhere only `high`, the "
+        "same as none.",
+    )
+    format: OutputFormat | None = Field(None, description="What the text is. Default: a free text.")
 
 
 class _Conversation(Object):
     """What makes the prompt."""
 
     model: ModelName = None
-    messages: Annotated[
-        list[TurnMessage], Field(min_length=1, fail_fast=True, description="The conversation, the oldest first.")
-    ]
-    system: Annotated[Text | None, Field(description="What comes before all messages.")] = None
-    tools: Annotated[
-        Annotated[list[CustomTool], Field(fail_fast=True)] | None, Field(description="Tools that may be called.")
-    ] = None
-    tool_choice: Annotated[CustomToolChoice | None, Field(description="Whether tools are called. Default: auto.")] = (
-        None
+    messages: list[TurnMessage] = Field(min_length=1, fail_fast=True, description="The conversation, the oldest first.")
+    system: Text | None = Field(None, description="What comes before all messages.")
+    tools: Annotated[list[CustomTool], Field(fail_fast=True)] | None = Field(
+        None, description="Tools that may be called."
     )
-    thinking: Annotated[Thinking | None, Field(description="Whether the model thinks.")] = None
-    output_config: Annotated[OutputConfig | None, Field(description="How the answer is written.")] = None
+    tool_choice: CustomToolChoice | None = Field(None, description="Whether tools are called. Default: auto.")
+    thinking: Thinking | None = Field(None, description="Whether the model thinks.")
+    output_config: OutputConfig | None = Field(None, description="How the answer is written.")
 
     @model_validator(mode="after")
     def _can_be_answered(self) -> "_Conversation":
@@ -205,10 +194,8 @@ else:
 class MessagesRequest(_WithOptions):
     """The answer to a conversation."""
 
-    max_tokens: Annotated[int, Field(ge=1, description="The most tokens of the answer, thoughts included.")]
-    stop_sequences: Annotated[Stops | None, Field(description="The text ends before the first of these strings.")] = (
-        None
-    )
+    max_tokens: int = Field(ge=1, description="The most tokens of the answer, thoughts included.")
+    stop_sequences: Stops | None = Field(None, description="The text ends before the first of these strings.")
     stream: Streams = None
     speculative: Drafting = None
 

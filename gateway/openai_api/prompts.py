@@ -90,24 +90,17 @@ def check_size(name: str, size: int, target: Target) -> None:
         )
 
 
-class _Names(NamedTuple):
-    """How one family spells its tokens. `middle`: None: there is none, and what comes before the gap stands last."""
-
-    prefix: str
-    suffix: str
-    middle: str | None
-
-
-_FAMILIES = (
-    _Names("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
-    _Names("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, Granite
-    _Names("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder
-    _Names("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder  # noqa: RUF001
-    _Names("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
-    _Names(" <PRE>", " <SUF>", " <MID>"),  # CodeLlama, as llama.cpp reads its file
-    _Names("<PRE>", "<SUF>", "<MID>"),
-    _Names("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM
-    _Names("[PREFIX]", "[SUFFIX]", None),  # Codestral
+# How each family spells these. Without one for the middle, what comes before the gap stands last.
+_FAMILIES: tuple[tuple[str, str, str | None], ...] = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, Granite
+    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder
+    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder  # noqa: RUF001
+    ("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
+    (" <PRE>", " <SUF>", " <MID>"),  # CodeLlama, as llama.cpp reads its file
+    ("<PRE>", "<SUF>", "<MID>"),
+    ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM
+    ("[PREFIX]", "[SUFFIX]", None),  # Codestral
 )
 
 
@@ -123,7 +116,7 @@ def infill_tokens(vocabulary: Vocabulary) -> InfillTokens | None:
     """The tokens of a vocabulary; None: it has none."""
     for family in _FAMILIES:
         prefix, suffix, middle = (None if name is None else vocabulary.token_of(name) for name in family)
-        if prefix is not None and suffix is not None and (middle is None) == (family.middle is None):
+        if prefix is not None and suffix is not None and (middle is None) == (family[2] is None):
             return InfillTokens(prefix, suffix, middle)
     return None
 

@@ -5,7 +5,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field, RootModel
 from pydantic_core import from_json
@@ -32,10 +32,10 @@ _AT_ONCE = 4096  # tokens that are written at once
 class TokenizeContent(RequestModel):
     """llama-server's form."""
 
-    content: Annotated[str, Field(description="The text.")]
-    add_special: Annotated[bool, Field(description="Whether to put the begin token first.")] = False
-    parse_special: Annotated[bool, Field(description="Whether to parse control tokens in the text.")] = True
-    with_pieces: Annotated[bool, Field(description="Whether each token comes with its text.")] = False
+    content: str = Field(description="The text.")
+    add_special: bool = Field(False, description="Whether to put the begin token first.")
+    parse_special: bool = Field(True, description="Whether to parse control tokens in the text.")
+    with_pieces: bool = Field(False, description="Whether each token comes with its text.")
 
     @property
     def ours(self) -> TokenizeRequest:
@@ -46,9 +46,9 @@ class TokenizeContent(RequestModel):
 class TokenizePrompt(RequestModel):
     """vLLM's form. The prompt is read as by `/v1/completions`: control tokens in it are text."""
 
-    prompt: Annotated[str, Field(description="The text.")]
-    add_special_tokens: Annotated[bool, Field(description="Whether to put the begin token first.")] = True
-    return_token_strs: Annotated[bool | None, Field(description="Whether to tell the text of each token.")] = False
+    prompt: str = Field(description="The text.")
+    add_special_tokens: bool = Field(True, description="Whether to put the begin token first.")
+    return_token_strs: bool | None = Field(False, description="Whether to tell the text of each token.")
     model: ModelName = None
 
     @property
@@ -67,26 +67,24 @@ class TokenizeBody(RootModel[TokenizeRequest | TokenizeContent | TokenizePrompt 
 class DetokenizeRequest(RequestModel):
     """Tokens whose text is wanted."""
 
-    tokens: Annotated[TokenIds, Field(description="Token ids, at most as many as the context holds.")]
+    tokens: TokenIds = Field(description="Token ids, at most as many as the context holds.")
     model: ModelName = None
 
 
 class TokenPiece(Reply):
     """A token with its text."""
 
-    id: Annotated[int, Field(description="The token id.")]
-    piece: Annotated[str | list[int], Field(description="Its text, or its bytes where they are no text by themselves.")]
+    id: int = Field(description="The token id.")
+    piece: str | list[int] = Field(description="Its text, or its bytes where they are no text by themselves.")
 
 
 class Tokenized(Reply):
     """Tokens of a text, as llama-server and vLLM tell them."""
 
-    tokens: Annotated[
-        list[int] | list[TokenPiece], Field(description="Token ids; with `with_pieces`, with their text.")
-    ]
-    count: Annotated[int, Field(description="How many tokens.")]
-    max_model_len: Annotated[int, Field(description="Tokens of the context.")]
-    token_strs: Annotated[list[str] | None, Field(description="The text of each token, if requested.")] = None
+    tokens: list[int] | list[TokenPiece] = Field(description="Token ids; with `with_pieces`, with their text.")
+    count: int = Field(description="How many tokens.")
+    max_model_len: int = Field(description="Tokens of the context.")
+    token_strs: list[str] | None = Field(None, description="The text of each token, if requested.")
 
 
 class TokenizeReply(RootModel[TokenizeResponse | Tokenized]):
@@ -96,14 +94,14 @@ class TokenizeReply(RootModel[TokenizeResponse | Tokenized]):
 class Detokenized(Reply):
     """The text of tokens, by the names of both servers."""
 
-    content: Annotated[str, Field(description="The text, by llama-server's name.", examples=["def main("])]
-    prompt: Annotated[str, Field(description="The same, by vLLM's name.", examples=["def main("])]
+    content: str = Field(description="The text, by llama-server's name.", examples=["def main("])
+    prompt: str = Field(description="The same, by vLLM's name.", examples=["def main("])
 
 
 class AppliedTemplate(Reply):
     """A conversation as text."""
 
-    prompt: Annotated[str, Field(description="What the chat template makes of it, up to where the answer begins.")]
+    prompt: str = Field(description="What the chat template makes of it, up to where the answer begins.")
 
 
 def read_tokenize(body: bytes) -> tuple[TokenizeRequest | TokenizeContent | TokenizePrompt | ChatRequest, bool]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from gateway.openai_api.answer import AnswerEvent, AnswerReason, Thought
 from gateway.openai_api.generation import TextGeneration, Writer
 from gateway.openai_api.messages import replies
-from gateway.openai_api.messages.objects import FORM
+from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.replies import Reply
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.output import Delta, TokenPart, joined

@@ -26,9 +26,8 @@ from specpair.http_service.keys import key_command
 from specpair.http_service.keys.access import ROUTER
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.observability import logs
-from specpair.http_service.observability.health import StateEndpoints
+from specpair.http_service.observability.health import StateEndpoints, Supervisor
 from specpair.http_service.observability.metrics import RequestMetrics
-from specpair.http_service.observability.supervisor import Supervisor
 from specpair.http_service.openapi import operation
 from specpair.http_service.replies.json_replies import Failures
 from specpair.http_service.shutdown import stop_signals

@@ -153,19 +153,6 @@ _CONNECT = 2.0  # seconds to make a connection
 _IDLE = 60.0  # seconds that an idle connection is kept: services close theirs after 75
 
 
-class NodeAddress:
-    """Where a node is, from its URL: http or https, and a path that comes before those of requests."""
-
-    def __init__(self, url: str) -> None:
-        """`url`: checked by `node_url`."""
-        parts = urlsplit(url)
-        self.host = parts.hostname or ""
-        self.tls = parts.scheme == "https"
-        self.port = parts.port or (443 if self.tls else 80)
-        self.path = parts.path.rstrip("/").encode()
-        self.host_header = parts.netloc.encode()
-
-
 def node_url(text: str) -> str:
     """The URL of a node, in one spelling. Raises ValueError, which says what is wrong."""
     url = text.strip()
@@ -186,12 +173,16 @@ def node_url(text: str) -> str:
 class Pool:
     """The connections to one node. Used in the event loop."""
 
-    def __init__(self, address: NodeAddress, clock: Callable[[], float] = time.monotonic) -> None:
-        self.address, self._clock = address, clock
+    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """`url`: checked by `node_url`; a path in it comes before those of requests."""
+        parts, self._clock = urlsplit(url), clock
+        tls = parts.scheme == "https"
+        self._host, self._port = parts.hostname or "", parts.port or (443 if tls else 80)
+        self._path, self._host_header = parts.path.rstrip("/").encode(), parts.netloc.encode()
         self._idle: list[tuple[float, NodeConnection]] = []  # since when, the latest last
         self._busy: set[NodeConnection] = set()
         self._closed = False
-        self._tls = ssl.create_default_context() if address.tls else None
+        self._tls = ssl.create_default_context() if tls else None
 
     @asynccontextmanager
     async def exchange(
@@ -243,10 +234,10 @@ class Pool:
         self._idle.clear()
 
     def _request(self, method: bytes, target: bytes, headers: Headers, body: bytes) -> bytes:
-        sent = [(b"host", self.address.host_header), *headers]
+        sent = [(b"host", self._host_header), *headers]
         if body or method in (b"POST", b"PUT", b"PATCH"):
             sent.append((b"content-length", b"%d" % len(body)))
-        return request_head(method, self.address.path + target, sent) + body
+        return request_head(method, self._path + target, sent) + body
 
     async def _connection(self) -> tuple[NodeConnection, bool]:
         """A connection, and whether it was used before."""
@@ -256,11 +247,10 @@ class Pool:
             if since >= oldest and not connection.broken:
                 return connection, True
             connection.abort("it was idle for too long")
-        where = self.address
         try:
             async with asyncio.timeout(_CONNECT):
                 _, made = await asyncio.get_running_loop().create_connection(
-                    lambda: NodeConnection(self._clock), where.host, where.port, ssl=self._tls
+                    lambda: NodeConnection(self._clock), self._host, self._port, ssl=self._tls
                 )
         except TimeoutError:
             raise NodeLost(f"no connection within {_CONNECT:g} s") from None

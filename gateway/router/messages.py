@@ -41,8 +41,8 @@ class ListedNode(KnownKeys):
     """A node, as a file lists it."""
 
     model_config = ConfigDict(allow_inf_nan=False)
-    url: Annotated[NodeUrl, Field(description="Where the router reaches it.")]
-    model: Annotated[str | None, Field(description="The only model that it may serve here.")] = None
+    url: NodeUrl = Field(description="Where the router reaches it.")
+    model: str | None = Field(None, description="The only model that it may serve here.")
     weight: Weight = 1.0
     hourly_price: HourlyPrice | None = None
 
@@ -54,55 +54,52 @@ class ListedNode(KnownKeys):
 class NodeRequest(RequestModel, ListedNode):
     """A node that registers, or reports that it is still there."""
 
-    ttl: Annotated[
-        float | None,
-        Field(gt=0, le=86_400, description="Seconds after which it leaves unless it reports again; null: it stays."),
-    ] = 15.0
+    ttl: float | None = Field(
+        15.0, gt=0, le=86_400, description="Seconds after which it leaves unless it reports again; null: it stays."
+    )
 
 
 class Latency(Response):
     """Times of the last requests, to the begin of the reply."""
 
-    p50: Annotated[Milliseconds, Field(description="The median.")]
-    p95: Annotated[Milliseconds, Field(description="The 95th percentile.")]
+    p50: Milliseconds = Field(description="The median.")
+    p95: Milliseconds = Field(description="The 95th percentile.")
 
 
 class NodeInfo(Response):
     """A node."""
 
-    url: Annotated[Name, Field(description="Where the router reaches it.")]
-    status: Annotated[
-        ServiceStatus | Literal["unknown", "away", "refused"],
-        Field(description="unknown: not looked at yet. away: it does not answer. refused: `why` says why."),
-    ]
-    why: Annotated[Name | None, Field(description="Why it gets no texts.")] = None
-    kind: Annotated[Literal["verifier", "drafter"] | None, Field(description="What it is, when known.")] = None
-    model: Annotated[Name | None, Field(description="What it serves, when known.")] = None
+    url: Name = Field(description="Where the router reaches it.")
+    status: ServiceStatus | Literal["unknown", "away", "refused"] = Field(
+        description="unknown: not looked at yet. away: it does not answer. refused: `why` says why."
+    )
+    why: Name | None = Field(None, description="Why it gets no texts.")
+    kind: Literal["verifier", "drafter"] | None = Field(None, description="What it is, when known.")
+    model: Name | None = Field(None, description="What it serves, when known.")
     identity: Identity | None = None
-    vocabulary_size: Annotated[Count | None, Field(description="Token ids of a verifier.")] = None
-    slots: Annotated[Count | None, Field(description="KV slots of a verifier.")] = None
+    vocabulary_size: Count | None = Field(None, description="Token ids of a verifier.")
+    slots: Count | None = Field(None, description="KV slots of a verifier.")
     weight: Weight
     hourly_price: HourlyPrice | None = None
-    leaves_in: Annotated[
-        Amount | None, Field(description="Seconds until it leaves unless it reports again; null: it stays.")
-    ] = None
-    sessions: Annotated[Count | None, Field(description="Sessions that it holds, as it told.")] = None
-    texts: Annotated[Count, Field(description="Texts under way: as it told, and those sent there since.")]
-    waiting: Annotated[Count, Field(description="Requests that wait there for a pass, as it told.")]
-    in_flight: Annotated[Count, Field(description="Requests of this router that it has not replied to.")]
+    leaves_in: Amount | None = Field(
+        None, description="Seconds until it leaves unless it reports again; null: it stays."
+    )
+    sessions: Count | None = Field(None, description="Sessions that it holds, as it told.")
+    texts: Count = Field(description="Texts under way: as it told, and those sent there since.")
+    waiting: Count = Field(description="Requests that wait there for a pass, as it told.")
+    in_flight: Count = Field(description="Requests of this router that it has not replied to.")
     requests: Requests
     failures: Failures
     latency_ms: Latency | None = None
-    round_trip_ms: Annotated[Milliseconds | None, Field(description="The shortest of the last looks.")] = None
-    looked_ago: Annotated[Amount | None, Field(description="Seconds since the last look while it was ready.")] = None
-    named_sessions: Annotated[
-        Count | None,
-        Field(description="Of the sessions that the request names, those that are there; null: it names none."),
-    ] = None
+    round_trip_ms: Milliseconds | None = Field(None, description="The shortest of the last looks.")
+    looked_ago: Amount | None = Field(None, description="Seconds since the last look while it was ready.")
+    named_sessions: Count | None = Field(
+        None, description="Of the sessions that the request names, those that are there; null: it names none."
+    )
     generated_tokens: Generated
-    pass_seconds: Annotated[
-        Amount | None, Field(description="Seconds of forward passes since a verifier's start, as it told.")
-    ] = None
+    pass_seconds: Amount | None = Field(
+        None, description="Seconds of forward passes since a verifier's start, as it told."
+    )
     tokens_per_second: Pace = None
     price_per_million_tokens: Price = None
 
@@ -110,16 +107,16 @@ class NodeInfo(Response):
 class NodesResponse(Response):
     """All nodes."""
 
-    nodes: Annotated[list[NodeInfo], Field(description="In the order in which they came.")]
+    nodes: list[NodeInfo] = Field(description="In the order in which they came.")
 
 
 class ModelStats(Response):
     """The nodes of one model together."""
 
-    model: Annotated[Name, Field(description="Its name.")]
-    nodes: Annotated[Count, Field(description="Those that serve it, or did.")]
-    ready: Annotated[Count, Field(description="Those that take new texts.")]
-    texts: Annotated[Count, Field(description="Texts under way.")]
+    model: Name = Field(description="Its name.")
+    nodes: Count = Field(description="Those that serve it, or did.")
+    ready: Count = Field(description="Those that take new texts.")
+    texts: Count = Field(description="Texts under way.")
     requests: Requests
     failures: Failures
     latency_ms: Latency | None = None
@@ -131,17 +128,17 @@ class ModelStats(Response):
 class StatsResponse(Response):
     """What the router has done since its start."""
 
-    policy: Annotated[Name, Field(description="Which node a new text goes to.")]
-    sessions: Annotated[Count, Field(description="Sessions whose node it remembers.")]
-    repeated: Annotated[Count, Field(description="Requests that it has sent to a further node.")]
-    models: Annotated[list[ModelStats], Field(description="One for each model.")]
+    policy: Name = Field(description="Which node a new text goes to.")
+    sessions: Count = Field(description="Sessions whose node it remembers.")
+    repeated: Count = Field(description="Requests that it has sent to a further node.")
+    models: list[ModelStats] = Field(description="One for each model.")
 
 
 class LeftResponse(Response):
     """A node has left."""
 
-    url: Annotated[Name, Field(description="Where it was.")]
-    left: Annotated[Literal[True], Field(description="A node that is not known is an error instead.")]
+    url: Name = Field(description="Where it was.")
+    left: Literal[True] = Field(description="A node that is not known is an error instead.")
 
 
 class _File(KnownKeys):

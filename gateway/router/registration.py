@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import quote
 
-from gateway.router.connections import NodeAddress, NodeLost, Pool, node_url
+from gateway.router.connections import NodeLost, Pool, node_url
 from gateway.router.messages import NodeRequest
 from specpair.command_line.given_values import SettingsError
 from specpair.command_line.parser import flag
@@ -38,7 +38,7 @@ class Registration:
 
     def start(self) -> None:
         """Begin to report."""
-        self._pool = Pool(NodeAddress(self._router))
+        self._pool = Pool(self._router)
         self._task = asyncio.create_task(self._report())
 
     async def stop(self) -> None:

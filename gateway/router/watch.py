@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from gateway.router.connections import Headers, NodeAddress, NodeLost, Pool
+from gateway.router.connections import Headers, NodeLost, Pool
 from gateway.router.nodes import Fleet, Node
 from specpair.protocol.errors import SpecPairError, from_body
 from specpair.protocol.service_responses import HealthResponse, ModelInfo
@@ -93,7 +93,7 @@ class Watch:
 
     def _join(self, node: Node) -> None:
         due = asyncio.Event()
-        pool = Pool(NodeAddress(node.name), self._fleet.clock)
+        pool = Pool(node.name, self._fleet.clock)
         # In a context of its own: the logs of its looks would name the request by which the node has registered.
         task = asyncio.create_task(self._watch(node, pool, due), context=Context())
         self._watched[node] = pool, task, due
@@ -130,7 +130,7 @@ class Watch:
 
     async def _first_look(self, node: Node) -> Look | None:
         """A look at a node before it is watched; None: it takes too long, or nothing answers."""
-        pool = Pool(NodeAddress(node.name), self._fleet.clock)
+        pool = Pool(node.name, self._fleet.clock)
         try:
             async with asyncio.timeout(_FIRST_LOOKS):
                 return await self._look(node, pool)

@@ -8,44 +8,19 @@ in one behind each router, over a connection each. The time of the forward pass 
 """
 
 import tempfile
-import time
 from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from pathlib import Path
 
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.text_session import TextSession
 from lab.benchmarks.harness.report import Report, options_of
+from lab.benchmarks.round_trip import SHARES, Session
 from specpair.child_processes.serving import variables, verifier
 from specpair.numbers import quantile
-from specpair.speculation.draft import Draft
 from tests.deploy.ray_serve import cluster
 from tests.deploy.routers import FILES, free_port, program, routing
 
-DRAFTS = [1, 2, 3, 4]
 WARM_UP = 100
-SHARES = (0.5, 0.9, 0.99)
-
-
-class Session:
-    """A session behind one address."""
-
-    def __init__(self, url: str) -> None:
-        self.client = VerifierClient(url)
-        opened = self.client.prefill(TextSession([1, 2, 3]), {"seed": 1, "temperature": 0.0})
-        self._id, self._position = opened.session_id, len(opened.prompt_ids) + len(opened.tokens)
-
-    def close(self) -> None:
-        self.client.release(self._id)
-        self.client.close()
-
-    def round(self) -> float:
-        """Milliseconds of a round, without the forward pass."""
-        began = time.perf_counter()
-        response = self.client.verify(self._id, Draft.chain(self._position, DRAFTS))
-        took = time.perf_counter() - began
-        self._position += len(response.tokens)
-        return 1e3 * (took - response.forward)
 
 
 def main() -> None:
@@ -56,9 +31,6 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         running = [stack.enter_context(verifier(backend="scripted", context=context)) for _ in range(3)]
-        for each in running:
-            with closing(VerifierClient(each.url)) as waiting:
-                waiting.wait_until_ready()
         urls = {"direct": running[0].url}
         for name, files in FILES.items():
             if program(name) is None:
@@ -74,7 +46,11 @@ def main() -> None:
             ray.deploy(3, **variables(backend="scripted", context=context))
             ray.wait_until_healthy(3)
             urls["ray"] = ray.url
-        sessions = {name: stack.enter_context(closing(Session(url))) for name, url in urls.items()}
+        sessions = {}
+        for name, url in urls.items():
+            client = stack.enter_context(closing(VerifierClient(url)))
+            client.wait_until_ready()
+            sessions[name] = stack.enter_context(closing(Session(client)))
         taken: dict[str, list[float]] = {name: [] for name in sessions}
         for _ in range(options.rounds + WARM_UP):
             for name, session in sessions.items():

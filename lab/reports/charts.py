@@ -6,9 +6,9 @@ from itertools import groupby
 from math import ceil, floor, isfinite, log, log10, nan
 
 from lab.reports.markup import Markup, joined, tag
-from lab.reports.style import COLOURS
 from specpair.command_line.table import figure
 
+COLOURS = 6  # of sides, in pages.css
 WIDTH, LEFT, RIGHT = 360, 8, 354  # of a chart, and where its plot begins and ends
 
 

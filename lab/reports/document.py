@@ -6,11 +6,12 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
+from importlib.resources import files
 from typing import Any
 
 from lab.reports.markup import Child, Markup, joined, tag
-from lab.reports.style import STYLE
 
+_STYLE = files(__package__).joinpath("pages.css").read_text(encoding="utf-8")
 _POLICY = "default-src 'none'; style-src {}; script-src {}; base-uri 'none'; form-action 'none'"
 # What begins or ends something within the element of a script, even in a string or a comment of it.
 _BREAKS_OUT = re.compile("<(?:!--|/?script)", re.IGNORECASE)
@@ -38,7 +39,7 @@ def document(
     """
     if _BREAKS_OUT.search(script):
         raise ValueError("the script holds a tag that would end it, or hide its end: spell it otherwise")
-    style = STYLE + style
+    style = _STYLE + style
     policy = _POLICY.format(_hash(style), _hash(script) if script else "'none'")
     head = tag(
         "head",

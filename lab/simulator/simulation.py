@@ -10,10 +10,9 @@ from typing import Any
 
 from gateway.balancing import policy_of
 from lab.simulator.configuration.configuration import Configuration
-from lab.simulator.configuration.connections import ALL, network_between
 from lab.simulator.configuration.devices import DrafterKeys, DraftModelKeys, VerifierKeys
 from lab.simulator.configuration.keys import MS
-from lab.simulator.configuration.operation import AutoscalingKeys
+from lab.simulator.configuration.operation import ALL, AutoscalingKeys, network_between
 from lab.simulator.configuration.workload import ClosedArrivals
 from lab.simulator.fleet.fleet import Fleet
 from lab.simulator.fleet.record import FleetObserver, Sample
@@ -87,14 +86,13 @@ def _autoscaling(given: AutoscalingKeys, kind: VerifierKind) -> Autoscaling:
 
 
 def _device(kind: DrafterKeys, configuration: Configuration) -> DeviceKind:
-    device = replace(
+    return replace(
         _anybody(configuration, kind.name),
         cost=kind.pass_cost(),
         count=kind.count,
         agreement=kind.agreement.built(),
         name=kind.name,
     )
-    return device if kind.availability is None else replace(device, availability=kind.availability.periods)
 
 
 def _anybody(configuration: Configuration, drafters: str = ALL) -> DeviceKind:

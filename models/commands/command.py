@@ -24,9 +24,8 @@ from models.commands.showing import (
 from models.commands.showing import ServedModel as ServedModel
 from models.errors import HubError
 from models.hub.cache import HubFile, Listing
-from models.hub.catalogue import drafters_for
 from models.hub.download import fetch_model
-from models.hub.names import parse_name
+from models.hub.names import drafters_for, parse_name
 from models.hub.repository import Hub
 from specpair.command_line.parser import OneOf, Parser, Switch
 from specpair.command_line.start import run_interruptible

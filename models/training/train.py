@@ -19,9 +19,9 @@ from typing import Final
 
 from models.errors import ExportError
 from models.training.corpus import Corpus, CorpusError, encode_all, read_corpus, train_tokenizer, windows
+from specpair.extras import extras_named
 
-try:
-    import torch
+with extras_named("torch"):
     from tokenizers import Tokenizer
 
     from models.training.model import (
@@ -36,13 +36,6 @@ try:
         load,
         save,
     )
-except ModuleNotFoundError as missing:
-    if missing.name not in ("torch", "tokenizers", "safetensors"):
-        raise
-    hint = f"models.training.train needs {missing.name}: pip install -e '.[torch]'"
-    if __name__ == "__main__":
-        sys.exit(f"error: {hint}")
-    raise ModuleNotFoundError(hint, name=missing.name) from missing
 
 TARGET: Final = Shape(hidden=256, layers=8, heads=4, kv_heads=2, ffn=768)
 DRAFT: Final = Shape(hidden=128, layers=2, heads=2, kv_heads=1, ffn=384)
@@ -78,7 +71,7 @@ SMOKE: Final = Recipe(
 SMOKE_FILES: Final = 40
 
 
-def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
+def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say) -> None:
     """Run the stages whose results ``out`` does not hold yet. ``say`` gets lines about the progress."""
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(recipe, corpus, out / "tokenizer.json", say)
@@ -94,7 +87,7 @@ def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say, clock: Callab
         size = sum(weight.numel() for weight in weights.values())
         say(f"{name}: {size:,} parameters, {steps} steps")
         batches = windows(training, recipe.length, recipe.batch, recipe.seed)
-        fit(weights, shape, batches, steps, loss, report=_Progress(name, steps, say, clock), peak=peak)
+        fit(weights, shape, batches, steps, loss, report=_progress(name, steps, say), peak=peak)
         save(folder, weights, shape)
         say(f"{name}: held-out loss {held_out_loss(weights, shape, held_out, recipe.length):.3f} nats a token")
         return weights
@@ -117,45 +110,24 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path, say: Say) -> Tokenize
     return tokenizer
 
 
-class _Progress:
-    """Reports the progress of a stage at intervals, with the mean loss since the last report."""
+def _progress(name: str, steps: int, say: Say) -> Callable[[int, float], None]:
+    """Says at intervals how far a stage is. Called with the steps that are done, and the loss of the last one."""
+    every, began = max(1, min(50, steps // 4)), time.monotonic()
 
-    def __init__(self, name: str, steps: int, say: Say, clock: Callable[[], float]) -> None:
-        self._name, self._steps, self._say, self._clock = name, steps, say, clock
-        self._every = max(1, min(50, steps // 4))
-        self._losses: list[float] = []
-        self._begun = clock()
+    def report(done: int, loss: float) -> None:
+        if done % every == 0 or done == steps:
+            left = (steps - done) * (time.monotonic() - began) / done / 60
+            say(f"{name}: step {done}/{steps}, loss {loss:.3f}, {left:.0f} min left")
 
-    def __call__(self, done: int, loss: float) -> None:
-        self._losses.append(loss)
-        if done % self._every and done != self._steps:
-            return
-        each = (self._clock() - self._begun) / done
-        left = (self._steps - done) * each
-        mean = sum(self._losses) / len(self._losses)
-        self._say(
-            f"{self._name}: step {done}/{self._steps}, loss {mean:.3f}, {each:.2f} s a step, {left / 60:.0f} min left"
-        )
-        self._losses.clear()
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value
+    return report
 
 
 def _parser() -> argparse.ArgumentParser:
-    recipe = Recipe()
     parser = argparse.ArgumentParser(
         prog="python -m models.training.train",
         description="Train a target and a draft model on the source of the Python standard library.",
         epilog="The results are folders in Hugging Face layout; python -m models.export makes GGUF files of them.",
     )
-
-    def count(flag: str, default: int, text: str) -> None:
-        parser.add_argument(flag, type=_positive, default=default, metavar="N", help=f"{text} (default: {default})")
 
     library = Path(sysconfig.get_path("stdlib"))
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the pair goes")
@@ -166,17 +138,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="standard library to train on (default: that of this Python)",
     )
-    count("--steps", recipe.target_steps, "training steps of the target")
-    count("--draft-steps", recipe.draft_steps, "training steps of the draft")
-    count("--distil-steps", recipe.distil_steps, "steps in which the draft learns to imitate the target")
-    count("--batch", recipe.batch, "windows in a step")
-    count("--length", recipe.length, "tokens in a window")
-    count("--threads", torch.get_num_threads(), "CPU threads")
-    parser.add_argument("--seed", type=int, default=recipe.seed, help=f"of the random numbers (default: {recipe.seed})")
+    parser.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
     parser.add_argument(
         "--smoke",
         action="store_true",
-        help="train a tiny model for a few steps on a few files, to test the recipe; overrides sizes and steps",
+        help="train a tiny model for a few steps on a few files, to test the recipe",
     )
     return parser
 
@@ -184,14 +150,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. Returns the exit status: 0, or 1 after one line on stderr."""
     options = _parser().parse_args(arguments)
-    torch.set_num_threads(options.threads)
-    recipe = Recipe(
-        target_steps=options.steps,
-        draft_steps=options.draft_steps,
-        distil_steps=options.distil_steps,
-        batch=options.batch,
-        length=options.length,
-    )
+    recipe = Recipe()
     try:
         corpus = read_corpus(options.source)
         if options.smoke:

@@ -1,7 +1,6 @@
 """The compose file: ports, paths, variables and waits fit the images, the settings and the files that it mounts."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 import yaml
 
 from deploy.docker.check_dashboard import WITH_PROFILE, as_process
-from deploy.docker.names import name_server, reply
 from gateway.router.settings import from_flags as router_settings
 from tests.deploy.dockerfile import FOLDER, stages
 from tests.paths import ROOT
@@ -68,13 +66,6 @@ def test_a_service_is_given_the_time_to_drain(name: str, setting: str) -> None:
     assert seconds(service["stop_grace_period"]) >= service["environment"][setting] + 10
 
 
-def test_files_that_are_mounted_exist() -> None:
-    for service in services().values():
-        for volume in service.get("volumes", []):
-            if volume.startswith("."):
-                assert (FOLDER / volume.split(":")[0]).exists(), volume
-
-
 def test_prometheus_scrapes_our_services_under_the_name_of_the_alerts() -> None:
     [job] = read(FOLDER / "prometheus.yaml")["scrape_configs"]
     targets = [target for each in job["static_configs"] for target in each["targets"]]
@@ -114,23 +105,6 @@ def test_grafana_is_provisioned_with_the_dashboard() -> None:
     assert mounted["/etc/grafana/provisioning"].resolve() == FOLDER / "grafana"
 
 
-def test_services_wait_for_those_that_they_ask() -> None:
-    waits = {name: [*service.get("depends_on", {})] for name, service in services().items()}
-    assert waits == {
-        "verifier": [],
-        "verifier-2": [],
-        "verifier-3": [],
-        "router": ["verifier", *PROFILE[:2]],
-        "drafter": ["verifier", "router"],
-        "prometheus": ["verifier", "drafter"],
-        "grafana": ["prometheus"],
-    }
-    for name, service in services().items():
-        for awaited, how in service.get("depends_on", {}).items():
-            assert how["condition"] == "service_healthy"
-            assert how.get("required", True) is (awaited not in PROFILE or name in PROFILE), "only with the profile"
-
-
 def test_the_example_of_the_variables_names_what_is_asked_for() -> None:
     lines = (FOLDER / ".env.example").read_text(encoding="utf-8").splitlines()
     names = {line.lstrip("#").split("=")[0] for line in lines if "=" in line and " " not in line}
@@ -157,20 +131,3 @@ def test_docker_compose_reads_the_file() -> None:
     assert set(chosen.stdout.split()) == {*services()}, chosen.stderr
     without = subprocess.run(command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True)
     assert without.returncode == 1 and "VERIFIER_API_KEY is missing a value: see .env.example" in without.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "expected"), [("a.b", 1, b"\x7f\x00\x00\x02"), ("a.b", 28, b""), ("c", 1, None)]
-)
-def test_the_name_server_of_the_check(name: str, kind: int, expected: bytes | None) -> None:
-    """An address; none of that kind; no such name."""
-    labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
-    query = b"\x12\x34\x01\x00\x00\x01" + bytes(6) + labels + b"\x00" + bytes([0, kind, 0, 1])
-    answer = reply(query, {"a.b": "127.0.0.2"})
-    assert answer[:2] == query[:2] and query[12:] in answer
-    assert (answer[3] & 15, answer[7]) == ((3, 0) if expected is None else (0, int(expected != b"")))
-    assert answer.endswith(expected or query[12:])
-    with name_server({"a.b": "127.0.0.2"}, 0) as port, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.settimeout(10)
-        asking.sendto(query, ("127.0.0.1", port))
-        assert asking.recv(512) == answer

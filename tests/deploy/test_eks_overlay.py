@@ -32,21 +32,6 @@ def variables(kind: str, name: str) -> dict[str, str]:
     }
 
 
-def test_machines() -> None:
-    pool, machine = there("NodePool", "trainium2")["spec"], there("EC2NodeClass", "trainium2")["spec"]
-    types = [each["values"] for each in pool["template"]["spec"]["requirements"] if "instance-type" in each["key"]]
-    assert types == [["trn2.48xlarge"]] and pool["template"]["spec"]["nodeClassRef"]["name"] == "trainium2"
-    assert machine["role"].endswith(GIVEN["CLUSTER"]) and machine["amiSelectorTerms"] == [{"alias": GIVEN["AMI"]}]
-
-
-@pytest.mark.parametrize(("name", "devices", "together"), [("half-trn2", 8, True), ("whole-trn2", 16, False)])
-def test_claims(name: str, devices: int, together: bool) -> None:
-    wanted = there("ResourceClaimTemplate", name)["spec"]["spec"]["devices"]
-    assert wanted["requests"][0]["exactly"]["count"] == devices
-    groups = [each["matchAttribute"] for each in wanted.get("constraints", [])]
-    assert groups == (["resource.aws.com/devicegroup8_id"] if together else [])
-
-
 def test_bucket() -> None:
     volume, claim = (
         there("PersistentVolume", "specpair-models")["spec"],
@@ -94,10 +79,3 @@ def test_laptops_reach_the_target_through_a_load_balancer_with_tls() -> None:
     kind = gateway["infrastructure"]["annotations"]["service.beta.kubernetes.io/aws-load-balancer-type"]
     assert kind == "external", "a network load balancer, which passes TLS on"
     assert there("HTTPRoute", "verifier")["spec"]["rules"][0]["backendRefs"] == [{"name": BASE, "port": 8000}]
-
-
-def test_benchmark_job() -> None:
-    bench, keep, metrics = containers(there("Job", "bench")["spec"]["template"])
-    assert {f"--side=base=http://{BASE}:8000", f"--side=speculative=http://{SPECULATIVE}:8000"} <= set(bench["args"])
-    assert "--case=aws-*" in bench["args"] and "/bucket/bench" in keep["args"][0]
-    assert any(each.startswith("--cloudwatch=") for each in metrics["args"])

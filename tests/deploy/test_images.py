@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.docker.check_image import ADDRESS, IMAGES, base_image
-from tests.deploy.dockerfile import DOCKERFILE, FOLDER, arguments_before_stages, instructions, stages
+from tests.deploy.dockerfile import DOCKERFILE, FOLDER, arguments_before_stages, stages
 from tests.deploy.routers import free_port
 from tests.paths import PACKAGES, ROOT
 from tests.settings_names import is_setting
@@ -81,10 +80,6 @@ def test_base_images_are_arguments_that_take_a_digest() -> None:
     assert all(":" in value for name, value in before.items() if name.endswith("_IMAGE"))
 
 
-def test_each_engine_has_its_stages() -> None:
-    assert {f"{part}-{engine}" for part in ("build", "runtime") for engine in ENGINES} <= set(stages())
-
-
 @pytest.mark.parametrize("end", PORTS)
 def test_an_image_starts_a_program_of_ours_on_its_port_as_no_root(end: str) -> None:
     service, stage = stages()["service"], stages()[end]
@@ -141,11 +136,6 @@ def test_hadolint_finds_nothing() -> None:
     assert ran.returncode == 0, ran.stdout
 
 
-def test_steps_are_instructions() -> None:
-    known = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "LABEL", "RUN", "SHELL"}
-    assert {name for name, _ in instructions()} <= known | {"USER", "VOLUME", "WORKDIR"}
-
-
 @contextmanager
 def answering(status: int) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
@@ -182,9 +172,3 @@ def test_the_health_check() -> None:
         assert healthy(url) == (1, f"{url}: HTTP Error 503: Service Unavailable\n")
     status, complaint = healthy(f"http://127.0.0.1:{free_port()}/health")
     assert status == 1 and "refused" in complaint
-
-
-def test_the_check_by_buildah_builds_on_the_same_base() -> None:
-    before = arguments_before_stages()
-    assert base_image() == before["PYTHON_IMAGE"].replace("${PYTHON_VERSION}", before["PYTHON_VERSION"])
-    assert set(IMAGES) == set(PORTS) and all(ADDRESS[end].endswith(f":{port}") for end, port in PORTS.items())

@@ -3,7 +3,6 @@
 import plistlib
 import re
 import shlex
-import shutil
 import subprocess
 import tomllib
 
@@ -32,10 +31,6 @@ def test_each_command_is_installed(text: str) -> None:
     assert " ".join(PROJECT["scripts"]) in text
 
 
-def test_bash_reads_the_pkgbuild() -> None:
-    subprocess.run(["bash", "-n", FOLDER / "PKGBUILD"], check=True)
-
-
 def test_launchd_starts_a_command_that_the_drafter_knows() -> None:
     job = plistlib.loads((FOLDER / "specpair.drafter.plist").read_bytes())
     assert (job["Label"], job["KeepAlive"]) == ("specpair.drafter", {"SuccessfulExit": False})
@@ -47,8 +42,3 @@ def test_launchd_starts_a_command_that_the_drafter_knows() -> None:
     serve = command.index("serve")
     assert command[serve - 1].endswith("/bin/drafter")
     serve_parser().parse(command[serve + 1 : serve + 3])
-
-
-@pytest.mark.skipif(shutil.which("ruby") is None, reason="ruby is not installed")
-def test_ruby_reads_the_formula() -> None:
-    assert subprocess.check_output(["ruby", "-c", FOLDER / "specpair.rb"], text=True) == "Syntax OK\n"

@@ -12,12 +12,10 @@ import pytest
 
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.text_session import TextSession
 from drafter_client.modes.auto import ModeSelection
 from models import DEFAULT_DRAFT
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.speculation.acceptance.token_details import TokenSource
-from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS
@@ -139,19 +137,3 @@ def test_two_drafters_sharing_one_slot_get_the_target_s_text(
     count_flips(sum(len(tokens) for _, tokens in written), flips)
     assert len(written) == 6 and all(ends_where_it_should(reference, tokens, COUNT) for _, tokens in written)
     assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
-
-
-def test_evicted_session_continues_unchanged(
-    reference: Reference,
-) -> None:
-    prompts = [reference.encode(text) for text in PROMPTS[:2]]
-    one_slot = Settings(slots=1, context=CONTEXT, threads=1)
-    with running(one_slot) as verifier, closing(VerifierClient(verifier.url)) as client:
-        opened = [client.prefill(TextSession(prompt), {"max_tokens": 20}) for prompt in prompts]
-        texts = [list(one.tokens) for one in opened]
-        for _ in range(6):  # the sessions alternate, so that each request finds the slot taken by the other
-            for one, prompt, text in zip(opened, prompts, texts, strict=True):
-                text += client.verify(one.session_id, Draft.chain(len(prompt) + len(text), [])).tokens
-        assert sum(map(verifier.service.engine.is_resident, verifier.service.sessions.all())) == 1
-    for prompt, text in zip(prompts, texts, strict=True):
-        assert len(text) == 7 and all(margin < EPSILON for margin in reference.flips(prompt, text))

@@ -134,11 +134,6 @@ def test_simple_client_writes_the_target_s_text(exact: Verifier, reference: Refe
     assert accepted > 0 and requests <= 40
 
 
-def test_simple_client_needs_only_the_standard_library(verifier: Verifier) -> None:
-    ran = _run(sys.executable, "-I", "-S", "examples/simple_client.py", verifier.url, "import", "--max-tokens", "4")
-    assert (ran.returncode, ran.stderr) == (0, "")
-
-
 def test_simple_client_ignores_proxies_and_reports_errors(verifier: Verifier) -> None:
     assert _simple(verifier.url, "import", "--max-tokens", "4", http_proxy="http://127.0.0.1:9").returncode == 0
     ran = _simple(verifier.url, "")

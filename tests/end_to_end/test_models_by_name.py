@@ -1,7 +1,9 @@
 """Both ends start with models that are named on a hub, from an empty cache and from one without a hub."""
 
 import json
+import logging
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +13,15 @@ from huggingface_hub import constants
 from drafter_client import Options, Pair
 from drafter_client.draft_sources import DraftModel
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from models.hub.download import find_model
+from models.hub.names import ModelName
+from models.hub.repository import Hub
 from tests.drafter_client.cli.command_line import Command, runner
 from tests.drafter_client.support import running
 from tests.stand_ins.hub import HubStandIn, serving
 from tests.verifier_server.processes import MODULE, hasty, ready
 from tests.verifier_server.processes import serving as started
+from verifier_server.loading import ModelLoader
 from verifier_server.settings import Settings
 
 PAIR = {"u/pair": {"Std-Q8_0.gguf": DEFAULT_TARGET.read_bytes(), "Small-F16.gguf": DEFAULT_DRAFT.read_bytes()}}
@@ -72,6 +78,16 @@ def test_a_verifier_that_is_stopped_while_it_fetches_goes_on_at_the_next_start(
     with ready([*MODULE, "-hf", "u/pair"], **variables):
         whole = len(PAIR["u/pair"]["Std-Q8_0.gguf"])
         assert stand_in.sent == {"Std-Q8_0.gguf": whole - 1_000_000}
+
+
+def test_a_loader_that_is_to_stop_ends_the_fetching(stand_in: HubStandIn, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    loader = ModelLoader(Settings(hf="u/pair"), time.monotonic, lambda: None)
+    loader.stopping = True
+    loader.start()
+    assert loader.wait(20) and loader.models is None and loader.failure is None
+    assert "stopped while the model was fetched: the next start goes on with it" in caplog.messages
+    assert find_model(ModelName("u/pair"), Hub()) is None and stand_in.counted("/large/") == 1
 
 
 def test_a_drafter_without_a_model_takes_one_that_is_known_and_in_the_cache(

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -12,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from scripts import compiler_options
-from scripts.compiler_options import CURE, PROBE, compiler, has_amx, options, prebuilt_only
+from scripts.compiler_options import CURE, compiler, has_amx, options, prebuilt_only
 
 BOTH = [f"-DSPECPAIR_{language}_OPTIONS=-fno-dse" for language in ("C", "CXX")]
 ON_X86 = pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="x86-64 Linux only")
-NEEDS_GCC = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
 
 class Compilers:
@@ -84,12 +82,6 @@ def test_user_who_has_set_the_option_gets_none(compilers: Compilers, flags: dict
     assert options({**compilers.environment, **flags}, amx=True) == ([], [])
 
 
-def test_compiler_without_amx_gets_no_option(compilers: Compilers) -> None:
-    for name in ("cc", "c++"):
-        compilers.add(name, status=1)
-    assert options(compilers.environment, amx=True) == ([], [])
-
-
 def test_missing_compiler_gets_no_option(tmp_path: Path) -> None:
     assert options({"PATH": str(tmp_path)}, amx=True) == ([], [])
     assert options({"PATH": str(tmp_path), "CC": "no-such-cc", "CXX": "no-such-c++"}, amx=True) == ([], [])
@@ -118,32 +110,6 @@ def test_open_quote_is_reported_in_one_line() -> None:
     command = [sys.executable, compiler_options.__file__]
     ran = subprocess.run(command, env={"PATH": "/usr/bin:/bin", "CMAKE_ARGS": "'-DX"}, capture_output=True, text=True)
     assert ran.returncode == 1 and ran.stderr.startswith("setup: a quote is left open") and ran.stderr.count("\n") == 1
-
-
-@pytest.mark.slow
-@ON_X86
-@NEEDS_GCC
-@pytest.mark.parametrize("language", ["c", "c++"])
-def test_probe_agrees_with_the_compiler_s_assembly(tmp_path: Path, language: str) -> None:
-    """The assembly shows whether 16 bytes of rows and 32 bytes of row lengths are stored before ldtilecfg."""
-    source = tmp_path / "probe.s"
-    found = {}
-    for flag in ("-O0", "-O3", CURE):
-        command = ["gcc", "-O3", flag, "-mamx-tile", "-x", language, str(PROBE)]
-        made = subprocess.run([*command, "-S", "-o", str(source)], capture_output=True, text=True)
-        if made.returncode:
-            pytest.skip(f"this gcc knows no AMX: {made.stderr.splitlines()[0]}")
-        subprocess.run([*command, "-o", str(tmp_path / "probe")], check=True)
-        found[flag] = subprocess.run([tmp_path / "probe"], timeout=60).returncode
-        body = source.read_text(encoding="utf-8").partition("ldtilecfg")[0].rpartition("configure")[2]
-        stores = len(re.findall(r"\t(?:v?mov\w+|rep stos\w*)\t[^\n]*?(?:, )-?\d*\(%\w+\)", body))
-        if flag == "-O3":
-            dropped = stores
-        elif flag == CURE:
-            # either the option restored dropped stores, or none were dropped
-            assert (found["-O3"] == 3) == (dropped < stores)
-    assert found["-O0"] == found[CURE] == 0
-    assert found["-O3"] in (0, 3)
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None or shutil.which("c++") is None, reason="cmake and a compiler")

@@ -43,10 +43,6 @@ def test_more_cores_than_a_claim_has_are_refused() -> None:
     assert found == "TENSOR_PARALLEL is 64: a verifier has 32 cores, by the claim half-trn2"
 
 
-def test_missing_parameter_is_named() -> None:
-    assert complaints({name: value for name, value in GIVEN.items() if name != "BUCKET"}) == ["BUCKET is missing"]
-
-
 def test_line_that_is_no_parameter_is_named(tmp_path: Path) -> None:
     (tmp_path / "parameters.env").write_text("# words\n\nREGION\n")
     with pytest.raises(ValueError, match=r"parameters\.env, line 3: 'REGION' is not NAME=VALUE"):
@@ -69,15 +65,6 @@ def test_accounts_may_no_more_than_they_use() -> None:
     )
 
 
-def test_target_with_more_heads_is_made_before_it_is_uploaded() -> None:
-    [bucket, *commands] = steps(GIVEN, Path("out"))[0][1]
-    assert bucket.startswith("aws s3 mb ")
-    assert [command.split()[0] for command in commands] == ["hf", "hf", "python", "aws", "aws"]
-    assert commands[2] == "python -m scripts.repeat_heads Qwen3-32B Qwen3-32B-32-heads --heads 32"
-    plain = steps({**GIVEN, "TARGET": "Qwen3-32B"}, Path("out"))[0][1]
-    assert not any("repeat_heads" in command for command in plain)
-
-
 def test_every_stage_is_applied_in_order_and_taken_away_in_reverse() -> None:
     def stages(plan: list[tuple[str, list[str]]]) -> list[str]:
         lines = [line for _, commands in plan for line in commands]
@@ -89,10 +76,3 @@ def test_every_stage_is_applied_in_order_and_taken_away_in_reverse() -> None:
 
 def test_stages_are_the_folders_of_the_overlay() -> None:
     assert sorted(path.name for path in OVERLAY.iterdir() if path.name[0].isdigit()) == list(STAGES)
-
-
-def test_commands_name_the_parameters(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["clean-up"]) == 0
-    printed = capsys.readouterr().out
-    assert f"aws s3 rb s3://{GIVEN['BUCKET']} --force" in printed
-    assert f"--cluster {GIVEN['CLUSTER']} --region {GIVEN['REGION']}" in printed

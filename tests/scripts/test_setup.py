@@ -92,21 +92,6 @@ def test_only_llama_cpp_is_built_without_pip_s_cache(tree: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("cmake", "pip", "shown"),
-    [
-        ("-DSPECPAIR_CXX_OPTIONS=-fno-dse", "--no-cache-dir", True),
-        ("-DSPECPAIR_CXX_OPTIONS=-fno-dse", "", False),  # as on a processor without AMX
-        ("", "", True),  # the test of the compiler failed
-    ],
-)
-def test_finding_about_amx_is_shown_only_where_it_matters(tree: Path, cmake: str, pip: str, shown: bool) -> None:
-    fake_options(tree, cmake, pip, found="setup: about AMX\n")
-    ran = set_up(tree)
-    assert (ran.returncode, ran.stderr) == (0, "setup: about AMX\n" if shown else "")
-    assert (tree / ".cache" / "setup.log").read_text(encoding="utf-8").startswith("setup: about AMX\n")
-
-
 def test_failing_search_for_options_fails_the_setup(tree: Path) -> None:
     (tree / "scripts" / "compiler_options.py").write_text("raise SystemExit('setup: a quote is left open')")
     ran = set_up(tree)

@@ -1,6 +1,5 @@
 """The verifier as a process: start, failures to start, and shutdown."""
 
-import logging
 import re
 import signal
 import socket
@@ -8,14 +7,12 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 
 import httpx
 import pytest
 
-from backends.scripted import ScriptedBackend
 from tests.paths import ROOT
-from tests.verifier_server.conftest import SCRIPT, Program, settings
+from tests.verifier_server.conftest import SCRIPT, Program
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.processes import (
     ENDLESS,
@@ -30,7 +27,6 @@ from tests.verifier_server.processes import (
 )
 from verifier_server import app
 from verifier_server.app import UVICORN_OPTIONS
-from verifier_server.service import Service
 
 
 def test_bad_variable_ends_uvicorn_with_one_line(verifier: Program) -> None:
@@ -63,28 +59,6 @@ def test_port_in_use_ends_uvicorn_while_the_model_loads() -> None:
     assert done.returncode == 3
     assert "address already in use" in done.stderr
     assert "told to stop" not in done.stderr and "ready: " not in done.stderr
-
-
-def test_verifier_that_stops_before_its_model_is_loaded_never_says_that_it_is_ready(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """uvicorn starts the application, and with it the load, before it finds its port in use."""
-    caplog.set_level(logging.INFO)
-    service, stops = Service(settings(), ScriptedBackend(SCRIPT)), Event()
-    wait = service.loader.wait
-
-    def wait_for_a_load_that_goes_on() -> bool:
-        stops.set()
-        return wait()
-
-    def loaded() -> None:
-        assert stops.wait(20)
-
-    monkeypatch.setattr(service.loader, "wait", wait_for_a_load_that_goes_on)
-    service.loader.start(on_success=loaded)
-    service.stop()
-    assert stops.is_set() and service.loader.models is not None
-    assert "ready: " not in caplog.text
 
 
 # A verifier whose load never ends and cannot be interrupted. {} is replaced by further changes of a test.

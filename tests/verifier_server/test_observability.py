@@ -177,7 +177,7 @@ def test_the_model_has_the_name_that_the_operator_gave_it(serve: Serve) -> None:
     assert 'model_name="gpt-4o"' in live.http.get("/metrics").text
 
 
-KEY, PROMPT = "k3y-Zxqv", "pr0mpt-Zxqv"
+KEY, MARKED_PROMPT = "k3y-Zxqv", "pr0mpt-Zxqv"
 MARKED = "Zxqv"
 
 
@@ -203,18 +203,18 @@ def test_marked_prompt_and_key_are_nowhere(
     live.http.headers["Authorization"] = f"Bearer {KEY}"
     live.wait_until_ready()
     told = []
-    body = {"session_id": "a", "prompt": PROMPT, "max_tokens": 20}
-    told.append(live.http.post("/prefill", json={**body, "prompt": PROMPT * 2000}))  # too long
+    body = {"session_id": "a", "prompt": MARKED_PROMPT, "max_tokens": 20}
+    told.append(live.http.post("/prefill", json={**body, "prompt": MARKED_PROMPT * 2000}))  # too long
     opened = live.post("/prefill", body)
     text = plain(SCRIPT, opened["prompt_ids"], 12)
     live.post("/verify", {"session_id": "a", "position": opened["total_tokens"], "draft_tokens": text[1:5]})
     told.append(live.http.post("/prefill", json={**body, "max_tokens": 21}))  # another text under the same id
-    told.append(live.http.post("/prefill", json={**body, "prompt": [PROMPT]}))
-    told.append(live.http.post("/prefill", content=f'{{"prompt": "{PROMPT}'))
-    told.append(live.http.post("/generate", json={"prompt": PROMPT, "mode": PROMPT}))
+    told.append(live.http.post("/prefill", json={**body, "prompt": [MARKED_PROMPT]}))
+    told.append(live.http.post("/prefill", content=f'{{"prompt": "{MARKED_PROMPT}'))
+    told.append(live.http.post("/generate", json={"prompt": MARKED_PROMPT, "mode": MARKED_PROMPT}))
     told.append(live.http.get("/sessions", headers={"Authorization": f"Bearer {KEY}x"}))
     for mode in ("target", "fused"):
-        live.post("/generate", {"prompt": PROMPT, "max_tokens": 5, "mode": mode})
+        live.post("/generate", {"prompt": MARKED_PROMPT, "max_tokens": 5, "mode": mode})
     backend.fault = EngineFailure("out of memory")
     told.append(live.http.post("/prefill", json={**body, "session_id": "b"}))
     backend.fault = RuntimeError("a bug")  # the engine dies, with a traceback

@@ -62,18 +62,11 @@ def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
 BAD = [
     ("slots", "nope", "'nope' is neither auto nor a whole number"),
     ("slots", "0", "must be at least 1, got 0"),
-    ("slots", "1.5", "'1.5' is neither auto nor a whole number"),
-    ("slots", "", "'' is neither auto nor a whole number"),
-    ("context", "-1", "must be at least 1, got -1"),
     ("threads", "99999", "must be in [1, 1024], got 99999"),
     ("api_key", "k\u00e9y", "a header can carry letters, digits and signs of ASCII only"),
-    ("threads", "many", "'many' is neither auto nor a whole number"),
     ("gpu_layers", "-2", "must be at least -1, got -2"),
     ("batch_tokens", "7", "must be at least 8, got 7"),
     ("kv_type", "q5", "no 'q5'; choose one of f32, f16, q8_0, q4_0"),
-    ("prefill_chunk", "0", "must be at least 1, got 0"),
-    ("max_queue", "0", "must be at least 1, got 0"),
-    ("max_drafts", "0", "must be at least 1, got 0"),
     ("max_drafts", "512", "512 must be below batch_tokens (512)"),
     ("max_body_bytes", "10", "must be at least 1024, got 10"),
     ("max_sessions", "none", "'none' is not a whole number"),
@@ -86,9 +79,7 @@ BAD = [
     ("draft_model", "/nowhere/d.gguf", "no such file: /nowhere/d.gguf"),
     ("draft_backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy, ngram"),
     ("draft_backend", "torch", "torch needs a model: set draft_model, too"),
-    ("draft_slots", "0", "must be at least 1, got 0"),
     ("draft_slots", "2", "there is no draft model: set draft_model, too"),
-    ("draft_threads", "2", "there is no draft model: set draft_model, too"),
     ("draft_device", "cuda:1", "there is no draft model: set draft_model, too"),
 ]
 

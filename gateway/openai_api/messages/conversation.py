@@ -11,8 +11,8 @@ from gateway.openai_api.messages.objects import Object
 class TextPart(Object):
     """A part of a message."""
 
-    type: Annotated[Literal["text"], Field(description="Only text.")]
-    text: Annotated[str, Field(description="The text.")]
+    type: Literal["text"] = Field(description="Only text.")
+    text: str = Field(description="The text.")
 
 
 # `fail_fast`: to name every wrong item of a long list takes seconds.
@@ -25,43 +25,37 @@ Content = Annotated[
 class Function(Object):
     """A function that was called."""
 
-    name: Annotated[str, Field(description="Its name.")]
-    arguments: Annotated[
-        str | dict[str, Any] | None, Field(description="Its arguments: a JSON object, or a string that holds one.")
-    ] = None
+    name: str = Field(description="Its name.")
+    arguments: str | dict[str, Any] | None = Field(
+        None, description="Its arguments: a JSON object, or a string that holds one."
+    )
 
 
 class ToolCall(Object):
     """A call of a tool in an earlier message."""
 
-    id: Annotated[str | None, Field(description="What the answer of the tool refers to.")] = None
-    type: Annotated[Literal["function"] | None, Field(description="Always a function.")] = "function"
-    function: Annotated[Function, Field(description="The call.")]
+    id: str | None = Field(None, description="What the answer of the tool refers to.")
+    type: Literal["function"] | None = Field("function", description="Always a function.")
+    function: Function = Field(description="The call.")
 
 
 class ChatMessage(Object):
     """A message of a conversation."""
 
-    role: Annotated[
-        Literal["system", "developer", "user", "assistant", "tool", "function"],
-        Field(description="Who says it; `developer` counts as `system`."),
-    ]
-    content: Annotated[Content | None, Field(description="Null only for an assistant.")] = None
-    name: Annotated[str | None, Field(description="Passed on to the chat template.")] = None
-    tool_calls: Annotated[
-        Annotated[list[ToolCall], Field(fail_fast=True)] | None,
-        Field(description="Passed on to the chat template, unless the list is empty."),
-    ] = None
-    tool_call_id: Annotated[str | None, Field(description="Passed on to the chat template.")] = None
-    reasoning_content: Annotated[
-        str | None, Field(description="The thoughts before an answer. Passed on to the chat template.")
-    ] = None
-    reasoning: Annotated[str | None, Field(description="Another name of `reasoning_content`, passed on as it is.")] = (
-        None
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"] = Field(
+        description="Who says it; `developer` counts as `system`."
     )
-    thinking: Annotated[str | None, Field(description="Another name of `reasoning_content`, passed on as it is.")] = (
-        None
+    content: Content | None = Field(None, description="Null only for an assistant.")
+    name: str | None = Field(None, description="Passed on to the chat template.")
+    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = Field(
+        None, description="Passed on to the chat template, unless the list is empty."
     )
+    tool_call_id: str | None = Field(None, description="Passed on to the chat template.")
+    reasoning_content: str | None = Field(
+        None, description="The thoughts before an answer. Passed on to the chat template."
+    )
+    reasoning: str | None = Field(None, description="Another name of `reasoning_content`, passed on as it is.")
+    thinking: str | None = Field(None, description="Another name of `reasoning_content`, passed on as it is.")
 
     @model_validator(mode="after")
     def _says_something(self) -> "ChatMessage":
@@ -108,21 +102,20 @@ class FunctionDefinition(Object):
     """A function that may be called."""
 
     name: Name
-    description: Annotated[str | None, Field(description="What it does. Passed on to the chat template.")] = None
-    parameters: Annotated[
-        dict[str, Any] | None, Field(description="The JSON Schema of its arguments. Passed on to the chat template.")
-    ] = None
-    strict: Annotated[
-        bool | None,
-        Field(description="Whether the arguments of calls keep to the schema; they do if a call must come."),
-    ] = None
+    description: str | None = Field(None, description="What it does. Passed on to the chat template.")
+    parameters: dict[str, Any] | None = Field(
+        None, description="The JSON Schema of its arguments. Passed on to the chat template."
+    )
+    strict: bool | None = Field(
+        None, description="Whether the arguments of calls keep to the schema; they do if a call must come."
+    )
 
 
 class Tool(Object):
     """A tool: always a function."""
 
-    type: Annotated[Literal["function"], Field(description="Always a function.")]
-    function: Annotated[FunctionDefinition, Field(description="The function.")]
+    type: Literal["function"] = Field(description="Always a function.")
+    function: FunctionDefinition = Field(description="The function.")
 
     def for_template(self) -> dict[str, Any]:
         """The tool as chat templates get it. Many fail where description or parameters are missing."""
@@ -141,8 +134,8 @@ class FunctionName(Object):
 class NamedTool(Object):
     """A tool by its name."""
 
-    type: Annotated[Literal["function"], Field(description="Always a function.")]
-    function: Annotated[FunctionName, Field(description="The function.")]
+    type: Literal["function"] = Field(description="Always a function.")
+    function: FunctionName = Field(description="The function.")
 
 
 ToolChoice = Literal["none", "auto", "required"] | NamedTool

@@ -8,12 +8,10 @@ import re
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, ValidationError, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError, to_json
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from gateway.openai_api.messages.fields import TABLE, why_refused, without_ignored
-from specpair.http_service.openapi.operation import OWN_ERRORS, ErrorForm
-from specpair.http_service.replies.events import event_bytes
-from specpair.protocol.errors import InvalidRequest, PromptTooLong, RateLimited, SpecPairError, Unauthorized
+from specpair.protocol.errors import InvalidRequest
 from specpair.protocol.messages import many_faults
 from specpair.protocol.terminal_text import one_line
 
@@ -156,43 +154,3 @@ def _path(error: ErrorDetails) -> tuple[int | str, ...]:
     """Where an error is, without pydantic's names of the types that the value may have."""
     path = tuple(part for part in error["loc"] if isinstance(part, int) or not _TYPE.search(part))
     return (*path, error["ctx"]["field"]) if error["type"] == REFUSED else path
-
-
-# Codes that programs look for.
-_CODES: dict[type[SpecPairError], str] = {
-    PromptTooLong: "context_length_exceeded",
-    RateLimited: "rate_limit_exceeded",
-    Unauthorized: "invalid_api_key",
-}
-
-
-def error_body(error: SpecPairError) -> dict[str, Any]:
-    """The JSON object of an error."""
-    ours = error.body()["error"]
-    return {"error": {**ours, "code": _CODES.get(type(error), error.code), "param": ours.get("param")}}
-
-
-def status(error: SpecPairError) -> int:
-    """The HTTP status of an error."""
-    return 400 if error.status == 422 else error.status
-
-
-def _event(body: dict[str, Any], number: int) -> bytes:
-    return event_bytes(to_json(body))
-
-
-def _event_of_responses(body: dict[str, Any], number: int) -> bytes:
-    """OpenAI documents the fields at the top, and its server and client have them in `error`."""
-    top = {name: body["error"][name] for name in ("code", "message", "param")}
-    return event_bytes(to_json({"type": "error", **top, "sequence_number": number, **body}), "error")
-
-
-FORM = ErrorForm(status, error_body, ("code", "type", "message", "param"), event=_event)
-OF_RESPONSES = FORM._replace(event=_event_of_responses)  # where a stream is broken off: what is left of it is unknown
-
-
-def form_of(path: str) -> ErrorForm:
-    """How a service with OpenAI's endpoints reports errors at a path."""
-    if path == "/v1/responses":
-        return OF_RESPONSES
-    return FORM if path == "/v1" or path.startswith("/v1/") else OWN_ERRORS

@@ -27,19 +27,19 @@ _OBJECT = {"type": "object"}
 class JsonSchemaFormat(Object):
     """A named schema."""
 
-    name: Annotated[str | None, Field(max_length=256, description="Has no effect.")] = None
-    description: Annotated[str | None, Field(description="Has no effect.")] = None
+    name: str | None = Field(None, max_length=256, description="Has no effect.")
+    description: str | None = Field(None, description="Has no effect.")
     schema_: Annotated[dict[str, Any] | None, schema_check(), Field(alias="schema", description="The JSON Schema.")] = (
         None
     )
-    strict: Annotated[bool | None, Field(description="Has no effect: the text is valid all the same.")] = None
+    strict: bool | None = Field(None, description="Has no effect: the text is valid all the same.")
 
 
 class ResponseFormat(Object):
     """What the text is: a free text, any object of JSON, or JSON under a schema."""
 
     type: FormatType
-    json_schema: Annotated[JsonSchemaFormat | None, Field(description="With json_schema: the schema.")] = None
+    json_schema: JsonSchemaFormat | None = Field(None, description="With json_schema: the schema.")
     schema_: Annotated[
         dict[str, Any] | None,
         schema_check(),
@@ -70,13 +70,13 @@ class ResponseFormat(Object):
 class StructuredOutputs(Object):
     """One of these, as vLLM names them."""
 
-    json_: Annotated[
-        dict[str, Any] | str | None, Field(alias="json", description="A JSON Schema, as an object or as its text.")
-    ] = None
-    regex: Annotated[str | None, Field(description="A regular expression.")] = None
-    choice: Annotated[list[str] | None, Field(min_length=1, description="One of these texts.")] = None
-    grammar: Annotated[str | None, Field(description="A grammar in Lark or GBNF.")] = None
-    json_object: Annotated[bool | None, Field(description="Any object of JSON.")] = None
+    json_: dict[str, Any] | str | None = Field(
+        None, alias="json", description="A JSON Schema, as an object or as its text."
+    )
+    regex: str | None = Field(None, description="A regular expression.")
+    choice: list[str] | None = Field(None, min_length=1, description="One of these texts.")
+    grammar: str | None = Field(None, description="A grammar in Lark or GBNF.")
+    json_object: bool | None = Field(None, description="Any object of JSON.")
 
     @field_validator("json_")
     @classmethod
@@ -112,21 +112,17 @@ Mode = Literal["off", "auto", "remote", "fused"]
 class Speculative(Object):
     """Who drafts, and how much. The text is the same whoever does."""
 
-    mode: Annotated[
-        Mode | None,
-        Field(
-            description="off: nobody, the target decodes alone; remote: the machine of `drafter serve`; fused: the "
-            "verifier; auto: the fastest of these that can be had. Default: as the service was started."
-        ),
-    ] = None
-    draft_n: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            description="Draft tokens in a request to the target, in mode remote behind those that are under way. "
-            "Default: chosen for speed.",
-        ),
-    ] = None
+    mode: Mode | None = Field(
+        None,
+        description="off: nobody, the target decodes alone; remote: the machine of `drafter serve`; fused: the "
+        "verifier; auto: the fastest of these that can be had. Default: as the service was started.",
+    )
+    draft_n: int | None = Field(
+        None,
+        ge=0,
+        description="Draft tokens in a request to the target, in mode remote behind those that are under way. "
+        "Default: chosen for speed.",
+    )
 
     @model_validator(mode="after")
     def _drafts(self) -> "Speculative":
@@ -150,18 +146,16 @@ Logprobs = Annotated[int, Field(ge=0, le=20)]
 class StreamOptions(Object):
     """What a stream has beside the text."""
 
-    include_usage: Annotated[bool | None, Field(description="Whether the last chunk before [DONE] has the usage.")] = (
-        None
+    include_usage: bool | None = Field(None, description="Whether the last chunk before [DONE] has the usage.")
+    continuous_usage_stats: bool | None = Field(
+        None, description="With `include_usage`: whether each chunk has the usage so far."
     )
-    continuous_usage_stats: Annotated[
-        bool | None, Field(description="With `include_usage`: whether each chunk has the usage so far.")
-    ] = None
 
 
 class Prediction(Object):
     """What the client expects the text to be."""
 
-    type: Annotated[Literal["content"], Field(description="Always content.")]
+    type: Literal["content"] = Field(description="Always content.")
     content: Content
 
     @property
@@ -214,31 +208,25 @@ class GenerationRequest(_WithOptions):
     """What both endpoints have."""
 
     model: ModelName = None
-    n: Annotated[int | None, Field(ge=1, le=MOST_TEXTS, description="How many texts. The first has the seed.")] = None
-    best_of: Annotated[int | None, Field(description="Only 1, or the value of `n`.")] = None
-    stop: Annotated[
-        LongestStop | Stops | None, Field(description="The text ends before the first of these strings.")
-    ] = None
-    ignore_eos: Annotated[bool | None, Field(description="Whether the model never ends a text.")] = None
-    prediction: Annotated[
-        Prediction | None, Field(description="What the text is expected to be: draft tokens are taken from it.")
-    ] = None
+    n: int | None = Field(None, ge=1, le=MOST_TEXTS, description="How many texts. The first has the seed.")
+    best_of: int | None = Field(None, description="Only 1, or the value of `n`.")
+    stop: LongestStop | Stops | None = Field(None, description="The text ends before the first of these strings.")
+    ignore_eos: bool | None = Field(None, description="Whether the model never ends a text.")
+    prediction: Prediction | None = Field(
+        None, description="What the text is expected to be: draft tokens are taken from it."
+    )
     speculative: Drafting = None
-    token_details: Annotated[
-        Literal["sources", "decisions"] | None,
-        Field(
-            description="What is told of each token: where it came from, or also why it was committed, with its "
-            "probability and the draft token. Default: nothing."
-        ),
-    ] = None
-    response_format: Annotated[
-        ResponseFormat | None, Field(description="A free text, any object of JSON, or JSON under a schema.")
-    ] = None
-    structured_outputs: Annotated[
-        StructuredOutputs | None, Field(description="What the text keeps to, as vLLM names it.")
-    ] = None
+    token_details: Literal["sources", "decisions"] | None = Field(
+        None,
+        description="What is told of each token: where it came from, or also why it was committed, with its "
+        "probability and the draft token. Default: nothing.",
+    )
+    response_format: ResponseFormat | None = Field(
+        None, description="A free text, any object of JSON, or JSON under a schema."
+    )
+    structured_outputs: StructuredOutputs | None = Field(None, description="What the text keeps to, as vLLM names it.")
     stream: Streams = None
-    stream_options: Annotated[StreamOptions | None, Field(description="Only with `stream`.")] = None
+    stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
 
     @model_validator(mode="after")
     def _one_grammar(self) -> "GenerationRequest":

@@ -22,24 +22,20 @@ from specpair.protocol.errors import InvalidRequest, SpecPairError
 class CompletionRequest(GenerationRequest):
     """A text that continues a prompt."""
 
-    prompt: Annotated[
-        str | Annotated[list[str], Field(fail_fast=True)] | _Ids | Annotated[list[_Ids], Field(fail_fast=True)],
+    prompt: str | Annotated[list[str], Field(fail_fast=True)] | _Ids | Annotated[list[_Ids], Field(fail_fast=True)] = (
         Field(
             description=f"Text, token ids, or a list of either: each is continued. At most {MOST_TEXTS} texts with `n`."
-        ),
-    ]
-    suffix: Annotated[
-        str | None,
-        Field(
-            description="What comes behind the text, which fills the gap between a prompt and this. Only where the "
-            "vocabulary has fill-in-the-middle tokens, and with prompts that are text."
-        ),
-    ] = None
-    echo: Annotated[bool | None, Field(description="Whether the text begins with the prompt.")] = None
-    logprobs: Annotated[
-        Logprobs | Literal[False] | None,
-        Field(description="Report log probabilities, and so many of the likeliest tokens. False reports none."),
-    ] = None
+        )
+    )
+    suffix: str | None = Field(
+        None,
+        description="What comes behind the text, which fills the gap between a prompt and this. Only where the "
+        "vocabulary has fill-in-the-middle tokens, and with prompts that are text.",
+    )
+    echo: bool | None = Field(None, description="Whether the text begins with the prompt.")
+    logprobs: Logprobs | Literal[False] | None = Field(
+        None, description="Report log probabilities, and so many of the likeliest tokens. False reports none."
+    )
 
     @model_validator(mode="after")
     def _echoed(self) -> "CompletionRequest":
@@ -74,49 +70,39 @@ class CompletionRequest(GenerationRequest):
 class ChatRequest(GenerationRequest):
     """The assistant's answer to a conversation."""
 
-    messages: Annotated[
-        list[ChatMessage], Field(min_length=1, fail_fast=True, description="The conversation, the oldest first.")
-    ]
-    max_completion_tokens: Annotated[
-        int | None, Field(ge=1, description="The newer name of `max_tokens`; if both are given, they must be the same.")
-    ] = None
-    logprobs: Annotated[bool | None, Field(description="Whether log probabilities are reported.")] = None
-    top_logprobs: Annotated[
-        Logprobs | None, Field(description="How many of the likeliest tokens are reported, with `logprobs`.")
-    ] = None
-    reasoning_effort: Annotated[
-        str | None,
-        Field(max_length=32, description="A variable of the chat template; only `none` where it has no such one."),
-    ] = None
-    thinking_budget: Annotated[
-        int | None,
-        Field(ge=0, description="A variable of the chat template: tokens of thoughts, where it has such a one."),
-    ] = None
-    chat_template_kwargs: Annotated[
-        dict[str, Any] | None, Field(description="Further variables of the chat template.")
-    ] = None
+    messages: list[ChatMessage] = Field(min_length=1, fail_fast=True, description="The conversation, the oldest first.")
+    max_completion_tokens: int | None = Field(
+        None, ge=1, description="The newer name of `max_tokens`; if both are given, they must be the same."
+    )
+    logprobs: bool | None = Field(None, description="Whether log probabilities are reported.")
+    top_logprobs: Logprobs | None = Field(
+        None, description="How many of the likeliest tokens are reported, with `logprobs`."
+    )
+    reasoning_effort: str | None = Field(
+        None, max_length=32, description="A variable of the chat template; only `none` where it has no such one."
+    )
+    thinking_budget: int | None = Field(
+        None, ge=0, description="A variable of the chat template: tokens of thoughts, where it has such a one."
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further variables of the chat template.")
 
-    tools: Annotated[
-        Annotated[list[Tool], Field(max_length=MOST_TOOLS, fail_fast=True)] | None,
-        Field(description="The tools that the model sees, and the answer may call, unless `tool_choice` is none."),
-    ] = None
-    tool_choice: Annotated[
-        ToolChoice | None,
-        Field(
-            description="auto: calls may come; none: none comes; required: a call must come; or the tool that must be "
-            "called. Default: auto."
-        ),
-    ] = None
-    parallel_tool_calls: Annotated[
-        bool | None, Field(description="Whether several calls may come. False: the answer ends behind the first one.")
-    ] = None
-    reasoning_format: Annotated[
-        Literal["auto", "deepseek", "none"] | None,
-        Field(description="none: thoughts stay in the content, as llama-server names it. Default: auto."),
-    ] = None
-    separate_reasoning: Annotated[
-        bool | None, Field(description="False: thoughts stay in the content, as SGLang names it.")
-    ] = None
+    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS, fail_fast=True)] | None = Field(
+        None, description="The tools that the model sees, and the answer may call, unless `tool_choice` is none."
+    )
+    tool_choice: ToolChoice | None = Field(
+        None,
+        description="auto: calls may come; none: none comes; required: a call must come; or the tool that must be "
+        "called. Default: auto.",
+    )
+    parallel_tool_calls: bool | None = Field(
+        None, description="Whether several calls may come. False: the answer ends behind the first one."
+    )
+    reasoning_format: Literal["auto", "deepseek", "none"] | None = Field(
+        None, description="none: thoughts stay in the content, as llama-server names it. Default: auto."
+    )
+    separate_reasoning: bool | None = Field(
+        None, description="False: thoughts stay in the content, as SGLang names it."
+    )
 
     @model_validator(mode="after")
     def _tools_fit(self) -> "ChatRequest":

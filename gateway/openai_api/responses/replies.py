@@ -19,49 +19,49 @@ ItemId = Annotated[str, Field(description="The item's id.", examples=["msg_6c1f8
 class OutputText(Reply):
     """A text."""
 
-    type: Annotated[Literal["output_text"], Field(description="What this is.")]
-    text: Annotated[str, Field(description="The text.", examples=["1992(s):\n    try:\n"])]
-    annotations: Annotated[list[Any], Field(description="Always empty.")]
-    logprobs: Annotated[list[TokenLogprob], Field(description="Those of its tokens, if requested.", examples=[[]])]
+    type: Literal["output_text"] = Field(description="What this is.")
+    text: str = Field(description="The text.", examples=["1992(s):\n    try:\n"])
+    annotations: list[Any] = Field(description="Always empty.")
+    logprobs: list[TokenLogprob] = Field(description="Those of its tokens, if requested.", examples=[[]])
 
 
 class OutputMessage(Reply):
     """A message that answers."""
 
-    type: Annotated[Literal["message"], Field(description="What this is.")]
+    type: Literal["message"] = Field(description="What this is.")
     id: ItemId
     status: ItemStatus
-    role: Annotated[Literal["assistant"], Field(description="Always the assistant.")]
-    content: Annotated[list[OutputText], Field(description="One text.")]
+    role: Literal["assistant"] = Field(description="Always the assistant.")
+    content: list[OutputText] = Field(description="One text.")
 
 
 class OutputThoughts(Reply):
     """Thoughts."""
 
-    type: Annotated[Literal["reasoning_text"], Field(description="What this is.")]
-    text: Annotated[str, Field(description="The thoughts.")]
+    type: Literal["reasoning_text"] = Field(description="What this is.")
+    text: str = Field(description="The thoughts.")
 
 
 class OutputReasoning(Reply):
     """The thoughts before an answer."""
 
-    type: Annotated[Literal["reasoning"], Field(description="What this is.")]
+    type: Literal["reasoning"] = Field(description="What this is.")
     id: ItemId
     status: ItemStatus
-    summary: Annotated[list[Any], Field(description="Always empty: thoughts are told in full.")]
-    content: Annotated[list[OutputThoughts], Field(description="The thoughts.")]
+    summary: list[Any] = Field(description="Always empty: thoughts are told in full.")
+    content: list[OutputThoughts] = Field(description="The thoughts.")
 
 
 class OutputCall(Reply):
     """A call of a tool."""
 
-    type: Annotated[Literal["function_call"], Field(description="What this is.")]
+    type: Literal["function_call"] = Field(description="What this is.")
     id: ItemId
     status: ItemStatus
-    call_id: Annotated[str, Field(description="What the answer of the tool refers to.")]
-    name: Annotated[str, Field(description="The tool's name.")]
-    namespace: Annotated[str | None, Field(description="The tool's namespace, if it is in one.")] = None
-    arguments: Annotated[str, Field(description="A JSON object, as text.")]
+    call_id: str = Field(description="What the answer of the tool refers to.")
+    name: str = Field(description="The tool's name.")
+    namespace: str | None = Field(None, description="The tool's namespace, if it is in one.")
+    arguments: str = Field(description="A JSON object, as text.")
 
 
 OutputItem = OutputMessage | OutputReasoning | OutputCall
@@ -70,79 +70,79 @@ OutputItem = OutputMessage | OutputReasoning | OutputCall
 class InputTokensDetails(Reply):
     """What was read of the prompt."""
 
-    cached_tokens: Annotated[int, Field(description="Tokens that the KV cache of another text had.")]
-    cache_write_tokens: Annotated[int, Field(description="Always 0.")]
+    cached_tokens: int = Field(description="Tokens that the KV cache of another text had.")
+    cache_write_tokens: int = Field(description="Always 0.")
 
 
 class OutputTokensDetails(Reply):
     """What the generated tokens are."""
 
-    reasoning_tokens: Annotated[int, Field(description="Those of thoughts.")]
+    reasoning_tokens: int = Field(description="Those of thoughts.")
 
 
 class ResponseUsage(Reply):
     """Tokens of a response."""
 
-    input_tokens: Annotated[int, Field(description="Tokens of the prompt.")]
+    input_tokens: int = Field(description="Tokens of the prompt.")
     input_tokens_details: InputTokensDetails
-    output_tokens: Annotated[int, Field(description="Generated tokens.")]
+    output_tokens: int = Field(description="Generated tokens.")
     output_tokens_details: OutputTokensDetails
-    total_tokens: Annotated[int, Field(description="Both.")]
+    total_tokens: int = Field(description="Both.")
 
 
 class ResponseError(Reply):
     """Why a response failed."""
 
-    code: Annotated[Literal["server_error"], Field(description="Always server_error.")]
-    type: Annotated[str, Field(description="The code of the error.")]
-    message: Annotated[str, Field(description="What went wrong, and what to do.")]
+    code: Literal["server_error"] = Field(description="Always server_error.")
+    type: str = Field(description="The code of the error.")
+    message: str = Field(description="What went wrong, and what to do.")
 
 
 class IncompleteDetails(Reply):
     """Why a response is incomplete."""
 
-    reason: Annotated[Literal["max_output_tokens"], Field(description="A limit: the request's, or the context.")]
+    reason: Literal["max_output_tokens"] = Field(description="A limit: the request's, or the context.")
 
 
 class ResponseObject(Reply):
     """A response."""
 
-    id: Annotated[str, Field(description="Another one for each request.", examples=["resp_6c1f8f0c8f0a4f6d"])]
-    object: Annotated[Literal["response"], Field(description="What this is.")]
-    created_at: Annotated[int, Field(description="Seconds since 1970.", examples=[1795452917])]
-    completed_at: Annotated[int | None, Field(description="Seconds since 1970; null: it has not ended.")]
+    id: str = Field(description="Another one for each request.", examples=["resp_6c1f8f0c8f0a4f6d"])
+    object: Literal["response"] = Field(description="What this is.")
+    created_at: int = Field(description="Seconds since 1970.", examples=[1795452917])
+    completed_at: int | None = Field(description="Seconds since 1970; null: it has not ended.")
     status: ResponseStatus
-    background: Annotated[Literal[False], Field(description="Always false.")]
-    error: Annotated[ResponseError | None, Field(description="Why it failed.")]
-    incomplete_details: Annotated[IncompleteDetails | None, Field(description="Why it is incomplete.")]
-    instructions: Annotated[str | None, Field(description="Those of the request.")]
-    max_output_tokens: Annotated[int | None, Field(description="That of the request.")]
-    metadata: Annotated[dict[str, str], Field(description="That of the request.")]
-    model: Annotated[str, Field(description="The model that is served.", examples=["stdlib-target-q8_0"])]
-    output: Annotated[list[OutputItem], Field(description="Thoughts, messages and calls, in the order of the text.")]
-    parallel_tool_calls: Annotated[bool, Field(description="Whether several tools may be called at once.")]
-    previous_response_id: Annotated[str | None, Field(description="The response that it goes on from.")]
-    reasoning: Annotated[dict[str, Any], Field(description="That of the request.")]
-    store: Annotated[bool, Field(description="Whether it is kept for a while.")]
-    temperature: Annotated[float, Field(description="That of the request.", examples=[0.8])]
-    text: Annotated[dict[str, Any], Field(description="That of the request.", examples=[{"format": {"type": "text"}}])]
-    tool_choice: Annotated[Any, Field(description="That of the request.", examples=["auto"])]
-    tools: Annotated[list[Any], Field(description="Those of the request.")]
-    top_logprobs: Annotated[int, Field(description="That of the request.", examples=[0])]
-    top_p: Annotated[float, Field(description="That of the request.", examples=[1.0])]
-    truncation: Annotated[Literal["disabled"], Field(description="Always disabled.")]
-    usage: Annotated[ResponseUsage | None, Field(description="Null until it has ended.")]
-    timings: Annotated[Timings | None, Field(description="When it has ended.")] = None
-    spec_decode: Annotated[SpecDecode | None, Field(description="When it has ended.")] = None
-    metrics: Annotated[Metrics | None, Field(description="When it has ended.")] = None
+    background: Literal[False] = Field(description="Always false.")
+    error: ResponseError | None = Field(description="Why it failed.")
+    incomplete_details: IncompleteDetails | None = Field(description="Why it is incomplete.")
+    instructions: str | None = Field(description="Those of the request.")
+    max_output_tokens: int | None = Field(description="That of the request.")
+    metadata: dict[str, str] = Field(description="That of the request.")
+    model: str = Field(description="The model that is served.", examples=["stdlib-target-q8_0"])
+    output: list[OutputItem] = Field(description="Thoughts, messages and calls, in the order of the text.")
+    parallel_tool_calls: bool = Field(description="Whether several tools may be called at once.")
+    previous_response_id: str | None = Field(description="The response that it goes on from.")
+    reasoning: dict[str, Any] = Field(description="That of the request.")
+    store: bool = Field(description="Whether it is kept for a while.")
+    temperature: float = Field(description="That of the request.", examples=[0.8])
+    text: dict[str, Any] = Field(description="That of the request.", examples=[{"format": {"type": "text"}}])
+    tool_choice: Any = Field(description="That of the request.", examples=["auto"])
+    tools: list[Any] = Field(description="Those of the request.")
+    top_logprobs: int = Field(description="That of the request.", examples=[0])
+    top_p: float = Field(description="That of the request.", examples=[1.0])
+    truncation: Literal["disabled"] = Field(description="Always disabled.")
+    usage: ResponseUsage | None = Field(description="Null until it has ended.")
+    timings: Timings | None = Field(None, description="When it has ended.")
+    spec_decode: SpecDecode | None = Field(None, description="When it has ended.")
+    metrics: Metrics | None = Field(None, description="When it has ended.")
 
 
 class ResponseDeleted(Reply):
     """A response that is no longer kept."""
 
-    id: Annotated[str, Field(description="Its id.")]
-    object: Annotated[Literal["response"], Field(description="What it was.")]
-    deleted: Annotated[Literal[True], Field(description="Always true.")]
+    id: str = Field(description="Its id.")
+    object: Literal["response"] = Field(description="What it was.")
+    deleted: Literal[True] = Field(description="Always true.")
 
 
 OutputIndex = Annotated[int, Field(description="Which item of the output, from 0.", examples=[0])]
@@ -150,8 +150,8 @@ ContentIndex = Annotated[int, Field(description="Always 0.", examples=[0])]
 
 
 class _Event(Reply):
-    type: Annotated[str, Field(description="The name of the event.")]
-    sequence_number: Annotated[int, Field(description="Which event of the stream, from 0.")]
+    type: str = Field(description="The name of the event.")
+    sequence_number: int = Field(description="Which event of the stream, from 0.")
 
 
 class ResponseEvent(_Event):
@@ -164,7 +164,7 @@ class ItemEvent(_Event):
     """An item of the output, when it begins and when it has ended."""
 
     output_index: OutputIndex
-    item: Annotated[OutputItem, Field(description="The item.")]
+    item: OutputItem = Field(description="The item.")
 
 
 class PartEvent(_Event):
@@ -173,7 +173,7 @@ class PartEvent(_Event):
     item_id: ItemId
     output_index: OutputIndex
     content_index: ContentIndex
-    part: Annotated[OutputText | OutputThoughts, Field(description="The text.")]
+    part: OutputText | OutputThoughts = Field(description="The text.")
 
 
 class DeltaEvent(_Event):
@@ -181,9 +181,9 @@ class DeltaEvent(_Event):
 
     item_id: ItemId
     output_index: OutputIndex
-    content_index: Annotated[int | None, Field(description="Always 0; not in a call.")] = None
-    delta: Annotated[str, Field(description="What is new.", examples=["1992(s):\n    try:\n"])]
-    logprobs: Annotated[list[TokenLogprob] | None, Field(description="With a text: those of the new tokens.")] = None
+    content_index: int | None = Field(None, description="Always 0; not in a call.")
+    delta: str = Field(description="What is new.", examples=["1992(s):\n    try:\n"])
+    logprobs: list[TokenLogprob] | None = Field(None, description="With a text: those of the new tokens.")
 
 
 class DoneEvent(_Event):
@@ -191,11 +191,11 @@ class DoneEvent(_Event):
 
     item_id: ItemId
     output_index: OutputIndex
-    content_index: Annotated[int | None, Field(description="Always 0; not in a call.")] = None
-    text: Annotated[str | None, Field(description="The whole text.")] = None
-    logprobs: Annotated[list[TokenLogprob] | None, Field(description="With a text: those of all tokens.")] = None
-    name: Annotated[str | None, Field(description="Of the tool that is called.")] = None
-    arguments: Annotated[str | None, Field(description="The whole arguments of a call.")] = None
+    content_index: int | None = Field(None, description="Always 0; not in a call.")
+    text: str | None = Field(None, description="The whole text.")
+    logprobs: list[TokenLogprob] | None = Field(None, description="With a text: those of all tokens.")
+    name: str | None = Field(None, description="Of the tool that is called.")
+    arguments: str | None = Field(None, description="The whole arguments of a call.")
 
 
 EVENTS: dict[str, type[Reply]] = {

@@ -11,8 +11,8 @@ from gateway.openai_api.messages.options import Drafting, FormatType, JsonSchema
 class InputText(Object):
     """A part of text."""
 
-    type: Annotated[Literal["input_text", "output_text", "text"], Field(description="Only text.")]
-    text: Annotated[str, Field(description="The text.")]
+    type: Literal["input_text", "output_text", "text"] = Field(description="Only text.")
+    text: str = Field(description="The text.")
 
 
 Text = Annotated[
@@ -23,19 +23,18 @@ Text = Annotated[
 class InputMessage(Object):
     """A message: of the caller, or of an earlier answer."""
 
-    type: Annotated[Literal["message"], Field(description="What this is.")] = "message"
-    role: Annotated[
-        Literal["user", "assistant", "system", "developer"],
-        Field(description="Who says it; `developer` counts as `system`."),
-    ]
+    type: Literal["message"] = Field("message", description="What this is.")
+    role: Literal["user", "assistant", "system", "developer"] = Field(
+        description="Who says it; `developer` counts as `system`."
+    )
     content: Text
 
 
 class InputThoughts(Object):
     """A part of the thoughts before an earlier answer."""
 
-    type: Annotated[Literal["reasoning_text", "summary_text"], Field(description="What this is.")]
-    text: Annotated[str, Field(description="The thoughts.")]
+    type: Literal["reasoning_text", "summary_text"] = Field(description="What this is.")
+    text: str = Field(description="The thoughts.")
 
 
 _Thoughts = Annotated[list[InputThoughts], Field(fail_fast=True)]
@@ -44,28 +43,26 @@ _Thoughts = Annotated[list[InputThoughts], Field(fail_fast=True)]
 class InputReasoning(Object):
     """The thoughts before an earlier answer. They go to the chat template with it."""
 
-    type: Annotated[Literal["reasoning"], Field(description="What this is.")]
-    content: Annotated[_Thoughts | None, Field(description="The thoughts.")] = None
-    summary: Annotated[_Thoughts | None, Field(description="A summary, which is taken where the content is empty.")] = (
-        None
-    )
+    type: Literal["reasoning"] = Field(description="What this is.")
+    content: _Thoughts | None = Field(None, description="The thoughts.")
+    summary: _Thoughts | None = Field(None, description="A summary, which is taken where the content is empty.")
 
 
 class InputCall(Object):
     """A call of a tool in an earlier answer."""
 
-    type: Annotated[Literal["function_call"], Field(description="What this is.")]
-    call_id: Annotated[str, Field(description="What the answer of the tool refers to.")]
-    name: Annotated[str, Field(description="The tool's name.")]
-    namespace: Annotated[str | None, Field(description="The tool's namespace, if it is in one.")] = None
-    arguments: Annotated[str, Field(description="A JSON object, as text.")]
+    type: Literal["function_call"] = Field(description="What this is.")
+    call_id: str = Field(description="What the answer of the tool refers to.")
+    name: str = Field(description="The tool's name.")
+    namespace: str | None = Field(None, description="The tool's namespace, if it is in one.")
+    arguments: str = Field(description="A JSON object, as text.")
 
 
 class InputCallOutput(Object):
     """The answer of a tool."""
 
-    type: Annotated[Literal["function_call_output"], Field(description="What this is.")]
-    call_id: Annotated[str, Field(description="The call's.")]
+    type: Literal["function_call_output"] = Field(description="What this is.")
+    call_id: str = Field(description="The call's.")
     output: Text
 
 
@@ -101,16 +98,15 @@ class ResponseTextFormat(JsonSchemaFormat):
 class ResponseText(Object):
     """How the text is written."""
 
-    format: Annotated[ResponseTextFormat | None, Field(description="What the text is. Default: a free text.")] = None
+    format: ResponseTextFormat | None = Field(None, description="What the text is. Default: a free text.")
 
 
 class ResponseReasoning(Object):
     """How much the model thinks."""
 
-    effort: Annotated[
-        str | None,
-        Field(max_length=32, description="A variable of the chat template; only `none` where it has no such one."),
-    ] = None
+    effort: str | None = Field(
+        None, max_length=32, description="A variable of the chat template; only `none` where it has no such one."
+    )
 
 
 class _OfTheCaller(Object):
@@ -125,22 +121,20 @@ class _OfTheCaller(Object):
 class ResponseTool(_OfTheCaller):
     """A tool that the answer may call."""
 
-    type: Annotated[Literal["function"], Field(description="Only functions.")]
-    name: Annotated[str, Field(description="Its name.")]
-    description: Annotated[str | None, Field(description="What it does.")] = None
-    parameters: Annotated[dict[str, Any] | None, Field(description="The JSON Schema of its arguments.")] = None
-    strict: Annotated[bool | None, Field(description="Whether the arguments always keep to the schema.")] = None
+    type: Literal["function"] = Field(description="Only functions.")
+    name: str = Field(description="Its name.")
+    description: str | None = Field(None, description="What it does.")
+    parameters: dict[str, Any] | None = Field(None, description="The JSON Schema of its arguments.")
+    strict: bool | None = Field(None, description="Whether the arguments always keep to the schema.")
 
 
 class ResponseNamespace(Object):
     """Tools under a name that they share. The model sees each as `NAMESPACE.NAME`."""
 
-    type: Annotated[Literal["namespace"], Field(description="What this is.")]
-    name: Annotated[str, Field(description="What calls of these tools have as `namespace`.")]
-    description: Annotated[
-        str | None, Field(description="What they are for. The description of each tool begins with it.")
-    ] = None
-    tools: Annotated[list[ResponseTool], Field(fail_fast=True, description="The tools: functions.")]
+    type: Literal["namespace"] = Field(description="What this is.")
+    name: str = Field(description="What calls of these tools have as `namespace`.")
+    description: str | None = Field(None, description="What they are for. The description of each tool begins with it.")
+    tools: list[ResponseTool] = Field(fail_fast=True, description="The tools: functions.")
 
 
 class NamedFunction(NamedTuple):
@@ -162,8 +156,8 @@ def _tool_tag(given: Any) -> str:
 class ResponseToolChoice(_OfTheCaller):
     """The tool that must be called."""
 
-    type: Annotated[Literal["function"], Field(description="Always a function.")]
-    name: Annotated[str, Field(description="Its name.")]
+    type: Literal["function"] = Field(description="Always a function.")
+    name: str = Field(description="Its name.")
 
 
 _Tool = Annotated[
@@ -185,38 +179,32 @@ class ResponseRequest(_WithOptions):
     """The answer to a conversation, which may go on from an earlier response."""
 
     model: ModelName = None
-    input: Annotated[
-        str | Annotated[list[Item], Field(min_length=1, fail_fast=True)],
-        Field(description="What the user says, or the items of a conversation, the oldest first."),
-    ]
-    instructions: Annotated[str | None, Field(description="A system message before all others.")] = None
-    previous_response_id: Annotated[
-        str | None, Field(description="The response that the conversation goes on from, without its instructions.")
-    ] = None
-    max_output_tokens: Annotated[
-        int | None, Field(ge=1, description="The most tokens of the answer. Default: as many as the context holds.")
-    ] = None
-    store: Annotated[bool | None, Field(description="Whether the response is kept for a while. Default: true.")] = None
+    input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)] = Field(
+        description="What the user says, or the items of a conversation, the oldest first."
+    )
+    instructions: str | None = Field(None, description="A system message before all others.")
+    previous_response_id: str | None = Field(
+        None, description="The response that the conversation goes on from, without its instructions."
+    )
+    max_output_tokens: int | None = Field(
+        None, ge=1, description="The most tokens of the answer. Default: as many as the context holds."
+    )
+    store: bool | None = Field(None, description="Whether the response is kept for a while. Default: true.")
     stream: Streams = None
-    text: Annotated[ResponseText | None, Field(description="How the text is written.")] = None
-    reasoning: Annotated[ResponseReasoning | None, Field(description="How much the model thinks.")] = None
-    tools: Annotated[
-        Annotated[list[_Tool], Field(fail_fast=True)] | None, Field(description="Tools that may be called.")
-    ] = None
-    tool_choice: Annotated[
-        Literal["none", "auto", "required"] | ResponseToolChoice | None,
-        Field(description="Whether tools are called, or which one. Default: auto."),
-    ] = None
-    parallel_tool_calls: Annotated[bool | None, Field(description="Whether several may be called at once.")] = None
-    top_logprobs: Annotated[
-        Annotated[int, Field(ge=0, le=20)] | None,
-        Field(description="Report log probabilities, and so many of the likeliest tokens."),
-    ] = None
-    include: Annotated[
-        list[str] | None,
-        Field(description="message.output_text.logprobs: report log probabilities. Others have no effect."),
-    ] = None
-    metadata: Annotated[dict[str, str] | None, Field(description="Comes back with the response.")] = None
+    text: ResponseText | None = Field(None, description="How the text is written.")
+    reasoning: ResponseReasoning | None = Field(None, description="How much the model thinks.")
+    tools: Annotated[list[_Tool], Field(fail_fast=True)] | None = Field(None, description="Tools that may be called.")
+    tool_choice: Literal["none", "auto", "required"] | ResponseToolChoice | None = Field(
+        None, description="Whether tools are called, or which one. Default: auto."
+    )
+    parallel_tool_calls: bool | None = Field(None, description="Whether several may be called at once.")
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = Field(
+        None, description="Report log probabilities, and so many of the likeliest tokens."
+    )
+    include: list[str] | None = Field(
+        None, description="message.output_text.logprobs: report log probabilities. Others have no effect."
+    )
+    metadata: dict[str, str] | None = Field(None, description="Comes back with the response.")
     speculative: Drafting = None
 
     @property

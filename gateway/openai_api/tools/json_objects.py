@@ -171,11 +171,10 @@ def _in_fence() -> Reading[str]:
     return (yield from blank(c=c))
 
 
-_PLAIN = Generic()
 _BEGIN, _END = "<tool_call>", "</tool_call>"
 
 
-class Hermes:
+class Hermes(Generic):
     """Beside that, several objects or a list in one pair of markers are read, and calls whose end marker is missing.
 
     Small models write calls without markers, too, as plain JSON or in a fence.
@@ -183,22 +182,6 @@ class Hermes:
 
     anywhere: tuple[str, ...] = (_BEGIN,)
     at_line: tuple[str, ...] = ("{", FENCE)
-
-    def read(self, opener: str, calls: Calls) -> Reading[str]:
-        if opener != _BEGIN:
-            return (yield from _PLAIN.read(opener, calls))
-        c: str | None = yield from blank()
-        while True:
-            if c == "[":
-                yield from call_list(calls, lone=False)
-                behind = None
-            elif c == "{":
-                behind = yield from call_object(calls, lone=False)
-            else:
-                raise Broken
-            c, other = yield from one_of((_END, "{"), behind)
-            if c != "{":
-                return other
 
     def writing(self) -> Writing:
         return Writing(

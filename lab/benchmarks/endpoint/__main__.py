@@ -24,9 +24,8 @@ import openai
 
 from drafter_client import DraftModel, LoadOptions, Options, Pair
 from lab.benchmarks.endpoint.overload import Load, offered, peak
-from lab.benchmarks.endpoint.services import drafter_serve, paced
 from lab.benchmarks.harness.machine import used_here_and_by
-from lab.benchmarks.harness.models import DRAFTERS, held_out_prompts
+from lab.benchmarks.harness.models import DRAFTERS, drafter_serve, held_out_prompts, paced
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.harness.texts import Written, by_library, by_turns, rate
 from specpair.child_processes.serving import Server

@@ -16,7 +16,7 @@ import numpy as np
 from gguf import quants
 
 from lab.benchmarks.harness.models import BRANCHES, DRAFTERS, agreement, load_drafter
-from lab.simulator.costs.linear import LinearCost
+from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced.engine import Paced
 from lab.simulator.paced.padded_target import CACHE
 from models import DEFAULT_TARGET

@@ -7,7 +7,7 @@ for a model without a chat template only code) is written in every way by turns,
 `--repeats` times, each with another seed:
 
     llama-server alone
-    n-gram types and draft-simple    every setting of `lab.benchmarks.llama_server.settings`, with the draft model's
+    n-gram types and draft-simple    every setting of `lab.benchmarks.real_pair.llama_server`, with the draft model's
                                      file, and with the copy in Q4_0 that our drafter makes of it
     ours, MODE                       one pair for all modes; its verifier has the draft model, too
     ours, auto, cold                 a pair that has just begun and remembers nothing
@@ -18,7 +18,7 @@ above temperature 0 are others. Servers and pairs are new in each repeat: some o
 
 What is written is kept in `.jsonl` beside the results, and not written again: a run can be stopped and resumed.
 `--only` measures the ways whose names contain one of these words, `--minutes` begins no text after that time. The first
-run compiles llama-server (`lab.benchmarks.llama_server.build`).
+run compiles llama-server (`lab.benchmarks.real_pair.llama_build`).
 
     python -m lab.benchmarks.real_pair.compute --target TARGET.gguf --draft DRAFT.gguf [--repeats 5]
 """
@@ -41,10 +41,9 @@ from gateway.openai_api.chat.template import Renderer
 from lab.benchmarks.harness.kinds import CONTEXT, prompts_by_kind
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.harness.texts import Way, Written, by_library
-from lab.benchmarks.llama_server.build import built_or_exit, source_commit
-from lab.benchmarks.llama_server.server import complete, llama_server
-from lab.benchmarks.llama_server.settings import Setting, settings, shared_flags
 from lab.benchmarks.real_pair.compute_table import COLD, COPY, FILE, OURS, Place, keep, read, tables
+from lab.benchmarks.real_pair.llama_build import built_or_exit, source_commit
+from lab.benchmarks.real_pair.llama_server import Setting, complete, llama_server, settings, shared_flags
 from lab.simulator.paced.padded_target import padded_target
 from models import DEFAULT_DRAFT
 from specpair.child_processes.serving import verifier

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lab.benchmarks.harness.report import Report
 from lab.benchmarks.harness.texts import Written
-from lab.benchmarks.llama_server.settings import ALONE
+from lab.benchmarks.real_pair.llama_server import ALONE
 
 OURS = "ours, "
 TARGET, COLD = f"{OURS}target", f"{OURS}auto, cold"

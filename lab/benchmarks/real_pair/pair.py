@@ -13,15 +13,13 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from backends.scripted import BEGIN, END, Script, ScriptedBackend
-from lab.benchmarks.real_pair.draft_choices import TextChoices
 from lab.benchmarks.real_pair.machines import Setting, plan_seconds
-from lab.benchmarks.real_pair.record import RecordedText
-from lab.simulator.drafting.engine import DraftEngine
-from lab.simulator.drafting.rounds import VirtualMember, VirtualRounds
+from lab.benchmarks.real_pair.recording import RecordedText, TextChoices
+from lab.simulator.virtual.draft_engine import DraftEngine
 from lab.simulator.virtual.drafter import Course, VirtualDrafter
 from lab.simulator.virtual.network import Network
-from lab.simulator.virtual.shared_device import SharedDevice
-from lab.simulator.virtual.world import EventLoop, Verifier, World
+from lab.simulator.virtual.rounds import VirtualMember, VirtualRounds
+from lab.simulator.virtual.world import EventLoop, SharedDevice, Verifier, World
 from specpair.drafters.base import Expansion
 from specpair.engines.backend import Logits
 from specpair.speculation.draft import Draft

@@ -17,12 +17,11 @@ from itertools import count
 from pathlib import Path
 
 from lab.benchmarks.harness.relay import relay
-from lab.benchmarks.simulator_reality import drafter, engines
+from lab.benchmarks.simulator_reality import processes
 from lab.simulator.configuration.configuration import Configuration
-from lab.simulator.configuration.connections import Link, between
+from lab.simulator.configuration.operation import Link, between
 from lab.simulator.configuration.workload import ClosedArrivals
-from lab.simulator.fleet.conversation import Conversation
-from lab.simulator.fleet.record import Record
+from lab.simulator.fleet.record import Conversation, Record
 from specpair.child_processes.serving import serve
 from tests.deploy.routers import free_port, our_command, routing
 
@@ -67,7 +66,7 @@ def run(configuration: Configuration, seed: int) -> Real:
 def _link(configuration: Configuration) -> Link:
     """The link to all verifiers."""
     name = configuration.devices.drafters[0].name
-    links = {between(configuration.connections, name, each.name)[0] for each in configuration.devices.verifiers}
+    links = {between(configuration.connections, name, each.name) for each in configuration.devices.verifiers}
     if len(links) > 1 or any(each.loss for each in links):
         raise ValueError("a real run has the same link to all verifiers, without loss: loss: 0")
     return links.pop()
@@ -82,8 +81,8 @@ def _served(configuration: Configuration, link: Link, folder: Path) -> Iterator[
         urls = []
         for number, kind in enumerate(configuration.devices.verifiers):
             for each in range(kind.count):
-                environment = engines.environment(file, number, folder / f"late-{number}-{each}.txt")
-                served = serve("lab.benchmarks.simulator_reality.engines:application()", environment)
+                environment = processes.environment(file, number, folder / f"late-{number}-{each}.txt")
+                served = serve("lab.benchmarks.simulator_reality.processes:application()", environment)
                 urls.append(stack.enter_context(served).url)
         url = urls[0]
         if len(urls) > 1:
@@ -117,9 +116,9 @@ def _conduct(configuration: Configuration, seed: int, url: str, found: Real) -> 
         ask_next(0.0)
     drafters = configuration.devices.drafters[0].count
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([drafter.__name__])
+    context.set_forkserver_preload([processes.__name__])
     ready = context.Barrier(drafters + 1, timeout=_READY)
-    with ProcessPoolExecutor(drafters, context, drafter.begin, (url, configuration, seed, ready)) as pool:
+    with ProcessPoolExecutor(drafters, context, processes.begin, (url, configuration, seed, ready)) as pool:
         for _ in range(drafters):
             pool.submit(int)  # a process is started for each: none is free before all are ready
         ready.wait()
@@ -127,7 +126,7 @@ def _conduct(configuration: Configuration, seed: int, url: str, found: Real) -> 
         while (now := time.monotonic() - zero) < end:
             while due and due[0][0] <= now:
                 asked, _, conversation = heappop(due)
-                running.add(pool.submit(drafter.converse, conversation, asked, zero, end))
+                running.add(pool.submit(processes.converse, conversation, asked, zero, end))
                 if not closed:
                     ask_next(0.0)
             pause = min(due[0][0] if due else end, end) - (time.monotonic() - zero)

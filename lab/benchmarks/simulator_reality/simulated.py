@@ -17,7 +17,7 @@ import yaml
 from gateway.balancing import C, NewText, Policy, ordered
 from lab.benchmarks.simulator_reality.comparing import Measures, mean, measured
 from lab.simulator.configuration.configuration import Configuration
-from lab.simulator.configuration.connections import between
+from lab.simulator.configuration.operation import between
 from lab.simulator.configuration.workload import WorkloadKeys
 from lab.simulator.fleet.fleet import Fleet
 from lab.simulator.fleet.record import Record, Sample
@@ -143,7 +143,7 @@ def stretched(configuration: Configuration, factor: float) -> Configuration:
     devices = configuration.devices
     given["connections"] = [
         {"drafters": drafters.name, "verifiers": verifiers.name}
-        | between(configuration.connections, drafters.name, verifiers.name)[0]._asdict()
+        | between(configuration.connections, drafters.name, verifiers.name)._asdict()
         for drafters in devices.drafters
         for verifiers in devices.verifiers
     ]

@@ -26,8 +26,7 @@ from lab.simulator.configuration.keys import MS
 from lab.simulator.configuration.reading import read
 from lab.simulator.results.page import page
 from lab.simulator.results.replications import replicated
-from lab.simulator.results.summary import RunSummary
-from lab.simulator.results.tables import show
+from lab.simulator.results.summary import RunSummary, show
 from lab.simulator.simulation import Stopped
 from specpair import shared_files
 from specpair.command_line.parser import Parser

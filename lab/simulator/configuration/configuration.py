@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
 from gateway.balancing import DEFAULT, KNOWN, LOOK_EVERY, check_policy
-from lab.simulator.configuration.connections import ALL, ConnectionKeys
 from lab.simulator.configuration.devices import Devices
 from lab.simulator.configuration.keys import FOLDER, Count, Keys, Mistake, NonNegative, Positive
-from lab.simulator.configuration.operation import AutoscalingKeys, FailureKeys, Prices, SloKeys
+from lab.simulator.configuration.operation import ALL, AutoscalingKeys, ConnectionKeys, FailureKeys, Prices, SloKeys
 from lab.simulator.configuration.workload import WorkloadKeys
 from specpair.command_line.given_values import advice
 

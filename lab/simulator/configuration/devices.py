@@ -1,30 +1,104 @@
-"""The keys of `devices`: verifiers and drafters, of kinds."""
+"""The keys of `devices`: verifiers and drafters, of kinds, and what a pass of each takes."""
 
-import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from lab.simulator.configuration.costs import Costly
 from lab.simulator.configuration.keys import (
-    AtLeastOne,
-    ConstantNumber,
     Count,
     File,
     Keys,
     Mistake,
     Name,
-    Number,
+    NonNegative,
     Positive,
     Share,
     repeated,
 )
+from lab.simulator.costs.catalogue import roofline
+from lab.simulator.costs.cost import LinearCost, PassCost
+from lab.simulator.costs.roofline import Roofline
+from lab.simulator.costs.tables import read_table
 from lab.simulator.virtual.agreement import Agreement as Law
-from lab.simulator.virtual.agreement import ByPosition, Stretches, read_profile, shipped_profile
+from lab.simulator.virtual.agreement import ByPosition, read_profile, shipped_profile
 from specpair.engines.load_options import LEAST_BATCH, LoadOptions
 from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
+
+
+class StatedCost(Keys):
+    """A pass takes a time that is linear in its tokens and sequences."""
+
+    law: Literal["linear"]
+    decode_ms: Positive
+    """a pass over one token of one sequence"""
+    per_token_ms: NonNegative = 0.0
+    """added by each further token, of whichever sequence"""
+    per_sequence_ms: NonNegative = 0.0
+    """added by each further sequence, beside its tokens"""
+
+    def built(self) -> PassCost:
+        return LinearCost(self.decode_ms, self.per_token_ms, self.per_sequence_ms)
+
+
+class TableCost(Keys):
+    """A pass takes as long as on the device where it was measured."""
+
+    law: Literal["table"]
+    table_path: File | Annotated[list[File], Field(min_length=1)]
+    """what `python -m lab.benchmarks.verify_curve` wrote, as JSON; several files, if they are at different contexts"""
+
+    def built(self) -> PassCost:
+        """Raises BadCost for a file that is no table."""
+        return read_table(*([self.table_path] if isinstance(self.table_path, Path) else self.table_path))
+
+
+Cost = Annotated[StatedCost | TableCost, Field(discriminator="law")]
+
+
+class Costly(Keys):
+    """A model on a device, by name or by what a pass takes."""
+
+    model: str | None = None
+    """the model's name in the catalogue"""
+    device: str | None = None
+    """the name in the catalogue of the device, or of a group of devices that hold the model together"""
+    weights: str = "bf16"
+    """number type of the model's weights, with `model` and `device`"""
+    cache: str = "bf16"
+    """number type of the KV cache, with `model` and `device`"""
+    catalogue_path: File | None = None
+    """models and devices of your own by their sizes, as TOML, beside those of the catalogue"""
+    cost: Cost | None = None
+    """what a pass takes, in place of `model` and `device`"""
+
+    @model_validator(mode="after")
+    def _has_a_cost(self) -> "Costly":
+        named = [name for name in ("model", "device") if getattr(self, name) is not None]
+        if len(named) != (2 if self.cost is None else 0):
+            has = " and ".join([*named, *(["cost"] if self.cost is not None else [])]) or "neither"
+            raise Mistake(f"{self.called()}: has {has}: give model and device, or cost", *named[:1])
+        if self.cost is None:
+            self.pass_cost()  # raises BadCost, a ValueError, for names that are in no catalogue
+        return self
+
+    def called(self) -> str:
+        """What errors call it."""
+        return "the draft model"
+
+    def held_tokens(self) -> int | None:
+        """Tokens of KV cache that the device's memory holds beside the weights; None where it is not named."""
+        cost = None if self.device is None else self.pass_cost()
+        return cost.cache_tokens() if isinstance(cost, Roofline) else None
+
+    def pass_cost(self) -> PassCost:
+        """What a pass takes. Raises BadCost for a file that is none of a cost."""
+        if self.cost is not None:
+            return self.cost.built()
+        assert self.model is not None and self.device is not None, "checked when the file was read"
+        own = [] if self.catalogue_path is None else [self.catalogue_path]
+        return roofline(self.model, self.device, *own, weights=self.weights, cache=self.cache)
+
 
 _CONTEXT = 32_768  # tokens of a text, at most, where neither the file nor a device's memory says otherwise
 
@@ -76,23 +150,6 @@ class ProfiledAgreement(Keys):
         return read_profile(shipped_profile(self.profile))
 
 
-class StretchedAgreement(Keys):
-    """With memory: a text has easy and hard stretches by turns, of lengths that are geometrically distributed."""
-
-    law: Literal["stretches"]
-    easy: Share
-    """how often the draft model agrees in an easy stretch"""
-    hard: Share
-    """how often in a hard one"""
-    easy_tokens: AtLeastOne
-    """mean length of easy stretches"""
-    hard_tokens: AtLeastOne
-    """mean length of hard ones"""
-
-    def built(self) -> Law:
-        return Stretches(self.easy, self.hard, self.easy_tokens, self.hard_tokens)
-
-
 def _agreement(given: object) -> object:
     """A share, shares by position, or the name of a profile, written in full."""
     if isinstance(given, int | float) and not isinstance(given, bool):
@@ -102,7 +159,7 @@ def _agreement(given: object) -> object:
     return {"law": "stated", "by_position": given} if isinstance(given, list) else given
 
 
-_Laws = Annotated[StatedAgreement | StretchedAgreement | ProfiledAgreement, Field(discriminator="law")]
+_Laws = Annotated[StatedAgreement | ProfiledAgreement, Field(discriminator="law")]
 Agreement = Annotated[_Laws, BeforeValidator(_agreement, json_schema_input_type=Share | list[Share] | str | _Laws)]
 
 
@@ -164,40 +221,11 @@ class VerifierKeys(DeviceKeys):
         return min(_CONTEXT, held if self.shared_cache else held // self.slots)
 
 
-class ComesAndGoes(Keys):
-    """Devices that are there for a while, then away for a while, as phones are."""
-
-    on_s: Number
-    """how long one is there"""
-    off_s: Number
-    """how long it is away"""
-    there_at_first: Share = 1.0
-    """the share that is there at the beginning"""
-
-    @model_validator(mode="after")
-    def _is_there_at_times(self) -> "ComesAndGoes":
-        if isinstance(self.on_s, ConstantNumber) and not self.on_s.value:
-            raise Mistake("on_s is 0: the device would never be there", "on_s")
-        return self
-
-    def periods(self, rng: random.Random) -> Iterator[tuple[float, float]]:
-        """When a device is there: (from, until) in seconds, in ascending order. The period that runs at time 0 begins
-        there: it is a whole one."""
-        at = 0.0 if rng.random() < self.there_at_first else self.off_s.draw(rng)
-        while True:
-            until = at + self.on_s.draw(rng)
-            if until > at:
-                yield at, until
-            at = until + self.off_s.draw(rng)
-
-
 class DrafterKeys(DeviceKeys):
     """Drafters, each with its draft model and one user at a time."""
 
     agreement: Agreement
     """how often the draft model chooses the target's token: a share, shares by position, or the name of a profile"""
-    availability: ComesAndGoes | None = None
-    """when a device is there; null: always"""
 
 
 class Devices(Keys):

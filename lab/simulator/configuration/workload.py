@@ -27,7 +27,7 @@ from lab.simulator.configuration.keys import (
     repeated,
 )
 from lab.simulator.configuration.operation import SloKeys
-from lab.simulator.fleet.conversation import Conversation, Turn
+from lab.simulator.fleet.record import Conversation, Turn
 
 _LENGTHS = ("prompt_tokens", "output_tokens", "lengths_path")
 

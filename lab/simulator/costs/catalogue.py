@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from lab.simulator.costs.cost import BadCost
-from lab.simulator.costs.dimensions import Device, Model
-from lab.simulator.costs.roofline import Roofline
+from lab.simulator.costs.roofline import Device, Model, Roofline
 from specpair.command_line.given_values import advice
 
 Sizes = TypeVar("Sizes", Device, Model)

@@ -6,16 +6,12 @@ from typing import Protocol
 
 from gateway.balancing import NewText
 from lab.simulator.fleet.device_pool import Learnt
-from lab.simulator.fleet.node import FleetNode
+from lab.simulator.fleet.nodes import FleetNode
 from lab.simulator.fleet.record import Record
 from lab.simulator.fleet.settings import DeviceKind, FleetMode
 from lab.simulator.fleet.text import Text
-from lab.simulator.fleet.writing.by_drafter import RemoteWriter
-from lab.simulator.fleet.writing.by_server import FusedWriter, TargetWriter
-from lab.simulator.fleet.writing.connection import VerifierAccess
-from lab.simulator.fleet.writing.job import TextWriter, WritingTask
-from lab.simulator.virtual.message_sizes import SIZES
-from lab.simulator.virtual.network import Direction
+from lab.simulator.fleet.writing import FusedWriter, RemoteWriter, TargetWriter, TextWriter, VerifierAccess, WritingTask
+from lab.simulator.virtual.network import SIZES, Direction
 from lab.simulator.virtual.world import EventLoop
 from specpair.drafters.run.events import Committed
 
@@ -37,9 +33,6 @@ class Dispatcher(Protocol):
 
     def route(self, run: "RequestRun") -> None:
         """Begin a text, or go on with it, at a node."""
-
-    def abandon(self, run: "RequestRun") -> None:
-        """Drop a text that waits for a node."""
 
 
 class RequestRun:
@@ -69,7 +62,6 @@ class RequestRun:
         self._received: list[int] = []  # tokens of the output
         self._connection: VerifierAccess | None = None
         self._writer: TextWriter | None = None
-        self._aborted = False
 
     @property
     def tokens_left(self) -> int:
@@ -105,25 +97,12 @@ class RequestRun:
         assert self._connection is not None
         half = self.device.network_to(self._connection.node.kind).rtt / 2
         self._leave()
-        self._fleet.loop.at(self._fleet.loop.now + half, self._go_on)
-
-    def _go_on(self) -> None:
-        if not self._aborted:
-            self._fleet.route(self)
+        self._fleet.loop.at(self._fleet.loop.now + half, lambda: self._fleet.route(self))
 
     def abort(self) -> None:
-        """Its device is gone, without a word.
-
-        A server that writes by itself learns of it by the broken connection, here at once. A session that waits for
-        drafts loses its slot when another text needs one, and is forgotten when it was idle for too long.
-        """
-        self._aborted = True
-        connection = self._connection
-        if connection is None:
-            self._fleet.abandon(self)
-        else:
-            told = self._writer is not None and self._writer.server_writes
-            self._leave(0.0 if told else connection.node.kind.session_ttl)
+        """Write it no longer: the simulated time is over."""
+        if self._connection is not None:
+            self._leave()
 
     def give_up(self) -> None:
         """Its device has waited too long for a verifier."""

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -16,12 +16,7 @@ from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
 
 _NO_DELAY = Network()
 Distribution = Callable[[random.Random], float]  # draws seconds
-Periods = Callable[[random.Random], Iterable[tuple[float, float]]]  # (from, until), ascending, as they are asked for
 _OFTEN = constant(0.8)
-
-
-def _always(rng: random.Random) -> Iterator[tuple[float, float]]:
-    yield 0.0, math.inf
 
 
 class FleetMode(StrEnum):
@@ -58,7 +53,6 @@ class VerifierKind:
     breakdowns: tuple[Breakdowns, ...] = ()
     batch_tokens: int = LoadOptions().batch_tokens  # in a pass, at most, over all texts
     max_queue: int = VerifierOptions.max_queue  # requests that may wait; more are sent away, and come again
-    session_ttl: float = VerifierOptions.session_ttl  # until an idle session is forgotten
     name: str = ""  # tells the kind from the others
 
 
@@ -71,9 +65,7 @@ class DeviceKind:
     cost: PassCost | None = None  # of its draft model, where that drafts
     length: int | None = None  # draft tokens of a round; None: as the controller decides
     trees: bool = False  # whether its drafts are trees where that pays; a server drafts chains
-    count: int | None = None  # how many there are; None: one for each user
-    share: float = 1.0  # without a count: of the conversations, in relation to other kinds
-    availability: Periods = _always  # when each is there
+    count: int | None = None  # how many there are; None, of the only kind: one for each user
     agreement: Agreement = _OFTEN  # of its draft model
     links: Mapping[str, Network] = field(default_factory=dict)  # by kinds of verifiers
     name: str = ""  # tells the kind from the others
@@ -81,15 +73,6 @@ class DeviceKind:
     def network_to(self, kind: VerifierKind) -> Network:
         """The link to verifiers of a kind. The router stands on the way, and takes no time."""
         return self.links.get(kind.name, self.network)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A verifier is lost with all that it holds."""
-
-    node: str
-    at: float
-    back: float = math.inf  # when it takes texts again, with nothing in its slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +98,6 @@ class FleetSetting:
     look_every: float = LOOK_EVERY  # how old what the router knows of a verifier may be; 0: it knows all at once
     sample_every: float = 0.0  # how often the observer is told of the verifiers; 0: never
     deadlines: Callable[[str], float] = lambda tenant: math.inf  # of each draft, for policies that heed them
-    failures: tuple[Failure, ...] = ()
     autoscaling: tuple[Autoscaling, ...] = ()  # at most one for a kind
     users: int | None = None  # of a closed loop, each with one conversation after the other; None: an open workload
     seed: int = 0

@@ -11,7 +11,7 @@ from itertools import accumulate
 import numpy as np
 
 from backends.scripted import BEGIN, ScriptedBackend
-from lab.simulator.fleet.conversation import Conversation
+from lab.simulator.fleet.record import Conversation
 from lab.simulator.virtual.agreement import Agreement
 from specpair.drafters.base import Expansion
 from specpair.engines.backend import Entry, Logits

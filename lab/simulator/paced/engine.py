@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from backends.registry import load
-from lab.simulator.costs.linear import LinearCost
+from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced.pace import PassPacer
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.load_options import LoadOptions

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from lab.simulator.costs.linear import LinearCost
+from lab.simulator.costs.cost import LinearCost
 from specpair.engines.backend import Entry, Logits
 
 _log = logging.getLogger("specpair.paced")

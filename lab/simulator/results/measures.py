@@ -188,7 +188,6 @@ _OWN = (
         "`prices.per_hour` of all devices that are there, and their energy at `prices.per_kwh`, for a million tokens",
     ),
     RunMeasure("whole", "whole requests", "", "", "requests of which all tokens came"),
-    RunMeasure("aborted", "aborted requests", "", "less", "requests whose device left before they were whole"),
     RunMeasure(
         "failed", "failed requests", "", "less", "requests whose device gave up, as verifiers were away or overloaded"
     ),

@@ -9,9 +9,8 @@ from lab.reports.charts import ChartLine, lines
 from lab.reports.document import charted, contents, document, folded, table, terms
 from lab.reports.markup import Markup, tag
 from lab.simulator.configuration.keys import MS
-from lab.simulator.results import tables
 from lab.simulator.results.measures import CONFIDENCE, MEASURES, RunMeasure
-from lab.simulator.results.summary import RunSummary
+from lab.simulator.results.summary import RunSummary, all_tables
 from specpair.command_line.table import Table
 from specpair.numbers import counted
 
@@ -25,7 +24,7 @@ OVER_TIME = (
 def page(run: RunSummary) -> str:
     """The page of a run."""
     parts = [
-        *((title, [_as_table(cells, title)]) for title, cells in tables.all_tables(run)),
+        *((title, [_as_table(cells, title)]) for title, cells in all_tables(run)),
         ("Over time", [*_over_time(run)]),
         ("Configuration", [_configuration(run)]),
         ("Definitions", [_definitions()]),

@@ -73,7 +73,7 @@ class Trial:
         found = self.outcome.estimate(measure.name)
         if measure.name != ATTAINMENT or found.mean not in (0.0, 1.0):
             return found
-        ended = sum(value for name in ("whole", "aborted") for value in self.outcome.values(name))
+        ended = sum(self.outcome.values("whole"))
         return replace(found, half=1.0 - ((1.0 - CONFIDENCE) / 2) ** (1.0 / ended) if ended else None)
 
     @property

@@ -1,7 +1,7 @@
 """A law of agreement: the chance that the drafter's choice is the target's token, all tokens before it being known.
 
-It is stated (the same everywhere, by position in the draft, or by easy and hard stretches of a text), or taken from a
-profile: outcomes of a real run, by kind of text.
+It is stated (the same everywhere, or by position in the draft), or taken from a profile: outcomes of a real run, by
+kind of text.
 
 A profile's file is JSON: `target`, `draft` and `measured` say in words what ran, and `kinds` has for each kind of text
 two lists by position in the draft, `judged` and `accepted`: how many draft tokens there were that all before them had
@@ -65,32 +65,6 @@ class ByPosition:
 def constant(chance: float) -> ByPosition:
     """The law that states the same chance everywhere. Raises ValueError unless it is from 0 to 1."""
     return ByPosition((chance,))
-
-
-@dataclass(frozen=True)
-class Stretches:
-    """A law with memory: easy and hard stretches by turns, whose lengths are geometrically distributed; the text begins
-    within one. Where a drafter was right, it is likelier to be right again, as in real texts.
-
-    `easy`, `hard`: the chances that a draft token is right, those before it being right.
-    `easy_tokens`, `hard_tokens`: mean lengths, at least 1.
-    """
-
-    easy: float
-    hard: float
-    easy_tokens: float
-    hard_tokens: float
-
-    def of_text(self, kind: str, rng: random.Random) -> OfText:
-        easy = [rng.random() < self.easy_tokens / (self.easy_tokens + self.hard_tokens)]  # by position in the output
-
-        def chance(position: int, at: int) -> float:
-            while len(easy) <= at:
-                ends = rng.random() < 1.0 / (self.easy_tokens if easy[-1] else self.hard_tokens)
-                easy.append(easy[-1] is not ends)
-            return self.easy if easy[at] else self.hard
-
-        return chance
 
 
 class Judged(NamedTuple):

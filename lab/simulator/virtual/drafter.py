@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from lab.simulator.virtual.message_sizes import SIZES
-from lab.simulator.virtual.network import Network, TextWire, submit
+from lab.simulator.virtual.network import SIZES, Network, TextWire, submit
 from lab.simulator.virtual.world import ReachableVerifier, or_raise
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed

@@ -10,14 +10,14 @@ as safe, and it is computed for every request. Who stores the hash of a key of t
 """
 
 import hashlib
-import math
 import os
 import re
 import secrets
 import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from math import nextafter
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,12 @@ PREFIX = "sp-"  # of the keys made here, so that people and secret scanners reco
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 DEFAULT = "default"  # the name of the one key that a setting gives
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
-_FIELDS = ("hash", "sessions", "requests", "tokens_per_second", "admin")
+_LIMITS: dict[str, tuple[float, str]] = {  # by field: the least value, and what one is
+    **dict.fromkeys(("sessions", "requests"), (1, "whole number, at least 1")),
+    "tokens_per_second": (nextafter(0.0, 1.0), "number above 0"),
+}
 _MOST = 10**9  # the greatest limit
+_FIELDS = ("hash", *_LIMITS, "admin")
 _HEADER = re.compile(r"\s*\[")
 _LINE = re.compile(r"line (\d+)")
 
@@ -91,11 +95,8 @@ def check_name(name: str) -> None:
 
 def entry_of(key: StoredKey) -> dict[str, Any]:
     """The table of a key in the file."""
-    limits = key.limits
-    found: dict[str, Any] = {"hash": f"sha256:{key.digest.hex()}"}
-    given = {"sessions": limits.sessions, "requests": limits.requests, "tokens_per_second": limits.tokens_per_second}
-    found |= {name: value for name, value in given.items() if value is not None}
-    return found | ({"admin": True} if key.admin else {})
+    found = {"hash": f"sha256:{key.digest.hex()}", **asdict(key.limits), "admin": key.admin or None}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def key_of(name: str, entry: Any) -> StoredKey:
@@ -115,31 +116,15 @@ def key_of(name: str, entry: Any) -> StoredKey:
     admin = entry.get("admin", False)
     if not isinstance(admin, bool):
         raise BadKeyEntry(f"[{name}] admin: must be true or false")
-    rate = entry.get("tokens_per_second")
-    return StoredKey(
-        name,
-        bytes.fromhex(found[1]),
-        KeyLimits(
-            _whole(name, "sessions", entry.get("sessions")),
-            _whole(name, "requests", entry.get("requests")),
-            None if rate is None else _positive(name, "tokens_per_second", rate),
-        ),
-        admin,
-    )
+    limits = {each: _limit(name, each, entry[each]) for each in _LIMITS if each in entry}
+    return StoredKey(name, bytes.fromhex(found[1]), KeyLimits(**limits), admin)
 
 
-def _whole(name: str, field: str, value: Any) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
-        raise BadKeyEntry(f"[{name}] {field}: must be a whole number, at least 1")
-    return value
-
-
-def _positive(name: str, field: str, value: Any) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= _MOST or math.isnan(value):
-        raise BadKeyEntry(f"[{name}] {field}: must be a number above 0")
-    return float(value)
+def _limit(name: str, field: str, value: Any) -> Any:
+    least, words = _LIMITS[field]
+    if type(value) not in (int, type(least)) or not least <= value <= _MOST:  # false for NaN
+        raise BadKeyEntry(f"[{name}] {field}: must be a {words}")
+    return type(least)(value)
 
 
 class KeyFileError(Exception):

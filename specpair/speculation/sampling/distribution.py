@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Strict
 
 from specpair.speculation.sampling import full_logits
 from specpair.speculation.sampling.sampling import Logits, Row, Sampling
@@ -77,6 +76,13 @@ MOST_LOGPROBS = 20  # likeliest tokens that a request may ask for
 DIGITS = 6  # decimals; a float32 row knows no more
 
 
+class _NotStrict:
+    """As pydantic's `Strict(False)`, without pydantic: an engine can be measured where that is not installed."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return handler(source) | {"strict": False}
+
+
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
     """The log probability of one committed token, and those of the likeliest tokens at its position."""
@@ -84,7 +90,7 @@ class TokenLogprobs:
     token: int = field(metadata={"ge": 0, "description": "The token that was committed."})
     logprob: float = field(metadata={"le": 0.0, "allow_inf_nan": False, "description": "Its log probability."})
     # JSON has no tuples: strict models would take an array for a list only.
-    top: list[Annotated[tuple[int, float], Strict(False)]] = field(
+    top: list[Annotated[tuple[int, float], _NotStrict()]] = field(
         metadata={"description": "The likeliest tokens and their log probabilities, the likeliest first."}
     )
 

@@ -103,8 +103,3 @@ def test_bad_values_are_refused(
     monkeypatch.chdir(tmp_path)
     ran = drafter(*TEXT, *flags)
     assert ran.status == 2 and complaint in ran.err
-
-
-def test_a_wrong_grammar_is_one_line(drafter: Command, verifier: Verifier) -> None:
-    ran = drafter("--verifier", verifier.url, "--backend", "scripted", "--draft-model", "1", *TEXT, "--regex", "(")
-    assert ran.status == 1 and ran.err == "drafter: regex: unclosed group\n"

@@ -16,7 +16,6 @@ from drafter_client.cli.commands import (
     solo_parser,
 )
 from specpair.command_line.parser import Parser
-from specpair.extras import installed_version
 from tests.drafter_client.cli.command_line import Command
 
 PARSERS = {
@@ -75,12 +74,6 @@ def test_the_engine_for_tests_is_hidden_and_works(drafter: Command, command: str
     assert "scripted" not in _help(drafter, command)
     ran = drafter("solo", "--backend", "scripted", "--model", "1", "--prompt", "x", "--max-tokens", "2", "--json")
     assert ran.status == 0
-
-
-@EACH
-def test_each_command_prints_the_version(drafter: Command, command: str) -> None:
-    ran = drafter(*command.split(), "--version")
-    assert (ran.status, ran.out, ran.err) == (0, f"drafter {installed_version()}\n", "")
 
 
 def test_a_variable_that_is_close_to_the_key_is_refused(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:

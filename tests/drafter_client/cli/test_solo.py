@@ -8,12 +8,8 @@ from huggingface_hub import constants
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import draft_sources
-from drafter_client.display.panel_rows import columns, headline
-from drafter_client.options import Mode
-from drafter_client.statistics import SOLO, Stats
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.engines.load_options import LoadOptions
-from specpair.http_service.keys.access import DRAFTER, VERIFIER, Access, KeyStore
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.stand_ins.hub import serving as hub_serving
@@ -164,19 +160,3 @@ def test_a_foreign_target_is_told_from_the_draft_model_that_ships(drafter: Comma
         named = drafter("--verifier", foreign.url, "--prompt", "x", "--threads", "1", "--translate", "--json")
     assert ran.status == 1 and named.status == 0
     assert "with --draft-model (stdlib-draft-q8_0 ships, and is taken where none is named), or let it draft" in ran.err
-
-
-@pytest.mark.parametrize("mode", [SOLO, *map(str, Mode)])
-def test_one_token_is_singular_and_a_text_that_never_began_has_no_ttft(mode: str) -> None:
-    never, one = Stats(mode=mode), Stats(mode=mode, prompt_tokens=1, token_ids=[7], ttft=0.0002)
-    assert headline(never)[:2] == ["0 tokens", "TTFT -"]
-    assert headline(one)[:2] == ["1 token", "TTFT 0 ms"]
-    assert dict(columns(never)[0])["TTFT"] == "-"
-    assert dict(columns(one)[0])["prompt"] == dict(columns(one)[0])["generated"] == "1 token"
-
-
-@pytest.mark.parametrize("names", [VERIFIER, DRAFTER])
-def test_a_service_on_loopback_alone_does_not_claim_to_serve_networks(names: object) -> None:
-    warning = str(Access(KeyStore(), names=names).warning())  # type: ignore[arg-type]
-    assert "everybody on this machine can use" in warning
-    assert "where it listens to more than loopback, everybody in its private networks" in warning

@@ -85,22 +85,6 @@ def _round(
     return stats
 
 
-@pytest.mark.parametrize(
-    ("found", "accepted", "counted"),
-    [
-        ([MODEL, MODEL, LOOKUP, PREDICTION], 4, (2, 2)),
-        ([MODEL, MODEL, LOOKUP, LOOKUP], 3, (2, 1)),
-        ([MODEL, MODEL, LOOKUP, LOOKUP], 0, (2, 0)),
-        ([LOOKUP], 0, (1, 0)),
-    ],
-)
-def test_looked_up_drafts_are_counted_where_they_are_judged(
-    found: list[DraftSource], accepted: int, counted: tuple[int, int]
-) -> None:
-    stats = _round(Stats(), len(found), accepted, found=found)
-    assert (stats.looked_up, stats.looked_up_accepted) == counted
-
-
 def test_draft_tokens_from_a_prediction_are_counted_where_they_are_judged() -> None:
     stats = _round(Stats(), 4, 2, found=[PREDICTION, PREDICTION, PREDICTION, LOOKUP])
     assert (stats.prediction_accepted, stats.prediction_rejected) == (2, 1)

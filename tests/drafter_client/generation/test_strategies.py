@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.errors import BadReply, StrategyRefused
+from drafter_client.errors import StrategyRefused
 from drafter_client.http.client import VerifierClient
 from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
-from specpair.speculation.acceptance.token_details import TokenDetails, TokenSource
+from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.sampling import Sampling
-from specpair.speculation.text_options import TextSpec
 from tests.drafter_client.http.fake_transports import Canned
 from tests.drafter_client.support import (
     PROMPT,
@@ -32,7 +31,6 @@ from tests.drafter_client.support import (
     toy_drafter,
 )
 from tests.specpair.speculation import chi_square
-from verifier_server import sessions
 
 INVARIANT = pytest.mark.parametrize("strategy", sorted(DRAFTER_INVARIANT))
 LOCKSTEP_ONLY = pytest.mark.parametrize("strategy", [Strategy.PROBABILISTIC, Strategy.THRESHOLD])
@@ -108,17 +106,6 @@ def test_explain_gives_a_decision_for_every_token(client: VerifierClient, strate
     if strategy is not Strategy.THRESHOLD:  # there the target's choice may equal the rejected draft token
         assert verdicts["accepted"] == run.stats.accepted
     assert generate(client, drafter, 3, **options_for(strategy)).stats.decisions == []
-
-
-def test_missing_decisions_raise_bad_reply(client: VerifierClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Untold(TokenDetails):
-        @classmethod
-        def asked_by(cls, spec: TextSpec) -> "Untold":
-            return cls([])
-
-    monkeypatch.setattr(sessions, "TokenDetails", Untold)  # the verifier's
-    with pytest.raises(BadReply, match="decisions are missing, and were asked for"):
-        generate(client, toy_drafter(), 3, **options_for(Strategy.COUPLED, explain=True))
 
 
 @pytest.mark.parametrize("drafts", [pytest.param(1, marks=pytest.mark.slow), 3])

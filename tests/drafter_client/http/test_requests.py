@@ -19,7 +19,6 @@ from specpair.protocol.errors import Forbidden, UnknownSession
 from specpair.protocol.service_responses import HealthResponse
 from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling
-from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.http.fake_transports import LOST, Every, Faulty, over
 from tests.drafter_client.support import PROMPT, Verifier, generate, options_of, plain, serving
 
@@ -129,16 +128,6 @@ def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "specpair.http_service.keys.access.stranger", lambda _, forwarded: stranger("203.0.113.9", forwarded)
     )
-
-
-@pytest.mark.usefixtures("far_away")
-def test_a_refused_address_is_reported_with_what_to_set(drafter: Command) -> None:
-    with serving() as verifier:
-        ran = drafter("--verifier", verifier.url, "--prompt", "x", "--backend", "ngram")
-    assert (ran.status, ran.out) == (1, "")
-    said = [line for line in ran.err.splitlines() if line.strip()]
-    assert len(said) == 1
-    assert "this verifier has no key" in said[0] and "VERIFIER_API_KEY=<key>" in said[0] and "--api-key" in said[0]
 
 
 @pytest.mark.usefixtures("far_away")

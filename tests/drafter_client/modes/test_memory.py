@@ -76,12 +76,6 @@ def test_dropped_rate_is_forgotten_but_its_accepted_share_kept(memory: ModeMemor
     assert found["fused"] == ModeMeasurement(0.0, 0.0, 150.0, 200.0, remembered=True) and found["remote"].rate == 64.0
 
 
-def test_a_name_that_is_no_text_is_remembered(memory: ModeMemory) -> None:
-    setting = replace(SETTING, draft="mod\udce9l.gguf")  # as Python passes a file name in another encoding
-    memory.keep(setting, 0.02, REMOTE, 0)
-    assert "remote" in memory.recall(setting, 0.02)[0]
-
-
 @pytest.mark.parametrize(
     "content",
     [

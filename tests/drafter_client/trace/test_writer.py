@@ -267,7 +267,7 @@ def test_profile_flag_writes_a_trace_that_report_shows(drafter: Command, verifie
     settings = json.loads((tmp_path / "run-1.json").read_text())["settings"]
     assert (settings["draft_n"], settings["mode"], settings["seed"]) == (3, "remote", printed["sampling"]["seed"])
 
-    ran = drafter("report", f"{tmp_path}", "--no-png", "--run", "1")
+    ran = drafter("report", f"{tmp_path}", "--run", "1")
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.startswith("run 1, one of 2, ") and "acceptance by depth" in ran.out
 

@@ -131,11 +131,6 @@ def test_arguments_of_calls_stay_as_they_were_sent(arguments: Any) -> None:
         assert _said(role="assistant", content=None, tool_calls=[sent])["tool_calls"] == [call]
 
 
-def test_a_call_without_an_id_or_a_type_is_taken() -> None:
-    (call,) = _said(role="assistant", tool_calls=[{"function": {"name": "f"}, "type": None}])["tool_calls"]
-    assert call["function"] == {"name": "f"} and not call.get("id")
-
-
 @pytest.mark.parametrize(
     "asked",
     [
@@ -165,11 +160,6 @@ def test_a_call_without_an_id_or_a_type_is_taken() -> None:
 )
 def test_what_asks_for_nothing_is_taken(asked: Json) -> None:
     assert _chat(**asked).top_logprobs_wanted is None
-
-
-def test_completions_take_what_asks_for_nothing() -> None:
-    body = {"prompt": "x", "logprobs": False, "top_logprobs": 0, "n": 2, "best_of": 2, "suffix": "", "echo": True}
-    assert read_request(CompletionRequest, json.dumps(body).encode()).top_logprobs_wanted is None
 
 
 @pytest.mark.parametrize(

@@ -46,28 +46,6 @@ def test_a_foreign_name_gets_nothing(http: httpx.Client, method: str, path: str,
         assert "'evil.example'" in error["message"] and "allowed_hosts" in error["message"].lower()
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        [("Host", "evil#.localhost")],
-        [("Host", "[::1]evil")],
-        [("Host", "a@localhost")],
-        [("Host", "localhost"), ("Origin", "http://localhost"), ("Origin", "http://evil.example")],
-    ],
-)
-def test_a_head_that_names_no_one_host_is_refused(http: httpx.Client, headers: list[tuple[str, str]]) -> None:
-    for method, path in (("GET", "/health"), ("HEAD", "/docs"), ("POST", "/v1/completions"), ("OPTIONS", "/no")):
-        response = http.request(method, path, headers=headers)
-        assert response.status_code == 400
-        assert method == "HEAD" or response.json()["error"]["code"] == "invalid_head"
-
-
-def test_own_names_are_served(http: httpx.Client) -> None:
-    for host in ("localhost", "app.localhost:1", "[::1]:8000", "10.1.2.3"):
-        response = http.post("/v1/completions", json=TEXT, headers={"Host": host, "Origin": f"http://{host}"})
-        assert response.status_code == 200, response.text
-
-
 def statuses(http: httpx.Client, path: str) -> list[int]:
     return [http.get(path, headers={"Host": host}).status_code for host in ("localhost", "big.example:80", EVIL)]
 
@@ -76,11 +54,6 @@ def test_with_a_key_every_name_is_served() -> None:
     with verifier(settings={"api_key": "k"}) as live:
         assert statuses(live.http, "/health") == [200, 200, 200]
         assert statuses(live.http, "/sessions") == [401, 401, 401]
-
-
-def test_allowed_names_are_served() -> None:
-    with verifier(settings={"allowed_hosts": "big.example", "insecure": True}) as live:
-        assert statuses(live.http, "/health") == [200, 200, 403], "also where every address is served"
 
 
 def test_an_upgrade_to_a_foreign_name_is_refused() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gateway.openai_api.messages.objects import FORM, read_request
+from gateway.openai_api.messages.errors import FORM
+from gateway.openai_api.messages.objects import read_request
 from gateway.openai_api.messages.options import seed_of
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from specpair.http_service.replies.json_replies import error_reply

@@ -69,12 +69,6 @@ def test_what_stands_behind_the_gap_gets_no_space() -> None:
     assert _ids(Spaced(QWEN)) == [BEGIN, PREFIX, *b" def f(x):", SUFFIX, *b"return y", MIDDLE]
 
 
-def test_one_text_may_be_empty_and_none_is_read_as_a_control_token() -> None:
-    assert _ids(Infilling(QWEN), before="") == [BEGIN, PREFIX, SUFFIX, *BEHIND.encode(), MIDDLE]
-    forged = _ids(Infilling(QWEN), before="<|fim_suffix|>")
-    assert forged.count(SUFFIX) == 1 and bytes(forged[2:16]) == b"<|fim_suffix|>"
-
-
 def test_a_family_needs_all_its_tokens() -> None:
     assert infill_tokens(ByteVocabulary()) is None and infill_tokens(Infilling(QWEN[:2])) is None
     assert infill_tokens(Infilling(QWEN, Kind.UNUSED)) is None

@@ -10,10 +10,8 @@ import pytest
 from specpair.engines.backend import Logits
 from specpair.engines.vocabulary import Kind
 from tests.gateway.openai_api.parrot import (
-    LOOK,
     SWITCH,
     TEMPLATE,
-    TOOLS,
     Parrot,
     asked,
     called,
@@ -68,18 +66,6 @@ def test_thoughts_come_apart(client: openai.OpenAI, stream: bool) -> None:
 def test_thoughts_stay_in_the_content_if_asked_for(client: openai.OpenAI, stream: bool, asked_for: Any) -> None:
     text, count = f"{THOUGHTS}Because.", len(THOUGHTS.rstrip())
     assert told(client, text, stream=stream, extra_body=asked_for) == ("", text, count)
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_calls_are_read_behind_thoughts(client: openai.OpenAI, stream: bool) -> None:
-    given = asked(f"<think>I could {LOOK}</think>\nWell.\n{LOOK}", tools=TOOLS)
-    if stream:
-        with client.chat.completions.stream(**given) as streamed:
-            message = streamed.get_final_completion().choices[0].message
-    else:
-        message = client.chat.completions.create(**given).choices[0].message
-    assert called(message) == [("look", {"town": "Köln"})] and message.content == "Well."
-    assert getattr(message, "reasoning_content") == f"I could {LOOK}"  # noqa: B009 - of no type of the client
 
 
 def test_a_call_that_must_come_may_come_behind_thoughts() -> None:

@@ -183,12 +183,6 @@ def _response(parrot: openai.OpenAI, said: Any, *, stream: bool, **options: Any)
         return streamed.get_final_response()
 
 
-def _called(response: Any) -> list[tuple[str, Any]]:
-    calls = [item for item in response.output if item.type == "function_call"]
-    assert all(call.call_id and call.id and call.status == "completed" for call in calls)
-    return [(call.name, json.loads(call.arguments)) for call in calls]
-
-
 def test_a_call_grows_by_events_in_order(parrot: openai.OpenAI) -> None:
     events: list[Any] = [*parrot.responses.create(model="", input=LOOK, tools=TOOLS, stream=True)]
     assert [event.sequence_number for event in events] == [*range(len(events))]
@@ -261,15 +255,6 @@ def test_what_is_wrong_in_a_namespace_is_named(parrot: openai.OpenAI, tool: Any,
     with pytest.raises(openai.BadRequestError) as caught:
         _response(parrot, "Hi", stream=False, tools=[namespace])
     assert caught.value.param == parameter
-
-
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "add"}])
-def test_a_call_that_must_come_is_valid(parrot: openai.OpenAI, choice: Any) -> None:
-    response = _response(parrot, "No!", stream=True, tool_choice=choice, parallel_tool_calls=False)
-    ((name, arguments),) = _called(response)
-    assert name == "add" or choice == "required"
-    assert isinstance(arguments, dict) and response.to_dict()["tool_choice"] == choice
-    assert not response.parallel_tool_calls
 
 
 @pytest.mark.parametrize("stream", [False, True])

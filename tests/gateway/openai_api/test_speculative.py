@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.serve.app import create_app
 from specpair.http_service.observability.logs import JsonFormatter
@@ -88,16 +87,6 @@ def url(kind: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[str]:
-    """A drafter whose verifier drafts, too."""
-    engine = ScriptedBackend(Script(seed=2, support=128, agreement=0.8), slots=4, context_length=512)
-    with verifier(PASS, draft=engine, settings={"draft_backend": "scripted", "draft_model": "1"}) as live:
-        pair = Pair(live.url, DraftModel(Path("2"), "scripted"), texts=4)
-        with served(create_app(pair, Options(), texts=4, queue=16)) as url:
-            yield url
-
-
-@pytest.fixture(scope="module")
 def lockstep() -> Iterator[str]:
     """A drafter that drafts nothing while a draft is judged."""
     with verifier(PASS) as live:
@@ -128,27 +117,6 @@ def test_the_text_is_the_same_in_each_mode(url: str, kind: str, lines: Lines, mo
     assert lines.mode_of(FEWER, kind == "drafter") == NAMES[mode] or mode == "auto"
     assert mode != "off" or reply["timings"]["draft_n"] == 0
     assert _text(reply) == _text(_generated(url, temperature=temperature))[:FEWER]
-
-
-@pytest.mark.parametrize("mode", ["off", "auto", "remote", "fused"])
-def test_a_drafter_whose_verifier_drafts_has_all_modes(both: str, lines: Lines, mode: str) -> None:
-    reply = _generated(both, speculative={"mode": mode}, max_tokens=FEWER)
-    assert lines.mode_of(FEWER, of_drafter=True) == NAMES[mode]
-    assert mode != "off" or reply["timings"]["draft_n"] == 0
-    assert _text(reply) == _text(_generated(both))[:FEWER]
-
-
-def test_a_chat_takes_it_too_and_so_does_a_stream(url: str, kind: str) -> None:
-    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 20, "seed": 5}
-    with httpx.Client(base_url=f"{url}/v1", trust_env=False, timeout=60) as http:
-        texts = []
-        for mode in HAD[kind]:
-            reply = http.post("/chat/completions", json=body | {"speculative": {"mode": mode}})
-            texts.append(reply.json()["choices"][0]["message"]["content"])
-        assert len(set(texts)) == 1
-        off = {"stream": True, "speculative": {"mode": "off"}, "stream_options": {"include_usage": True}}
-        chunks = http.post("/chat/completions", json=body | off).text
-    assert '"num_draft_tokens":0' in chunks and '"finish_reason":"length"' in chunks
 
 
 @pytest.mark.parametrize("draft_n", [0, 1, 3])

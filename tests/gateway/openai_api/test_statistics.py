@@ -64,11 +64,6 @@ def test_nothing_is_told_unasked_and_a_stop_string_cuts_the_last_token(url: str)
     assert "".join(token["text"] for token in cut["token_details"]) == cut["text"] == text.partition(stop)[0]
 
 
-def test_another_value_is_refused(url: str) -> None:
-    reply = httpx.post(f"{url}/v1/completions", json=TEXT | {"token_details": "all"}, trust_env=False, timeout=60)
-    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "token_details")
-
-
 LENGTH = 20  # tokens of a text
 PROMPT, MESSAGES = {"prompt": "def main(x):"}, {"messages": [{"role": "user", "content": "Hi"}]}
 PARTS = {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]}
@@ -135,12 +130,6 @@ def test_the_acceptance_is_that_of_the_other_statistics(url: str) -> None:
         "num_accepted_draft_tokens": "num_accepted_tokens",
     }
     assert {name: found[name] for name in names} == {name: counts[other] for name, other in names.items()}
-
-
-@pytest.mark.parametrize("stream", [True, False])
-def test_several_texts_have_no_acceptance_of_one(url: str, stream: bool) -> None:
-    replies = _replies(url, "completions", PROMPT | {"max_tokens": 4, "n": 2, "stream": stream})
-    assert not any("metrics" in reply for reply in replies) and "spec_decode" in replies[-1]
 
 
 def test_without_a_length_a_chat_that_the_model_may_not_end_fills_the_context(url: str) -> None:

@@ -16,7 +16,7 @@ from drafter_client.http.outages import Outage
 from gateway.router.messages import NodeSpec
 from gateway.router.nodes import Fleet, TokenPace
 from gateway.router.requests import RoutedRequest, asked, look, prefixes
-from specpair.protocol.errors import BadGateway, ModelLoading, SpecPairError, UnknownModel
+from specpair.protocol.errors import BadGateway, ModelLoading, SpecPairError
 from specpair.protocol.service_responses import HealthResponse
 from tests.drafter_client.http.bodies import model_info
 from tests.gateway.router.stub_nodes import Router, StubNode, fleet, routing
@@ -65,27 +65,6 @@ def test_a_drafter_waits_for_a_node_and_says_why_there_is_none() -> None:
         with pytest.raises(BadGateway, match=r"waited \d+ s for the verifier.*no node is ready"):
             Pair(str(router.http.base_url), patience=0.3, on_outage=told.append)
     assert all("no node is ready" in each.why for each in told) and told
-
-
-def test_a_drafter_ends_its_wait_when_only_other_models_come() -> None:
-    other = StubNode("other", "b-1")
-    other.status = "loading"
-    with routing(other) as router, ThreadPoolExecutor(1) as threads:
-        waits = threading.Event()
-        url = f"{router.http.base_url}/models/toy"
-        pair = threads.submit(Pair, url, patience=30.0, on_outage=lambda outage: waits.set())
-        assert waits.wait(20)
-        other.status = "ready"
-        with pytest.raises(UnknownModel, match="no node serves 'toy': other is served here"):
-            pair.result(20)
-    other.close()
-
-
-def test_what_keeps_nodes_from_a_model_is_said_also_before_their_models_are_known() -> None:
-    with routing(specs=[NodeSpec("http://127.0.0.1:1")]) as router:
-        router.until_seen("away")
-        told = router.http.get("/models/toy/health").json()
-        assert told["status"] == "verifier_away" and "no node is ready: http://127.0.0.1:1: " in told["reason"]
 
 
 def test_a_node_with_another_vocabulary_or_model_is_not_taken(nodes: list[StubNode]) -> None:

@@ -22,7 +22,7 @@ from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import TextSession
 from gateway.router import connections as upstream
-from gateway.router.connections import NodeAddress, NodeLost, Pool
+from gateway.router.connections import NodeLost, Pool
 from gateway.router.messages import NodeSpec
 from gateway.router.passing import WholeEvents
 from specpair.protocol.http_reply import MOST_OF_A_HEAD
@@ -48,7 +48,7 @@ async def node(answer: Callable[[Writer], Awaitable[None]]) -> AsyncIterator[tup
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    pool = Pool(NodeAddress(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+    pool = Pool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     try:
         yield pool, made
     finally:

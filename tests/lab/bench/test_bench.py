@@ -217,8 +217,3 @@ def test_flags_that_do_not_go_together_are_refused(capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         main(["bench", "--repetitions", "0"])
     assert "must be in [1, 1000], got 0" in capsys.readouterr().err
-
-
-def test_cases_are_listed(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--list", "--cases", str(cases)]) == 0
-    assert "mine" in capsys.readouterr().out

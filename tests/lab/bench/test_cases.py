@@ -131,25 +131,9 @@ def test_bursts_have_their_size(size: int, every: float, count: int) -> None:
     assert [due.count(each) for each in dict.fromkeys(due)][:-1] == [size] * ((count - 1) // size)
 
 
-def test_poisson_has_its_mean() -> None:
-    due = due_times(Poisson(poisson=4.0), 4000, "a seed", [])
-    assert due is not None
-    assert due[-1] == pytest.approx(1000, rel=0.1)
-    assert due != due_times(Poisson(poisson=4.0), 4000, "another seed", [])
-
-
-def test_a_closed_loop_has_no_times() -> None:
-    assert due_times("closed", 3, "", []) is None
-
-
 def test_a_trace_is_sped_up_and_begins_anew() -> None:
     arrival = Traced(trace=TraceFile(file="t.csv", speed=2.0))
     assert due_times(arrival, 5, "", [Due(0.0), Due(2.0), Due(4.0)]) == [0.0, 1.0, 2.0, 3.0, 4.0]
-
-
-def test_times_of_a_trace_are_those_since_its_first_request() -> None:
-    azure = AZURE + "2023-11-16 18:15:47.5000000,20,3\n2023-11-16 18:15:46.2500000,10,4\n"
-    assert parse_trace(azure, "t.csv") == [Due(0.0, 10, 4), Due(1.25, 20, 3)]
 
 
 @pytest.mark.parametrize(

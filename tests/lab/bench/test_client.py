@@ -41,17 +41,6 @@ def test_events_are_found_wherever_the_stream_is_cut(chunks: list[dict[str, str]
     assert found[-1] == "[DONE]"
 
 
-def test_a_completion_is_read() -> None:
-    reply = read(
-        {"choices": [{"text": "a b", "finish_reason": None}]},
-        {"choices": [{"text": "", "finish_reason": "length"}]},
-        {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}},
-        "[DONE]",
-    )
-    assert (reply.text, reply.finish, reply.is_whole) == ("a b", "length", True)
-    assert reply.usage == {"prompt_tokens": 3, "completion_tokens": 2}
-
-
 def test_a_chunk_brings_text_if_it_has_any() -> None:
     reply = Reply()
     role = {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
@@ -65,17 +54,6 @@ def test_a_chunk_brings_text_if_it_has_any() -> None:
     ):
         assert reply.take(json.dumps({"choices": [{"delta": delta}]}))
         assert reply.parts[-1] == text
-
-
-def test_an_error_in_a_stream_is_kept() -> None:
-    assert read({"error": {"message": "out of memory", "type": "server_error"}}).error == "out of memory"
-    assert read({"error": "out of memory"}).error == "out of memory"
-
-
-@pytest.mark.parametrize("data", ["[1]", "{", "null"])
-def test_what_is_no_chunk_is_refused(data: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011
-        Reply().take(data)
 
 
 @pytest.mark.parametrize(

@@ -155,18 +155,6 @@ def test_jobs_that_are_due_wait_only_for_a_place(count: int, at_once: int | None
     assert jobs.most == min(count, at_once or count)
 
 
-def test_jobs_begin_in_the_order_in_which_they_are_due() -> None:
-    jobs, dues = Jobs(), list[float]()
-
-    async def run(job: int, due: float) -> None:
-        dues.append(due)
-        await jobs.run(job, due)
-
-    asyncio.run(as_due([0, 1, 2], [0.0, 0.01, 0.02], run, None, time.perf_counter))
-    assert jobs.begun == [0, 1, 2]
-    assert [later - dues[0] for later in dues] == pytest.approx([0.0, 0.01, 0.02])
-
-
 def test_an_error_ends_the_others() -> None:
     ended = []
 

@@ -11,9 +11,7 @@ from lab.bench.record_files import (
     RECORDS,
     RecordsWriter,
     encode_record,
-    encode_run,
     parse_records,
-    parse_run,
     read_results,
     write_run,
 )
@@ -123,10 +121,6 @@ def test_a_last_line_that_was_cut_off_is_left_out(records: list[MeasuredRequest 
     assert length == len(b"".join(lines[:-1]))
 
 
-def test_a_run_is_read_as_it_was_written() -> None:
-    assert parse_run(encode_run(a_run()), "x") == a_run()
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -167,12 +161,6 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         read_results(tmp_path)
 
 
-def test_a_folder_with_a_run_takes_no_other(tmp_path: Path) -> None:
-    write_run(tmp_path, a_run(), [])
-    with pytest.raises(BadRecords, match="has a run already: go on with --resume"):
-        write_run(tmp_path, a_run(), [])
-
-
 def test_figures_of_a_request() -> None:
     made = request(chunks=(0.5, 0.5, 1.5), tokens_out=5)
     assert (made.ttft_ms, made.latency_ms) == (500, 1500)
@@ -182,12 +170,6 @@ def test_figures_of_a_request() -> None:
     assert made.tokens_per_second == pytest.approx(5 / 1.5)
 
 
-def test_a_request_without_text_has_no_figures() -> None:
-    made = request(tokens_out=0)
-    assert [made.ttft_ms, made.latency_ms, made.itl_ms, made.latency_per_token_ms, made.tokens_per_second] == [None] * 5
-    assert made.chunk_gaps_ms == []
-
-
 def test_a_request_meets_an_objective_only_with_every_bound() -> None:
     made = request(chunks=(0.5, 1.5), tokens_out=5)
     assert Slo().is_met(made)
@@ -195,11 +177,3 @@ def test_a_request_meets_an_objective_only_with_every_bound() -> None:
     assert not Slo(ttft_ms=499).is_met(made)
     assert not Slo(ttft_ms=500).is_met(request(failure=RequestFailure(kind="timeout", message="")))
     assert not Slo(itl_ms=500).is_met(request(chunks=(0.1,), tokens_out=1))
-
-
-def test_speculation_in_figures() -> None:
-    told = Speculation(drafted=10, accepted=6, rounds=3)
-    assert told.acceptance_rate == 0.6
-    assert told.mean_acceptance_length == 3
-    assert Speculation(drafted=0, accepted=0).acceptance_rate is None
-    assert Speculation(drafted=0, accepted=0).mean_acceptance_length is None

@@ -83,14 +83,6 @@ def test_links_of_the_page_lead_somewhere_and_tables_and_charts_have_names(
     assert regions and all(given["aria-label"] and given["tabindex"] == "0" for given in regions)
 
 
-def test_sides_differ_in_the_shape_of_their_marks(analysis: Analysis, results: Results) -> None:
-    found = Reader(page(analysis, results))
-    first = [name for name, given in found.elements if (given.get("class") or "").split()[:1] == ["side-0"]]
-    second = [name for name, given in found.elements if (given.get("class") or "").split()[:1] == ["side-1"]]
-    assert "circle" in first and "polygon" not in first
-    assert "polygon" in second and "circle" not in second
-
-
 def test_what_models_and_servers_wrote_stays_text(results: Results) -> None:
     requests = [
         replace(each, text=HOSTILE, text_hash="other")
@@ -131,11 +123,6 @@ def test_the_terminal_shows_all_columns_in_as_many_tables_as_fit(analysis: Analy
     assert (shown.count("\n side ") == len(analysis.run.cases)) == (width == 1000)
 
 
-def test_the_arrival_of_a_case_is_told_in_words(results: Results) -> None:
-    case = replace(results.run.cases[0], arrival={"bursts": {"size": 4, "every": 10.0}})
-    assert "; arrival: bursts size 4, every 10.0" in tables.load(case)
-
-
 def test_what_differs_is_said_first_and_what_does_not_in_one_sentence(analysis: Analysis, results: Results) -> None:
     counting, noise = (tables.verdicts(analysis, case) for case in results.run.cases)
     assert counting[0].startswith("tokens/s: pair is 2.00 times target (")
@@ -144,12 +131,6 @@ def test_what_differs_is_said_first_and_what_does_not_in_one_sentence(analysis: 
     few = Results(results.run, [each for each in results.requests if each.index < 3], results.stretches)
     said = tables.verdicts(analyse(few), results.run.cases[0])
     assert said[0].startswith("pair: too few to tell, 5 requests are needed; times target: tokens/s ")
-
-
-def test_the_columns_of_a_table_are_those_that_somebody_has(analysis: Analysis, results: Results) -> None:
-    counting, noise = (tables.sides(analysis, case).headings for case in results.run.cases)
-    assert "goodput, requests/s" in counting and "goodput, requests/s" not in noise
-    assert "failed" not in counting and "cost/1M tokens" in counting
 
 
 def written(folder: Path, results: Results) -> Path:
@@ -188,17 +169,6 @@ def test_two_runs_are_compared_by_the_cases_that_both_have(tmp_path: Path, capsy
     out = capsys.readouterr().out
     assert "before:target" in out and "after:pair" in out and "noise" not in out
     assert (tmp_path / "out" / "report.html").is_file()
-
-
-def test_merged_runs_keep_their_figures() -> None:
-    results = pair_and_target()
-    both = merged([("a", results), ("b", results)])
-    found, alone = analyse(both), analyse(results)
-    assert [each.side for each in found.summaries[:4]] == ["a:target", "a:pair", "b:target", "b:pair"]
-    for number in (0, 2):
-        assert found.summaries[number].values == alone.summaries[0].values
-    same = found.comparison("counting", "b:target", "tokens_per_second")
-    assert same is not None and same.winner is None and same.ratio == pytest.approx(1)
 
 
 def test_runs_without_a_case_in_common_are_refused() -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from lab.bench.analysis import analyse, equality
 from lab.bench.comparison import FEWEST, Quotients, Sample, compare, paired_ratio
-from lab.bench.errors import BadSide
 from lab.bench.records import MeasuredRequest, RequestFailure, Results, Slo, Speculation
 from lab.bench.summary import summarise
 from tests.lab.bench.runs import a_case, a_request, a_side, at_pace, pair_and_target
@@ -89,15 +88,6 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     assert covered / runs == pytest.approx(0.95, abs=0.025)
 
 
-@given(st.lists(positive, min_size=FEWEST, max_size=12), positive)
-def test_a_constant_ratio_has_an_interval_of_no_width(values: list[float], factor: float) -> None:
-    ones = [1.0] * len(values)
-    found = paired_ratio(Quotients([factor * value for value in values], ones), Quotients(values, ones))
-    assert found is not None and found.low is not None and found.high is not None
-    assert found.ratio == pytest.approx(factor)
-    assert found.low == pytest.approx(factor, rel=1e-6) and found.high == pytest.approx(factor, rel=1e-6)
-
-
 @given(st.lists(st.tuples(positive, positive), min_size=FEWEST, max_size=12))
 def test_exchanged_sides_have_the_inverse_interval(pairs: list[tuple[float, float]]) -> None:
     mine, theirs = (Quotients([*values], [1.0] * len(pairs)) for values in zip(*pairs, strict=True))
@@ -106,14 +96,6 @@ def test_exchanged_sides_have_the_inverse_interval(pairs: list[tuple[float, floa
     assert forth.ratio == pytest.approx(1 / back.ratio)
     assert forth.low is not None and back.high is not None
     assert forth.low == pytest.approx(1 / back.high, rel=1e-6)
-
-
-def test_there_is_no_ratio_of_nothing_and_no_interval_of_few() -> None:
-    assert paired_ratio(Quotients([], []), Quotients([], [])) is None
-    assert paired_ratio(Quotients([0.0] * 9, [1.0] * 9), Quotients([1.0] * 9, [1.0] * 9)) is None
-    few = paired_ratio(Quotients([2.0] * 4, [1.0] * 4), Quotients([1.0] * 4, [1.0] * 4))
-    assert few is not None
-    assert few.ratio == pytest.approx(2) and few.low is None and few.high is None
 
 
 def test_the_faster_side_wins_and_a_tie_is_called_a_tie() -> None:
@@ -155,14 +137,6 @@ def test_the_order_of_records_does_not_matter() -> None:
         requests = shuffle.sample([*results.requests], len(results.requests))
         stretches = shuffle.sample([*results.stretches], len(results.stretches))
         assert analyse(Results(results.run, requests, stretches)) == expected
-
-
-def test_another_side_can_be_the_baseline() -> None:
-    found = analyse(pair_and_target(), "pair")
-    slow = found.comparison("counting", "target", "tokens_per_second")
-    assert slow is not None and slow.winner == "pair" and slow.ratio == pytest.approx(0.5, abs=0.02)
-    with pytest.raises(BadSide, match="--baseline: no side is called 'x'; choose one of target, pair"):
-        analyse(pair_and_target(), "x")
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,6 @@ def test_a_text_differs_where_a_wide_pass_prefers_another_token(at: int) -> None
     assert backend.length(0) == backend.length(1) == 0
 
 
-@pytest.mark.parametrize("more", [0.0, -1.0])
-def test_a_text_does_not_differ_where_no_other_token_is_preferred(more: float) -> None:
-    assert gap(MoreInWidePasses(len(PROMPT) + 3, more), PROMPT, 40, with_drafts) is None
-
-
 @pytest.mark.parametrize(("slot", "other"), [(0, over_kept_prompt), (1, over_copy)])
 def test_a_text_differs_where_the_last_token_of_a_kept_prompt_is_read_otherwise(slot: int, other: Any) -> None:
     class ReadAlone(ScriptedBackend):

@@ -4,16 +4,14 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from lab.benchmarks.real_pair import pair, record
-from lab.benchmarks.real_pair.draft_choices import KEPT, Choices, TextChoices, best, choices_of
+from lab.benchmarks.real_pair import pair, recording
 from lab.benchmarks.real_pair.machines import DRAFTERS, LINKS, TARGETS, Setting
-from lab.benchmarks.real_pair.record import RecordedText
+from lab.benchmarks.real_pair.recording import Choices, RecordedText, TextChoices, choices_of
 from specpair.speculation.policy.experience import Experience
-from specpair.speculation.sampling.sampling import Sampling, choose, choose_two
+from specpair.speculation.sampling.sampling import Sampling, choose
 
 ENDS = frozenset({900, 901})
 RIGHT = 0.8  # of the draft model's choices, behind the text itself
@@ -41,8 +39,8 @@ def _setting(target: str, drafter: str) -> Setting:
 def test_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
     texts = [_text(seed=seed) for seed in range(3)]
     for name in ("one", "other"):
-        record.write(tmp_path / name, "model", texts)
-    assert list(record.read(tmp_path / "one")) == texts
+        recording.write(tmp_path / name, "model", texts)
+    assert list(recording.read(tmp_path / "one")) == texts
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
@@ -79,11 +77,3 @@ def test_draft_model_is_asked_behind_the_text_alone() -> None:
     assert choices.after(10, whole[10:20]) == choices.after(20, ()), "the tail is the text"
     made_up = choices.after(10, [700, 701])
     assert made_up.probabilities == choices.after(12, ()).probabilities and min(made_up.ids) > model.vocabulary.size
-
-
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=3)])
-def test_choices_are_ranked_as_the_text_would_take_them(sampling: Sampling) -> None:
-    row = np.random.default_rng(1).standard_normal(500).astype(np.float32) * 3
-    ids, probabilities = best(row, sampling, 40)
-    assert tuple(ids[:2]) == choose_two(row.copy(), sampling, 40)
-    assert len(set(ids)) == KEPT and all(0.0 < each < 1.0 for each in probabilities) and sum(probabilities) < 1.0

@@ -10,10 +10,9 @@ import pytest
 from drafter_client.statistics import Stats
 from lab.benchmarks.harness.report import Report
 from lab.benchmarks.harness.texts import Written
-from lab.benchmarks.llama_server import build
-from lab.benchmarks.llama_server.server import UNTOLD, ServerFailed, completed, events
-from lab.benchmarks.llama_server.settings import ALONE, settings, shared_flags
+from lab.benchmarks.real_pair import llama_build as build
 from lab.benchmarks.real_pair.compute_table import COLD, COPY, FILE, TARGET, Place, keep, mean, ratios, read, tables
+from lab.benchmarks.real_pair.llama_server import ALONE, UNTOLD, ServerFailed, completed, events, settings, shared_flags
 
 DRAFTERS = {"twin": Path("twin.gguf"), "small": Path("small.gguf")}
 
@@ -98,14 +97,6 @@ def report(tmp_path: Path) -> Report:
 
 def kept(report: Report, kind: str, repeat: int, way: str, seconds: float) -> None:
     keep(report, Place(kind, 0.0, repeat), way, Written(list(range(11)), 50.0, seconds, Stats(drafted=8, accepted=6)))
-
-
-def test_what_is_kept_is_read_again(report: Report) -> None:
-    assert read(report) == []
-    kept(report, "code", 3, ALONE, 2.0)
-    [text] = read(report)
-    assert (text.place, text.way, text.rate, text.first) == (Place("code", 0.0, 3), ALONE, 5.0, 0.05)
-    assert (text.tokens, text.drafted, text.accepted) == (11, 8, 6)
 
 
 def test_figures_are_medians_of_ratios_to_llama_server_alone_in_the_same_repeat(report: Report) -> None:

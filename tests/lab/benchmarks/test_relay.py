@@ -99,11 +99,6 @@ def test_a_round_trip_is_not_faster_than_the_link_and_the_first_waits_for_the_ha
         assert min(others) >= 0.010
 
 
-def test_a_url_keeps_its_path(listener: socket.socket) -> None:
-    with relay(f"{url_of(listener)}/path", 0.0) as url:
-        assert urlsplit(url).path == "/path"
-
-
 def test_a_relay_that_cannot_start_says_so(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="the relay did not start"), relay("http://127.0.0.1:port", 0.0):
         pass

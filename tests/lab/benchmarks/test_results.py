@@ -10,7 +10,7 @@ import pytest
 from lab.benchmarks.harness import report
 from lab.benchmarks.harness.report import Report, parser_of
 from tests.paths import ROOT
-from tests.specpair.child_processes.left_behind import gone, needs_proc
+from tests.waiting import gone, needs_proc
 
 
 def _options(*arguments: str) -> argparse.Namespace:
@@ -42,22 +42,10 @@ def test_results_go_to_the_tracked_folder_only_when_asked(
     assert said.err == f"written to {folders / folder / 'round_trip.txt'}\n"
 
 
-def test_a_folder_that_a_user_names_is_made_before_anything_is_measured(tmp_path: Path) -> None:
-    Report("verify_curve", _options(), folder=tmp_path / "some" / "where")
-    assert (tmp_path / "some" / "where").is_dir()
-
-
 def test_what_is_not_saved_is_not_tracked() -> None:
     ignored = subprocess.run(["git", "check-ignore", "-q", str(report.UNSAVED / "x.txt")], cwd=ROOT)
     assert ignored.returncode in (0, 128)  # 128: not a checkout
     assert report.RESULTS == ROOT / "lab" / "benchmarks" / "results"
-
-
-def test_records_are_kept_beside_the_results(tmp_path: Path) -> None:
-    made = Report("round_trip", _options(), folder=tmp_path)
-    assert made.kept() == []
-    made.keep({"a": 1.5})
-    assert Report("round_trip", _options(), folder=tmp_path).kept() == [{"a": 1.5}]
 
 
 def test_options_have_the_types_of_their_defaults() -> None:

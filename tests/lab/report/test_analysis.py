@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.report.reader import Record, RunDetail, RunTrace, read_run
-from lab.report.recorded import Depth, acceptance_by_depth
+from lab.report.recorded import acceptance_by_depth
 from lab.report.terminal import (
     Lane,
-    Rate,
     Span,
     coverage,
     speed_over_time,
@@ -36,11 +35,6 @@ def test_acceptance_by_depth_counts_each_judged_draft_token(pairs: list[tuple[in
     assert all(0.0 <= each.share <= 1.0 and each.drafts > 0 for each in depths)
 
 
-def test_acceptance_by_depth_of_a_run(tmp_path: Path) -> None:
-    write(tmp_path)
-    assert acceptance_by_depth(read_run(tmp_path).rounds) == [Depth(1, 2, 2), Depth(2, 2, 1), Depth(3, 2, 1)]
-
-
 def test_timeline_of_a_run(tmp_path: Path) -> None:
     write(tmp_path)
     draft, network, queue, verify = Lane
@@ -54,11 +48,6 @@ def test_timeline_of_a_run(tmp_path: Path) -> None:
         *(Span(network, 140.0, 150.0), Span(queue, 150.0, 160.0), Span(verify, 160.0, 190.0)),
         Span(network, 190.0, 200.0),
     ]
-
-
-def test_self_continuation_pass_ends_when_it_was_reported() -> None:
-    run = RunTrace(1, {}, [], [], [], [], [(12.0, 40.0)], NOTHING)
-    assert timeline(run) == [Span(Lane.VERIFY, 28.0, 40.0)]
 
 
 @given(MS, MS, MS, MS)
@@ -99,14 +88,6 @@ def test_coverage_equals_sampled_activity(spans: list[Span], begin: float, lengt
         assert sum(shares) / cells == pytest.approx(active / slices, abs=(2 * len(inside) + 1e-6) / slices)
 
 
-def test_coverage_of_each_cell() -> None:
-    spans = [Span(Lane.QUEUE, 1.0, 3.5), Span(Lane.QUEUE, 2.0, 3.0), Span(Lane.VERIFY, 0.0, 9.0)]
-    assert coverage(spans, Lane.QUEUE, 0.0, 8.0, 4) == [0.5, 0.75, 0.0, 0.0]
-    assert coverage(spans, Lane.DRAFTING, 0.0, 8.0, 4) == [0.0] * 4
-    assert coverage(spans, Lane.VERIFY, 5.0, 5.0, 2) == [0.0, 0.0]
-    assert window([], 3) == (0.0, 0.0)
-
-
 @given(st.lists(MS, max_size=200), MS, st.integers(1, 40))
 def test_rates_count_each_token_once(times: list[float], total: float, most: int) -> None:
     rates = speed_over_time([{"committed_ms": at} for at in times], total, most)
@@ -117,9 +98,3 @@ def test_rates_count_each_token_once(times: list[float], total: float, most: int
     tokens = sum(rate.rate * (rate.end - rate.begin) / 1e3 for rate in rates)
     assert tokens == pytest.approx(len(times))
     assert rates[0].begin == 0.0 and rates[-1].end == pytest.approx(max([total, *times]))
-
-
-def test_rates_of_a_run(tmp_path: Path) -> None:
-    write(tmp_path)
-    run = read_run(tmp_path)
-    assert speed_over_time(run.tokens, 200.0, 60) == [Rate(0.0, 100.0, 10.0), Rate(100.0, 200.0, 70.0)]

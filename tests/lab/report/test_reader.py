@@ -7,8 +7,8 @@ import pytest
 
 from drafter_client.errors import TraceError
 from drafter_client.statistics import Stats
-from drafter_client.trace.writer import ROUNDS, RUNS, TraceFolder
-from lab.report.reader import Exchange, read_run, read_runs, read_table
+from drafter_client.trace.writer import RUNS, TraceFolder
+from lab.report.reader import Exchange, read_run, read_runs
 from tests.drafter_client.trace.folders import DETAIL, write
 
 
@@ -32,16 +32,6 @@ def test_written_run_is_read_back(tmp_path: Path) -> None:
     assert run.steps == [(40.0, 60.0), (120.0, 140.0)] and run.self_continuation_passes == [(0.0, 0.0)]
 
 
-def test_records_of_other_runs_are_left_out(tmp_path: Path) -> None:
-    write(tmp_path)
-    for name, row in (("rounds.csv", "2,1,lockstep,5,1,,,,,,,0,3,,,,,,\n"), ("tokens.csv", "2,5,1,free,0,3\n")):
-        with (tmp_path / name).open("a") as file:
-            file.write(row + "\n")  # and an empty line, which is ignored
-    run = read_run(tmp_path)
-    assert (len(run.rounds), len(run.tokens)) == (3, 8)
-    assert len(read_table(tmp_path, ROUNDS)) == 4
-
-
 def test_missing_run_is_refused(tmp_path: Path) -> None:
     write(tmp_path)
     with pytest.raises(TraceError, match=r"there is no run 3 in .*runs\.csv: it has 1$"):
@@ -58,10 +48,6 @@ def test_default_is_the_last_run_with_drafts(tmp_path: Path) -> None:
 def test_folder_without_runs_is_refused(tmp_path: Path) -> None:
     TraceFolder(tmp_path)
     assert _refused(tmp_path) == "no run has been written to DIR yet: give --profile DIR to a run"
-
-
-def test_missing_folder_is_refused(tmp_path: Path) -> None:
-    assert _refused(tmp_path / "no") == "the trace DIR/runs.csv cannot be read: No such file or directory"
 
 
 @pytest.mark.parametrize(
@@ -85,18 +71,6 @@ def test_malformed_table_is_refused_with_file_and_line(
     lines[line - 1] = text
     (tmp_path / name).write_text("\n".join(lines) + "\n")
     assert _refused(tmp_path) == f"DIR/{name}, {message}: is it a trace?"
-
-
-def test_empty_table_is_refused(tmp_path: Path) -> None:
-    write(tmp_path)
-    (tmp_path / "rounds.csv").write_text("")
-    assert _refused(tmp_path).startswith("DIR/rounds.csv, line 1: these are not the columns")
-
-
-def test_table_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    write(tmp_path)
-    (tmp_path / "tokens.csv").write_bytes(b"run,position\n1,2\n\xff\n")
-    assert _refused(tmp_path) == "DIR/tokens.csv, line 3: this is not UTF-8 text: is it a trace?"
 
 
 @pytest.mark.parametrize(

@@ -60,13 +60,6 @@ def test_lossy_run_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert _printed(capsys).splitlines()[0].endswith("small drafts for big, lossy: threshold 0.25")
 
 
-@pytest.mark.parametrize("run", [{"strategy": "probabilistic"}, {"strategy": "threshold", "mode": "target"}], ids=str)
-def test_lossless_run_is_not_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str], run: dict[str, str]) -> None:
-    write(tmp_path, **run)
-    assert report(f"{tmp_path}") == 0
-    assert "lossy" not in _printed(capsys)
-
-
 def test_report_of_a_run_that_failed_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), TraceFolder(tmp_path).run(Stats(mode="fused")):
@@ -77,12 +70,6 @@ def test_report_of_a_run_that_failed_at_once(tmp_path: Path, capsys: pytest.Capt
     assert "ended early: ZeroDivisionError" in " ".join(lines[1:4])
     assert "the target judged no draft token of this drafter" in lines and "no activity was recorded" in lines
     assert lines[-1] == "tokens/s over time, 0 at most"
-
-
-def test_report_of_an_interrupted_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, finish_reason=None, acceptance_rate=None, tokens_per_second=None)
-    report(f"{tmp_path}")
-    assert _printed(capsys).splitlines()[1:2] == ["8 tokens in 200 ms, TTFT 40 ms, ended early: interrupted"]
 
 
 def test_timeline_shows_the_middle_of_many_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

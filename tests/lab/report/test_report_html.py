@@ -53,20 +53,6 @@ def test_broken_trace_leaves_the_file_as_it_was(drafter: Command, tmp_path: Path
     assert (tmp_path / "report.html").read_text() == "an older one"
 
 
-def test_number_that_json_lacks_is_refused(drafter: Command, tmp_path: Path) -> None:
-    write_rounds(tmp_path, 1)
-    path = tmp_path / "run-1.json"
-    path.write_text(path.read_text().replace('"max_tokens": 4', '"max_tokens": NaN'))
-    ran = drafter("report", f"{tmp_path}", "--html")
-    assert (ran.status, "hold what is no JSON" in ran.err) == (1, True)
-
-
-def test_missing_folder_is_refused(drafter: Command, tmp_path: Path) -> None:
-    ran = drafter("report", f"{tmp_path / 'no'}", "--html")
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err == f"drafter: the trace {tmp_path / 'no' / 'runs.csv'} cannot be read: No such file or directory\n"
-
-
 def test_leaving_the_text_out_is_about_the_file(drafter: Command, tmp_path: Path) -> None:
     ran = drafter("report", f"{tmp_path}", "--no-text")
     assert (ran.status, ran.out) == (2, "")

@@ -1,6 +1,5 @@
 """A configuration runs: the same seed gives the same records, and keys make a difference."""
 
-import math
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,11 +10,10 @@ from lab.simulator.command_line import example
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse, read
 from lab.simulator.fleet.record import Status
-from lab.simulator.fleet.settings import FleetMode
 from lab.simulator.results.gathered import Gathered
 from lab.simulator.search.candidates import candidates, read_search
-from lab.simulator.simulation import seed_of, setting_of, simulate
-from tests.lab.simulator.fleet.fleets import Kept
+from lab.simulator.simulation import seed_of, simulate
+from tests.lab.simulator.fleets import Kept
 from tests.paths import ROOT
 
 SMALL = """\
@@ -126,14 +124,6 @@ def test_a_key_makes_a_difference(before: str, after: str) -> None:
     differ(FUSED, changed)
 
 
-def test_the_batching_window_makes_a_difference_in_lockstep() -> None:
-    """Where drafts come while others are judged, no pass needs to wait for them."""
-    drafters = "  drafters: [{name: laptop, count: 20, cost: {law: linear, decode_ms: 8}, agreement: 0.8}]\n"
-    text = FUSED.replace("mode: fused", "mode: lockstep\ngamma: 3").replace("workload:", f"{drafters}workload:")
-    differ(text, f"batching_window: 1\n{text}")
-    differ(text, text.replace("gamma: 3", "gamma: 2"))
-
-
 def test_a_fleet_whose_verifiers_are_gone_for_good_has_results() -> None:
     text = SMALL.replace("sim_time_ms: 4000", "sim_time_ms: 400000\nslo: {ttft_ms: 1000}")
     text = text.replace("rate_rps: 4", "rate_rps: 0.1")
@@ -142,20 +132,6 @@ def test_a_fleet_whose_verifiers_are_gone_for_good_has_results() -> None:
     gathered.ended(simulate(configuration, seed_of(configuration, 0), gathered))
     measures = gathered.measures()
     assert measures["whole"] == measures["slo_attainment"] == 0.0 and measures["failed"] > 0
-
-
-@pytest.mark.parametrize("mode", FleetMode)
-def test_devices_that_come_and_go_all_the_time_abort_texts_and_the_run_goes_on(mode: FleetMode) -> None:
-    flickers = """
-    - name: phone
-      count: 3
-      cost: {law: linear, decode_ms: 8}
-      agreement: 0.8
-      availability: {on_s: {distribution: exponential, mean: 0.1}, off_s: 0.001}
-"""
-    text = FUSED.replace("mode: fused", f"mode: {mode.value}").replace("workload:", f"  drafters:{flickers}workload:")
-    statuses = [each.status for each in ran(configured(text)).records]
-    assert statuses.count(Status.ABORTED) > 20
 
 
 def test_long_prompts_on_a_slow_link_come_late() -> None:
@@ -186,12 +162,3 @@ def test_a_text_that_no_verifier_holds_is_refused_and_a_long_one_goes_where_it_f
     assert min(by[Status.REFUSED]) > 35 >= max(by[Status.WHOLE]) > 20
     small = [each.text_tokens for each in found.records if each.nodes and each.nodes[0].startswith("small")]
     assert small and max(small) <= 20
-
-
-def test_a_router_by_promises_keeps_those_of_each_tenant() -> None:
-    text = SMALL + "slo: {tpot_ms: 200}\n"
-    text = text.replace("output_tokens: 5}", "output_tokens: 5, tenants: [{name: a}, {name: b, slo: {tpot_ms: 40}}]}")
-    configuration = configured(text)
-    deadlines = setting_of(configuration, 0).deadlines
-    assert [deadlines(name) for name in ("a", "b", "c")] == [0.2, 0.04, 0.2] and configuration.promises
-    assert math.isinf(setting_of(configured(SMALL), 0).deadlines("a")) and not configured(SMALL).promises

@@ -1,20 +1,29 @@
-"""The command `models`: against a stand-in of a hub over real HTTP, with tiny models."""
+"""The command `models`: against a stand-in of a hub over real HTTP, with tiny models; and what heads of GGUF files
+say of each kind of model, compared with what llama.cpp allocates for it."""
 
+import io
 import json
+import logging
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from backends.llama_cpp.backend import LlamaBackend
 from backends.trial.tiny_gguf import write_tiny_gguf
 from backends.trial.tiny_llama import TinyModel
 from gateway.openai_api.answer import reply_style
 from models.commands import command
 from models.commands.command import ServedModel
-from models.hub.catalogue import read_catalogue
+from models.commands.description import describe_gguf
+from models.commands.showing import Bar, rows
+from models.hub.gguf_head import read_head
+from models.hub.names import read_catalogue
 from models.hub.repository import PAUSES, Hub
-from specpair.engines.load_options import FreeMemory
+from specpair.engines.load_options import FreeMemory, LoadOptions
 from tests.stand_ins.hub import HubStandIn, serving
+from tests.stand_ins.tiny_architectures import ARCHITECTURES, RECURRENT, write_tiny_architecture
 
 Run = Callable[..., tuple[int, str, str]]
 CHATML = {
@@ -262,7 +271,73 @@ def test_what_is_refused_leaves_nothing_begun(run: Run, stand_in: HubStandIn) ->
     assert run("list")[1] == ""
 
 
-def test_damage_is_told_in_a_line(run: Run, stand_in: HubStandIn) -> None:
-    stand_in.damage = 1
-    status, _, err = run("pull", "u/small")
-    assert status == 0 and err.startswith("verifier: u/small/small-Q8_0.gguf came damaged: ") and err.count("\n") == 1
+class Terminal(io.StringIO):
+    """A terminal that keeps what it is sent."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def _pulled(monkeypatch: pytest.MonkeyPatch, screen: io.StringIO, term: str = "xterm") -> str:
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("COLUMNS", "40")
+    with Bar("user/a-repository-of-models:Q8_0", "drafter") as bar:
+        bar(1_000_000, 300_000_000)
+        bar(2_000_000, 300_000_000)  # too soon to be told
+        logging.getLogger("models.hub").warning("it is \x1b fetched again")
+        bar(300_000_000, 300_000_000)
+    return screen.getvalue()
+
+
+def test_a_terminal_shows_one_line_that_fits_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = _pulled(monkeypatch, Terminal()).split("\n")
+    assert lines[1] == "drafter: it is \\x1b fetched again" and lines[-1] == ""
+    assert lines[0].startswith("\r…") and "1.0 MB of 0.30 GB (0%)" in lines[0]
+    assert max(len(part) for line in lines for part in line.split("\r")) == 39
+
+
+@pytest.mark.parametrize(("screen", "term"), [(io.StringIO(), "xterm"), (Terminal(), "dumb")])
+def test_elsewhere_nothing_is_told_of_what_takes_no_time(
+    monkeypatch: pytest.MonkeyPatch, screen: io.StringIO, term: str
+) -> None:
+    assert _pulled(monkeypatch, screen, term) == "drafter: it is \\x1b fetched again\n"
+
+
+KINDS = {
+    "qwen3": "dense",
+    "gemma3": "sliding window of 32 tokens",
+    "qwen3moe": "mixture of experts, 2 of 8",
+    "mamba2": "recurrent",
+    "lfm2": "hybrid",
+    "granitehybrid": "hybrid",
+    "qwen3next": "hybrid, mixture of experts, 2 of 8",
+    "qwen35": "hybrid",
+}
+MEANS = {  # what is told of drafts, with the architectures of which it is told
+    "rejected draft tokens are taken back at no cost": set(ARCHITECTURES) - set(RECURRENT),
+    "after a rejection a copy of the state is put back": set(RECURRENT),
+    "reads more experts than one over a token": {"qwen3moe", "qwen3next"},
+    "the KV cache keeps what the window has passed": {"gemma3"},
+}
+
+
+def _cache(path: Path, context: int) -> int:
+    """Bytes that llama.cpp takes for a text of this many tokens."""
+    backend = LlamaBackend(LoadOptions(model=path, context_length=context, threads=1))
+    taken = backend.kv_bytes
+    backend.close()
+    return taken
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_kind_and_cache_of_each_architecture(name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.gguf"
+    write_tiny_architecture(name, path)
+    model = describe_gguf(name, [read_head(path)])
+    assert model.layers.words == KINDS[name] and model.quantization == "F32"
+    token_bytes = (_cache(path, 96) - _cache(path, 32)) / 64  # without the states, whose size no text changes
+    assert 2 * model.kv_numbers <= token_bytes <= 2 * model.kv_numbers + 24  # states have each token's position, too
+    told = dict(rows(model, reply_style))["speculation"]
+    assert {part for part in MEANS if part in told} == {part for part, names in MEANS.items() if name in names}
+    assert (model.bytes_a_token < model.weight_bytes) == ("experts" in KINDS[name])

@@ -149,15 +149,6 @@ def test_a_hub_with_too_many_requests_leaves_what_is_in_the_cache(stand_in: HubS
         fetch_model(ModelName("u/other"), _hub(stand_in, tmp_path))
 
 
-@pytest.mark.parametrize("wait", ["1", "0"])
-def test_a_file_is_waited_for_and_goes_on(stand_in: HubStandIn, tmp_path: Path, wait: str) -> None:
-    waits: list[float] = []
-    hub = Hub(stand_in.address, tmp_path, False, wait=waits.append)
-    listing = hub.listing("u/toy")
-    stand_in.refusals = [(429, {"Retry-After": wait})]
-    assert hub.read(listing, listing.files[1], 0, 4) == b"GGUF" and waits == [max(float(wait), 0.5)]
-
-
 @pytest.mark.parametrize("record", [b"\xff", b"[" * 100_000, b"[5]", b'[["../a", 1, "0"]]', b'[["a", 1]]', b"null"])
 def test_a_damaged_record_is_read_as_none(stand_in: HubStandIn, tmp_path: Path, record: bytes) -> None:
     hub = _hub(stand_in, tmp_path)

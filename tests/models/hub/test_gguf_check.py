@@ -168,14 +168,6 @@ def test_every_part_of_a_split_model_is_checked(tmp_path: Path) -> None:
     assert f"and {parts[1].name} is not beside it: fetch it" in _refusal(parts[0])
 
 
-def test_a_file_of_another_user_is_refused_in_a_line(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def deny(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", deny)
-    assert _refusal(tiny) == f"{tiny} cannot be read: Permission denied"
-
-
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.floats(0, 1, exclude_max=True))
 def test_a_file_that_is_cut_anywhere_is_incomplete(tiny: Path, tmp_path: Path, share: float) -> None:

@@ -111,15 +111,6 @@ def test_error_names_file_table_and_key(write: Write, content: str | bytes, comp
     assert _error(content, write) == complaint
 
 
-@pytest.mark.parametrize(
-    ("content", "line"), [("[verifier]\n\nrows 3", 3), ("[verifier]\nrows = 3\nrows = 4\n", 3), ("[verifier", 1)]
-)
-def test_error_of_toml_names_the_line(write: Write, content: str, line: int) -> None:
-    complaint = _error(content, write)
-    assert complaint.startswith(": the file is not valid TOML: ")
-    assert f"line {line}," in complaint or "at end of document" in complaint
-
-
 def test_error_never_holds_a_secret(write: Write) -> None:
     for content in ('api_key = ["sesame"]', 'api_key = "sesame', "api_key = sesame", "api_key = { a = 'sesame' }"):
         assert "sesame" not in _error(f"[verifier]\n{content}", write)

@@ -77,17 +77,6 @@ def test_the_first_layer_that_has_a_value_gives_it(values: tuple[dict[str, str],
         assert settings.lasting(name) is (kind != "flag")
 
 
-def test_settings_read_neither_environment_nor_file_by_themselves(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("ROWS", "3")
-    monkeypatch.setenv("MMAP", "no")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "specpair.toml").write_text("[verifier]\nrows = 3\n")
-    Example.from_layers(layers({"rows": "2"}))
-    assert Example() == Example.from_layers([]) == Example(rows="auto", mmap=True)
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [

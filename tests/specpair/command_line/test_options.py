@@ -95,11 +95,6 @@ def test_bad_text_is_named_as_it_was_given(name: str, text: str, words: str) -> 
     assert str(caught.value) == f"{flag(name)}: {words}"
 
 
-def test_bad_number_of_a_program_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"must be in \[1, 9\], got 10"):
-        Settings(rows=10)
-
-
 def test_flags_have_the_words_the_default_and_the_placeholder() -> None:
     parser = Parser("oven", usage="[FLAGS]", description="", examples=())
     add_options(parser.add_argument_group("oven"), Oven, heat={"default": 20.0, "words": "warmth"})

@@ -42,15 +42,6 @@ def test_new_texts_are_refused_from_the_beginning_on() -> None:
     run(scene)
 
 
-def test_it_ends_at_once_without_a_text() -> None:
-    async def scene(texts: Texts, ended: asyncio.Event) -> None:
-        texts.seconds = 0.0
-        Draining(1000.0, texts).begin(ended.set)
-        assert ended.is_set()
-
-    run(scene)
-
-
 def test_it_ends_with_the_last_text() -> None:
     async def scene(texts: Texts, ended: asyncio.Event) -> None:
         draining = Draining(1000.0, texts)
@@ -106,9 +97,3 @@ def test_cancelled_it_does_not_end_anything() -> None:
         assert not ended.is_set() and draining.begun
 
     run(scene)
-
-
-def test_changes_before_it_has_begun_are_ignored() -> None:
-    texts = Texts()
-    Draining(1.0, texts).changed()
-    assert texts.asked == 0

@@ -1,6 +1,8 @@
-"""Every message keeps its value through JSON."""
+"""Every message keeps its value through JSON; a verifier's identity changes with all that a drafter keeps of it."""
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,10 +11,12 @@ from pydantic import BaseModel, ValidationError
 
 from specpair.protocol import messages, response_fields, responses, service_responses
 from specpair.protocol.errors import InvalidRequest
-from specpair.speculation.acceptance.strategies import Strategy
+from specpair.protocol.service_responses import ModelInfo, continues, identity_of
 from specpair.speculation.acceptance.token_details import TokenMark, marks_of, split
+from specpair.speculation.sampling import row_changes
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
+from tests.drafter_client.http.bodies import model_info
 from tests.specpair.protocol.drawn import REQUESTS, RESPONSES
 
 
@@ -77,14 +81,6 @@ def test_names_are_made_safe_for_a_terminal() -> None:
     assert response_fields.SamplingReport.model_validate_json(told).noise == r"a\x1b[2J\u202e"
 
 
-def test_the_report_of_settings() -> None:
-    settings = {"seed": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "strategy": "greedy", "noise": "gumbel-1"}
-    spec = TextSpec.of(Sampling(5, 0.5, 3, 0.9), strategy=Strategy.GREEDY)
-    assert response_fields.SamplingReport.of(spec).settings() == settings
-    spec = TextSpec(seed=0, strategy=Strategy.THRESHOLD, threshold=0.5)
-    assert response_fields.SamplingReport.of(spec).settings()["threshold"] == 0.5
-
-
 def test_the_report_has_the_processors_that_are_on() -> None:
     plain = response_fields.SamplingReport.of(TextSpec(seed=5, temperature=0.5)).settings()
     sampling = Sampling(5, 0.5, min_p=0.1, logit_bias={3: 2.0, 15: -100.0})
@@ -117,3 +113,58 @@ def test_only_the_first_fault_of_a_long_list_is_named(model: type[BaseModel], na
     with pytest.raises(ValidationError) as refused:
         model.model_validate_json(json.dumps({name: [[]] * 3_000}))
     assert sum(fault["loc"][0] == name for fault in refused.value.errors()) == 1
+
+
+MODEL, VOCABULARY = "honest", model_info().vocabulary
+OTHERS: dict[str, Any] = {  # for each field of `ModelInfo`, another value
+    "name": "alias",
+    "engine": "torch",
+    "context_length": 512,
+    "rows": 2,
+    "max_drafts": 4,
+    "trees": True,
+    "max_tree_leaves": 4,
+    "max_tree_nodes": 16,
+    "strategies": ["coupled"],
+    "refused": {"logprobs": "the engine gives none"},
+    "self_continue": False,
+    "modes": ["target", "fused"],
+    "predictions": False,
+    "draft_model": "small",
+    "threads": 3,
+    "noise": "gumbel-2",
+    "vocabulary": replace(VOCABULARY, ordinary="other"),
+    "chat_template": "{{ messages }}",
+}
+OWN: dict[str, Any] = {
+    "wide_pass_ms": [(32, 9.0)],
+    "pass_ms": [9.0],
+    "draft_pass_ms": 0.3,
+    "kv_bytes": 7,
+    "machine": "another",
+}
+BEGAN = identity_of(model_info(), MODEL)
+
+
+def test_each_field_is_of_the_identity_or_of_one_replica() -> None:
+    assert OTHERS.keys() | OWN.keys() | {"identity"} == ModelInfo.model_fields.keys()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_a_drafter_keeps_changes_the_identity(name: str) -> None:
+    other = identity_of(model_info(**{name: OTHERS[name]}), MODEL)
+    assert other != BEGAN
+    assert continues(BEGAN, other) == (name not in ("name", "noise", "vocabulary")), "else it is another text"
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_each_start_measures_and_the_machine_do_not(name: str) -> None:
+    assert identity_of(model_info(**{name: OWN[name]}), MODEL) == BEGAN
+
+
+def test_another_model_behind_an_alias_and_other_processors_are_another_identity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not continues(BEGAN, identity_of(model_info(), "another model of that alias"))
+    monkeypatch.setattr(row_changes, "NAME", "processors-2")
+    assert not continues(BEGAN, identity_of(model_info(), MODEL))

@@ -29,11 +29,6 @@ def test_control_characters_are_escaped(hostile: str, shown: str) -> None:
     assert several_lines(hostile) == shown
 
 
-def test_newlines_and_tabs_stay_only_in_several_lines() -> None:
-    assert several_lines("if x:\n\ty\r\n") == "if x:\n\ty\\r\n"
-    assert one_line("if x:\n\ty") == r"if x:\n\ty"
-
-
 def test_ordinary_text_is_unchanged() -> None:
     text = "naïve Ω 中文 ｜▁ 👩\u200d💻 می\u200cرود שלום\u200f 10\u00a0km"
     assert several_lines(text) == text

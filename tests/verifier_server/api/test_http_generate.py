@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
+from backends.scripted import ScriptedBackend
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure
 from specpair.speculation.sampling.sampling import Sampling
@@ -56,20 +56,6 @@ def test_text_that_fills_the_context_ends_before_max_tokens(serve: Serve) -> Non
     schemas = live.http.get("/openapi.json").json()["components"]["schemas"]
     for name in ("PrefillRequest", "GenerateRequest"):
         assert "context is full" in schemas[name]["properties"]["max_tokens"]["description"]
-
-
-def test_character_of_several_tokens_arrives_whole(serve: Serve) -> None:
-    """The bytes of the scripted model are seldom valid UTF-8, so parts must be joined before they are decoded."""
-    live = serve(ScriptedBackend(Script(seed=11, support=256, sharpness=9.0)))
-    prompt = [256, *"é".encode()]
-    body = {"prompt_ids": prompt, "max_tokens": 200}
-    reply = live.post("/generate", body)
-    *parts, _ = events(live, body)
-    whole = bytes(token for token in reply["token_ids"]).decode(errors="replace")
-    assert any(ord(character) > 127 and character != "\ufffd" for character in whole), (
-        "some characters span several tokens"
-    )
-    assert reply["text"] == "".join(part["text"] for _, part in parts) == whole
 
 
 def test_silent_stream_sends_comments(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

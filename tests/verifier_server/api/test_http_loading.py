@@ -13,9 +13,8 @@ from specpair.engines.load_options import LoadOptions
 from specpair.protocol.service_responses import HealthResponse
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.support import REQUESTS
-from verifier_server.loading import loading_wait
 from verifier_server.service import Service
-from verifier_server.settings import Settings, from_flags
+from verifier_server.settings import Settings
 
 
 class SlowLoad:
@@ -71,22 +70,6 @@ def test_requests_are_refused_while_the_model_loads(serve: Serve, slow: SlowLoad
 
 
 @pytest.mark.parametrize(
-    ("seconds", "progress", "expected"),
-    [
-        (0.0, 0.0, 1),
-        (30.0, 0.75, 10),
-        (30.0, 0.5, 30),
-        (31.0, 0.5, 31),
-        (30.0, 0.0, 30),
-        (300.0, 0.1, 60),
-        (9.0, 1.0, 1),
-    ],
-)
-def test_retry_after_follows_the_loading_progress(seconds: float, progress: float, expected: int) -> None:
-    assert loading_wait(seconds, progress) == expected
-
-
-@pytest.mark.parametrize(
     ("failure", "reason"),
     [
         (ModelLoadError("no such model file: x.gguf"), "no such model file: x.gguf"),
@@ -103,29 +86,6 @@ def test_model_that_cannot_be_loaded_is_reported(serve: Serve, slow: SlowLoad, f
     for response in assert_all_refused(live, "model_failed"):
         assert response.json()["error"]["message"] == f"the model could not be loaded: {reason}"
         assert "retry-after" not in response.headers
-
-
-NO_CHOICE = ": the scripted backend has no such choice, leave it out"
-
-
-@pytest.mark.parametrize(
-    ("flags", "variables", "reason"),
-    [
-        ([], {"TENSOR_PARALLEL": "2"}, "VERIFIER_TENSOR_PARALLEL" + NO_CHOICE),
-        (["--tensor-parallel=2"], {"TENSOR_PARALLEL": "3"}, "--tensor-parallel" + NO_CHOICE),
-        ([], {"CONTEXT": "1"}, "VERIFIER_CONTEXT is 1, a prompt and an answer take at least 2 tokens"),
-        ([], {"MODEL": "x"}, "the scripted backend takes a number as its model, got 'x'"),
-        (["--draft-model=3"], {"DRAFT_DEVICE": "cpu"}, "the draft model: VERIFIER_DRAFT_DEVICE" + NO_CHOICE),
-    ],
-)
-def test_setting_at_fault_has_the_name_that_the_user_gave(
-    flags: list[str], variables: dict[str, str], reason: str
-) -> None:
-    environment = {f"VERIFIER_{name}": value for name, value in variables.items()}
-    service = Service(from_flags(["--backend=scripted", *flags], environment)[0])
-    service.loader.start()
-    service.stop()
-    assert service.health() == HealthResponse(status="failed", reason=reason)
 
 
 def test_stop_waits_for_the_load_and_frees_the_model(serve: Serve, slow: SlowLoad) -> None:

@@ -1,21 +1,15 @@
 """Options of texts over HTTP: processors, log probabilities, grammars, and the cache of prefixes."""
 
 import json
-import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
-from specpair.child_processes.serving import Server, verifier
+from backends.scripted import ScriptedBackend
 from specpair.http_service.keys import key_file
 from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of
 from specpair.speculation.sampling.distribution import token_logprobs
-from tests.specpair.child_processes.left_behind import needs_proc
 from tests.specpair.speculation import processed
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.support import bearer, events, metric
@@ -80,21 +74,6 @@ def test_whole_texts_and_their_events_have_logprobs(server: LiveServer) -> None:
     assert "logprobs" not in server.post("/generate", ASKED)
 
 
-def test_prefill_verify_and_stream_have_logprobs(server: LiveServer) -> None:
-    opened = server.post("/prefill", ASKED | {"logprobs": 2})
-    reply = server.post(
-        "/verify", {"session_id": opened["session_id"], "position": 3, "draft_tokens": [*EXPECTED[:3], 7]}
-    )
-    tokens = reply["tokens"]
-    assert tokens == EXPECTED[: len(tokens)] and len(tokens) >= 4
-    assert opened["logprobs"] == logprobs(EXPECTED[:1], 2) and reply["logprobs"] == logprobs(tokens, 2)
-    while reply["finish_reason"] is None:
-        request = {"session_id": opened["session_id"], "position": reply["total_tokens"], "draft_tokens": []}
-        reply = server.post("/verify", request)
-    told = streamed(server, opened["session_id"])
-    assert [each for data in told for each in data["logprobs"]] == logprobs(EXPECTED, 2)
-
-
 PROMPT_GRAMMAR: dict[str, Any] = {"prompt_ids": [256, 1, 2], "max_tokens": 60, "seed": 9, "temperature": 1.0}
 SCHEMA = {"type": "array", "items": {"enum": ["left", "right"]}, "minItems": 2, "maxItems": 3}
 GRAMMARS: dict[str, Any] = {
@@ -152,63 +131,6 @@ def test_what_is_wrong_with_a_grammar_is_said(
         assert error["param"] == param
 
 
-SHORT: dict[str, Any] = {"prompt_ids": [256, 1, 2], "max_tokens": 5}
-# The check of `multipleOf` does not look at choices within choices.
-UNFOUND = [
-    {"type": "integer", "multipleOf": 3163, "anyOf": [{"anyOf": [{"multipleOf": each}]}]}
-    for each in (3167, 3169, 3181, 3187, 3191, 3203)
-]
-HOSTILE: list[dict[str, Any]] = [{"json_schema": each} for each in UNFOUND[:3]]
-HOSTILE += [{"grammar": f"start: %json {json.dumps(each)}"} for each in UNFOUND[3:]]
-HOSTILE += [{"regex": f"(a{{1000}}){{{1000 + at}}}"} for at in range(2)]
-HOSTILE += [{"json_schema": {"multipleOf": 9999991}}, {"json_schema": {"enum": ["a" * 200_000]}}]
-
-
-@pytest.fixture
-def besieged() -> Iterator[Server]:
-    with verifier(backend="scripted", context_length=512) as served:
-        while _ask(served.url, {"regex": "[ab]{3}"})[0] == 503:  # what any grammar takes counts for none
-            time.sleep(0.05)
-        yield served
-
-
-def _ask(url: str, grammar: dict[str, Any]) -> tuple[int, str]:
-    reply = httpx.post(f"{url}/generate", json=SHORT | grammar, timeout=200, trust_env=False)
-    return reply.status_code, reply.text
-
-
-def _memory(server: Server) -> float:
-    """MB."""
-    pages = Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]
-    return int(pages) * 4096 / 2**20
-
-
-@needs_proc
-@pytest.mark.slow
-def test_an_innocent_grammar_beside_ten_hostile_ones(besieged: Server) -> None:
-    before, replies, lives = _memory(besieged), list[tuple[int, str]](), list[float]()
-    threads = [threading.Thread(target=lambda each=each: replies.append(_ask(besieged.url, each))) for each in HOSTILE]
-    for thread in threads:
-        thread.start()
-    began = time.monotonic()
-    innocent = _ask(besieged.url, {"json_schema": {"enum": ["left", "right"]}})
-    assert innocent[0] == 200, innocent
-    assert time.monotonic() - began < 15.0
-    with httpx.Client(base_url=besieged.url, trust_env=False) as client:
-        while any(thread.is_alive() for thread in threads):
-            asked = time.monotonic()
-            client.get("/live")
-            lives.append(time.monotonic() - asked)
-            time.sleep(0.05)
-    assert sorted(lives)[len(lives) * 95 // 100] < 0.1
-    assert len(replies) == len(HOSTILE)
-    refused = [text for status, text in replies if status == 422]
-    assert all("make it simpler" in text or "multipleOf comes to" in text for text in refused) and len(refused) >= 6
-    assert {status for status, _ in replies} <= {200, 422}
-    assert _memory(besieged) - before < 50
-
-
-SCRIPT = Script(seed=2)
 PROMPT_PREFIX_CACHE = [256, *range(60)]
 
 

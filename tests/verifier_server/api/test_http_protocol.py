@@ -1,5 +1,6 @@
 """The protocol over HTTP: every endpoint, its fields, and the rules for sessions."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -8,8 +9,9 @@ import pytest
 from backends.machine import machine_id
 from backends.scripted import END, ScriptedBackend
 from specpair.speculation.sampling.sampling import Sampling
-from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
+from verifier_server.app import create_app
 
 PROMPT = "def main():"
 PROMPT_IDS = [256, *PROMPT.encode()]
@@ -55,13 +57,6 @@ def test_model_lists_limits_and_fingerprints(server: LiveServer) -> None:
     below = server.http.get("/model?below=100").json()["vocabulary"]
     assert (below["size"], below["below"]) == (258, 100)
     assert below["ordinary"] != fingerprint["ordinary"]
-
-
-def test_vocabulary_lists_every_token(server: LiveServer) -> None:
-    body = server.http.get("/vocabulary").json()
-    assert (body["size"], body["begin"], body["ends"]) == (258, 256, [257])
-    assert body["kinds"] == "0" * 256 + "11"
-    assert body["pieces"] == [chr(byte) for byte in range(256)] + ["<begin>", "<end>"]
 
 
 def test_tokenize_returns_token_ids(server: LiveServer) -> None:
@@ -228,3 +223,29 @@ def test_sessions_are_listed_and_deleted(serve: Serve) -> None:
     live.http.delete("/sessions/b")
     gone = live.http.post("/verify", json={"draft_tokens": []})
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_session"), "the latest session is deleted"
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/realtime", "/verify"])
+def test_a_websocket_is_refused_as_such(server: LiveServer, path: str) -> None:
+    handshake = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Key": "eA==",
+        "Sec-WebSocket-Version": "13",
+    }
+    response = server.http.get(path, headers=handshake)
+    assert (response.status_code, response.json()["error"]["code"]) == (426, "no_websocket")
+    assert server.http.get("/health", headers=handshake).status_code == 200  # the offer is ignored
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_paths_work_below_the_root_path_of_a_proxy(slash: str) -> None:
+    """As with `uvicorn --root-path /verifier`, which puts this prefix before every path."""
+    transport = httpx.ASGITransport(create_app(settings()), root_path="/verifier")
+
+    async def statuses() -> list[int]:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/verifier") as http:
+            verify = await http.post(f"/verify{slash}", json={"session_id": "s", "draft_tokens": []})
+            return [response.status_code for response in (verify, await http.get(f"/health{slash}"))]
+
+    assert asyncio.run(statuses()) == [503, 503], "the model is not loaded"

@@ -76,17 +76,6 @@ def test_stream_follows_the_reply_to_the_prefill_that_asks_for_it(live: LiveServ
     assert (last, end) == ("end", {"total_tokens": 23, "finish_reason": "length"})
 
 
-@pytest.mark.parametrize("start", [3, 5, 8])
-def test_stream_starts_at_the_given_position(live: LiveServer, start: int) -> None:
-    verify(live, 4, TEXT[1:5])  # 9 tokens are committed
-    with live.client() as client, client.stream("GET", f"/sessions/s/stream/?from={start}") as response:
-        stream = read_events(response)
-        assert next(stream) == (
-            "tokens",
-            {"position": start, "tokens": TEXT[start - 3 : 6], "sources": "baaaab"[start - 3 :], "own": False},
-        )
-
-
 @pytest.mark.parametrize(
     ("path", "status", "code", "more"),
     [

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from backends.scripted import ScriptedBackend
-from tests.browser import assert_accessible, chromium, opened
+from tests.browser import chromium, opened
 from tests.gateway.router.stub_nodes import link
 from tests.verifier_server.conftest import SCRIPT, LiveServer, settings
 from tests.verifier_server.engine.bench import plain
@@ -108,15 +108,3 @@ def test_it_asks_for_the_key(browser: Any) -> None:
             page.goto("about:blank")  # its stream ends
     finally:
         keyed.close()
-
-
-def test_nothing_is_found_by_axe_and_a_narrow_screen_is_wide_enough(page: Any, live: LiveServer) -> None:
-    begin(live, "seen")
-    live.post("/verify", {"session_id": "seen", "position": 4, "draft_tokens": [*TEXT[1:4], 0]})
-    page.locator(OPEN).filter(has_text="75 %").wait_for()
-    assert_accessible(page)
-    page.set_viewport_size({"width": 360, "height": 640})
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    page.get_by_role("button", name="Switch to light colours").click()
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    live.http.delete("/sessions/seen")

@@ -36,14 +36,6 @@ def test_a_single_outlier_changes_nothing() -> None:
         assert (arrivals.soonest, arrivals.latest) == (100.25, 100.25)
 
 
-def test_a_stated_gap_sets_the_soonest_arrival() -> None:
-    arrivals = after([], stated=0.125)
-    assert (arrivals.soonest, arrivals.latest) == (100.125, 100.125)
-    late = after([0.25, 0.375], stated=0.125)
-    assert late.soonest == 100.125, "as stated"
-    assert late.latest == 100.125 + 0.25 + 0.125 / 2, "stated, and later by the measured delay"
-
-
 def test_measured_and_stated_gaps_are_not_mixed() -> None:
     arrivals = after([0.5] * 8)
     arrivals.answered(100.0, 0.125)

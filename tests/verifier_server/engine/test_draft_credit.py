@@ -1,23 +1,18 @@
 """Draft credit: how many draft tokens of a session a shared pass judges depends on how many were accepted."""
 
-from collections.abc import Sequence
-from itertools import product
-from math import prod
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
-from lab.simulator.costs.linear import LinearCost
+from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced.engine import TARGET_25
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft, DraftToken
-from specpair.speculation.policy.cost_by_width import CostByWidth
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, opened
-from verifier_server.engine.draft_credit import INITIAL, DraftCredit, price, worth_judging
+from verifier_server.engine.draft_credit import INITIAL, DraftCredit, price
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
@@ -112,21 +107,6 @@ def test_other_sessions_do_not_change_a_text_that_depends_on_what_is_judged() ->
 
 drafts = st.lists(st.lists(st.floats(0.0, 1.0), max_size=3), min_size=1, max_size=3)
 times = st.lists(st.floats(0.001, 1.0), min_size=2, max_size=8).map(sorted)
-
-
-@given(drafts, st.integers(0, 2), times)
-def test_a_shared_pass_judges_what_brings_the_most_tokens_per_second(
-    chances: list[list[float]], others: int, pass_times: list[float]
-) -> None:
-    sessions, cost = len(chances) + others, CostByWidth.of(pass_times)
-
-    def rate(judged: Sequence[int]) -> float:
-        brought = sum(prod(each[:k]) for each, most in zip(chances, judged, strict=True) for k in range(1, most + 1))
-        return (sessions + brought) / cost.at(sessions + sum(judged))
-
-    chosen = worth_judging(chances, sessions, sessions, pass_times)
-    best = max(rate(each) for each in product(*(range(len(each) + 1) for each in chances)))
-    assert rate(chosen) == pytest.approx(best)
 
 
 @pytest.mark.parametrize(("chances", "judged"), [([0.9, 0.2], [3, 0]), ([0.2], [3]), ([None, 0.2], [3, 0])])

@@ -73,21 +73,6 @@ def test_an_overflow_of_one_session_does_not_fail_the_others(value: float) -> No
     assert bench.verify(sessions[0], 5, TEXTS[0][1:3]).tokens == TEXTS[0][1:4]
 
 
-def test_sessions_whose_slots_an_overflow_emptied_are_read_again() -> None:
-    class Short(Faulty):
-        def _clear(self, slot: int) -> None:
-            super()._clear(slot)
-            for each in set(range(self.slots)) - {slot}:
-                self.release(each)
-
-    bench = Bench(backend=Short(nan_for=[1]))
-    sessions = [bench.open(prompt) for prompt in PROMPTS[:3]]
-    bench.run(*(bench.ask(session, 4) for session in sessions))
-    bench.engine.check_integrity()
-    for session, text in zip(sessions, TEXTS, strict=False):
-        assert bench.verify(session, len(session.tokens), []).tokens == text[len(session.tokens) - 5 :][:1]
-
-
 def test_a_forgotten_session_frees_its_slot_and_fails_its_requests() -> None:
     bench = Bench(SCRIPT, slots=2)
     gone, stays = bench.open(PROMPTS[0]), bench.open(PROMPTS[1])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry
-from specpair.protocol.errors import OverlapRefused, PositionBeyondCommitted
+from specpair.protocol.errors import OverlapRefused
 from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, propose
 from specpair.speculation.acceptance.judge import Rule, explain, judge
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
@@ -100,33 +100,6 @@ def test_a_retry_gets_the_same_answer(strategy: Strategy) -> None:
     for position, drafts, sent in asked:  # late duplicates of older requests, too
         assert bench.verify(session, position, drafts, sent).tokens == committed[position:]
     assert (session.tokens, bench.backend.passes) == (committed, passes)
-
-
-@ONE_AT_A_TIME
-def test_a_different_draft_is_refused_while_one_waits(strategy: Strategy) -> None:
-    bench = Bench(SCRIPT)
-    session = opened(bench, strategy)
-    drafts, proposals = propose_drafts(session.tokens, WARM, 3)
-    if strategy is not Strategy.PROBABILISTIC:
-        proposals = []
-    waiting = bench.ask(session, 5, drafts, proposals=proposals)
-    same = bench.ask(session, 5, drafts, proposals=proposals)
-    refused = [bench.ask(session, 5, drafts[:2], proposals=proposals[:2]), bench.ask(session, 5)]
-    if proposals:
-        other = {**proposals[0], drafts[0]: 0.9 * proposals[0][drafts[0]]}
-        refused.append(bench.ask(session, 5, drafts, proposals=[other, *proposals[1:]]))
-    beyond, stale = bench.ask(session, 6), bench.ask(session, 4)
-    bench.run(waiting, same, *refused, beyond, stale)
-    for each in refused:
-        (error,) = each.results
-        assert isinstance(error, OverlapRefused)
-        assert f"the strategy {strategy}" in error.message
-        assert "one at a time" in error.message
-    assert isinstance(beyond.results[0], PositionBeyondCommitted)
-    assert waiting.answer.tokens == same.answer.tokens
-    assert (waiting.answer.judged, same.answer.judged) == (3, 0)
-    assert stale.answer.tokens == session.tokens[4:5], "answered from the committed tokens at once"
-    assert bench.verify(session, len(session.tokens)).tokens, "then the next may come"
 
 
 @ONE_AT_A_TIME

@@ -41,13 +41,6 @@ def test_all_widths_are_tried_and_the_slot_is_released() -> None:
         slow.extend([Entry(0, 1, [1], 0)])
 
 
-def test_a_very_slow_engine_is_tried_at_two_widths_only() -> None:
-    slow = Slow(3.0, 0.1)
-    curve = pass_cost(slow, lambda: slow.now)
-    assert slow.widths == [1, 1, 2], "the first token, then the two widths"
-    assert curve == pytest.approx([3 + 0.1 * width for width in range(1, NARROW + 1)])
-
-
 class Rereading(Slow):
     """Reads up to 8 tokens again after a rejection, and takes no time to copy its state behind them."""
 

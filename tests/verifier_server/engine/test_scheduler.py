@@ -1,6 +1,5 @@
 """The order within a pass, and who has the slots."""
 
-from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -47,26 +46,6 @@ def test_a_long_prompt_delays_others_by_no_more_than_a_chunk() -> None:
     assert max(waits) == pytest.approx(0.025 + 101 * 0.0002)
     assert first
     assert late.tokens[1002:] == plain(SCRIPT, late.tokens[:1002], 1)
-
-
-@pytest.mark.parametrize("ended", [True, False])
-def test_finished_and_silent_sessions_do_not_cause_chunking(ended: bool) -> None:
-    world = make_world(prefill_chunk=100)
-    opened(world, [256, 1], max_tokens=1 if ended else 100)
-    before = len(world.plans)
-    world.run(world.now + (0.0 if ended else 1.9))
-    assert (fed_to_a_new_prompt(world, before) == 300) is ended
-    world.run(world.now + 2.1)
-    assert fed_to_a_new_prompt(world, len(world.plans)) == 300
-
-
-def fed_to_a_new_prompt(world: World, before: int) -> int:
-    """Tokens in the first pass of a new prompt of 300 tokens."""
-    world.ask(world.open([256, before] + [before] * 298, max_tokens=1))
-    world.run(world.now + 0.0)
-    width = world.plans[before][1].tokens
-    world.run(world.now + 0.5)
-    return width
 
 
 def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
@@ -154,20 +133,6 @@ def make_world_scheduler_slots(slots: int, **options: Any) -> World:
         max_rollback=options.pop("max_rollback", None),
     )
     return World(backend, **options)
-
-
-def test_waiting_sessions_take_turns_of_16_answers() -> None:
-    """Three texts share two slots: each change of a slot costs a recomputation, so there are few changes."""
-    world = make_world_scheduler_slots(2)
-    sessions = [world.open([256, number], max_tokens=64) for number in range(3)]
-    for session in sessions:
-        world.ask(session, until_end=True)
-    world.run(20.0)
-    for session in sessions:
-        assert session.tokens[2:] == plain(SCRIPT, session.tokens[:2], 64)
-    moves = Counter(session_id for _, plan in world.plans for session_id in began(plan))
-    assert sum(moves.values()) <= 3 + 3 * 64 // 16, "a turn is 16 answers"
-    assert max(moves.values()) > 1, "slots do change hands"
 
 
 def test_a_session_keeps_its_slot_between_its_requests() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from lab.simulator.costs.linear import LinearCost
+from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced.engine import Paced
 from specpair.http_service.keys import key_file
 from specpair.http_service.keys.key_file import KeyLimits, StoredKey, digest_of

@@ -121,28 +121,6 @@ def test_a_text_ends_at_an_end_token_and_at_the_context_length(serve: Serve) -> 
     assert live.post("/generate", body_of(GREEDY, max_tokens=1))["token_ids"] == reply["token_ids"][:1]
 
 
-def test_a_draft_model_with_a_shorter_context_slides_its_window(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT), draft=half_right(context_length=16, max_batch_tokens=8))
-    reply = live.post("/generate", body_of(WARM, [256, *range(60)], draft_n=3, max_tokens=100))
-    assert reply["token_ids"] == plain(SCRIPT, [256, *range(60)], 100, WARM)
-    assert reply["speculation"]["accepted"] > 20
-
-
-def test_drafts_are_looked_up_if_the_text_repeats_itself(serve: Serve) -> None:
-    """Beside a draft model that is mostly wrong, and without a model."""
-    script = Script(seed=2, support=2)
-    prompt = [256, *[0, 1] * 8]
-    beside = serve(ScriptedBackend(script), draft=ScriptedBackend(Script(seed=2, agreement=0.0)))
-    alone = serve(ScriptedBackend(script), draft_backend="ngram", draft_slots=1)
-    for live in (beside, alone):
-        reply = live.post("/generate", body_of(GREEDY, prompt, draft_n=3, max_tokens=100))
-        assert reply["token_ids"] == plain(script, prompt, 100)
-        assert reply["speculation"]["accepted"] > 20
-        looked_up = reply["speculation"]["looked_up_accepted"]
-        assert looked_up > 10 if live is beside else looked_up == 0
-    assert alone.http.get("/model").json()["draft_model"] == "n-gram lookup"
-
-
 def refused(live: LiveServer, **body: Any) -> tuple[int, str, str]:
     response = live.http.post("/generate", json={"prompt": "x", **body})
     error = response.json()["error"]

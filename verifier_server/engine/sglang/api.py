@@ -1,5 +1,6 @@
 """The REST interface of a running SGLang server, as far as it is used."""
 
+import asyncio
 import ipaddress
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from verifier_server.engine.sglang.replies import (
 )
 
 _CONNECT = 5.0  # seconds that connecting may take
+CLOSING = 1.0  # seconds that requests which were given up have to end when all is closed
 _IDLE = 2.0  # seconds after which a connection is not used again: the server closes it after 5
 
 
@@ -30,15 +32,21 @@ class Unreachable(Exception):
 
 
 class Connections:
-    """To one server. Used in one event loop, but for its making."""
+    """To one server, with requests that can be given up at any time. Used in one event loop, but for its making.
+
+    A connection that is given up while it is made would stay open, until its memory is freed (anyio 4). So what is
+    given up is closed once the server has begun to reply.
+    """
 
     def __init__(self, url: str, key: str | None) -> None:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._http = httpx.AsyncClient(
             base_url=url,
-            headers={} if key is None else {"Authorization": f"Bearer {key}"},
+            headers=headers,
             trust_env=not _is_loopback(httpx.URL(url).host),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE),
         )
+        self._under_way: set[asyncio.Task[Any]] = set()
 
     @asynccontextmanager
     async def opened(
@@ -49,9 +57,18 @@ class Connections:
         `seconds`: that each part of it may take; None: any time.
         """
         timeout = httpx.Timeout(seconds, connect=_CONNECT)
+        request = self._http.build_request(method, path, json=body, timeout=timeout)
+        opening = self._start(self._http.send(request, stream=True))
         try:
-            async with self._http.stream(method, path, json=body, timeout=timeout) as response:
+            try:
+                response = await asyncio.shield(opening)
+            except asyncio.CancelledError:
+                opening.add_done_callback(self._give_up)
+                raise
+            try:
                 yield response
+            finally:
+                await response.aclose()
         except httpx.RequestError as error:
             raise Unreachable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
 
@@ -63,7 +80,22 @@ class Connections:
             return response.status_code, await response.aread()
 
     async def close(self) -> None:
+        while self._under_way:
+            _, late = await asyncio.wait(self._under_way, timeout=CLOSING)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
         await self._http.aclose()
+
+    def _start(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    def _give_up(self, opening: asyncio.Task[httpx.Response]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._start(opening.result().aclose())
 
 
 def _is_loopback(host: str) -> bool:

@@ -180,7 +180,3 @@ def test_prompts_have_the_ids_of_transformers(both: Both, renderer: Renderer, na
         assert both.ours.encode_parts(found) == both.theirs(prompt, add_special_tokens=False)["input_ids"], which
         same += 1
     assert same >= 4, "most templates take more"
-
-
-def test_there_are_thirty_templates_and_twelve_conversations() -> None:
-    assert (len(TEMPLATES), len(CONVERSATIONS)) == (30, 12)

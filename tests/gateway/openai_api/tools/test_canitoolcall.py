@@ -123,8 +123,3 @@ def test_damaged_texts(name: str, damages: list[tuple[int, int, str]], cuts: lis
     assert said == read(style, tools, text, cuts, whole=whole)
     assert said == read(style, tools, text, range(1, len(text)), whole=whole)
     assert all(isinstance(json.loads(call.arguments), dict) for call in said.calls if call.whole)
-
-
-def test_every_fixture_of_the_styles_is_read() -> None:
-    numbers = {family: sum(each.family == family for each in FIXTURES.values()) for family in STYLES}
-    assert numbers == {"qwen3-hermes": 50, "qwen3-xml": 54, "llama": 34, "mistral": 47, "gemma4": 48}

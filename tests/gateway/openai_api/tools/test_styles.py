@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.openai_api.tools.json_text import json_of, types_of
 from gateway.openai_api.tools.notation import BareKeys, Keywords, Parameters, Writing
 from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
-from tests.gateway.openai_api.tools.support import Call, Said, read, tool
+from tests.gateway.openai_api.tools.support import read, tool
 
 NAMES = ["look", "look_up", "get-weather", "a.b"]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
@@ -81,13 +81,6 @@ def test_what_a_style_writes_is_read(style: Style, calls: list[tuple[str, dict[s
     said = read(style, tools, text, whole=whole)
     assert said.content == "" and all(call.whole for call in said.calls)
     assert [(call.name, json.loads(call.arguments)) for call in said.calls] == named
-
-
-@pytest.mark.parametrize("style", Style)
-def test_names_of_tools_stand_where_a_style_says(style: Style) -> None:
-    text = written(NOTATIONS[style].writing(), [(name, {}) for name in NAMES])
-    calls = [Call(name, "{}", whole=True) for name in NAMES]
-    assert read(style, {name: {} for name in NAMES}, text) == Said("", calls)
 
 
 @pytest.mark.parametrize("style", Style)

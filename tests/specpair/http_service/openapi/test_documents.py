@@ -80,13 +80,6 @@ def test_every_field_is_described(service: Service) -> None:
     assert [field for field, description in fields.items() if not description] == []
 
 
-def test_api_key_is_a_bearer_token(service: Service) -> None:
-    scheme = document(service)["components"]["securitySchemes"]["bearer"]
-    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
-    assert document(service, keyed=True)["security"] == [{"bearer": []}]
-    assert document(service, keyed=False)["security"] == []
-
-
 def test_every_error_occurs_in_an_operation() -> None:
     described = {error for operation in OPERATIONS for error in operation.errors}
     raised = {cls for base in (errors.RequestError, errors.ServerError) for cls in base.__subclasses__()}

@@ -11,10 +11,9 @@ import json
 import os
 import typing
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import CodeType, SimpleNamespace
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -27,12 +26,6 @@ from verifier_server.engine.sglang.load import VERSIONS
 pytestmark = pytest.mark.engine("sglang")
 
 JUDGED = RECORDED["judged"]
-LISTS = [
-    f"{side}_{kind}_{part}"
-    for side in ("input", "output")
-    for kind in ("token_logprobs", "top_logprobs", "token_ids_logprobs")
-    for part in ("val", "idx")
-]
 
 
 @cache
@@ -110,63 +103,3 @@ def test_reasons_of_ends_are_the_recorded_ones() -> None:
     assert made["FINISH_MATCHED_STR"](matched="NaN happened").to_json() == RECORDED["not_numbers"]
     assert made["FINISH_LENGTH"](length=1).to_json() == JUDGED["reply"]["meta_info"]["finish_reason"]
     assert made["FINISH_ABORT"]().to_json() == RECORDED["aborted"]
-
-
-def test_log_probabilities_of_a_draft_are_the_recorded_ones() -> None:
-    """Three rows of logits, as of a pass that reads the last committed token and two draft tokens."""
-    tops = [
-        [(-0.25, 470), (-2.0, 671), (-4.0, 421), (-5.0, 1066)],
-        [(-1.5, 856), (-1.5, 830), (-2.5, 4522), (-3.0, 17)],
-    ]
-    tops.append([(-0.5, 198), (-1.5, 488), (-3.0, 25), (-4.0, 220)])
-    scores, ids = ([[each[part] for each in row] for row in tops] for part in (0, 1))
-    output = SimpleNamespace(
-        input_token_logprobs=(-0.25, -2.5, -9.0),  # the last is of no token of the prompt
-        input_top_logprobs_val=[scores],
-        input_top_logprobs_idx=[ids],
-        next_token_logprobs=[-0.5],
-        next_token_top_logprobs_val=[scores[-1]],
-        next_token_top_logprobs_idx=[ids[-1]],
-    )
-    kept: dict[str, Any] = {name: [] if name.startswith("output") else None for name in LISTS}
-    logprob = SimpleNamespace(**kept, top_logprobs_num=4, token_ids_logprob=None)
-    temporary = [
-        f"temp_input_{kind}_{part}" for kind in ("top_logprobs", "token_ids_logprobs") for part in ("val", "idx")
-    ]
-    request = SimpleNamespace(
-        logprob=logprob,
-        origin_input_ids=JUDGED["prompt"],
-        logprob_start_len=JUDGED["start"] - 1,
-        return_logprob=True,
-        is_prefill_only=False,
-        return_flat_raw_top_logprobs=False,
-        input_token_logprobs=None,
-        **dict.fromkeys(temporary),
-    )
-    made: dict[str, Any] = {
-        **vars(typing),
-        "dataclass": dataclass,
-        "torch": SimpleNamespace(Tensor=type("Tensor", (), {})),
-    }
-    exec(cut("srt/managers/scheduler_components/logprob_result_processor.py", "SchedulerLogprobResultProcessor"), made)
-    processor = made["SchedulerLogprobResultProcessor"](model_config=SimpleNamespace(vocab_size=151_936))
-    number = processor.calculate_num_input_logprobs(request, 3, 0)  # all that was fed is asked about
-    processor.add_logprob_return_values(0, request, 0, [198], number, output)
-
-    told = ("convert_logprob_style", "add_logprob_to_meta_info", "detokenize_logprob_tokens")
-    exec(cut("srt/managers/tokenizer_manager.py", "TokenizerManager", [*told, "detokenize_top_logprobs_tokens"]), made)
-    wanted = SimpleNamespace(
-        top_logprobs_num=4,
-        token_ids_logprob=None,
-        return_flat_raw_top_logprobs=False,
-        return_flat_raw_output_top_logprobs=False,
-    )
-    without_part = {name.rpartition("_")[0] for name in LISTS}
-    state = SimpleNamespace(
-        obj=wanted, input_top_logprobs_scheduler_flat=None, **{name: [] for name in (*LISTS, *without_part)}
-    )
-    sent = SimpleNamespace(**{name: [getattr(logprob, name)] for name in LISTS}, input_top_logprobs_val_flat=None)
-    meta: dict[str, Any] = {}
-    made["TokenizerManager"]().convert_logprob_style(meta, state, 4, None, False, sent, 0, finished=True)
-    recorded = JUDGED["reply"]["meta_info"]
-    assert json.loads(json.dumps(meta)) == {name: value for name, value in recorded.items() if "logprobs" in name}

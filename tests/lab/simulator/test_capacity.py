@@ -1,0 +1,240 @@
+"""Promises, sizes, the bisection, the answer and the command, with formulas in place of a simulation where needed."""
+
+import csv
+import math
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.simulator import command_line
+from lab.simulator.configuration.configuration import Configuration
+from lab.simulator.configuration.reading import parse
+from lab.simulator.results.measures import MEASURES
+from lab.simulator.results.replications import Job, Values
+from lab.simulator.search.candidates import BadSearch, SearchCandidate
+from lab.simulator.search.capacity import Bound, Capacity, Trial
+from lab.simulator.search.outcomes import CandidateOutcome
+from lab.simulator.search.size import Size, Wanted, size_of
+from tests.lab.simulator.fleets import SMALL_FLEET as FLEET
+
+BOUND = Bound.attainment(0.95)
+CLOSED = ("arrival: gamma, cv: 0.01, rate_rps: 60", "arrival: closed, users: 9")
+CEILING = 1000
+
+
+def configured(*changes: tuple[str, str]) -> Configuration:
+    text = FLEET
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return parse(text, "fleet.yaml", Path())
+
+
+FLEET_OF_TEXT = configured()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(FLEET, encoding="utf-8")
+    return file
+
+
+def trial(*values: float, bound: Bound = BOUND, whole: float = 200.0) -> Trial:
+    requests = dict.fromkeys(MEASURES, 1.0) | {"whole": whole}
+    replications = [requests | {bound.measure.name: each} for each in values]
+    return Trial(CandidateOutcome(SearchCandidate(1, {}, FLEET_OF_TEXT), replications), (bound,))
+
+
+def found(
+    formula: Callable[[int, random.Random], float], start: int, size: Size | None = None, precision: float = 0.0
+) -> Capacity:
+    """What is found where `formula` is the attainment at a count."""
+    size = size or size_of(FLEET_OF_TEXT)
+
+    def evaluate(asked: Sequence[Job]) -> list[Values]:
+        return [
+            dict.fromkeys(MEASURES, 1.0) | {"slo_attainment": formula(count, random.Random(f"{count}/{number}"))}
+            for number in range(len(asked))
+        ]
+
+    count = 0
+
+    def made(asked: int) -> SearchCandidate:
+        nonlocal count
+        assert asked not in capacity.trials and size.floor <= asked <= CEILING, "each is tried once"
+        count = asked
+        return SearchCandidate(asked, size.changes(asked), FLEET_OF_TEXT)
+
+    capacity = Capacity(size, (BOUND,), made, evaluate, CEILING, 3, precision)
+    capacity.find(start)
+    return capacity
+
+
+# Promises.
+
+
+@pytest.mark.parametrize(
+    ("values", "state"),
+    [
+        ([0.97, 0.98, 0.975], "holds"),
+        ([0.9, 1.0, 0.99], "holds, within chance"),
+        ([0.80, 0.81, 0.805], "breaks"),
+        ([0.85, 0.99, 0.9], "breaks, within chance"),
+        ([0.99], "holds, within chance"),
+        ([1.0, 1.0], "holds"),
+        ([math.nan, math.nan], "breaks, within chance"),
+    ],
+)
+def test_a_bound_is_kept_by_the_mean_and_surely_by_the_whole_interval(values: list[float], state: str) -> None:
+    assert trial(*values).state == state and trial(*values).holds is state.startswith("holds")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        *((each, "is no bound") for each in ("ttft_p95_ms", "ttft_p95_ms<=x", "ttft_p95_ms<=nan", "ttft_p95_ms<1")),
+        ("tfft_p95_ms<=1", "did you mean ttft_p95_ms"),
+    ],
+)
+def test_what_is_no_bound_is_refused(given: str, said: str) -> None:
+    with pytest.raises(BadSearch, match=said):
+        Bound.parse(given)
+    for share in (0.0, 95.0, math.nan):
+        with pytest.raises(BadSearch, match="no share"):
+            Bound.attainment(share)
+
+
+# Sizes.
+
+
+def test_drafters_of_all_kinds_grow_together_with_the_load() -> None:
+    size = size_of(FLEET_OF_TEXT)
+    assert (size.start, size.floor, size.wanted) == (6, 2, "most")
+    assert size.changes(12) == {
+        "devices.drafters[laptop].count": 8,
+        "devices.drafters[phone].count": 4,
+        "workload.rate_rps": 120.0,
+    }
+    assert size_of(configured(CLOSED)).changes(4)["workload.users"] == 6
+
+
+def test_drafters_of_one_kind_bring_their_share_and_verifiers_none() -> None:
+    size = size_of(FLEET_OF_TEXT, "devices.drafters.phone.count")
+    assert size.start == 2 and size.changes(5) == {"devices.drafters.phone.count": 5, "workload.rate_rps": 90.0}
+    by_number = size_of(FLEET_OF_TEXT, "devices.drafters[1].count")
+    assert by_number.changes(2) == {"devices.drafters[1].count": 2, "workload.rate_rps": 60.0}
+    verifiers = size_of(FLEET_OF_TEXT, "devices.verifiers[big].count")
+    assert (verifiers.start, verifiers.wanted) == (2, "least")
+    assert verifiers.changes(3) == {"devices.verifiers[big].count": 3}
+    assert size_of(FLEET_OF_TEXT, "devices.verifiers.big.slots").start == 8, "a default"
+
+
+def test_a_rate_grows_in_steps_and_users_one_by_one() -> None:
+    rate = size_of(FLEET_OF_TEXT, "workload.rate_rps")
+    assert rate.start == 20 and rate.changes(21) == {"workload.rate_rps": 63.0}
+    assert size_of(FLEET_OF_TEXT, "workload.rate_rps", 0.1).changes(3) == {"workload.rate_rps": 0.3}
+    assert size_of(configured(CLOSED), "workload.users").changes(3) == {"workload.users": 3}
+
+
+@pytest.mark.parametrize(
+    ("key", "step", "said"),
+    [
+        ("router", None, "no count"),
+        ("seed", None, "no count"),
+        ("devices.drafters.laptop.name", None, "no count"),
+        ("devices.drafters.phnoe.count", None, "did you mean phone"),
+        ("devices.drafters.phone.counts", None, "did you mean count"),
+        ("workload.rate_rps.x", None, "no key 'x'"),
+        ("workload.rate_rps", 0.0, "not above 0"),
+        ("devices.drafters.phone.count", 2.0, "its step is 1"),
+    ],
+)
+def test_a_key_that_cannot_be_counted_is_refused(key: str, step: float | None, said: str) -> None:
+    with pytest.raises(BadSearch, match=said):
+        size_of(FLEET_OF_TEXT, key, step)
+
+
+# The bisection and the answer.
+
+
+@given(st.integers(1, CEILING), st.integers(0, CEILING + 1), st.sampled_from(["most", "least"]), st.floats(0, 1))
+def test_the_boundary_is_found_as_narrow_as_is_asked(start: int, at: int, wanted: Wanted, precision: float) -> None:
+    size = Size("workload.users", 1, 1, wanted, lambda count: {"workload.users": count})
+
+    def holds(count: int) -> bool:
+        return count <= at if wanted == "most" else count > at
+
+    tried = found(lambda count, _: float(holds(count)), start, size, precision).trials
+    held, broken = ([count for count in tried if holds(count) is kept] for kept in (True, False))
+    if held and broken:
+        gap = min(broken) - max(held) if wanted == "most" else min(held) - max(broken)
+        assert 0 < gap <= max(1, precision * min(*held, *broken, key=lambda count: abs(count - at)))
+    else:
+        assert (CEILING if bool(held) is (wanted == "most") else 1) in tried
+    assert len(tried) <= 22
+
+
+def test_the_answer_says_what_holds_and_what_breaks() -> None:
+    capacity = found(lambda count, _: 1.0 if count <= 20 else 0.9, 6)
+    inside, outside = capacity.sentences()
+    assert inside.startswith("The most that keeps the promise: 20 drafters (devices.drafters[laptop].count=13, ")
+    assert "SLO attainment 100.0 % (29.2 % to 100.0 %), at least 95.0 % is asked" in inside
+    assert outside == "What breaks it: 21 drafters: SLO attainment 90.0 % ± 0.0 %, at least 95.0 % is asked."
+    shown, cells = capacity.table(), [*capacity.rows()]
+    assert [row[0] for row in shown.rows] == [str(each.count) for each in capacity.in_order]
+    assert shown.headings[:3] == ("drafters", "devices.drafters[laptop].count", "devices.drafters[phone].count")
+    assert shown.rows[-1][-1] == "breaks" and len({len(row) for row in cells}) == 1
+
+
+# The command.
+
+
+def test_the_command_finds_how_much_a_small_fleet_carries(
+    fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = tmp_path / "c.csv"
+    asked = ["capacity", str(fleet), "--of=workload.rate_rps", "--bound=tpot_p95_ms<=12", "--up-to=80", "--jobs=1"]
+    assert command_line.run([*asked, "--replications=2", f"--csv={cells}"]) == 0
+    shown = capsys.readouterr()
+    assert "that keeps the promise" in shown.out and "simulator: workload.rate_rps=60.0: " in shown.err
+    with cells.open(encoding="utf-8", newline="") as file:
+        lines = [*csv.DictReader(file)]
+    assert {"workload.rate_rps", "promise", "tpot_p95_ms", "tpot_p95_ms_low"} <= {*lines[0]}
+
+
+def test_an_interrupted_command_tells_what_was_tried(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(self: Capacity, count: int, real: Callable[[Capacity, int], bool] = Capacity.holds) -> bool:
+        if self.trials:
+            raise KeyboardInterrupt
+        return real(self, count)
+
+    monkeypatch.setattr(Capacity, "holds", interrupted)
+    assert command_line.run(["capacity", str(fleet), "--jobs=1"]) == 130
+    shown = capsys.readouterr()
+    assert "It ended early" in shown.out and shown.err.splitlines()[-1] == "simulator: interrupted"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--of=router"], ", no count: name one such as devices.drafters.laptop.count"),
+        (["--attainment=95"], "no share"),
+        (["--bound=ttft<=1"], "no measure 'ttft'"),
+        (["--start=1"], "--start is 1"),
+        (["--up-to=3"], "--start is 6"),
+        (["--set=slo.ttft_ms=null"], "promises nothing: give one of the keys slo.ttft_ms"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(
+    fleet: Path, flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.run(["capacity", str(fleet), *flags]) == 1
+    told = capsys.readouterr().err
+    assert said in told and told.count("\n") == 1

@@ -1,0 +1,102 @@
+"""The sizes of messages are those of the messages that ship."""
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.text_session import TextSession
+from lab.simulator.virtual.network import SIZES
+from specpair.protocol.responses import GenerateTokensEvent, StreamedTokens
+from specpair.speculation.draft import Draft
+from specpair.speculation.policy.schedule import RejectionPolicy
+from tests.drafter_client.support import serving
+
+DIGITS = 3
+PROMPT = [random.Random(0).randrange(100, 256) for _ in range(700)]
+OPTIONS = {"temperature": 0.0, "max_tokens": 40}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[VerifierClient]:
+    with serving() as verifier, closing(VerifierClient(verifier.url)) as client:
+        yield client
+
+
+def moved(client: VerifierClient) -> tuple[int, int]:
+    """Bytes sent and received so far."""
+    return client.connection.traffic.sent, client.connection.traffic.received
+
+
+def check(
+    client: VerifierClient,
+    before: tuple[int, int],
+    sent: float,
+    received: float,
+    rel: float | None = None,
+    abs: float | None = None,
+) -> None:
+    """These bytes were sent and received since then."""
+    now = moved(client)
+    assert now[0] - before[0] == pytest.approx(sent, rel=rel, abs=abs)
+    assert now[1] - before[1] == pytest.approx(received, rel=rel, abs=abs)
+
+
+def test_a_text_in_rounds(client: VerifierClient) -> None:
+    text, before = TextSession(PROMPT), moved(client)
+    opened = client.prefill(text, OPTIONS | {"self_continue": False, "next_in_ms": 12.3})
+    check(client, before, SIZES.prefill.of(len(PROMPT), DIGITS), SIZES.prefill_reply.of(len(PROMPT), DIGITS), rel=0.02)
+    position = opened.total_tokens
+    for count in (0, 5, 16):
+        draft, before = Draft.chain(position, PROMPT[:count]), moved(client)
+        reply = client.verify(text.session_id, draft, RejectionPolicy(None, 0.0123))
+        position = reply.total_tokens
+        short = 30 + 4 * len(reply.tokens)  # some ids of the reply have fewer digits
+        check(
+            client, before, SIZES.verify.of(count, DIGITS), SIZES.verify_reply.of(len(reply.tokens), DIGITS), abs=short
+        )
+    tree, before = Draft.chain(position, [*range(200, 206)]).with_parents([1, 2, 3, 4, 5, 2]), moved(client)
+    reply = client.verify(text.session_id, tree, RejectionPolicy(None, 0.0123))
+    assert moved(client)[0] - before[0] == pytest.approx(SIZES.verify_tree.of(6, DIGITS), abs=8)
+    assert moved(client)[1] - before[1] == pytest.approx(SIZES.verify_tree_reply.of(len(reply.tokens), DIGITS), abs=40)
+    client.release(text.session_id)
+
+
+def test_a_text_that_the_server_writes(client: VerifierClient) -> None:
+    before, sizes = moved(client), [SIZES.generate_opened]
+    events = client.generate(TextSession(PROMPT), OPTIONS)
+    for event in events:
+        if isinstance(event, GenerateTokensEvent):
+            sizes.append(SIZES.generated.of(len(event.tokens), DIGITS))
+    assert len(sizes) > 20
+    summary = SIZES.generated.of(40, DIGITS) + 500  # in the end, when all tokens are there
+    check(client, before, SIZES.generate.of(len(PROMPT), DIGITS), sum(sizes) + summary, rel=0.1)
+
+
+def test_the_stream_of_a_session(client: VerifierClient) -> None:
+    text = TextSession(PROMPT)
+    with closing(client.another()) as other:
+        before = moved(client)
+        position = client.prefill(
+            text, OPTIONS | {"self_continue": False, "next_in_ms": 12.3}, listener=other
+        ).total_tokens
+        sent = SIZES.prefill.of(len(PROMPT), DIGITS) + SIZES.listen
+        check(other, before, sent, SIZES.prefill_streamed.of(len(PROMPT), DIGITS), rel=0.02)
+        events = iter(other.stream(text.session_id, position))
+        for _ in range(3):
+            before = moved(other)
+            position = client.verify(text.session_id, Draft(position)).total_tokens
+            event = next(events)
+            assert isinstance(event, StreamedTokens) and len(event.tokens) == 1
+            check(other, before, 0, SIZES.streamed.of(1, DIGITS), abs=5)
+    before = moved(client)
+    client.release(text.session_id)
+    check(client, before, SIZES.release, SIZES.release_reply, abs=10)
+
+
+def test_a_probe_of_the_link(client: VerifierClient) -> None:
+    before = moved(client)
+    client.ping()
+    check(client, before, SIZES.probe, SIZES.probe_reply, abs=30)

@@ -1,0 +1,233 @@
+"""What is made of a replication, and of several: measures, estimates, files."""
+
+import csv
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from lab.simulator.configuration.configuration import Configuration
+from lab.simulator.configuration.reading import parse
+from lab.simulator.fleet.record import Record, Sample, Status
+from lab.simulator.results.gathered import Gathered
+from lab.simulator.results.measures import MEASURES, estimate, t_quantile
+from lab.simulator.results.replications import REQUESTS, evaluation, replicated
+from lab.simulator.simulation import Stopped
+from tests.paths import ROOT
+
+FILE = """
+sim_time_ms: 60000
+burn_in_ms: 10000
+devices:
+  verifiers: [{name: big, count: 2, cost: {law: linear, decode_ms: 25}}]
+  drafters: [{name: laptop, count: 4, agreement: 0.8, cost: {law: linear, decode_ms: 5}}]
+workload: {arrival: poisson, rate_rps: 1, prompt_tokens: 10, output_tokens: 4}
+slo: {ttft_ms: 500, tpot_ms: 200}
+prices: {per_hour: {big: 3.6}, watts: {big: 100, laptop: 10}, per_kwh: 0.5}
+"""
+
+
+def gathered(text: str = FILE) -> Gathered:
+    return Gathered(parse(text, "fleet.yaml", ROOT))
+
+
+def a_record(
+    sent: float,
+    times: list[float],
+    *,
+    status: Status = Status.WHOLE,
+    name: str = "c",
+    last: bool = True,
+    drafted: int = 0,
+    accepted: int = 0,
+) -> Record:
+    over = 60.0 if status is Status.UNFINISHED else times[-1]
+    wanted = len(times) if status is Status.WHOLE else 4
+    made = Record(name, 0, "all", 10, wanted, sent, status, "laptop", times=times, over=over, last=last)
+    made.drafted, made.accepted = drafted, accepted
+    return made
+
+
+def a_sample(at: float, node: str = "big-1", *, up: bool = True, passes: int = 0, busy: float = 0.0) -> Sample:
+    return Sample(at, node, "big", up, 1, 2, 4, 8, passes, busy, 3 * passes, 6 * passes)
+
+
+def test_times_of_requests() -> None:
+    found = gathered()
+    found.record(a_record(20.0, [20.4, 20.4, 20.6, 20.7], drafted=4, accepted=3))
+    values = found.measures()
+    assert list(values) == list(MEASURES)
+    assert values["ttft_p50_ms"] == pytest.approx(400, rel=2e-3)
+    assert values["tpot_p99_ms"] == pytest.approx(100, rel=2e-3)
+    assert values["latency_p95_ms"] == pytest.approx(700, rel=2e-3)
+    assert values["round_p50_ms"] == pytest.approx(150, rel=2e-3)
+    assert (values["acceptance"], values["tokens_per_round"]) == (0.75, 1.0)
+    assert (values["throughput_tps"], values["requests_rps"]) == (4 / 50, 1 / 50)
+    assert (values["slo_attainment"], values["goodput_rps"]) == (1.0, 1 / 50)
+
+
+def test_the_burn_in_is_left_out() -> None:
+    found = gathered()
+    found.record(a_record(9.0, [9.5, 9.9, 10.0, 10.5]))
+    values = found.measures()
+    assert values["throughput_tps"] == 2 / 50, "tokens count that came behind it"
+    assert values["requests_rps"] == 1 / 50
+    assert values["whole"] == 0 and values["slo_attainment"] == 0, "a bound was broken at 10.1 s"
+    assert found.series()["throughput_tps"][4:6] == [1.0, 1.0]
+
+
+def test_bounds_count_for_what_is_whole_and_for_what_has_broken_them() -> None:
+    found = gathered()
+    found.record(a_record(20.0, [20.1, 20.2]))  # keeps them
+    found.record(a_record(21.0, [21.6, 21.7]))  # first token too late
+    found.record(a_record(22.0, [22.1, 22.4]))  # further tokens too slow
+    found.record(a_record(23.0, [23.1], status=Status.FAILED))
+    found.record(a_record(59.9, [], status=Status.UNFINISHED))  # may keep them yet
+    found.record(a_record(59.0, [59.6], status=Status.UNFINISHED))  # has broken one
+    found.record(a_record(50.0, [], status=Status.UNFINISHED))  # has broken one without any token
+    found.record(a_record(9.5, [9.9, 10.8, 11.0]))  # breaks one behind the burn-in
+    values = found.measures()
+    assert values["slo_attainment"] == 1 / 7
+    assert [values[each] for each in ("whole", "failed", "unfinished")] == [3, 1, 3]
+    assert found.devices()["laptop"]["slo_attainment"] == found.tenants()["all"]["slo_attainment"] == 1 / 7
+
+
+def test_series_have_no_edge_where_requests_are_under_way() -> None:
+    """Each request takes 5 s and every second one is too late: that is so at all times, and in the last ones, too."""
+    found = gathered(FILE.replace("ttft_ms: 500, tpot_ms: 200", "latency_ms: 5500"))
+    for number in range(1200):
+        sent, seconds = number / 20, (5.0, 6.0)[number % 2]
+        there = sent + seconds <= 60.0
+        times = [sent + 1.0, sent + seconds] if there else [sent + 1.0] if sent <= 59.0 else []
+        found.record(a_record(sent, times, status=Status.WHOLE if there else Status.UNFINISHED))
+    series = found.series()
+    assert series["slo_attainment"][3:] == pytest.approx([0.5] * 27, abs=0.03)
+    assert series["ttft_p95_ms"][3:] == pytest.approx([1000.0] * 27, rel=2e-3)
+    assert series["tpot_p95_ms"][4:] == pytest.approx([5000.0] * 26, rel=2e-3)
+    assert found.measures()["slo_attainment"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_fairness_is_over_conversations() -> None:
+    """Jain's index of 1 and 3 tokens a second is (1 + 3)² / (2 (1 + 9))."""
+    found = gathered()
+    found.record(a_record(20.0, [20.5, 21.0], name="slow", last=False))  # its second turn brings it to 1 a second
+    found.record(a_record(30.0, [33.0, 33.0], name="slow"))
+    found.record(a_record(20.0, [21.0, 21.0, 21.0], name="fast"))
+    assert found.measures()["fairness"] == pytest.approx(16 / 20)
+
+
+def test_verifiers() -> None:
+    found = gathered()
+    for at, passes, busy in ((5.0, 7, 1.0), (10.0, 10, 2.0), (20.0, 30, 6.0), (30.0, 50, 10.0)):
+        found.sample([a_sample(at, passes=passes, busy=busy), a_sample(at, "big-2", up=at < 30)])
+    values = found.measures()
+    assert values["utilisation"] == pytest.approx(8 / (20 + 10))
+    assert (values["occupancy"], values["tokens_per_pass"]) == (3.0, 6.0)
+    assert (values["queue_depth"], values["slots_held"]) == (2 * 4 / 3, 4 * 4 / (3 * 8))
+    assert found.nodes()["big-1"]["utilisation"] == pytest.approx(0.4)
+
+
+def test_energy_and_cost() -> None:
+    """A verifier is there for 20 s, four laptops for the 50 s behind the burn-in."""
+    found = gathered()
+    found.sample([a_sample(10.0)])
+    found.sample([a_sample(30.0)])
+    found.record(a_record(20.0, [21.0, 22.0, 23.0, 24.0]))
+    values = found.measures()
+    joules = 100 * 20 + 4 * 10 * 50
+    assert values["energy_j_per_token"] == joules / 4
+    assert values["cost_per_million"] == pytest.approx((3.6 * 20 / 3600 + 0.5 * joules / 3.6e6) * 1e6 / 4)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "t"), [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (30, 2.0423), (120, 1.9799)]
+)
+def test_quantiles_are_those_of_the_tables(degrees: int, t: float) -> None:
+    assert t_quantile(degrees) == pytest.approx(t, abs=5e-5)
+
+
+def test_an_interval() -> None:
+    found = estimate([9.0, 10.0, 11.0])
+    assert found.mean == 10.0 and found.half == pytest.approx(4.3027 / math.sqrt(3), abs=1e-4)
+    assert found.low is not None and found.high is not None and found.low < 10 < found.high
+
+
+def test_an_interval_ends_where_values_cannot_be() -> None:
+    share, seconds = MEASURES["slo_attainment"], MEASURES["ttft_p95_ms"]
+    wide = share.estimate([0.2, 0.99])
+    assert (wide.low, wide.high, wide.cut) == (0.0, 1.0, True)
+    assert share.told(wide) == "59.5 % (0.0 % to 100.0 %)"
+    narrow = share.estimate([0.5, 0.51, 0.49])
+    assert not narrow.cut and share.told(narrow) == "50.0 % ± 2.5 %"
+    assert seconds.told(seconds.estimate([1.0, 400.0])) == "200 (0 to 2,735)"
+    assert not share.estimate([1.0, 1.0]).cut and share.estimate([1.0, 1.0]).high == 1.0
+    assert seconds.told(estimate([2.0, 2.0]), signed=True) == "+2.00 ± 0"
+
+
+REPLICATED = """
+sim_time_ms: 6000
+burn_in_ms: 500
+seed: 3
+replications: 2
+mode: target
+devices:
+  verifiers: [{name: big, count: 2, cost: {law: linear, decode_ms: 25}}]
+workload: {arrival: poisson, rate_rps: 6, prompt_tokens: 20, output_tokens: 12, tenants: [{name: chat}, {name: code}]}
+slo: {ttft_ms: 100}
+"""
+
+
+@pytest.fixture(scope="module")
+def configuration() -> Configuration:
+    return parse(REPLICATED, "fleet.yaml", Path())
+
+
+def test_results_and_files_are_the_same_whatever_the_processes(configuration: Configuration, tmp_path: Path) -> None:
+    found, contents = [], []
+    for jobs in (1, 2):
+        folder = tmp_path / str(jobs)
+        folder.mkdir()
+        seconds: list[float] = []
+        found.append(replicated(configuration, jobs=jobs, folder=folder, progress=seconds.append))
+        contents.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
+        assert seconds == sorted(seconds) and seconds[-1] == pytest.approx(12, abs=0.5)
+    assert json.dumps([*map(asdict, found[0])]) == json.dumps([*map(asdict, found[1])])
+    assert contents[0] == contents[1] and {"requests-1.csv", "requests-2.csv"} <= {*contents[0]}
+    assert found[0][0].measures != found[0][1].measures, "each has a chance of its own"
+
+
+def test_evaluations_do_not_depend_on_the_number_of_processes(configuration: Configuration) -> None:
+    asked = [(configuration, 0), (configuration.model_copy(update={"router": "random"}), 1)]
+    with evaluation(1) as alone, evaluation(2) as together:
+        assert repr([*alone(asked)]) == repr([*together(asked)])
+
+
+def test_an_error_of_a_process_is_that_of_the_run(configuration: Configuration) -> None:
+    wrong = configuration.model_copy(update={"router": "nobody:Nothing"})
+    with pytest.raises(ValueError, match="nobody"):
+        replicated(wrong, jobs=2)
+
+
+def test_a_file_has_a_line_for_each_request(configuration: Configuration, tmp_path: Path) -> None:
+    [_, second] = replicated(configuration, folder=tmp_path)
+    with (tmp_path / "requests-2.csv").open(encoding="utf-8", newline="") as file:
+        requests = [*csv.DictReader(file)]
+    assert [*requests[0]] == [*REQUESTS] and {each["replication"] for each in requests} == {"2"}
+    whole = [each for each in requests if each["status"] == "whole" and float(each["sent_s"]) >= 0.5]
+    assert len(whole) == second.measures["whole"]
+    text = (ROOT / "docs" / "simulator-results.md").read_text(encoding="utf-8")
+    assert not [name for name in REQUESTS if f"`{name}`" not in text]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_is_stopped_has_what_came_until_then(configuration: Configuration, jobs: int) -> None:
+    def progress(seconds: float) -> None:
+        if seconds >= 3.0:
+            raise Stopped
+
+    found = replicated(configuration.model_copy(update={"replications": 8}), jobs=jobs, progress=progress)
+    assert len(found) < 8 and all(each.seconds <= 6.0 for each in found)
+    assert jobs == 2 or (len(found) == 1 and found[0].seconds == 3.0)
+    assert found[0].measures["throughput_tps"] > 0

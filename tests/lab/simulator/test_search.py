@@ -1,0 +1,242 @@
+"""The search: its space, what it shows; with a fleet of formulas in place of a simulation where one is needed."""
+
+import csv
+import random
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.simulator import __main__, command_line
+from lab.simulator.configuration.configuration import Configuration
+from lab.simulator.configuration.reading import parse
+from lab.simulator.results.measures import MEASURES
+from lab.simulator.results.replications import EvaluateAll, Job, Values
+from lab.simulator.search.candidates import BadSearch, SearchCandidate, SearchKeys, candidates, parse_vary, read_search
+from lab.simulator.search.outcomes import (
+    CandidateOutcome,
+    Goals,
+    rows,
+    run,
+    state,
+    surely_dominates,
+    table,
+)
+from tests.lab.simulator.fleets import SMALL_FLEET as FLEET
+
+COUNT = "devices.drafters[laptop].count"
+NO_MATTER = parse(FLEET, "fleet.yaml", Path())
+GOALS = Goals.of(["throughput_tps", "ttft_p95_ms"])
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(FLEET, encoding="utf-8")
+    return file
+
+
+def by_formula(configuration: Configuration, number: int) -> Values:
+    """Tokens grow with drafters up to 6, waiting grows on; a load that all share is most of the noise."""
+    count = configuration.devices.drafters[0].count
+    load, own = random.Random(number).gauss(0, 10), random.Random(f"{number}/{count}").gauss(0, 0.01)
+    return dict.fromkeys(MEASURES, 1.0) | {
+        "throughput_tps": 100 + 10 * min(count, 6) - max(count - 6, 0) + load + own,
+        "ttft_p95_ms": 50 + 5 * count + load + own,
+        "slo_attainment": 1.0 if count < 9 else 0.5,
+    }
+
+
+def searched(fleet: Path, *counts: int) -> list[CandidateOutcome]:
+    outcomes = [CandidateOutcome(each) for each in candidates(SearchKeys(space={COUNT: [*counts]}), fleet)[0]]
+    run(outcomes, 4, lambda asked: [by_formula(*each) for each in asked])
+    return outcomes
+
+
+def outcome(number: int, throughput: Sequence[float], ttft: Sequence[float], attained: float = 1.0) -> CandidateOutcome:
+    values: list[Values] = [
+        {"throughput_tps": first, "ttft_p95_ms": second, "slo_attainment": attained}
+        for first, second in zip(throughput, ttft, strict=True)
+    ]
+    return CandidateOutcome(SearchCandidate(number, {"gamma": number}, NO_MATTER), values)
+
+
+# The space.
+
+
+def test_candidates_are_all_combinations_of_values_and_variants(fleet: Path) -> None:
+    variants = {"few": {COUNT: 2}, "many": {COUNT: 9}}
+    keys = SearchKeys(space={"router": ["jsq", "random"], "gamma": [2, 4]}, variants=variants)
+    found, complaints = candidates(keys, fleet)
+    assert complaints == [] and len(found) == 8
+    assert found[-1].choice == {"variant": "many", "router": "random", "gamma": 4}
+    assert (found[-1].configuration.devices.drafters[0].count, found[-1].configuration.router) == (9, "random")
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "values"),
+    [
+        ("router=jsq,wjsq", "router", ["jsq", "wjsq"]),
+        ("gamma=2,auto", "gamma", [2, "auto"]),
+        ("connections[0]={link: wan}, {link: metro}", "connections[0]", [{"link": "wan"}, {"link": "metro"}]),
+    ],
+)
+def test_a_flag_names_a_key_and_its_values(given: str, key: str, values: list[Any]) -> None:
+    assert parse_vary(given) == (key, values)
+
+
+def test_a_space_or_an_objective_that_makes_no_sense_is_refused() -> None:
+    for keys, message in (
+        (SearchKeys(), "nothing varies"),
+        (SearchKeys(space={"gamma": [2, 2]}), "has a value twice"),
+        (SearchKeys(space={"gamma": [2, 4]}, variants={"few": {"gamma": 1}}), "in the variant 'few'"),
+    ):
+        with pytest.raises(BadSearch, match=message):
+            keys.choices()
+    for names, message in (
+        (["throughput_tsp"], "did you mean throughput_tps"),
+        (["utilisation"], "neither better"),
+        ([], "at least one"),
+        (["fairness", "fairness"], "twice"),
+    ):
+        with pytest.raises(BadSearch, match=message):
+            Goals.of(names)
+
+
+# Dominance.
+
+
+def test_it_dominates_surely_if_the_paired_difference_leaves_no_room_for_the_opposite() -> None:
+    loads = [0.0, 50.0, -30.0, 80.0]
+    worse = outcome(1, [100 + load for load in loads], [10.0] * 4)
+    better = outcome(2, [101 + load for load in loads], [10.0] * 4)  # less than the loads vary, but each time
+    chance = outcome(3, [104 + load * wide for load, wide in zip(loads, (1, 0.8, 1.4, 1.1), strict=True)], [10.0] * 4)
+    assert surely_dominates(better, worse, GOALS)
+    assert not surely_dominates(chance, worse, GOALS)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=8))
+def test_a_candidate_is_on_the_front_exactly_if_no_other_dominates_it(points: list[tuple[int, int]]) -> None:
+    outcomes = [outcome(number, [x, x], [y, y]) for number, (x, y) in enumerate(points)]
+    front = [at for each, at in zip(outcomes, points, strict=True) if state(each, outcomes, GOALS) == "Pareto"]
+    assert front == [(x, y) for x, y in points if not any(a >= x and b <= y and (a, b) != (x, y) for a, b in points)]
+
+
+# What is shown.
+
+
+def test_the_difference_from_the_best_is_paired_so_the_load_that_both_have_drops_out() -> None:
+    loads = [0.0, 50.0, -30.0, 80.0]
+    worse = outcome(1, [100 + load for load in loads], [10.0] * 4)
+    better = outcome(2, [102 + load for load in loads], [12.0] * 4)
+    beyond = outcome(3, [900.0] * 4, [1.0] * 4, attained=0.5)
+    goals = Goals.of(["throughput_tps", "ttft_p95_ms"], 0.95)
+    shown = table([worse, better, beyond], goals)
+    assert shown.headings[3] == shown.headings[5] == "from the best"
+    assert {row[1]: (row[3], row[5]) for row in shown.rows} == {
+        "1": ("-2.00 ± 0", "-"),
+        "2": ("-", "+2.00 ± 0"),
+        "3": ("+773 ± 78.5", "-9.00 ± 0"),  # misses the promise, so it is not the best
+    }
+    head, first, *_ = rows([worse, better, beyond], goals)
+    assert first[head.index("throughput_tps_from_best")] == "-2.0"
+
+
+# The file, and the command.
+
+
+def test_a_search_is_read_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "search.yaml"
+    file.write_text("space: {gamma: [2, auto]}\nobjectives: [goodput_rps]\nattainment: 0.9\n", encoding="utf-8")
+    found = read_search(file)
+    assert (found.space, found.attainment, found.replications) == ({"gamma": [2, "auto"]}, 0.9, 5)
+    for text, message in (
+        ("spaces: {}", "did you mean space"),
+        ("replications: 1", "replications"),
+        ("- 1", "has no keys"),
+        ("space: [", "is not YAML"),
+    ):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(BadSearch, match=message):
+            read_search(file)
+
+
+def test_the_command_compares_variants_that_change_several_keys_at_once(
+    fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, cells = tmp_path / "search.yaml", tmp_path / "s.csv"
+    file.write_text(
+        "variants:\n"
+        "  two_big: {devices.verifiers.big.count: 2, mode: remote}\n"
+        "  one_fused:\n"
+        "    gamma: auto\n"
+        "    mode: fused\n"
+        "    devices.verifiers.big.draft: {cost: {law: linear, decode_ms: 1}, agreement: 0.8}\n"
+        "  as_it_is: {}\n"
+        "replications: 2\n",
+        encoding="utf-8",
+    )
+    asked = ["search", str(fleet), f"--search={file}", "--jobs=1"]
+    assert command_line.run([*asked, f"--csv={cells}"]) == 0
+    with cells.open(encoding="utf-8", newline="") as lines:
+        assert [row["variant"] for row in csv.DictReader(lines)] == ["two_big", "one_fused", "as_it_is"]
+    shown = capsys.readouterr().out
+    assert "one_fused" in shown and "Pareto" in shown
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--vary=gamma=2,4", "--attainment=95"], ["the flags: attainment: Input should be less than or equal to 1"]),
+        (
+            ["--vary=gamma=4,0,99"],
+            ["cannot run: gamma=0: ", "cannot run: gamma=99: ", "2 of 3 combinations"],
+        ),
+    ],
+)
+def test_what_cannot_run_is_told_before_anything_runs(
+    fleet: Path, flags: list[str], said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.run(["search", str(fleet), *flags]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(said)
+    assert all(line.startswith(f"simulator: {each}") for line, each in zip(lines, said, strict=True))
+
+
+@pytest.mark.parametrize(("ended", "runs"), [(0, []), (2, ["1", "1"]), (7, ["3", "2", "2"])])
+def test_what_is_interrupted_shows_what_came_before(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ended: int, runs: Sequence[str]
+) -> None:
+    @contextmanager
+    def interrupted(jobs: int) -> Iterator[EvaluateAll]:
+        def evaluate(asked: Sequence[Job]) -> Iterator[Values]:
+            for configuration, number in asked[:ended]:
+                yield by_formula(configuration, number)
+            raise KeyboardInterrupt
+
+        yield evaluate
+
+    monkeypatch.setattr("lab.simulator.commands.search.evaluation", interrupted)
+    asked = ["search", str(fleet), f"--vary={COUNT}=2,4,6", "--replications=4", "--jobs=1"]
+    assert command_line.run([*asked, f"--csv={fleet.parent / 's.csv'}"]) == 130
+    assert capsys.readouterr().err.splitlines()[-1].startswith("simulator: interrupted")
+    found = []
+    if runs:
+        with (fleet.parent / "s.csv").open(encoding="utf-8", newline="") as lines:
+            found = [row["replications"] for row in csv.DictReader(lines)]
+    assert found == [*runs]
+
+
+def test_sigterm_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("specpair.command_line.start.run", lambda *_: signal.raise_signal(signal.SIGTERM))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            __main__.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
