@@ -1,4 +1,4 @@
-"""A request of Anthropic's as one for a chat."""
+"""Anthropic's Messages endpoints: each request is read as a chat, and answered in Anthropic's objects and events."""
 
 import json
 import time
