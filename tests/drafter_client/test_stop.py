@@ -4,14 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client import DraftModel, Finished, Mode, Options, Pair, Tokens
 from drafter_client.errors import BadOption
-from gateway.openai_api.detokenizer import Detokenizer
-from specpair.engines.vocabulary import Vocabulary
 from tests.drafter_client.support import Verifier, plain, serving
 
 PROMPT = "def f(x):"
@@ -55,21 +52,6 @@ def test_the_text_ends_before_the_stop_string_in_every_mode(fused: Verifier, mod
     assert (stats.ended_by, stats.token_ids, stats.finish_reason) == ("stop_string", last.token_ids, "stop")
     assert sum(stats.sources.values()) == stats.generated_tokens == count and min(stats.sources.values()) >= 0
     assert fused.sessions == 0
-
-
-@given(PIECES, STOPS)
-def test_a_text_in_parts_is_what_the_stop_strings_leave_of_it(tokens: list[int], stops: list[str]) -> None:
-    vocabulary: Vocabulary = ScriptedBackend().vocabulary
-    stream, shown = Detokenizer(vocabulary, stops), ""
-    for count, token in enumerate(tokens, 1):
-        shown += stream.feed(token)
-        assert stream.text.startswith(shown)
-        if stream.stopped:
-            assert token == END or any(_text(tokens[:count]).find(stop) == len(shown) for stop in stops)
-            assert stream.text == shown
-            return
-    assert stream.text == _text(tokens)
-    assert not any(stop in _text(tokens) for stop in stops) and (END not in tokens or "<end>" not in stops)
 
 
 def _text(tokens: list[int]) -> str:

@@ -32,13 +32,6 @@ def test_thoughts_come_apart_whatever_the_pieces(text: str, sizes: list[int], la
     assert (answer.thoughts, answer.said) == ("a b", "c")
 
 
-@given(sizes=st.lists(st.integers(0, 5)))
-def test_a_prompt_may_have_begun_the_thoughts(sizes: list[int]) -> None:
-    answer = AnswerText(THINK, begun=True)
-    _read(answer, "a b</think>c", sizes)
-    assert (answer.thoughts, answer.said) == ("a b", "c")
-
-
 @given(text=st.text(), sizes=st.lists(st.integers(0, 5)))
 def test_other_texts_are_said_as_they_are(text: str, sizes: list[int]) -> None:
     answer = AnswerText(THINK, begun=False)

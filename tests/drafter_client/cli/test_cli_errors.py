@@ -1,23 +1,18 @@
 """Errors on the command line: one plain sentence on standard error, and the exit status of its kind."""
 
-import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backends.scripted import ByteVocabulary, Script, ScriptedBackend
+from backends.scripted import ByteVocabulary, ScriptedBackend
 from drafter_client import draft_sources
 from drafter_client.cli import program
-from specpair.drafters.base import Expansion
-from specpair.drafters.draft_model import ModelDrafter
-from specpair.engines.errors import BackendError
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, running, serve_vocabulary
 from tests.paths import ROOT
@@ -174,35 +169,6 @@ def test_a_service_without_its_draft_model_does_not_wait_for_a_verifier_first(dr
     assert ran.status == 2 and ran.err.startswith("drafter: --draft-model: no such file: /nowhere/x.gguf\n")
 
 
-@pytest.mark.parametrize("command", ["pair", "solo"])
-@pytest.mark.parametrize(
-    "flag", [("--tensor-parallel", "2"), ("--device", "cuda"), ("--dtype", "float16"), ("--compile",)]
-)
-def test_an_engine_that_lacks_an_option_names_the_flag(
-    drafter: Command, verifier: Verifier, command: str, flag: tuple[str, ...]
-) -> None:
-    flags = (
-        ["solo", "--backend", "scripted", "--model", "1"] if command == "solo" else ["--verifier", verifier.url, *TOY]
-    )
-    ran = drafter(*flags, "--prompt", "a", *flag)
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err == f"drafter: {flag[0]}: the scripted backend has no such choice, leave it out\n"
-
-
-def test_a_foreign_vocabulary_is_reported_before_any_text(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    foreign = ScriptedBackend(Script(seed=9))
-    foreign.vocabulary.pieces[70] = b"other"
-    monkeypatch.setattr(draft_sources, "load", lambda name, options, progress: foreign)
-    ran = drafter(*_flags(verifier))
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err.startswith(
-        "drafter: scripted-9 cannot draft for scripted-1: token ids below 258 stand for different"
-    )
-    assert "the first is id 70, b'other' in the draft model" in ran.err and ran.err.count("\n") == 1
-
-
 def test_a_verifier_that_failed_to_load_is_reported_with_its_reason(drafter: Command) -> None:
     with running(Settings(backend="scripted", model=Path("x"))) as verifier:
         ran = drafter(*_flags(verifier))
@@ -211,22 +177,6 @@ def test_a_verifier_that_failed_to_load_is_reported_with_its_reason(drafter: Com
         f"drafter: the verifier at {verifier.url} has failed: "
         "the scripted backend takes a number as its model, got 'x'\n"
     )
-
-
-@pytest.mark.parametrize("flags", [["--lockstep"], ["--mode", "remote"]], ids=["lockstep", "overlapped"])
-def test_after_a_draft_engine_failure_the_target_writes_the_rest(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, flags: list[str]
-) -> None:
-    class Failing(ModelDrafter):
-        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
-            raise BackendError("the GPU fell out")
-
-    monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", Failing)
-    ran = drafter(*_flags(verifier, "--json", "--max-tokens", "90", *flags))
-    assert (ran.status, ran.err) == (0, "")
-    report = json.loads(ran.out)
-    assert report["generated_tokens"] == 90 and "the GPU fell out" in report["draft_failure"]
-    assert verifier.sessions == 0
 
 
 def test_characters_that_the_output_lacks_do_not_end_the_run(verifier: Verifier) -> None:

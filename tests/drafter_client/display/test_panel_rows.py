@@ -1,6 +1,5 @@
 """Statistics of a run: token sources, counters, times and bytes that add up."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -19,7 +18,7 @@ from specpair.speculation.policy.schedule import Schedule
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.bodies import verified
-from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
+from tests.drafter_client.support import PROMPT, Scenario, generate, plain
 
 MODEL, LOOKUP, PREDICTION, *_ = DraftSource
 BONUS, ACCEPTED, RECOVERED = TokenSource.BONUS, TokenSource.ACCEPTED, TokenSource.RECOVERED
@@ -27,15 +26,6 @@ BONUS, ACCEPTED, RECOVERED = TokenSource.BONUS, TokenSource.ACCEPTED, TokenSourc
 
 def _half_right() -> ModelDrafter:
     return ModelDrafter(ScriptedBackend(Script(seed=1, agreement=0.7)), Sampling())
-
-
-def test_the_target_as_its_own_drafter_has_everything_accepted(client: VerifierClient) -> None:
-    for sampling in (Sampling(), Sampling(seed=4, temperature=0.9), Sampling(seed=5, temperature=1.3, top_p=0.8)):
-        drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), sampling)
-        stats = generate(client, drafter, 4, **options_of(sampling, 21)).stats
-        assert stats.accepted == stats.drafted == 16
-        assert stats.rounds == 4  # one token from the prefill, then five a round
-        assert stats.acceptance_rate == 1.0 and stats.mean_acceptance_length == 5.0
 
 
 def test_token_sources_tell_accepted_recovered_and_bonus_apart(client: VerifierClient) -> None:
@@ -55,17 +45,6 @@ def test_token_sources_tell_accepted_recovered_and_bonus_apart(client: VerifierC
         *(ACCEPTED, BONUS),  # 11, and 12, which has no draft as it is the last
     ]
     assert (run.stats.rounds, run.stats.drafted, run.stats.accepted) == (4, 3 + 3 + 3 + 1, 3 + 1 + 3 + 1)
-
-
-def test_token_sources_add_up_with_the_counters(client: VerifierClient) -> None:
-    run = generate(client, _half_right(), 3, max_tokens=40)
-    sources = Counter(source for piece in run.committed for _, source in piece.tokens)
-    assert all(piece.tokens for piece in run.committed)
-    assert sources[ACCEPTED] == run.stats.accepted
-    assert sources == run.stats.sources
-    assert sources.total() == run.stats.generated_tokens == 40 and sources[TokenSource.TARGET_DECODED] == 0
-    assert sources[BONUS] + sources[RECOVERED] == run.stats.rounds + 1
-    assert 0 < sources[RECOVERED] < run.stats.rounds
 
 
 def _round(

@@ -77,20 +77,6 @@ def test_the_wait_is_that_of_the_texts_ahead() -> None:
     assert refused.value.details["retry_after"] == 9  # three texts of 6 s, two at a time
 
 
-def test_a_text_waits_for_its_turn() -> None:
-    async def scenario() -> None:
-        places = TextQueue(lambda: 1, lambda: 1, Clock())
-        first, second = places.enter(2)
-        await first.turn(lambda _: None)
-        waiting = asyncio.create_task(second.turn(lambda _: None))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        first.leave()
-        await waiting
-
-    asyncio.run(scenario())
-
-
 def test_a_text_waits_no_longer_than_it_makes_sense(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.openai_api.places.LOOKS_APART", 0.001)
     waits: list[float] = []
