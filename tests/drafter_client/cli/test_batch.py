@@ -308,28 +308,6 @@ def test_after_an_interrupt_the_same_command_continues(
     ]
 
 
-def test_an_interrupted_run_shows_texts_finished_out_of_order(
-    drafter: Command, verifier: Verifier, prompts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write, others = many.write, threading.Semaphore(0)
-
-    def interrupting(pair: Any, prompt: Any, progress: WritingProgress, stop: threading.Event) -> Any:
-        if prompt.index == 0:  # waits for the six others
-            assert all(others.acquire(timeout=20) for _ in PROMPTS[1:])
-            os.kill(os.getpid(), signal.SIGINT)
-            assert stop.wait(20)
-        result = write(pair, prompt, progress, stop)
-        others.release()
-        return result
-
-    monkeypatch.setattr(many, "write", interrupting)
-    ran = drafter(*_flags(verifier, prompts, *NGRAM, "--concurrency", "2"))
-    assert (ran.status, ran.out) == (130, "".join(_text(prompt) + "\n" for prompt in PROMPTS[1:]))
-    assert ran.err.endswith(
-        "drafter: interrupted: 6 of 7 texts are finished; with --output FILE, the same command could go on from there\n"
-    )
-
-
 class Waiting(ScriptedBackend):
     """A target whose passes can be blocked."""
 

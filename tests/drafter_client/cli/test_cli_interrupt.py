@@ -13,7 +13,6 @@ from backends.llama_cpp import library
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import draft_sources
-from drafter_client.display.readout import Readout
 from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT
 from specpair.engines.load_options import LoadOptions
@@ -39,18 +38,6 @@ def test_an_interrupt_keeps_the_text_and_releases_the_session(
     assert ran.status == 130
     assert ran.out == bytes(_expected(5)).decode(errors="replace") + "\n"
     assert "ended by" in ran.err and "interrupt" in ran.err
-    assert verifier.sessions == 0
-
-
-def test_an_interrupt_while_text_is_shown_releases_the_session(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(self: Readout, tokens: object) -> None:
-        assert verifier.sessions == 1
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Readout, "add", interrupted)
-    assert drafter(*_flags(verifier)).status == 130
     assert verifier.sessions == 0
 
 
