@@ -4,9 +4,11 @@ Through the drafter's endpoint as well as by the library.
 """
 
 import json
+import random
 import signal
+import socket
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 
 import httpx
 import pytest
@@ -17,7 +19,6 @@ from drafter_client.serve.app import create_app
 from gateway.openai_api import generation
 from specpair.child_processes.serving import serve
 from specpair.speculation.sampling.sampling import Sampling
-from tests.deploy.routers import free_port
 from tests.drafter_client.support import plain
 from tests.gateway.openai_api.conftest import served
 
@@ -37,6 +38,14 @@ ENDS = {  # tokens at which the verifier is ended, by SIGKILL and by SIGTERM
 }
 
 
+def _free_port() -> int:
+    """A port that stays free while the verifier is away: the system gives none of these to outgoing connections."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with suppress(OSError), closing(socket.create_server(("127.0.0.1", port))):
+            return port
+    raise RuntimeError("no free port")
+
+
 class KilledVerifier:
     """A verifier that is ended when so many tokens have arrived, and started again at the same address."""
 
@@ -45,7 +54,7 @@ class KilledVerifier:
         self._running, self._starting = ExitStack(), threading.Thread()
         self._tokens = 0
         self.ended: list[int] = []  # tokens that had arrived
-        self._port = free_port()
+        self._port = _free_port()
         self.url = f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> "KilledVerifier":
