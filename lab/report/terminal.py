@@ -17,7 +17,7 @@ from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy
 
 
-class Lane(Enum):
+class Track(Enum):
     """A kind of activity, drawn as one line of the timeline."""
 
     DRAFTING = "drafting"
@@ -29,7 +29,7 @@ class Lane(Enum):
 class Span(NamedTuple):
     """An interval in which one lane was active. `begin` and `end`: milliseconds since the run began."""
 
-    lane: Lane
+    lane: Track
     begin: float
     end: float
 
@@ -43,10 +43,10 @@ def timeline(run: RunTrace) -> list[Span]:
     for (part, begin, end), *within in spans(run):
         if within:
             (_, queued, begins), (_, _, ends) = within
-            found += [Span(Lane.NETWORK, begin, queued), Span(Lane.QUEUE, queued, begins)]
-            found += [Span(Lane.VERIFY, begins, ends), Span(Lane.NETWORK, ends, end)]
+            found += [Span(Track.NETWORK, begin, queued), Span(Track.QUEUE, queued, begins)]
+            found += [Span(Track.VERIFY, begins, ends), Span(Track.NETWORK, ends, end)]
         else:
-            found.append(Span(Lane.DRAFTING if part == statistics.DRAFTING else Lane.VERIFY, begin, end))
+            found.append(Span(Track.DRAFTING if part == statistics.DRAFTING else Track.VERIFY, begin, end))
     return sorted((span for span in found if span.end > span.begin), key=lambda span: span.begin)
 
 
@@ -55,14 +55,14 @@ def window(spans: Sequence[Span], passes: int) -> tuple[float, float]:
     middle. (0, 0) if there are no spans."""
     if not spans:
         return 0.0, 0.0
-    begins = sorted({span.begin for span in spans if span.lane is Lane.VERIFY})
+    begins = sorted({span.begin for span in spans if span.lane is Track.VERIFY})
     if len(begins) <= passes:
         return min(span.begin for span in spans), max(span.end for span in spans)
     first = (len(begins) - passes) // 2
     return begins[first], begins[first + passes]
 
 
-def coverage(spans: Iterable[Span], lane: Lane, begin: float, end: float, cells: int) -> list[float]:
+def coverage(spans: Iterable[Span], lane: Track, begin: float, end: float, cells: int) -> list[float]:
     """Cut the time from `begin` to `end` (milliseconds) into equal cells. Returns the share of each, 0 to 1, in which
     the lane was active."""
     width = (end - begin) / cells
@@ -116,7 +116,7 @@ def _number(value: Value) -> float:
     return float(value or 0.0)
 
 
-_COLOURS = {Lane.DRAFTING: "green", Lane.NETWORK: "yellow", Lane.QUEUE: "red", Lane.VERIFY: "blue"}
+_COLOURS = {Track.DRAFTING: "green", Track.NETWORK: "yellow", Track.QUEUE: "red", Track.VERIFY: "blue"}
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _BAR = 40  # characters of the longest bar
 _LABEL = 10  # characters of the label before a lane
@@ -175,7 +175,7 @@ def _acceptance(run: RunTrace) -> Table | Text:
     table.add_column(justify="right", style="dim")
     table.add_column(justify="right")
     for depth in depths:
-        bar = Text("█" * round(_BAR * depth.share), _COLOURS[Lane.DRAFTING])
+        bar = Text("█" * round(_BAR * depth.share), _COLOURS[Track.DRAFTING])
         bar.append(f" {depth.accepted} of {depth.drafts}", "dim")
         table.add_row(str(depth.depth), f"{depth.share:.0%}", bar)
     return table
@@ -185,7 +185,7 @@ def _lanes(spans: list[Span], begin: float, end: float, width: int) -> list[Text
     if end <= begin:
         return [Text("no activity was recorded")]
     lines = []
-    for lane in Lane:
+    for lane in Track:
         line = Text(lane.value.ljust(_LABEL), "dim")
         lines.append(line.append(_blocks(coverage(spans, lane, begin, end, width)), _COLOURS[lane]))
     return [*lines, _axis(begin, end, width)]

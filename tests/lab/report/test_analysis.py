@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from lab.report.reader import Record, RunDetail, RunTrace
 from lab.report.recorded import acceptance_by_depth
 from lab.report.terminal import (
-    Lane,
     Span,
+    Track,
     coverage,
     speed_over_time,
     timeline,
@@ -16,7 +16,7 @@ from lab.report.terminal import (
 
 NOTHING = RunDetail(prefills=[], steps=[], self_continuation_passes=[])
 MS = st.just(0.0) | st.floats(1e-6, 1e5)  # a clock that counts nanoseconds gives no smaller times
-SPANS = st.lists(st.builds(lambda lane, at, long: Span(lane, at, at + long), st.sampled_from(Lane), MS, MS))
+SPANS = st.lists(st.builds(lambda lane, at, long: Span(lane, at, at + long), st.sampled_from(Track), MS, MS))
 JUDGED = st.lists(st.integers(0, 9).flatmap(lambda count: st.tuples(st.just(count), st.integers(0, count))))
 
 
@@ -39,14 +39,14 @@ def test_lanes_of_an_exchange_fill_its_time(sent: float, rtt: float, queue: floa
     assert [span.begin for span in spans] == pytest.approx(ends[:-1])  # one after the other, without a gap
     assert ends[-1] == pytest.approx(sent + rtt)
     if queue + forward <= rtt:
-        for lane, took in ((Lane.QUEUE, queue), (Lane.VERIFY, forward)):
+        for lane, took in ((Track.QUEUE, queue), (Track.VERIFY, forward)):
             assert sum(span.end - span.begin for span in spans if span.lane is lane) == pytest.approx(took, abs=1e-6)
 
 
 @given(SPANS, MS, st.floats(0.001, 1e5), st.integers(1, 90))
 def test_coverage_equals_sampled_activity(spans: list[Span], begin: float, length: float, cells: int) -> None:
     end = begin + length
-    for lane in Lane:
+    for lane in Track:
         shares = coverage(spans, lane, begin, end, cells)
         assert len(shares) == cells and all(0.0 <= share <= 1.0 for share in shares)
         # Compared with time sampled in the middle of thin slices: each edge of a span makes at most one of them wrong.
