@@ -17,7 +17,7 @@ from drafter_client.errors import (
     VerifierUnreachable,
 )
 from drafter_client.generation.resuming import released
-from drafter_client.generation.speculative_decoding import RemoteLane
+from drafter_client.generation.speculative_decoding import RemoteConnection
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import ResponseBounds, TextSession
 from specpair.protocol.errors import (
@@ -186,8 +186,8 @@ def test_a_tree_has_parents_and_goes_only_to_a_verifier_that_takes_trees() -> No
     tree = Draft.chain(3, [5, 6, 7, 8]).with_parents([1, 2, 2, 2])
     client.verify("s", tree)
     bounds = ResponseBounds(client.url, 258, 1000)
-    RemoteLane(client, "s", bounds, trees=True).verify(tree)
-    RemoteLane(client, "s", bounds).verify(tree)
+    RemoteConnection(client, "s", bounds, trees=True).verify(tree)
+    RemoteConnection(client, "s", bounds).verify(tree)
     first, second, third = transport.bodies
     assert json.loads(first) == {"position": 3, "draft_tokens": [5, 6, 7, 8], "draft_parents": [1, 2, 2, 2]}
     assert second == first

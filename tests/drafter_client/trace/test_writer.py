@@ -138,7 +138,7 @@ def test_run_that_ends_early_leaves_a_trace(
     assert 0 < len(run.tokens) < 900
     if mechanisms is LOCKSTEP:
         assert [(row["k"], row["judged"]) for row in run.rounds] == [(3, 3)]
-        assert len(run.steps) == 3
+        assert len(run.detail.steps) == 3
 
 
 def test_taken_run_number_is_not_used_again(tmp_path: Path) -> None:
