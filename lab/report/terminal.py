@@ -10,8 +10,8 @@ from rich.text import Text
 
 from drafter_client import statistics
 from drafter_client.options import Mode
-from lab.report.reader import Exchange, Record, RunTrace, Value
-from lab.report.recorded import acceptance_by_depth
+from lab.report.reader import Record, RunTrace, Value
+from lab.report.recorded import acceptance_by_depth, spans
 from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy
@@ -37,29 +37,17 @@ class Span(NamedTuple):
 def timeline(run: RunTrace) -> list[Span]:
     """All activities that the trace of a run holds, ordered by their begin.
 
-    The clocks of the two machines are not compared: `statistics.exchange` places a request on the drafter's. A
-    verifier pass of self-continuation is placed so that it ends when the drafter heard of it.
+    A request is on the network before the verifier's queue and behind its pass.
     """
-    exchanges = list(run.prefills)
-    for record in run.rounds:
-        if record["arrived_ms"] is not None:
-            exchanges.append(Exchange(*(_number(record[name]) for name in Exchange._fields)))
-    spans = [Span(Track.DRAFTING, began, ended) for began, ended in run.steps]
-    spans += [Span(Track.VERIFY, arrived - took, arrived) for took, arrived in run.self_continuation_passes]
-    for exchange in exchanges:
-        spans += _lanes_of(exchange)
-    return sorted((span for span in spans if span.end > span.begin), key=lambda span: span.begin)
-
-
-def _lanes_of(exchange: Exchange) -> list[Span]:
-    sent, queue, forward, arrived = exchange
-    _, (_, queued, begins), (_, _, ends) = statistics.exchange(statistics.VERIFY, sent, arrived, queue, forward)
-    return [
-        Span(Track.NETWORK, sent, queued),
-        Span(Track.QUEUE, queued, begins),
-        Span(Track.VERIFY, begins, ends),
-        Span(Track.NETWORK, ends, arrived),
-    ]
+    found = []
+    for (part, begin, end), *within in spans(run):
+        if within:
+            (_, queued, begins), (_, _, ends) = within
+            found += [Span(Track.NETWORK, begin, queued), Span(Track.QUEUE, queued, begins)]
+            found += [Span(Track.VERIFY, begins, ends), Span(Track.NETWORK, ends, end)]
+        else:
+            found.append(Span(Track.DRAFTING if part == statistics.DRAFTING else Track.VERIFY, begin, end))
+    return sorted((span for span in found if span.end > span.begin), key=lambda span: span.begin)
 
 
 def window(spans: Sequence[Span], passes: int) -> tuple[float, float]:
@@ -142,11 +130,11 @@ def show(run: RunTrace, console: Console) -> None:
     console.print(Text(one_line(title(run))), Text("\n" + one_line(summary(run.metrics)), "dim"), sep="")
     console.print(Text("\nacceptance by depth", "bold"))
     console.print(_acceptance(run))
-    spans = timeline(run)
-    begin, end = window(spans, _PASSES)
+    shown = timeline(run)
+    begin, end = window(shown, _PASSES)
     total = _ms(run.metrics["total_ms"])
     console.print(Text(f"\ntimeline, {begin:.0f} to {end:.0f} ms of {total}", "bold"))
-    console.print(*_lanes(spans, begin, end, width), sep="\n")
+    console.print(*_lanes(shown, begin, end, width), sep="\n")
     rates = speed_over_time(run.tokens, float(run.metrics["total_ms"] or 0.0), width)
     highest = max((rate.rate for rate in rates), default=0.0)
     console.print(Text(f"\ntokens/s over time, {highest:.0f} at most", "bold"))
