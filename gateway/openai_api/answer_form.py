@@ -1,6 +1,8 @@
-"""How the answers to a request are read, and what they keep to: by the chat template, the request, and the setting.
+"""Decides how the answers to a request are read (thoughts, calls of tools), and which grammar they keep to.
 
-Calls may have to come, to fit or not to come; a grammar may begin behind thoughts."""
+The chat template, the request and the setting decide. Calls may be required, allowed or forbidden; a grammar may
+begin after the thoughts.
+"""
 
 import asyncio
 import json

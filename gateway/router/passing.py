@@ -1,5 +1,5 @@
-"""The entrance of every request: the router's own endpoints answer it, or a node does, whose reply is passed back, or
-several nodes together, each with a part of a list."""
+"""Takes in every request. The router's own endpoints answer it, or one node does, or several nodes each give a part of
+a list."""
 
 import asyncio
 import logging
