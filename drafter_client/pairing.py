@@ -218,7 +218,7 @@ class RunningSession(NamedTuple):
 
 
 class TextSlot(NamedTuple):
-    """What one text at a time is generated with: a connection, and the number of its drafter among those of the draft source."""
+    """What one text at a time is generated with: a connection, and a drafter of the draft source, by its number."""
 
     client: VerifierClient
     number: int

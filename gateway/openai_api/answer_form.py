@@ -24,7 +24,7 @@ from specpair.speculation.sampling.processors import BIAS
 _style_of = lru_cache(maxsize=8)(style_of)  # it looks through the whole template
 
 
-def form_of(
+def answer_form_of(
     message: ChatRequest, target: Target, prompt: Sequence[PromptSpan], style: Style | None, *, whole: bool
 ) -> AnswerForm:
     """How the answers to a conversation are read.
