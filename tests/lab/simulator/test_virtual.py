@@ -173,29 +173,6 @@ def test_calls_that_come_during_a_pass_share_the_next_one() -> None:
     assert (engine.calls, engine.passes) == (4, 3)
 
 
-def test_slots_are_lent_in_order_and_keep_texts() -> None:
-    engine, begun = DraftEngine(EventLoop(), Passes(), slots=2), list[str]()
-
-    def text(name: str, wanted: bool = True) -> None:
-        def begin() -> bool:
-            begun.append(name)
-            return wanted
-
-        engine.lend(begin)
-
-    text("a")
-    text("b")
-    text("c", wanted=False)
-    text("d")
-    assert begun == ["a", "b"]
-    engine.keep("a", 30)
-    engine.free()
-    assert begun == ["a", "b", "c", "d"], "c was not wanted any more, so its slot is that of d"
-    engine.keep("b", 40)
-    engine.keep("d", 50)
-    assert (engine.held("a"), engine.held("b"), engine.held("d")) == (0, 40, 50), "two slots keep two texts"
-
-
 @pytest.mark.parametrize("overlap", [True, False])
 def test_a_drafter_reads_the_prompt_first(overlap: bool) -> None:
     """In chunks beside the prefill, or in the first draft step; a part that is held is not read again."""
