@@ -139,9 +139,6 @@ def test_breakdowns_are_drawn_for_each_verifier_and_only_one_kind_has_them() -> 
     assert any(len(each.nodes) > 1 for each in found.records)
 
 
-MODES = [FleetMode.TARGET, FleetMode.FUSED, FleetMode.LOCKSTEP, FleetMode.REMOTE]
-
-
 def at_once(records: Sequence[Record]) -> int:
     """Most requests at devices at one moment."""
     begun = [(round(each.sent + each.waited, 9), 1) for each in records]
@@ -170,7 +167,7 @@ def test_devices_are_taken_by_their_counts() -> None:
     assert sum(each.device == "many" for each in records) / 400 == pytest.approx(0.75, abs=0.06)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", FleetMode)
 def test_what_is_under_way_at_the_end_is_unfinished(mode: FleetMode) -> None:
     found = Kept()
     _, fleet = run(replace(TWO, devices=(replace(DEVICE, mode=mode),)), conversations(3, 0.05), found, until=0.5)
@@ -196,7 +193,7 @@ def test_a_closed_loop_has_its_users_at_once_and_they_pause() -> None:
         assert begin == pytest.approx(end + 0.02 + 0.3), "one begins as the session of one is released"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", FleetMode)
 def test_verifiers_of_different_kinds_stand_at_different_distances(mode: FleetMode) -> None:
     setting = FleetSetting(
         {"here": replace(KIND, name="near"), "there": replace(KIND, name="far")},

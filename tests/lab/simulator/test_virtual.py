@@ -82,13 +82,6 @@ def _ends(passes: list[tuple[float, float]]) -> list[float]:
     return ends
 
 
-def test_two_passes_take_twice_as_long_while_both_run() -> None:
-    assert _ends([(0.0, 10.0)]) == [10.0]
-    assert _ends([(0.0, 10.0), (20.0, 5.0)]) == [10.0, 25.0]
-    assert _ends([(0.0, 10.0), (6.0, 2.0)]) == [12.0, 10.0]
-    assert _ends([(0.0, 10.0), (0.0, 10.0)]) == [20.0, 20.0]
-
-
 @given(st.lists(st.floats(min_value=0.001, max_value=10.0), min_size=1, max_size=6), st.floats(0.0, 0.001))
 def test_no_work_is_lost_and_none_is_made(seconds: list[float], gap: float) -> None:
     ends = _ends([(number * gap, each) for number, each in enumerate(seconds)])
