@@ -2,12 +2,10 @@
 
 import pytest
 
-from scripts.eks import OVERLAY, read_parameters
-from tests.deploy.manifests import Object, applied, containers
+from tests.deploy.manifests import OVERLAY, PARAMETERS, Object, applied, containers
 
 pytestmark = pytest.mark.engine("deploy")
 
-GIVEN = read_parameters(OVERLAY / "parameters" / "parameters.env")
 BASE, SPECULATIVE = "verifier-base", "verifier-speculative"
 
 
@@ -25,9 +23,9 @@ def variables(kind: str, name: str) -> dict[str, str]:
     found = {}
     for each in container(kind, name)["env"]:
         source = each.get("valueFrom", {}).get("configMapKeyRef")
-        found[each["name"]] = each.get("value", "") if source is None else GIVEN[source["key"]]
+        found[each["name"]] = each.get("value", "") if source is None else PARAMETERS[source["key"]]
     return {
-        key: text.replace("$(TARGET)", GIVEN["TARGET"]).replace("$(DRAFT)", GIVEN["DRAFT"])
+        key: text.replace("$(TARGET)", PARAMETERS["TARGET"]).replace("$(DRAFT)", PARAMETERS["DRAFT"])
         for key, text in found.items()
     }
 
@@ -39,12 +37,12 @@ def test_bucket() -> None:
     )
     assert (
         volume["csi"]["driver"] == "s3.csi.aws.com"
-        and volume["csi"]["volumeAttributes"]["bucketName"] == GIVEN["BUCKET"]
+        and volume["csi"]["volumeAttributes"]["bucketName"] == PARAMETERS["BUCKET"]
     )
     assert claim["volumeName"] == "specpair-models" and "allow-overwrite" not in volume["mountOptions"]
     for name in ("models-read", "models-write", "bench"):
         role = there("ServiceAccount", name)["metadata"]["annotations"]["eks.amazonaws.com/role-arn"]
-        assert role == f"arn:aws:iam::{GIVEN['ACCOUNT']}:role/specpair-{name}"
+        assert role == f"arn:aws:iam::{PARAMETERS['ACCOUNT']}:role/specpair-{name}"
 
 
 def test_compile_job() -> None:
@@ -59,8 +57,10 @@ def test_both_verifiers_take_what_was_compiled() -> None:
     """With the same settings, but for the draft model: programs are compiled for these."""
     compiled, base = variables("Job", "compile"), variables("StatefulSet", BASE)
     speculative = variables("StatefulSet", SPECULATIVE)
-    assert compiled["VERIFIER_DRAFT_MODEL"] == speculative.pop("VERIFIER_DRAFT_MODEL") == f"/models/{GIVEN['DRAFT']}"
-    assert speculative == base and base["VERIFIER_MODEL"] == f"/models/{GIVEN['TARGET']}"
+    assert (
+        compiled["VERIFIER_DRAFT_MODEL"] == speculative.pop("VERIFIER_DRAFT_MODEL") == f"/models/{PARAMETERS['DRAFT']}"
+    )
+    assert speculative == base and base["VERIFIER_MODEL"] == f"/models/{PARAMETERS['TARGET']}"
     names = [name for name in base if name.startswith("VERIFIER_") and name != "VERIFIER_API_KEY"]
     assert {name: base[name] for name in names} == {name: compiled[name] for name in names}
     of_the_sample = {"TENSOR_PARALLEL": "32", "SLOTS": "4", "CONTEXT": "1024"}
@@ -74,7 +74,7 @@ def test_both_verifiers_take_what_was_compiled() -> None:
 def test_laptops_reach_the_target_through_a_load_balancer_with_tls() -> None:
     gateway = there("Gateway", "specpair")["spec"]
     [listener] = gateway["listeners"]
-    assert (listener["protocol"], listener["port"], listener["hostname"]) == ("HTTPS", 443, GIVEN["HOST"])
+    assert (listener["protocol"], listener["port"], listener["hostname"]) == ("HTTPS", 443, PARAMETERS["HOST"])
     assert listener["tls"] == {"mode": "Terminate", "certificateRefs": [{"name": "specpair-tls"}]}
     kind = gateway["infrastructure"]["annotations"]["service.beta.kubernetes.io/aws-load-balancer-type"]
     assert kind == "external", "a network load balancer, which passes TLS on"

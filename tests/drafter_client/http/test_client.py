@@ -23,19 +23,14 @@ from drafter_client.http.text_session import ResponseBounds, TextSession
 from specpair.protocol.errors import (
     NotFound,
     Overloaded,
-    PositionBeyondCommitted,
     RequestError,
     SpecPairError,
-    UnknownSession,
 )
 from specpair.protocol.responses import (
     GenerateOpenEvent,
     GenerateResponse,
     GenerateTokensEvent,
-    StreamedTokens,
-    StreamEnd,
 )
-from specpair.speculation.acceptance.token_details import split
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import RejectionPolicy
 from tests.drafter_client.http.bodies import body, verified
@@ -207,28 +202,6 @@ def test_retry_after_is_read_where_it_is_a_number_of_seconds(header: str, second
     busy = httpx.Response(503, json=Overloaded("full").body(), headers=[(b"Retry-After", header.encode("latin-1"))])
     error = client.refusal(busy)
     assert isinstance(error, Overloaded) and error.details.get("retry_after") == seconds
-
-
-def test_a_stream_yields_the_committed_tokens_from_a_position_on(verifier: Verifier) -> None:
-    with closing(VerifierClient(verifier.url)) as client:
-        opened = client.prefill(TextSession([1, 2]), {"max_tokens": 3})
-        text = opened.tokens + client.verify(opened.session_id, Draft.chain(3, [])).tokens
-        text += client.verify(opened.session_id, Draft.chain(4, [])).tokens
-        for position in (2, 4):
-            assert list(client.stream(opened.session_id, position)) == [
-                StreamedTokens(
-                    position=position,
-                    tokens=text[position - 2 :],
-                    sources=split("b" * (5 - position)),
-                    target_decoded=False,
-                ),
-                StreamEnd(total_tokens=2 + len(text), finish_reason="length"),
-            ]
-        with pytest.raises(PositionBeyondCommitted):
-            next(client.stream(opened.session_id, 6))
-        client.release(opened.session_id)
-        with pytest.raises(UnknownSession):
-            next(client.stream(opened.session_id, 2))
 
 
 def test_ten_seconds_of_silence_end_a_stream() -> None:

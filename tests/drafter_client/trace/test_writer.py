@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas
 import pytest
-from hypothesis import strategies as st
 
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.errors import TraceError
@@ -295,7 +294,3 @@ def test_texts_of_every_mode_leave_a_trace(verifier: Verifier, tmp_path: Path) -
         assert run.metrics["rounds"] == text.stats.rounds
         if mode is Mode.REMOTE:
             assert sum(int(row["ran"] or 0) for row in run.rounds) == text.stats.rounds
-
-
-SECONDS = st.floats(0.0, 10.0)
-MS = st.floats(0.0, 1e4)
