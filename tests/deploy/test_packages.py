@@ -1,4 +1,4 @@
-"""deploy/packages and deploy/systemd: what agrees with pyproject.toml and with the programs, and systemd's own checks."""
+"""deploy/packages and deploy/systemd: what agrees with pyproject.toml and the programs; systemd's own checks."""
 
 import os
 import plistlib

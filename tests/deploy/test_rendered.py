@@ -115,14 +115,6 @@ def test_services_budgets_and_policies_select_pods(root: str) -> None:
 
 
 @every_root
-def test_every_pod_has_a_policy(root: str) -> None:
-    policies = [each["spec"]["podSelector"]["matchLabels"] for each in of_kind(root, "NetworkPolicy")]
-    for name, pod in pods(applied(root)):
-        labels = pod["metadata"]["labels"]
-        assert any(wanted.items() <= labels.items() for wanted in policies), name
-
-
-@every_root
 def test_policies_let_through_whom_they_should(root: str) -> None:
     check_policies(applied(root))
 

@@ -78,13 +78,6 @@ def test_last_line_without_an_end_is_not_glued_to_the_new_key(path: Path) -> Non
     assert [each.name for each in key_file.read(path)] == ["one", "two"]
 
 
-def test_byte_order_mark_is_no_text(path: Path) -> None:
-    path.write_bytes(f'\ufeff[one]\nhash = "{HASH}"\n'.encode())
-    assert [each.name for each in key_file.read(path)] == ["one"]
-    key_file.add(path, key("two"))
-    assert [each.name for each in key_file.read(path)] == ["one", "two"]
-
-
 def test_name_is_taken_once(path: Path) -> None:
     key_file.add(path, key("one"))
     before = path.read_text()

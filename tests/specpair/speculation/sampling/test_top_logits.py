@@ -32,14 +32,6 @@ def top_logits(ids: list[int], logits: list[float], size: int = 100) -> TopLogit
     return TopLogits(np.array(ids), np.array(logits, np.float32), size, 1.0, 5.0, lambda: np.zeros(size, np.float32))
 
 
-def test_top_logits_are_sorted_from_any_order() -> None:
-    one = top_logits([7, 3, 9, 1, 4], [1.0, 2.0, 2.0, -1.0, 0.0])
-    assert one.ids.tolist() == [3, 9, 7, 4, 1]
-    assert one.logits.tolist() == [2.0, 2.0, 1.0, 0.0, -1.0]
-    assert one.ids.dtype == np.int64
-    assert top_logits([7, 3], [0.0, -0.0]).ids.tolist() == [3, 7], "the two zeros are equal"
-
-
 @pytest.mark.parametrize(("ids", "logits", "size"), [([], [], 9), ([1, 2], [1], 9), ([0, 1], [1, 1], 1)])
 def test_wrong_shapes_are_refused(ids: list[int], logits: list[float], size: int) -> None:
     with pytest.raises(ValueError, match="top logits with ids of shape"):
