@@ -18,7 +18,7 @@ from specpair.engines.load_options import LoadOptions
 from specpair.plugins import BACKENDS
 from tests.distributions import distribute
 from tests.paths import ROOT
-from verifier_server.settings import Settings, SettingsError, from_flags
+from verifier_server.settings import Settings
 
 
 def refusal(options: LoadOptions, name: str = "llama_cpp") -> str:
@@ -117,18 +117,6 @@ def test_kv_cache_larger_than_memory_is_refused_before_allocation() -> None:
     assert message.endswith("lower slots or context")
 
 
-def test_progress_ends_at_1_and_closing_twice_is_harmless() -> None:
-    progress: list[float] = []
-    backend = registry.load("llama_cpp", small(), progress.append)
-    assert progress == sorted(progress)
-    assert progress[-1] == 1.0
-    assert backend.model_name == DEFAULT_TARGET.stem
-    assert (backend.slots, backend.context_length) == (1, 64)
-    assert backend.kv_bytes > 0
-    backend.close()
-    backend.close()
-
-
 ENGINE = """
 from specpair.engines.errors import ModelLoadError
 from backends.scripted import load
@@ -196,14 +184,6 @@ def test_name_in_two_distributions_is_refused(site: Path) -> None:
     assert plug_in_refusal("mine") == (
         "mine is in several distributions, other-engine 3, toy-engine 1.2: uninstall all but one"
     )
-
-
-def test_verifier_takes_them_for_target_and_draft_model() -> None:
-    settings, _ = from_flags(["--backend", "mine", "--draft-backend", "mine", "--draft-model", "1"], {})
-    assert (settings.backend, settings.draft_engine) == ("mine", "mine")
-    for flag in ("--backend", "--draft-backend"):
-        with pytest.raises(SettingsError, match=r"'abacus' is unknown, choose one of .*, lost, mine, odd, refusing"):
-            from_flags([flag, "abacus", "--draft-model", "1"], {})
 
 
 SETTINGS = {field.name for field in fields(LoadOptions)} | set(Settings.model_fields)

@@ -22,7 +22,6 @@ SECRETS = {
     "router-key",
     "specpair-tls",
 }  # made by the commands of the documentation, never by a file
-OF_THE_CLUSTER = {"Namespace", "GatewayClass", "PersistentVolume", "NodePool", "EC2NodeClass", "ClusterRole"}
 every_root = pytest.mark.parametrize("root", APPLIED)
 
 
@@ -139,13 +138,6 @@ def check_policies(objects: list[Object]) -> None:
         assert not reaches(objects, client, found["Deployment/drafter"])
     assert verifiers
     assert {name for name, place in found.items() if not reaches(objects, place, DNS)} <= {"Job/compile"}
-
-
-@every_root
-def test_only_objects_of_a_namespace_have_one(root: str) -> None:
-    for each in applied(root):
-        has_one = each["metadata"].get("namespace") == "specpair"
-        assert has_one == (each["kind"] not in OF_THE_CLUSTER), each["metadata"]["name"]
 
 
 @every_root

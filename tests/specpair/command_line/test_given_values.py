@@ -12,10 +12,9 @@ from drafter_client.cli.flags import keys_file
 from specpair.command_line.given_values import advice, nearest
 from specpair.command_line.table import columns_in
 from specpair.http_service.keys import key_command
-from verifier_server.settings import Settings, SettingsError, from_flags
+from verifier_server.settings import SettingsError, from_flags
 
 FLAGS = [flag for action in drafter_parser().actions() for flag in action.option_strings if flag.startswith("--")]
-SETTINGS = [name.upper() for name in Settings.model_fields]
 
 
 @pytest.mark.parametrize(
@@ -38,11 +37,6 @@ SETTINGS = [name.upper() for name in Settings.model_fields]
 )
 def test_nearest_finds_the_intended_flag(name: str, meant: str | None) -> None:
     assert nearest(name, FLAGS) == meant
-
-
-@pytest.mark.parametrize("name", ["ADDRESS", "IMAGE", "VERSION", "NAMESPACE", "MODEL_URL", "LOG_LEVEL", "TOKEN", ""])
-def test_unrelated_names_have_no_nearest(name: str) -> None:
-    assert nearest(name, SETTINGS) is None
 
 
 def test_an_error_advises_the_nearest_name_or_lists_all() -> None:

@@ -199,11 +199,6 @@ def test_file_that_was_named_must_exist(write: Write) -> None:
     assert str(by_variable.value) == f"SPECPAIR_CONFIG: no such file: {path}"
 
 
-def test_values_are_what_a_variable_would_have(write: Write) -> None:
-    write('[verifier]\nrows = 1_0\nmmap = false\nsession_ttl = 1.5\napi_key = "k"\n[drafter]\nanything = []')
-    assert _values() == {"rows": "10", "mmap": "false", "session_ttl": "1.5", "api_key": "k"}
-
-
 def test_byte_order_mark_is_no_text(write: Write) -> None:
     assert _values(write("\ufeff[verifier]\r\nrows = 3\r\n".encode())) == {"rows": "3"}
 

@@ -207,8 +207,3 @@ def test_output_has_no_control_characters(text: str) -> None:
         for character in several_lines(text)
         if unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t"
     ]
-
-
-@given(TEXTS, TEXTS)
-def test_text_may_be_passed_in_pieces(first: str, second: str) -> None:
-    assert several_lines(first) + several_lines(second) == several_lines(first + second)

@@ -145,10 +145,6 @@ def _side(tree: DraftTree, skip: int = 0, sent: int = 0) -> list[SideNode]:
     return [*side_nodes(tree.root, path, chances, model, skip, lambda node: id(node) in in_flight)]
 
 
-def _depth(tree: DraftTree, node: TreeNode) -> int:
-    return len(tree.tail(node) or [])
-
-
 @given(st.lists(st.integers(0, 40), max_size=12))
 def test_each_node_comes_once_behind_its_parent_and_the_likeliest_first(steps: list[int]) -> None:
     tree = _grown(steps)
@@ -160,22 +156,6 @@ def test_each_node_comes_once_behind_its_parent_and_the_likeliest_first(steps: l
         parent = each.node.parent and each.node.parent()
         assert id(parent) in seen and id(each.node) not in seen
         seen.add(id(each.node))
-
-
-@given(st.lists(st.integers(0, 40), max_size=12))
-def test_the_chances_of_a_level_are_one_at_most(steps: list[int]) -> None:
-    tree = _grown(steps)
-    path = tree.main()
-    levels = [1.0, *AcceptanceModel().path(path)]
-    for each in _side(tree):
-        if each.level < len(levels):
-            levels[each.level] += each.chance
-    assert max(levels) <= 1.0 + 1e-9
-
-
-def test_where_nothing_is_in_flight_the_level_is_the_depth() -> None:
-    tree = _grown([0, 0, 1, 0])
-    assert [_depth(tree, each.node) for each in _side(tree)] == [each.level for each in _side(tree)] != []
 
 
 def test_behind_a_draft_in_flight_a_level_counts_from_where_the_text_leaves_it() -> None:

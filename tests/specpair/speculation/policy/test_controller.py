@@ -95,17 +95,6 @@ def test_lockstep_drafts_then_sends_then_waits(length: int) -> None:
     assert controller.known == [10, 11, 12, 13, *in_flight_draft.draft.ids, 77]
 
 
-def test_overlap_drafts_while_a_response_is_awaited() -> None:
-    controller, now = _controller(length=3), 0.0
-    while (in_flight_draft := controller.next_draft(now)) is None:
-        assert _draft(controller, now) is not None
-        now += 0.002
-    step = controller.next_step(now)
-    assert step is not None and in_flight_draft.draft.ids == [14, 15, 16]
-    assert [14, 15, 16] in step.tails, "behind the draft in flight"
-    assert controller.next_step(now) is None, "one step at a time"
-
-
 @pytest.mark.parametrize("in_flight", [1, 2, 4])
 def test_drafts_in_flight_are_limited(in_flight: int) -> None:
     controller, now, drafts_in_flight = (
