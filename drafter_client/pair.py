@@ -24,7 +24,7 @@ from drafter_client.http.verifiers import Verifiers, when_ready
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.options import Mode, Options
 from drafter_client.pair_options import VERIFIER, PairKeywords, PairOptions, corpus_errors_named
-from drafter_client.pairing import Paired, Pairing, TextSlots, TextUnderWay
+from drafter_client.pairing import Paired, Pairing, RunningSession, TextSlots
 from drafter_client.statistics import Stats
 from drafter_client.text_run import TextRun
 from gateway.openai_api.chat.template import Renderer
@@ -170,9 +170,9 @@ class Pair:
         return [VerifierStatus(present.address, "" if outage is None else outage.why, present.selection.link)]
 
     @property
-    def texts_under_way(self) -> list[TextUnderWay]:
+    def texts_under_way(self) -> list[RunningSession]:
         """The texts that are being generated. May be asked for in any thread."""
-        return [TextUnderWay(text.session_id, client.address) for text, client in self._writing.copy().values()]
+        return [RunningSession(text.session_id, client.address) for text, client in self._writing.copy().values()]
 
     def connection_to(self, address: VerifierAddress) -> VerifierClient:
         """A client for one of `verifiers` with a connection of its own, which stays there and waits for nothing. It is

@@ -212,7 +212,7 @@ def _modes(drafting: OpenedSource, predicted: bool) -> list[Mode]:
     return local + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in there]
 
 
-class TextUnderWay(NamedTuple):
+class RunningSession(NamedTuple):
     session_id: str
     address: VerifierAddress  # of its verifier
 

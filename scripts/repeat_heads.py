@@ -16,11 +16,12 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+
+import numpy as np
 
 _REPEATED = re.compile(r"(.*\.)?self_attn\.[kv]_proj\.(weight|bias)")
 _WEIGHTS, _CONFIG, _INDEX = ".safetensors", "config.json", "model.safetensors.index.json"
-_CHUNK = 1 << 24
 
 
 def repeat_heads(source: Path, target: Path, heads: int) -> int:
@@ -52,48 +53,32 @@ def repeat_heads(source: Path, target: Path, heads: int) -> int:
 
 def _rewrite(source: Path, target: Path, had: int, times: int) -> int:
     """Copy a file of weights, with each of `had` heads `times` times. Returns by how many bytes it is larger."""
-    with source.open("rb") as read, target.open("xb") as written:
-        start = int.from_bytes(read.read(8), "little")
-        header: dict[str, Any] = json.loads(read.read(start))
-        start += 8
-        weights = sorted(
-            (each for each in header if each != "__metadata__"), key=lambda each: header[each]["data_offsets"]
-        )
-        new, end = dict(header), 0
-        for name in weights:
-            first, last = header[name]["data_offsets"]
-            shape, size = list(header[name]["shape"]), last - first
-            if _REPEATED.fullmatch(name):
-                if shape[0] % had:
-                    raise ValueError(f"{source}: {name} has {shape[0]} rows, which are no {had} heads")
-                shape[0], size = shape[0] * times, size * times
-            new[name] = {**header[name], "shape": shape, "data_offsets": [end, end + size]}
-            end += size
-        encoded = json.dumps(new).encode()
-        encoded += b" " * (-len(encoded) % 8)
-        written.write(len(encoded).to_bytes(8, "little") + encoded)
-        grown = 0
-        for name in weights:
-            first, last = header[name]["data_offsets"]
-            if _REPEATED.fullmatch(name):
-                grown += (times - 1) * (last - first)
-                length = (last - first) // had
-                for head in range(had):
-                    for _ in range(times):
-                        _copy(read, written, start + first + head * length, length)
-            else:
-                _copy(read, written, start + first, last - first)
-        return grown
-
-
-def _copy(read: BinaryIO, written: BinaryIO, start: int, length: int) -> None:
-    read.seek(start)
-    while length:
-        piece = read.read(min(length, _CHUNK))
-        if not piece:
+    content = np.memmap(source, mode="r")
+    start = 8 + int.from_bytes(content[:8].tobytes(), "little")
+    header: dict[str, Any] = json.loads(content[8:start].tobytes())
+    new, end = dict(header), 0
+    names = sorted(header.keys() - {"__metadata__"}, key=lambda name: header[name]["data_offsets"])
+    for name in names:
+        first, last = header[name]["data_offsets"]
+        shape, size = list(header[name]["shape"]), last - first
+        if start + last > len(content):
             raise ValueError("a file of weights ends too early: fetch it again")
-        written.write(piece)
-        length -= len(piece)
+        if _REPEATED.fullmatch(name):
+            if shape[0] % had:
+                raise ValueError(f"{source}: {name} has {shape[0]} rows, which are no {had} heads")
+            shape[0], size = shape[0] * times, size * times
+        new[name] = {**header[name], "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    encoded = json.dumps(new).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    with target.open("xb") as written:
+        written.write(len(encoded).to_bytes(8, "little") + encoded)
+        for name in names:
+            weights = content[start:][slice(*header[name]["data_offsets"])]
+            if _REPEATED.fullmatch(name):
+                weights = weights.reshape(had, -1).repeat(times, axis=0)
+            weights.tofile(written)
+    return int(end - (len(content) - start))
 
 
 def _write(file: Path, content: Any) -> None:

@@ -23,7 +23,7 @@ _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 class EnginePass(NamedTuple):
-    """One pass of the engine, as `ToldPass` says it. Times are in milliseconds."""
+    """One pass of the engine, as `PassMessage` says it. Times are in milliseconds."""
 
     ended_ms: float
     took_ms: float

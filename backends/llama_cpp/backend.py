@@ -29,7 +29,7 @@ from backends.llama_cpp.model import (
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
 from backends.recurrent import JOINED, RecurrentStates
 from specpair.engines.backend import Backend, Entry, Logits, Progress
-from specpair.engines.errors import EngineFailure, ModelLoadError, OutOfRoom
+from specpair.engines.errors import CacheFull, EngineFailure, ModelLoadError
 from specpair.engines.load_options import MOST_SLOTS, LoadOptions
 
 ONE_PATH = 63  # tokens; wider passes have another kernel for attention
@@ -209,7 +209,7 @@ class LlamaBackend(Backend):
         if padded:
             lib.llama_memory_seq_rm(self._memory, padding.slot, padding.start, -1)
         if code == 1:
-            raise OutOfRoom(f"the KV cache has no room for {at} more tokens")
+            raise CacheFull(f"the KV cache has no room for {at} more tokens")
         if code != 0:
             raise EngineFailure(f"llama_decode returned {code}: {take_warnings()}")
         ends = np.cumsum([len(entry.tokens) - entry.logits_from for entry in batch])

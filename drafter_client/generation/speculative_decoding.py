@@ -32,8 +32,8 @@ from specpair.speculation.policy.experience import Estimates, Experience
 from specpair.speculation.policy.schedule import LOCKSTEP, UNSAID, Mechanisms, RejectionPolicy
 
 
-class RemoteLane:
-    """A connection for one session of a verifier. See `specpair.drafters.run.events.Lane`."""
+class RemoteConnection:
+    """A connection for one session of a verifier. See `specpair.drafters.run.events.VerifierConnection`."""
 
     def __init__(self, client: VerifierClient, session_id: str, bounds: ResponseBounds, *, trees: bool = False) -> None:
         """`bounds`: of the text, which responses are checked by.
@@ -42,8 +42,8 @@ class RemoteLane:
         self._client, self._session_id, self._bounds, self._trees = client, session_id, bounds, trees
         self._aborted = False
 
-    def another(self) -> "RemoteLane":
-        return RemoteLane(self._client.another(), self._session_id, self._bounds, trees=self._trees)
+    def another(self) -> "RemoteConnection":
+        return RemoteConnection(self._client.another(), self._session_id, self._bounds, trees=self._trees)
 
     def connect(self) -> None:
         with suppress(DrafterError):  # the first request raises the same error
@@ -144,8 +144,8 @@ class SpeculativeRun:
         ended: float | None = None
 
         def executor() -> Executor:
-            lane = RemoteLane(listener or client, text.session_id, bounds, trees=mechanisms.trees)
-            return executor_of(lane, self.drafter, mechanisms)
+            connection = RemoteConnection(listener or client, text.session_id, bounds, trees=mechanisms.trees)
+            return executor_of(connection, self.drafter, mechanisms)
 
         limit = min(info.context_length, len(text.prompt_ids) + self.options.max_tokens)
         bounds = ResponseBounds(client.url, info.vocabulary.size, limit, identity=info.identity, spec=self.options)

@@ -18,7 +18,7 @@ from drafter_client.serve.messages import MeasuredRate, NetworkNode, PairState
 from drafter_client.serve.metrics import PairVerifierGauges
 from drafter_client.serve.network import DRAFTER as DRAFTER_NODE
 from drafter_client.serve.network import PAUSE as NETWORK_PAUSE
-from drafter_client.serve.network import NetworkFeed, OwnNode
+from drafter_client.serve.network import LocalNode, NetworkFeed
 from drafter_client.serve.text_events import RETRY_AFTER
 from drafter_client.serve.texts import PairSource
 from gateway import operations as text_operations
@@ -187,7 +187,7 @@ class _Service:
             target_alone=_target_alone(pair),
         )
 
-    def _own(self) -> OwnNode:
+    def _own(self) -> LocalNode:
         node = NetworkNode(
             name=DRAFTER_NODE,
             kind="drafter",
@@ -197,7 +197,7 @@ class _Service:
             texts=self._places.taken,
             waiting=self._places.waiting,
         )
-        return OwnNode(node, self._gate.accounts.generated_tokens)
+        return LocalNode(node, self._gate.accounts.generated_tokens)
 
     def condition(self) -> Condition:
         """What `/health` answers."""

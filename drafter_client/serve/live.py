@@ -46,14 +46,14 @@ class Feed(EventFeed[bytes]):
         """A context around one text, which yields the listener to its events: see `pair_options.Observer`."""
         with self._lock:
             number = next(self._numbers)
-        yield _TextTold(self, number, stats).take
+        yield _TextTeller(self, number, stats).take
 
     def tell(self, name: str, message: BaseModel) -> None:
         """Hand an event to the readers. May be called from any thread; returns at once."""
         self.put(message_event(message, name))
 
 
-class _TextTold:
+class _TextTeller:
     """Tells of one text. The listener's times are seconds on the run's clock."""
 
     def __init__(self, feed: Feed, number: int, stats: Stats) -> None:

@@ -50,7 +50,7 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Looking:
+class NodeProbe:
     """Looks again and again. `clock`: returns seconds."""
 
     client: VerifierClient  # which nobody else uses
@@ -161,7 +161,7 @@ def paced(before: NodePace | None, now: NodePace) -> NodePace:
     return now._replace(tokens_per_second=round((now.tokens - before.tokens) / took, 2), utilisation=busy)
 
 
-class OwnNode(NamedTuple):
+class LocalNode(NamedTuple):
     """What this service knows of itself."""
 
     node: NetworkNode
@@ -175,7 +175,11 @@ class NetworkFeed(EventFeed[bytes]):
     """
 
     def __init__(
-        self, pair: Pair, own: Callable[[], OwnNode], pause: float = PAUSE, clock: Callable[[], float] = time.monotonic
+        self,
+        pair: Pair,
+        own: Callable[[], LocalNode],
+        pause: float = PAUSE,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`pause`: seconds between looks. `clock`: returns seconds."""
         super().__init__()
@@ -254,7 +258,7 @@ class NetworkFeed(EventFeed[bytes]):
 
     def _watch(self, address: VerifierAddress, stop: Stop) -> None:
         with closing(self._pair.connection_to(address)) as client, stop.breaking(client.abort):
-            looking = Looking(client, self._clock)
+            looking = NodeProbe(client, self._clock)
             while not stop.is_set():
                 sessions = [each.session_id for each in self._pair.texts_under_way if each.address == address]
                 self._note(address, looking.look(sessions), stop)

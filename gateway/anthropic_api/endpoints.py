@@ -1,4 +1,4 @@
-"""A request of Anthropic's as one for a chat."""
+"""Anthropic's Messages endpoints: each request is read as a chat, and answered in Anthropic's objects and events."""
 
 import json
 import time
@@ -224,7 +224,7 @@ class MessageWriter(BlockWriter):
             id=self._id,
             type="message",
             role="assistant",
-            model=self.generation.order.model,
+            model=self.generation.spec.model,
             content=content,
             stop_reason=reason,
             stop_sequence=None if reason is None else self.generation.stop_string,

@@ -69,7 +69,7 @@ def markers_to_read(template: str | None) -> Markers:
     return markers_of(template) or THINK
 
 
-class _Place(Enum):
+class _Section(Enum):
     """Where in a text the reader is."""
 
     START = auto()
@@ -90,7 +90,7 @@ class ThoughtReader:
     def __init__(self, markers: Markers, *, begun: bool) -> None:
         """`begun`: whether the prompt ends with the beginning of thoughts."""
         self._markers, self._begun = markers, begun
-        self._place = _Place.START
+        self._place = _Section.START
         self._pending = ""  # what was read and not told
         self._told = False  # whether thoughts were
         self._read = 0  # characters
@@ -99,18 +99,18 @@ class ThoughtReader:
     @property
     def thinking(self) -> bool:
         """Whether what was read last are thoughts."""
-        return self._place is _Place.THOUGHTS
+        return self._place is _Section.THOUGHTS
 
     def feed(self, text: str) -> tuple[str, str]:
         """Take the next part of the text. Returns what it adds to the thoughts, and to what follows them."""
         self._read += len(text)
         self._pending += text
-        if self._place is _Place.START:
+        if self._place is _Section.START:
             self._begin()
-        thoughts = self._think() if self._place is _Place.THOUGHTS else ""
-        if self._place is _Place.BEHIND:
+        thoughts = self._think() if self._place is _Section.THOUGHTS else ""
+        if self._place is _Section.BEHIND:
             self._go_behind()
-        if self._place is not _Place.ANSWER:
+        if self._place is not _Section.ANSWER:
             return thoughts, ""
         answer, self._pending = self._pending, ""
         return thoughts, answer
@@ -118,10 +118,10 @@ class ThoughtReader:
     def finish(self) -> tuple[str, str]:
         """Take the end of the text."""
         pending, self._pending = self._pending, ""
-        if self._place is _Place.THOUGHTS or (self._place is _Place.START and self._begun):
+        if self._place is _Section.THOUGHTS or (self._place is _Section.START and self._begun):
             self.end = self._read
             return (pending.rstrip() if self._told else pending.strip()), ""
-        if self._place is _Place.BEHIND:
+        if self._place is _Section.BEHIND:
             return "", ""
         self.end = self.end or 0
         return "", pending
@@ -136,16 +136,16 @@ class ThoughtReader:
         if found is not None:
             self._pending = stripped[len(found) :]
         if found == self._markers.begin or self._begun:
-            self._place = _Place.THOUGHTS
+            self._place = _Section.THOUGHTS
             return
-        self._place = _Place.ANSWER
+        self._place = _Section.ANSWER
         self.end = 0 if found is None else self._read - len(self._pending)
 
     def _think(self) -> str:
         """The thoughts that are certain, up to the end marker."""
         thoughts, end, behind = self._pending.partition(self._markers.end)
         if end:
-            self._place, self._pending, self.end = _Place.BEHIND, behind, self._read - len(behind)
+            self._place, self._pending, self.end = _Section.BEHIND, behind, self._read - len(behind)
             thoughts = thoughts.rstrip()
         else:
             thoughts = thoughts[: len(thoughts) - beginning(thoughts, [self._markers.end])].rstrip()
@@ -161,7 +161,7 @@ class ThoughtReader:
         found = next((each for each in heads if stripped.startswith(each)), None)
         if found is None and (not stripped or any(each.startswith(stripped) for each in heads)):
             return
-        self._place, self._pending = _Place.ANSWER, stripped[len(found or "") :]
+        self._place, self._pending = _Section.ANSWER, stripped[len(found or "") :]
         if found:
             self.end = self._read - len(self._pending)
 

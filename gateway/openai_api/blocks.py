@@ -64,7 +64,7 @@ class BlockWriter(Writer):
         """What happens to the blocks. What is told once comes with the last event."""
         self.reason = reason or self.reason
         tokens = delta.tokens if self._logprobs else []
-        logprobs = token_logprobs(self.generation.order.vocabulary, tokens)
+        logprobs = token_logprobs(self.generation.spec.vocabulary, tokens)
         told = [event for event in delta.events if not isinstance(event, CallEnded)]
         for event in told:
             of_it = logprobs if event is told[-1] else []

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from gateway.openai_api.answer import PLAIN, AnswerForm
 from gateway.openai_api.answer_form import calling_style, form_of, kept_to, of_tools
-from gateway.openai_api.generation import Order, TextGeneration, reply_to
+from gateway.openai_api.generation import GenerationSpec, TextGeneration, reply_to
 from gateway.openai_api.messages import replies
 from gateway.openai_api.messages.objects import read_request
 from gateway.openai_api.messages.options import Speculative
@@ -177,7 +177,7 @@ class Endpoints:
             for ids in prompts
             for spec in message.specs(keeps)
         ]
-        order = Order(
+        spec = GenerationSpec(
             target.name,
             target.vocabulary,
             message.stops,
@@ -189,7 +189,7 @@ class Endpoints:
             away=self._source.away,
         )
         texts = await self._open(wanted, caller)
-        return TextGeneration(order, texts, began)
+        return TextGeneration(spec, texts, began)
 
     async def _open(self, wanted: Sequence[TextRequest], caller: Caller) -> list[QueuedEvents]:
         self.places.check()

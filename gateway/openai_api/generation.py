@@ -32,7 +32,7 @@ from specpair.speculation.acceptance.round_counts import RoundCounts
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class GenerationSpec:
     """What a request wants of its texts."""
 
     model: str
@@ -53,10 +53,10 @@ class TextGeneration:
     `open`: how many have not ended.
     """
 
-    def __init__(self, order: Order, texts: Sequence[Events], began: float) -> None:
+    def __init__(self, spec: GenerationSpec, texts: Sequence[Events], began: float) -> None:
         """`began`: when the request came, of `time.monotonic`."""
-        self.order, self.texts, self._began = order, texts, began
-        self._outputs = [ChoiceText(order.vocabulary, order.stops, order.answer) for _ in texts]
+        self.spec, self.texts, self._began = spec, texts, began
+        self._outputs = [ChoiceText(spec.vocabulary, spec.stops, spec.answer) for _ in texts]
         self._first: float | None = None  # when the first token came
         self.open = len(texts)
 
@@ -68,7 +68,7 @@ class TextGeneration:
     @property
     def silence(self) -> bytes:
         """A comment for a reader that hears nothing: the verifier is away, or how much of the prompts is read."""
-        return comment(self._prompt_progress, self.order.away())
+        return comment(self._prompt_progress, self.spec.away())
 
     @property
     def _prompt_progress(self) -> PromptProgress | None:
@@ -83,7 +83,7 @@ class TextGeneration:
             try:
                 found = await running.next(HEARTBEAT)
             except InvalidRequest as error:
-                raise error if self.order.of_calls is None else self.order.of_calls(error) from None
+                raise error if self.spec.of_calls is None else self.spec.of_calls(error) from None
             if found is None:
                 yield 0, None, None
                 continue
@@ -110,16 +110,16 @@ class TextGeneration:
     @property
     def _cached_tokens(self) -> int:
         """Tokens of the prompts, each counted once, that no choice of the prompt had to read."""
-        cached, choices = [text.cached_tokens for text in self.texts], self.order.choices
+        cached, choices = [text.cached_tokens for text in self.texts], self.spec.choices
         return sum(min(cached[at : at + choices]) for at in range(0, len(cached), choices))
 
     def usage(self) -> TokenUsage:
         counts = [text.counts for text in self.texts]
         generated = sum(output.count for output in self._outputs)
         return TokenUsage(
-            prompt_tokens=self.order.prompt_tokens,
+            prompt_tokens=self.spec.prompt_tokens,
             completion_tokens=generated,
-            total_tokens=self.order.prompt_tokens + generated,
+            total_tokens=self.spec.prompt_tokens + generated,
             prompt_tokens_details=PromptTokensDetails(cached_tokens=self._cached_tokens),
             completion_tokens_details=CompletionTokensDetails(
                 reasoning_tokens=sum(output.reasoning_count for output in self._outputs),
@@ -137,7 +137,7 @@ class TextGeneration:
         first = now if self._first is None else self._first
         prompt, predicted = first - self._began, now - first
         counts, cached = [text.counts for text in self.texts], self._cached_tokens
-        read = self.order.prompt_tokens - cached
+        read = self.spec.prompt_tokens - cached
         return Timings(
             cache_n=cached,
             prompt_n=read,

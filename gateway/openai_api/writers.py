@@ -74,11 +74,11 @@ class _ChunkWriter(Writer):
 
     @property
     def _vocabulary(self) -> Vocabulary:
-        return self.generation.order.vocabulary
+        return self.generation.spec.vocabulary
 
     def _common(self, told: dict[str, Reply]) -> dict[str, Any]:
         """The fields that all replies have, and `told`."""
-        return {"id": self._id, "created": self._created, "model": self.generation.order.model} | told
+        return {"id": self._id, "created": self._created, "model": self.generation.spec.model} | told
 
     def _chunk(self, choices: list[Any], told: dict[str, Reply] | None = None) -> bytes:
         empty: dict[str, Any] = {"usage": None} if self._request.include_usage else {}
@@ -128,7 +128,7 @@ class CompletionWriter(_ChunkWriter):
 
     def _prefix(self, at: int) -> str:
         """What the text begins with (`echo`)."""
-        return "".join(self.generation.order.prefixes[at : at + 1])
+        return "".join(self.generation.spec.prefixes[at : at + 1])
 
     def _choice(self, index: int, delta: Delta, reason: AnswerReason | None) -> replies.CompletionChoice:
         logprobs = completion_logprobs(self._vocabulary, delta.tokens) if self._logprobs else None
@@ -276,7 +276,7 @@ def _told(vocabulary: Vocabulary, tokens: Sequence[TokenPart], wanted: str | Non
         source = None if token.source is None else token.source.value
         drafted = None if token.drafted is None else token.drafted.value
         why = {} if wanted == "sources" else {"decision": _decision(vocabulary, token.decision)}
-        told.append(replies.ToldToken(id=token.id, text=token.text, source=source, draft_source=drafted, **why))
+        told.append(replies.TokenInfo(id=token.id, text=token.text, source=source, draft_source=drafted, **why))
     return {"token_details": told}
 
 

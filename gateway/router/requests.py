@@ -79,19 +79,19 @@ def _text(given: Any) -> str | None:
     return given if isinstance(given, str) else None
 
 
-class Looked(BaseModel):
+class RoutedFields(BaseModel):
     """What is read of a body. What it is besides is the node's to judge."""
 
     model: Annotated[str | None, BeforeValidator(_text)] = None
     session_id: Annotated[str | None, BeforeValidator(_text)] = None
 
 
-def look(body: bytes) -> Looked:
+def look(body: bytes) -> RoutedFields:
     """What a body in JSON says. The parser skips all else, at about a gigabyte a second."""
     try:
-        return Looked.model_validate_json(body)
+        return RoutedFields.model_validate_json(body)
     except ValidationError:  # also what is no JSON: the node says so
-        return Looked()
+        return RoutedFields()
 
 
 def sessions_of(body: bytes) -> list[str]:

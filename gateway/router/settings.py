@@ -30,7 +30,7 @@ from specpair.options.option import like, option, options_of, settings_of
 NODES = "nodes"  # group in the command's help
 
 
-class _OrOwn(OneOf):
+class _NamedOrImported(OneOf):
     """The names of policies. One of the user's own, as `module:Class`, is looked at by `check_policy`."""
 
     def __contains__(self, value: object) -> bool:
@@ -59,7 +59,7 @@ class RouterOptions(ServiceOptions):
     policy: str = option(
         DEFAULT,
         "which node a new text goes to; one of your own: module:Class",
-        choices=_OrOwn(tuple(POLICIES)),
+        choices=_NamedOrImported(tuple(POLICIES)),
         check=check_policy,
         group=NODES,
     )

@@ -20,7 +20,7 @@ _ACCESS = {"unauthorized": "it does not take the router's key: give its key with
 _NO_ACCESS = "it has no key, and serves its own network only: give it a key, and the router the same with --node-key"
 
 
-class Look(NamedTuple):
+class ProbeResult(NamedTuple):
     """What a look at a node has found: its health and what it serves, or why it is refused."""
 
     health: HealthResponse | None = None
@@ -51,7 +51,7 @@ class Watch:
         one name, the first says which one is meant.
         """
         nodes = self._fleet.nodes
-        for node, look in zip(nodes, await asyncio.gather(*map(self._first_look, nodes)), strict=True):
+        for node, look in zip(nodes, await asyncio.gather(*map(self._first_probe, nodes)), strict=True):
             if look is not None:
                 self._note(node, look)
         self._fleet.on_join, self._fleet.on_leave = self._join, self._leave
@@ -87,7 +87,7 @@ class Watch:
             self._watched[node][2].set()
 
     def look_soon(self, node: Node) -> None:
-        """Look at a node now: a reply of its says that it has changed."""
+        """Probe a node now, because one of its replies says that it has changed."""
         if node in self._watched:
             self._watched[node][2].set()
 
@@ -99,7 +99,7 @@ class Watch:
         self._watched[node] = pool, task, due
 
     def _leave(self, node: Node) -> None:
-        """Look at it no longer. Its requests go on."""
+        """Probe it no longer. Its requests go on."""
         if node in self._watched:
             pool, task, _ = self._watched.pop(node)
             task.cancel()
@@ -115,7 +115,7 @@ class Watch:
         while True:
             due.clear()
             try:
-                self._note(node, await self._look(node, pool))
+                self._note(node, await self._probe(node, pool))
                 lost = 0
             except NodeLost as error:
                 lost += 1
@@ -128,18 +128,18 @@ class Watch:
                 async with asyncio.timeout(self._every):
                     await due.wait()
 
-    async def _first_look(self, node: Node) -> Look | None:
+    async def _first_probe(self, node: Node) -> ProbeResult | None:
         """A look at a node before it is watched; None: it takes too long, or nothing answers."""
         pool = Pool(node.name, self._fleet.clock)
         try:
             async with asyncio.timeout(_FIRST_LOOKS):
-                return await self._look(node, pool)
+                return await self._probe(node, pool)
         except (NodeLost, TimeoutError):
             return None
         finally:
             pool.abort("the look is over")
 
-    async def _look(self, node: Node, pool: Pool) -> Look:
+    async def _probe(self, node: Node, pool: Pool) -> ProbeResult:
         """Ask a node how it is, and what it serves if that may have changed. Raises NodeLost."""
         asked = self._fleet.clock()
         status, content = await self._get(pool, b"/health")
@@ -147,20 +147,20 @@ class Watch:
         try:
             health = HealthResponse.model_validate_json(content)
         except ValidationError:
-            return Look(refusal=f"HTTP {status} at /health without a health that is known: is it a node?")
+            return ProbeResult(refusal=f"HTTP {status} at /health without a health that is known: is it a node?")
         if health.access is not None:
-            return Look(refusal=_ACCESS.get(health.access, _NO_ACCESS))
+            return ProbeResult(refusal=_ACCESS.get(health.access, _NO_ACCESS))
         if health.status != "ready":
-            return Look(health)
+            return ProbeResult(health)
         node.looked(answered - asked, answered)
         if health.identity is None or (node.info is not None and node.identity == health.identity):
-            return Look(health, node.info)
+            return ProbeResult(health, node.info)
         try:
-            return Look(health, await self._model(pool))
+            return ProbeResult(health, await self._model(pool))
         except SpecPairError as error:
-            return Look(refusal=f"/model: {error}")
+            return ProbeResult(refusal=f"/model: {error}")
 
-    def _note(self, node: Node, look: Look) -> None:
+    def _note(self, node: Node, look: ProbeResult) -> None:
         if look.health is None:
             self._fleet.away(node, look.refusal, "refused")
         else:

@@ -3,22 +3,22 @@
 import fnmatch
 import json
 import random
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from importlib.resources import as_file, files
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from lab.bench.case import Arrival, Bursts, Case, Poisson, Prompt, Traced
 from lab.bench.errors import BadCase
+from lab.given_files import first_mistake, keys_of, text_of
 from lab.request_traces import BadTrace, requests
-from lab.strict_yaml import Loader, complaint
 from specpair.command_line.given_values import advice
 
 
@@ -127,24 +127,8 @@ def chosen_cases(names: Sequence[str], own: Iterable[Path]) -> list[LoadedCase]:
 
 
 def _read(path: Path) -> LoadedCase:
-    try:
-        given = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506
-    except OSError as error:
-        raise BadCase(f"the case {path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise BadCase(f"the case {path} is not UTF-8 text") from None
-    except yaml.YAMLError as error:
-        raise BadCase(f"the case {path} is not YAML: {complaint(error)}") from None
-    return parse_case(given, path)
-
-
-def parse_case(given: Any, path: Path) -> LoadedCase:
-    """The case that a file's YAML says. Raises BadCase, which names the file and the key.
-
-    `path`: of the file, beside which others lie that it names.
-    """
-    if type(given) is not dict:
-        raise BadCase(f"the case {path} has no keys: write at least group, description and prompts")
+    """The case in a file. Raises BadCase, which names the file and the key."""
+    given = keys_of(path, BadCase, "write at least group, description and prompts", f"the case {path}")
     try:
         case = Case.model_validate({"name": path.stem, **given, "prompts": _prompts(given.get("prompts", []))})
     except ValidationError as error:
@@ -164,7 +148,7 @@ def _with_trace(case: Case, path: Path) -> LoadedCase:
     if not isinstance(case.arrival, Traced):
         return LoadedCase(case)
     file = path.parent / case.arrival.trace.file
-    trace = parse_trace(_text(file), str(file))
+    trace = parse_trace(text_of(file, BadCase, _named(file)), str(file))
     if case.requests is None:
         case = case.model_copy(update={"requests": len(trace)})
     return LoadedCase(case, trace)
@@ -179,7 +163,7 @@ def _prompt_file(path: Path) -> list[Prompt]:
     """Prompts, one a line: objects with the keys of a prompt, or with `prompt` or `question` in place of `text`, as
     public sets of prompts have it. A reference `answer` is left out."""
     found = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(text_of(path, BadCase, _named(path)).splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -197,17 +181,11 @@ def _prompt_file(path: Path) -> list[Prompt]:
     return found
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise BadCase(f"{path}, which a case names, cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise BadCase(f"{path}, which a case names, is not UTF-8 text") from None
+def _named(path: Path) -> str:
+    """What errors call a file beside that of a case."""
+    return f"{path}, which a case names,"
 
 
 def _complaint(error: ValidationError) -> str:
     """The first mistake, and where it is. The form of an arrival is named by its key already."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part, before in pairwise((*first["loc"], None)) if part != before)
-    return (f"{where}: " if where else "") + first["msg"].removeprefix("Value error, ")
+    return re.sub(r"\b(\w+)\.\1\b", r"\1", first_mistake(error))

@@ -34,15 +34,9 @@ _FARTHEST = 100.0  # of a logarithm: an interval of few, uneven units may be wid
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Quotients:
-    """Units (prompts, stretches) with a numerator and a denominator each: `sum(over) / sum(under)` is the figure.
-
-    For a mean of values, `over` are the values and `under` are ones; for tokens/s, tokens and seconds.
-    """
-
-    over: Sequence[float]
-    under: Sequence[float]
+# Numerator and denominator of a unit (a prompt, a stretch). The figure of several is the sum of the one over the sum of
+# the other: for a mean of values, these are values and ones; for tokens/s, tokens and seconds.
+Fraction = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +48,7 @@ class Interval:
     high: float | None
 
 
-def paired_ratio(one: Quotients, other: Quotients) -> Interval | None:
+def paired_ratio(one: Sequence[Fraction], other: Sequence[Fraction]) -> Interval | None:
     """How many times `other`'s figure `one`'s is. Element i of both is of the same unit, so that units are drawn with
     both their sides.
 
@@ -87,9 +81,10 @@ def paired_ratio(one: Quotients, other: Quotients) -> Interval | None:
     return Interval(float(np.exp(ratio)), *map(float, np.exp(ends)))
 
 
-def _parts(one: Quotients, other: Quotients) -> Array | None:
+def _parts(one: Sequence[Fraction], other: Sequence[Fraction]) -> Array | None:
     """Numerators and denominators in rows, (4, units): those above the fraction bar of the ratio, then those below."""
-    parts = np.array([one.over, other.under, one.under, other.over], dtype=np.float64)
+    mine, theirs = (np.array(each, dtype=np.float64).reshape(-1, 2).T for each in (one, other))
+    parts = np.array([mine[0], theirs[1], mine[1], theirs[0]])
     return parts if parts.size and bool((parts.sum(axis=1) > 0).all()) else None
 
 
@@ -101,9 +96,6 @@ def _log_ratio(parts: Array) -> tuple[Any, Any]:
     logs = np.log(means[..., 0])
     error = influence.std(axis=-1, ddof=1) / np.sqrt(parts.shape[-1]) if parts.shape[-1] > 1 else np.float64(0.0)
     return logs[0] + logs[1] - logs[2] - logs[3], error
-
-
-Fraction = tuple[float, float]  # numerator and denominator of a unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +135,7 @@ def compare(case: str, one: Sample, baseline: Sample) -> list[Comparison]:
         mine, theirs = fractions(one), fractions(baseline)
         # By their text: numbers and tuples of them, in an order that depends on nothing else.
         common = sorted(mine.keys() & theirs.keys(), key=repr)
-        compared = paired_ratio(_quotients(mine, common), _quotients(theirs, common))
+        compared = paired_ratio([mine[unit] for unit in common], [theirs[unit] for unit in common])
         if compared is None:
             continue
         winner = None
@@ -182,10 +174,6 @@ def verdict(
     if measure is measures.SPEED:
         return f"{side} is {times(ratio)} times {baseline} ({bounds})"
     return f"{measure.name} of {side} is {times(ratio)} times that of {baseline} ({bounds})"
-
-
-def _quotients(fractions: Mapping[Hashable, Fraction], units: Sequence[Hashable]) -> Quotients:
-    return Quotients([fractions[unit][0] for unit in units], [fractions[unit][1] for unit in units])
 
 
 def _of_requests(

@@ -6,9 +6,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from backends.machine import processor, total_bytes
 from lab.bench.asking import Abilities, body_of
 from lab.bench.case import Api, Case, Prompt, Traced
 from lab.bench.case_files import LoadedCase
@@ -52,37 +52,19 @@ async def characters_for(tokens: int, count: Callable[[int], Awaitable[int]]) ->
     return max(fits, 1)
 
 
-_CPU_INFO = Path("/proc/cpuinfo")
-
-
-def machine(cpu_info: Path = _CPU_INFO) -> dict[str, str]:
-    """`cpu`, `cores`, `memory_gib`, `system`, `python`; without those that the system does not tell.
-
-    `cpu_info`: the file in which Linux describes processors.
-    """
+def machine() -> dict[str, str]:
+    """`cpu`, `cores`, `memory_gib`, `system`, `python`; without those that the system does not tell."""
+    memory = ""
+    with suppress(ValueError, OSError, AttributeError):  # where there is no sysconf, or it lacks these names
+        memory = f"{total_bytes() / 2**30:.1f}"
     found = {
-        "cpu": _model_name(cpu_info) or platform.processor() or platform.machine(),
+        "cpu": processor(),
         "cores": str(os.cpu_count() or ""),
-        "memory_gib": _memory(),
+        "memory_gib": memory,
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
     return {name: value for name, value in found.items() if value}
-
-
-def _model_name(cpu_info: Path) -> str:
-    with suppress(OSError):
-        for line in cpu_info.read_text(encoding="utf-8", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return ""
-
-
-def _memory() -> str:
-    with suppress(ValueError, OSError, AttributeError):  # where there is no sysconf, or it lacks these names
-        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f}"
-    return ""
 
 
 _SAMPLE = 256  # tokens of a text by which the characters of a token are measured, for the lengths of a trace

@@ -13,6 +13,7 @@ from pydantic import Discriminator, TypeAdapter, ValidationError
 from lab.bench.errors import BadRecords
 from lab.bench.jobs import PreparedCase
 from lab.bench.records import FORMAT, MeasuredRequest, Record, Results, Run, Stretch
+from lab.given_files import first_mistake
 from specpair import shared_files
 
 RUN, CASES, RECORDS = "run.json", "cases.json", "records.jsonl"
@@ -78,10 +79,7 @@ def parse_records(data: bytes, name: str) -> tuple[list[Record], int]:
 
 
 def _refuse(error: ValidationError, where: str, advice: str) -> NoReturn:
-    first = error.errors(include_url=False, include_input=False)[0]
-    path = ".".join(map(str, first["loc"]))
-    why = f"{path}: {first['msg']}" if path else first["msg"]
-    raise BadRecords(f"{where}: this is no record of 'drafter bench' ({why}): {advice}")
+    raise BadRecords(f"{where}: this is no record of 'drafter bench' ({first_mistake(error)}): {advice}")
 
 
 def encode_run(run: Run) -> bytes:

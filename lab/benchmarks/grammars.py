@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import jsonschema_rs
+import yaml
 
 from drafter_client import DraftModel, Mode, Options, Pair
 from lab.benchmarks.harness.report import Report, options_of
@@ -60,117 +61,20 @@ def _form(schema: Any) -> Any:
             return "…"
 
 
-def record(**properties: Any) -> dict[str, Any]:
-    """An object with exactly these properties."""
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with every property of its objects required, and no other one allowed."""
+    if "items" in schema:
+        return schema | {"items": _closed(schema["items"])}
+    if "properties" not in schema:
+        return schema
+    properties = {name: _closed(each) for name, each in schema["properties"].items()}
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
 
-def words(most: int = 24) -> dict[str, Any]:
-    return {"type": "string", "maxLength": most}
-
-
-def number(low: float, high: float) -> dict[str, Any]:
-    return {"type": "integer", "minimum": low, "maximum": high}
-
-
-def array(items: Any, least: int = 0, most: int = 3) -> dict[str, Any]:
-    return {"type": "array", "items": items, "minItems": least, "maxItems": most}
-
-
-_MAIL = (
-    "From: Petra Holm <petra.holm@example.org>. On 3 May 2024 she ordered two lamps at 39 euros each and a desk "
-    "at 210 euros, to be sent to 12 Harbour Street in Malmö by 17 May. She has paid by card."
-)
-_TOOLS = (
-    "You can call get_weather(location, unit), send_mail(to, subject, body) and add_event(title, day, hour, minutes). "
-)
-
-
-def _call(name: str, **arguments: Any) -> dict[str, Any]:
-    return record(name={"const": name}, arguments=record(**arguments))
-
-
-TASKS = (
-    Task("contact", f"Who wrote, and with which address? {_MAIL}", record(name=words(40), email=words(60))),
-    Task(
-        "order",
-        f"What was ordered? {_MAIL}",
-        record(
-            items=array(record(name=words(30), count=number(1, 99), price=number(0, 999)), 1, 4),
-            paid={"type": "boolean"},
-        ),
-    ),
-    Task(
-        "delivery",
-        f"Extract the delivery. {_MAIL}",
-        record(
-            name_of_the_recipient=words(40),
-            street_and_number_of_the_address=words(40),
-            city_of_the_address=words(20),
-            latest_date_of_the_delivery={"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"},
-        ),
-    ),
-    Task(
-        "review",
-        'Judge this review: "The lamp is bright and well made, but the cable is far too short, and nobody replied."',
-        record(
-            overall_sentiment_of_the_review={"enum": ["positive", "mixed", "negative"]},
-            praised_properties_of_the_product=array(words(20), 0, 3),
-            criticised_properties_of_the_product=array(words(20), 0, 3),
-            whether_the_customer_would_buy_again={"type": "boolean"},
-        ),
-    ),
-    Task(
-        "meeting",
-        "Extract the meeting: Anna, Bo and Chen meet on Tuesday at half past nine in room 4 to plan version 2.",
-        record(
-            participants_of_the_meeting=array(words(12), 1, 5),
-            day_of_the_week={"enum": ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"]},
-            start_of_the_meeting={"type": "string", "pattern": "^[0-9]{2}:[0-9]{2}$"},
-            number_of_the_room=number(1, 99),
-        ),
-    ),
-    Task(
-        "weather",
-        f"{_TOOLS}What is the weather in Lisbon?",
-        _call("get_weather", location=words(30), unit={"enum": ["celsius", "fahrenheit"]}),
-    ),
-    Task(
-        "mail",
-        f"{_TOOLS}Tell bo@example.org that lunch is at noon.",
-        _call("send_mail", to=words(40), subject=words(40), body=words(120)),
-    ),
-    Task(
-        "event",
-        f"{_TOOLS}Put the dentist on Friday at 14:30 for 45 minutes.",
-        _call("add_event", title=words(40), day=words(12), hour=number(0, 23), minutes=number(0, 240)),
-    ),
-    Task(
-        "flight",
-        "Book a flight from Oslo to Rome on 2 June 2025 for two adults and one child, at a window, without a bag.",
-        _call(
-            "book_a_flight_for_passengers",
-            departure_airport_or_city=words(20),
-            destination_airport_or_city=words(20),
-            number_of_adult_passengers=number(1, 9),
-            number_of_child_passengers=number(0, 9),
-            preferred_kind_of_seat={"enum": ["window", "aisle", "any"]},
-            whether_a_bag_is_checked_in={"type": "boolean"},
-        ),
-    ),
-    Task(
-        "query",
-        "Query the customers: the ten with the largest total of orders in 2024, from Norway, the largest first.",
-        _call(
-            "query_the_customer_database",
-            country_of_the_customer=words(20),
-            year_of_the_orders=number(2000, 2030),
-            column_to_order_the_rows_by={"enum": ["name", "total", "created"]},
-            whether_the_order_is_descending={"type": "boolean"},
-            greatest_number_of_rows=number(1, 100),
-        ),
-    ),
-)
+TASKS = [
+    Task(each["name"], each["question"], _closed(each))
+    for each in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+]
 LONG_KEYS = ("delivery", "review", "meeting", "flight", "query")
 
 FLAGS = {

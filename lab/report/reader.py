@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -86,24 +86,10 @@ class RunDetail(_Part):
     pieces: dict[str, str] = {}
 
 
-class Exchange(NamedTuple):
-    """A request and its response, in milliseconds; `sent_ms` and `arrived_ms` count from the begin of the run.
-
-    The time between sending and arrival that is neither queue nor forward pass is network time.
-    """
-
-    sent_ms: float
-    queue_ms: float
-    forward_ms: float
-    arrived_ms: float
-
-
 @dataclass(frozen=True, slots=True)
 class RunTrace:
     """One run: its record in `runs.csv` (`metrics`), its records in the other tables, and more from the JSON file.
 
-    `steps`: begin and end of each draft step.
-    `self_continuation_passes`: the duration of each verifier pass, and when the drafter heard of it.
     `detail`: the JSON file.
 
     Times are milliseconds, points in time count from the begin of the run.
@@ -113,9 +99,6 @@ class RunTrace:
     metrics: Record
     rounds: list[Record]
     tokens: list[Record]
-    prefills: list[Exchange]
-    steps: list[tuple[float, float]]
-    self_continuation_passes: list[tuple[float, float]]
     detail: RunDetail
 
 
@@ -163,16 +146,7 @@ def _whole(folder: Path, of: int, record: Record, rounds: list[Record], tokens: 
     for name, there, listed in parts:
         if there and len(there) != len(listed):
             raise TraceError(f"{path}: {name} has {len(there)} entries, and the tables have {len(listed)}")
-    return RunTrace(
-        of=of,
-        metrics=record,
-        rounds=rounds,
-        tokens=tokens,
-        prefills=[Exchange(each.sent_ms, each.queue_ms, each.forward_ms, each.arrived_ms) for each in detail.prefills],
-        steps=[(each.began_ms, each.ended_ms) for each in detail.steps],
-        self_continuation_passes=[(each.forward_ms, each.arrived_ms) for each in detail.self_continuation_passes],
-        detail=detail,
-    )
+    return RunTrace(of, record, rounds, tokens, detail)
 
 
 def _run(record: Record) -> int:

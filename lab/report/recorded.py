@@ -11,6 +11,7 @@ from drafter_client.errors import TraceError
 from drafter_client.options import Mode
 from drafter_client.statistics import DRAFTING, PREFILL, VERIFY, Baseline, Span, Stats, Turn, WaitTimes, exchange
 from drafter_client.trace.writer import MOST
+from lab.given_files import first_mistake
 from lab.report.reader import Record, RunTrace
 from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
@@ -120,7 +121,7 @@ def statistics(run: RunTrace) -> Stats:
         outages=more.outages,
         outage_time=more.outage_ms / 1e3,
         times=WaitTimes(**{name: more.times_ms.get(name, 0.0) / 1e3 for name in WaitTimes.__slots__}),
-        spans=list(_spans(run)),
+        spans=[(part, begin / 1e3, end / 1e3) for each in spans(run) for part, begin, end in each],
         finish_reason=record["finish_reason"] if isinstance(record["finish_reason"], str) else None,
         stopped=more.ended_by == "stop_string",
         sampling=more.sampling,
@@ -189,9 +190,7 @@ def _metrics(run: RunTrace) -> _Metrics:
     try:
         return _Metrics.model_validate(run.detail.metrics)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, found["loc"]))
-        raise TraceError(f"run {run.metrics['run']}: metrics.{where}: {found['msg']}: is it a trace?") from None
+        raise TraceError(f"run {run.metrics['run']}: metrics.{first_mistake(error)}: is it a trace?") from None
 
 
 def _sources(run: RunTrace) -> Iterator[TokenSource]:
@@ -200,23 +199,24 @@ def _sources(run: RunTrace) -> Iterator[TokenSource]:
             yield TokenSource(record["source"])
 
 
-def _spans(run: RunTrace) -> Iterator[Span]:
-    """What was under way, in seconds."""
-    for each in run.prefills:
-        yield from _exchange(PREFILL, each.sent_ms, each.arrived_ms, each.queue_ms, each.forward_ms)
+def spans(run: RunTrace) -> Iterator[list[Span]]:
+    """What was under way, in milliseconds since the run began: of an exchange with the verifier the three spans of
+    `statistics.exchange`, of anything else one.
+
+    A pass of self-continuation is placed so that it ends when the drafter heard of it.
+    """
+    for each in run.detail.prefills:
+        yield exchange(PREFILL, each.sent_ms, each.arrived_ms, each.queue_ms, each.forward_ms)
     for record in run.rounds:
         if record["arrived_ms"] is not None:
-            times = (_number(record, name) for name in ("sent_ms", "arrived_ms", "queue_ms", "forward_ms"))
-            yield from _exchange(VERIFY, *times)
-    for began, ended in run.steps:
-        yield (DRAFTING, began / 1e3, ended / 1e3)
-    for took, arrived in run.self_continuation_passes:
-        yield (VERIFY, (arrived - took) / 1e3, arrived / 1e3)
-
-
-def _exchange(part: str, *times_ms: float) -> list[Span]:
-    sent, arrived, queue, forward = (each / 1e3 for each in times_ms)
-    return exchange(part, sent, arrived, queue, forward)
+            sent, arrived, queue, forward = (
+                _number(record, name) for name in ("sent_ms", "arrived_ms", "queue_ms", "forward_ms")
+            )
+            yield exchange(VERIFY, sent, arrived, queue, forward)
+    for step in run.detail.steps:
+        yield [(DRAFTING, step.began_ms, step.ended_ms)]
+    for alone in run.detail.self_continuation_passes:
+        yield [(VERIFY, alone.arrived_ms - alone.forward_ms, alone.arrived_ms)]
 
 
 def _text(record: Record, name: str) -> str:

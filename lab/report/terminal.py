@@ -10,14 +10,14 @@ from rich.text import Text
 
 from drafter_client import statistics
 from drafter_client.options import Mode
-from lab.report.reader import Exchange, Record, RunTrace, Value
-from lab.report.recorded import acceptance_by_depth
+from lab.report.reader import Record, RunTrace, Value
+from lab.report.recorded import acceptance_by_depth, spans
 from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy
 
 
-class Lane(Enum):
+class Track(Enum):
     """A kind of activity, drawn as one line of the timeline."""
 
     DRAFTING = "drafting"
@@ -29,7 +29,7 @@ class Lane(Enum):
 class Span(NamedTuple):
     """An interval in which one lane was active. `begin` and `end`: milliseconds since the run began."""
 
-    lane: Lane
+    lane: Track
     begin: float
     end: float
 
@@ -37,29 +37,17 @@ class Span(NamedTuple):
 def timeline(run: RunTrace) -> list[Span]:
     """All activities that the trace of a run holds, ordered by their begin.
 
-    The clocks of the two machines are not compared: `statistics.exchange` places a request on the drafter's. A
-    verifier pass of self-continuation is placed so that it ends when the drafter heard of it.
+    A request is on the network before the verifier's queue and behind its pass.
     """
-    exchanges = list(run.prefills)
-    for record in run.rounds:
-        if record["arrived_ms"] is not None:
-            exchanges.append(Exchange(*(_number(record[name]) for name in Exchange._fields)))
-    spans = [Span(Lane.DRAFTING, began, ended) for began, ended in run.steps]
-    spans += [Span(Lane.VERIFY, arrived - took, arrived) for took, arrived in run.self_continuation_passes]
-    for exchange in exchanges:
-        spans += _lanes_of(exchange)
-    return sorted((span for span in spans if span.end > span.begin), key=lambda span: span.begin)
-
-
-def _lanes_of(exchange: Exchange) -> list[Span]:
-    sent, queue, forward, arrived = exchange
-    _, (_, queued, begins), (_, _, ends) = statistics.exchange(statistics.VERIFY, sent, arrived, queue, forward)
-    return [
-        Span(Lane.NETWORK, sent, queued),
-        Span(Lane.QUEUE, queued, begins),
-        Span(Lane.VERIFY, begins, ends),
-        Span(Lane.NETWORK, ends, arrived),
-    ]
+    found = []
+    for (part, begin, end), *within in spans(run):
+        if within:
+            (_, queued, begins), (_, _, ends) = within
+            found += [Span(Track.NETWORK, begin, queued), Span(Track.QUEUE, queued, begins)]
+            found += [Span(Track.VERIFY, begins, ends), Span(Track.NETWORK, ends, end)]
+        else:
+            found.append(Span(Track.DRAFTING if part == statistics.DRAFTING else Track.VERIFY, begin, end))
+    return sorted((span for span in found if span.end > span.begin), key=lambda span: span.begin)
 
 
 def window(spans: Sequence[Span], passes: int) -> tuple[float, float]:
@@ -67,14 +55,14 @@ def window(spans: Sequence[Span], passes: int) -> tuple[float, float]:
     middle. (0, 0) if there are no spans."""
     if not spans:
         return 0.0, 0.0
-    begins = sorted({span.begin for span in spans if span.lane is Lane.VERIFY})
+    begins = sorted({span.begin for span in spans if span.lane is Track.VERIFY})
     if len(begins) <= passes:
         return min(span.begin for span in spans), max(span.end for span in spans)
     first = (len(begins) - passes) // 2
     return begins[first], begins[first + passes]
 
 
-def coverage(spans: Iterable[Span], lane: Lane, begin: float, end: float, cells: int) -> list[float]:
+def coverage(spans: Iterable[Span], lane: Track, begin: float, end: float, cells: int) -> list[float]:
     """Cut the time from `begin` to `end` (milliseconds) into equal cells. Returns the share of each, 0 to 1, in which
     the lane was active."""
     width = (end - begin) / cells
@@ -128,7 +116,7 @@ def _number(value: Value) -> float:
     return float(value or 0.0)
 
 
-_COLOURS = {Lane.DRAFTING: "green", Lane.NETWORK: "yellow", Lane.QUEUE: "red", Lane.VERIFY: "blue"}
+_COLOURS = {Track.DRAFTING: "green", Track.NETWORK: "yellow", Track.QUEUE: "red", Track.VERIFY: "blue"}
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _BAR = 40  # characters of the longest bar
 _LABEL = 10  # characters of the label before a lane
@@ -142,11 +130,11 @@ def show(run: RunTrace, console: Console) -> None:
     console.print(Text(one_line(title(run))), Text("\n" + one_line(summary(run.metrics)), "dim"), sep="")
     console.print(Text("\nacceptance by depth", "bold"))
     console.print(_acceptance(run))
-    spans = timeline(run)
-    begin, end = window(spans, _PASSES)
+    shown = timeline(run)
+    begin, end = window(shown, _PASSES)
     total = _ms(run.metrics["total_ms"])
     console.print(Text(f"\ntimeline, {begin:.0f} to {end:.0f} ms of {total}", "bold"))
-    console.print(*_lanes(spans, begin, end, width), sep="\n")
+    console.print(*_lanes(shown, begin, end, width), sep="\n")
     rates = speed_over_time(run.tokens, float(run.metrics["total_ms"] or 0.0), width)
     highest = max((rate.rate for rate in rates), default=0.0)
     console.print(Text(f"\ntokens/s over time, {highest:.0f} at most", "bold"))
@@ -187,7 +175,7 @@ def _acceptance(run: RunTrace) -> Table | Text:
     table.add_column(justify="right", style="dim")
     table.add_column(justify="right")
     for depth in depths:
-        bar = Text("█" * round(_BAR * depth.share), _COLOURS[Lane.DRAFTING])
+        bar = Text("█" * round(_BAR * depth.share), _COLOURS[Track.DRAFTING])
         bar.append(f" {depth.accepted} of {depth.drafts}", "dim")
         table.add_row(str(depth.depth), f"{depth.share:.0%}", bar)
     return table
@@ -197,7 +185,7 @@ def _lanes(spans: list[Span], begin: float, end: float, width: int) -> list[Text
     if end <= begin:
         return [Text("no activity was recorded")]
     lines = []
-    for lane in Lane:
+    for lane in Track:
         line = Text(lane.value.ljust(_LABEL), "dim")
         lines.append(line.append(_blocks(coverage(spans, lane, begin, end, width)), _COLOURS[lane]))
     return [*lines, _axis(begin, end, width)]

@@ -36,17 +36,12 @@ def _init(options: argparse.Namespace) -> int:
             new.write(example())
     except FileExistsError:
         return complain(f"{file} is there already: name another file")
-    except OSError as error:
-        return complain(f"{file} cannot be written: {error.strerror or error}")
     print(f"{file} is written: change it to your fleet, then run it: specpair simulator run {file}")
     return 0
 
 
 def _check(options: argparse.Namespace) -> int:
-    try:
-        setting_of(read(options.file), seed=0)
-    except ERRORS as error:
-        return complain(error)
+    setting_of(read(options.file), seed=0)
     print(f"{options.file} is valid")
     return 0
 
@@ -119,4 +114,9 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     options = command.parser().parse([*arguments[1:]])
     start.catch_interrupts()
-    return command.run(options)
+    try:
+        return command.run(options)
+    except ERRORS as error:
+        return complain(error)
+    except OSError as error:
+        return complain(f"{error.filename} cannot be written: {error.strerror or error}")

@@ -7,7 +7,7 @@ from typing import TypeVar
 from specpair.drafters.base import Expansion
 from specpair.drafters.shared_engine import EngineView
 from specpair.engines.backend import Backend, Entry, Rows, TopLogitsSpec, top_logits_spec
-from specpair.engines.errors import BackendError, OutOfRoom
+from specpair.engines.errors import BackendError, CacheFull
 from specpair.grammar.of_text import processors_of
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from specpair.speculation.acceptance.strategies import common_prefix
@@ -101,7 +101,7 @@ class ModelDrafter:
         """`expand`, pass by pass: yields what a pass of `backend` runs, and is sent what that brings, or its error."""
         try:
             return (yield from self._expand(text, tails, runners_up))
-        except OutOfRoom:  # outdated continuations filled the cache; `_forward` has emptied all slots
+        except CacheFull:  # outdated continuations filled the cache; `_forward` has emptied all slots
             return (yield from self._expand(text, tails, runners_up))
 
     def _expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Passes:

@@ -16,7 +16,7 @@ from weakref import ref
 import numpy as np
 
 from specpair.engines.backend import Backend, Entry, Logits, Rows, TopLogitsSpec
-from specpair.engines.errors import BackendError, EngineFailure, EngineLost, OutOfRoom, first_line
+from specpair.engines.errors import BackendError, CacheFull, EngineFailure, EngineLost, first_line
 from specpair.speculation.sampling.top_logits import TopLogits
 
 
@@ -76,10 +76,10 @@ class SharedEngine:
         self._lent: list[ref[_WholeRow]] = []  # rows of the last pass, which holders of its top logits can fetch
 
     def view(self, slots: int = 1) -> "EngineView":
-        """An engine of `slots` free slots; its `close` gives them back. Raises OutOfRoom if fewer are free."""
+        """An engine of `slots` free slots; its `close` gives them back. Raises CacheFull if fewer are free."""
         with self._lock:
             if not 1 <= slots <= len(self._free):
-                raise OutOfRoom(f"{slots} slots are wanted, {len(self._free)} of {self.backend.slots} are free")
+                raise CacheFull(f"{slots} slots are wanted, {len(self._free)} of {self.backend.slots} are free")
             numbers = [self._free.pop() for _ in range(slots)]
         return EngineView(self, numbers)
 

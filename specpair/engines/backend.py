@@ -152,7 +152,7 @@ class Backend(ABC):
         """Run ONE forward pass. Returns, per entry, float32 logits of shape (len(tokens) - logits_from, vocab).
 
         The arrays are valid until the next `extend`: decide or copy before it. Raises BadEntry with nothing changed,
-        OutOfRoom or EngineFailure with the batch's slots emptied.
+        CacheFull or EngineFailure with the batch's slots emptied.
         """
         return self._tracked(batch, lambda: self._forward(batch))
 

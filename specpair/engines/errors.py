@@ -43,7 +43,7 @@ class BadEntry(BackendError):
     """A call names a slot, start, token id or logits range that the contract does not allow. Nothing was changed."""
 
 
-class OutOfRoom(BackendError):
+class CacheFull(BackendError):
     """The KV cache cannot hold this batch. The batch's slots are now empty; refill them from their tokens."""
 
 

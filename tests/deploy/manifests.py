@@ -10,10 +10,16 @@ from typing import Any
 
 import yaml
 
-from scripts.eks import OVERLAY, STAGES
 from tests.paths import ROOT
 
 FOLDER = ROOT / "deploy" / "kubernetes"
+OVERLAY = FOLDER / "overlays" / "eks-trainium2"
+STAGES = ("1-nodes", "2-storage", "3-compile", "4-serving", "5-bench")
+PARAMETERS = dict(
+    line.split("=", 1)
+    for line in (OVERLAY / "parameters" / "parameters.env").read_text(encoding="utf-8").splitlines()
+    if line and not line.startswith("#")
+)
 FILES = sorted(FOLDER.rglob("*.yaml"))
 APPLIED = {  # what is applied together, by name: folders with a kustomization each
     "base": [FOLDER / "base"],

@@ -1,5 +1,6 @@
 """What the manifests name exists in the code: settings, paths, metrics, the header of sessions."""
 
+import json
 import re
 
 import pytest
@@ -12,10 +13,9 @@ from lab.bench.case_files import chosen_cases
 from lab.bench.cli.command_line import bench_options, report_parser
 from lab.bench.sides import sides_of
 from scripts import kubernetes_alerts
-from scripts.eks import CORES, OVERLAY, read_parameters
 from specpair.http_service.web_pages import EXPOSED
 from tests.deploy.dockerfile import stages
-from tests.deploy.manifests import FILES, FOLDER, Object, applied, containers, documents, values
+from tests.deploy.manifests import FILES, FOLDER, OVERLAY, PARAMETERS, Object, applied, containers, documents, values
 from tests.paths import ROOT
 from tests.settings_names import SETTINGS, is_setting
 from verifier_server import options as verifier
@@ -55,7 +55,7 @@ def test_settings_are_accepted() -> None:
 @pytest.mark.parametrize("drafts", [False, True])
 def test_settings_of_the_overlay_for_eks_are_accepted(drafts: bool) -> None:
     """Those of both verifiers and of the compile job, with the parameters that ship."""
-    given = read_parameters(OVERLAY / "parameters" / "parameters.env")
+    given = PARAMETERS
     variables = {}
     for component in [OVERLAY / "trainium", *([OVERLAY / "4-serving" / "speculative"] if drafts else [])]:
         for document in documents(component / "kustomization.yaml"):
@@ -70,14 +70,27 @@ def test_settings_of_the_overlay_for_eks_are_accepted(drafts: bool) -> None:
     assert settings.drafts is drafts and settings.max_drafts == int(given["DRAFT_TOKENS"])
 
 
-def test_claims_have_the_cores_that_parameters_are_checked_for() -> None:
+def test_half_a_machine_has_the_cores_that_share_a_target() -> None:
     devices = {}
     for claim in documents(OVERLAY / "1-nodes" / "claims.yaml"):
         wanted = claim["spec"]["spec"]["devices"]
         [request], [config] = wanted["requests"], wanted["config"]
         assert config["opaque"]["parameters"]["logicalNeuronCore"] == 2, "of eight physical cores of a device"
         devices[claim["metadata"]["name"]] = request["exactly"]["count"]
-    assert devices == {"half-trn2": CORES // 4, "whole-trn2": 2 * CORES // 4}
+    assert devices == {"half-trn2": 8, "whole-trn2": 16}
+    cores, widths = int(PARAMETERS["TENSOR_PARALLEL"]), PARAMETERS["COMPILE_WIDTHS"].split(",")
+    assert cores == 4 * devices["half-trn2"] and PARAMETERS["TARGET"].endswith(f"-{cores}-heads")
+    assert str(int(PARAMETERS["DRAFT_TOKENS"]) + 1) in widths, "a whole draft is judged in a pass that is compiled"
+
+
+def test_accounts_may_no_more_than_they_use() -> None:
+    found = {file.stem: json.loads(file.read_text())["Statement"] for file in (OVERLAY / "policies").iterdir()}
+    assert found.keys() == {"models-read", "models-write", "bench"}
+    writes = {
+        name: each["Resource"] for name, policy in found.items() for each in policy if "s3:PutObject" in each["Action"]
+    }
+    assert writes == {"models-write": "arn:aws:s3:::BUCKET/programs/*", "bench": "arn:aws:s3:::BUCKET/bench/*"}
+    assert "*" not in "".join(action for policy in found.values() for each in policy for action in each["Action"])
 
 
 def test_paths_that_are_asked_exist() -> None:
@@ -138,7 +151,7 @@ def test_job_of_the_scrapes_is_the_one_that_alerts_ask_for() -> None:
 def test_benchmark_measures_what_serves() -> None:
     [bench] = [each for each in CONTAINERS if each.get("name") == "bench"]
     command, *flags = bench["args"]
-    given = read_parameters(OVERLAY / "parameters" / "parameters.env")
+    given = PARAMETERS
     asked = bench_options([flag.replace("$(PRICE)", given["PRICE"]) for flag in flags]).bench
     assert [each.price_per_hour for each in sides_of(asked.side, prices=asked.price)] == [None, None]  # as it ships
     assert command == "bench" and len(chosen_cases(asked.case, asked.cases)) == 8
@@ -170,7 +183,6 @@ def test_ports_are_those_of_the_images() -> None:
 
 of_eks = pytest.mark.engine("deploy")  # these render the overlay: `make test-deploy`
 
-GIVEN = read_parameters(OVERLAY / "parameters" / "parameters.env")
 BASE, SPECULATIVE = "verifier-base", "verifier-speculative"
 
 
@@ -188,9 +200,9 @@ def variables(kind: str, name: str) -> dict[str, str]:
     found = {}
     for each in container(kind, name)["env"]:
         source = each.get("valueFrom", {}).get("configMapKeyRef")
-        found[each["name"]] = each.get("value", "") if source is None else GIVEN[source["key"]]
+        found[each["name"]] = each.get("value", "") if source is None else PARAMETERS[source["key"]]
     return {
-        key: text.replace("$(TARGET)", GIVEN["TARGET"]).replace("$(DRAFT)", GIVEN["DRAFT"])
+        key: text.replace("$(TARGET)", PARAMETERS["TARGET"]).replace("$(DRAFT)", PARAMETERS["DRAFT"])
         for key, text in found.items()
     }
 
@@ -203,12 +215,12 @@ def test_bucket() -> None:
     )
     assert (
         volume["csi"]["driver"] == "s3.csi.aws.com"
-        and volume["csi"]["volumeAttributes"]["bucketName"] == GIVEN["BUCKET"]
+        and volume["csi"]["volumeAttributes"]["bucketName"] == PARAMETERS["BUCKET"]
     )
     assert claim["volumeName"] == "specpair-models" and "allow-overwrite" not in volume["mountOptions"]
     for name in ("models-read", "models-write", "bench"):
         role = there("ServiceAccount", name)["metadata"]["annotations"]["eks.amazonaws.com/role-arn"]
-        assert role == f"arn:aws:iam::{GIVEN['ACCOUNT']}:role/specpair-{name}"
+        assert role == f"arn:aws:iam::{PARAMETERS['ACCOUNT']}:role/specpair-{name}"
 
 
 @of_eks
@@ -225,8 +237,10 @@ def test_both_verifiers_take_what_was_compiled() -> None:
     """With the same settings, but for the draft model: programs are compiled for these."""
     compiled, base = variables("Job", "compile"), variables("StatefulSet", BASE)
     speculative = variables("StatefulSet", SPECULATIVE)
-    assert compiled["VERIFIER_DRAFT_MODEL"] == speculative.pop("VERIFIER_DRAFT_MODEL") == f"/models/{GIVEN['DRAFT']}"
-    assert speculative == base and base["VERIFIER_MODEL"] == f"/models/{GIVEN['TARGET']}"
+    assert (
+        compiled["VERIFIER_DRAFT_MODEL"] == speculative.pop("VERIFIER_DRAFT_MODEL") == f"/models/{PARAMETERS['DRAFT']}"
+    )
+    assert speculative == base and base["VERIFIER_MODEL"] == f"/models/{PARAMETERS['TARGET']}"
     names = [name for name in base if name.startswith("VERIFIER_") and name != "VERIFIER_API_KEY"]
     assert {name: base[name] for name in names} == {name: compiled[name] for name in names}
     of_the_sample = {"TENSOR_PARALLEL": "32", "SLOTS": "4", "CONTEXT": "1024"}
@@ -241,7 +255,7 @@ def test_both_verifiers_take_what_was_compiled() -> None:
 def test_laptops_reach_the_target_through_a_load_balancer_with_tls() -> None:
     gateway = there("Gateway", "specpair")["spec"]
     [listener] = gateway["listeners"]
-    assert (listener["protocol"], listener["port"], listener["hostname"]) == ("HTTPS", 443, GIVEN["HOST"])
+    assert (listener["protocol"], listener["port"], listener["hostname"]) == ("HTTPS", 443, PARAMETERS["HOST"])
     assert listener["tls"] == {"mode": "Terminate", "certificateRefs": [{"name": "specpair-tls"}]}
     kind = gateway["infrastructure"]["annotations"]["service.beta.kubernetes.io/aws-load-balancer-type"]
     assert kind == "external", "a network load balancer, which passes TLS on"

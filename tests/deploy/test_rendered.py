@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from scripts.eks import OVERLAY, STAGES, main, read_parameters
-from tests.deploy.manifests import APPLIED, FOLDER, Object, applied, containers, pods, rendered
+from tests.deploy.manifests import APPLIED, FOLDER, OVERLAY, PARAMETERS, Object, applied, containers, pods, rendered
 from tests.deploy.schemas import NEWEST, OLDEST, check, is_core
 from tests.paths import ROOT
 
@@ -213,19 +212,11 @@ def test_parameters_are_everywhere() -> None:
     values = re.sub(r'"(name|key)": "\w+"', "", text)  # but for names of variables and parameters
     for placeholder in ("registry.invalid", "REGION", "CLUSTER", "BUCKET", "ACCOUNT"):
         assert placeholder not in values, placeholder
-    given = read_parameters(OVERLAY / "parameters" / "parameters.env")
+    given = PARAMETERS
     for name in ("ACCOUNT", "REGION", "BUCKET", "REGISTRY", "HOST", "AMI"):
         assert given[name] in text, name
     images = {container["image"] for _, pod in pods(objects) for container in containers(pod)}
     assert images == {f"{given['REGISTRY']}/specpair-{name}" for name in ("verifier:neuron", "drafter")}
-
-
-def test_script_renders_every_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["render", "--output", str(tmp_path)]) == 0
-    written = {path.name for path in tmp_path.iterdir()}
-    assert {f"{stage}.yaml" for stage in STAGES} <= written
-    named = set(re.findall(rf"{re.escape(str(tmp_path))}/([\w.-]+)", capsys.readouterr().out))
-    assert named == written, "every file is used, and every file that is used is there"
 
 
 @every_root

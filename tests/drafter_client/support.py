@@ -51,7 +51,6 @@ WAYS = {
 }
 EACH_WAY = pytest.mark.parametrize("mechanisms", WAYS.values(), ids=WAYS)
 SAMPLING = {"greedy": GREEDY, "warm": WARM, "filtered": FILTERED}
-SAMPLINGS = pytest.mark.parametrize("sampling", SAMPLING.values(), ids=SAMPLING)
 
 
 @dataclass(frozen=True)
@@ -275,28 +274,6 @@ def generate(
     with released(client, text), closing(loop):
         run.committed += loop
     return run
-
-
-def begun(
-    client: VerifierClient,
-    drafter: Any,
-    stats: Stats,
-    mechanisms: Mechanisms = ALL,
-    *listeners: Listener,
-    **options: Any,
-) -> Any:
-    """A long generation, to be read step by step."""
-    with released(client, TextSession(PROMPT)) as text:
-        yield from SpeculativeRun(
-            client=client,
-            drafter=drafter,
-            text=text,
-            options=Options(**{"max_tokens": 900, "lookup": False} | options),
-            info=model_info(),
-            tell=to_all(StatsCounter(stats).take, *listeners),
-            clock=Ticks(),
-            mechanisms=mechanisms,
-        ).tokens()
 
 
 def options_of(sampling: Sampling, max_tokens: int) -> dict[str, Any]:

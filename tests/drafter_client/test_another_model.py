@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Lookup, Mode, Options, Outage, Pair
+from drafter_client import DraftModel, Lookup, Mode, Options, Pair
 from drafter_client.errors import ModelChanged, VocabularyMismatch
 from tests.drafter_client.another_model import Address, Router, swapped_vocabulary
 from tests.drafter_client.support import Held, Verifier, held, plain, read, serving
@@ -176,30 +176,3 @@ def test_a_prompt_that_the_new_model_refuses_outright(address: Address) -> None:
         with pytest.raises(Exception, match="the context holds 100"):
             pair.generate([7] * 200, LONG).read()
         assert pair.target.context_length == 100
-
-
-@EACH_MODE
-@pytest.mark.parametrize(
-    ("status", "after"),
-    [
-        (502, 0),
-        (503, 30),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((502, 30), (503, 0), (504, 0), (504, 30))),
-    ],
-)
-def test_a_proxy_without_its_verifier_is_an_outage(address: Address, mode: Mode, status: int, after: int) -> None:
-    """In the middle of a text, and when its first request is sent."""
-    outages: list[Outage] = []
-
-    def told(outage: Outage) -> None:
-        outages.append(outage)
-        if len(outages) == 1:
-            address.turn("first")
-
-    with Pair(URL, TOY, transport=address, on_outage=told) as pair:
-        text = pair.generate(PROMPT, replace(LONG, mode=mode))
-        if not after:
-            address.turn(status)
-        assert read(text, after, lambda: address.turn(status) if after else None) == expected("first")
-        assert [outage.over for outage in outages] == [False, True]
-        assert outages[0].why == f"a proxy answers HTTP {status} in place of the verifier"

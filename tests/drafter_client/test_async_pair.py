@@ -28,7 +28,6 @@ from tests.drafter_client.support import Scenario, Verifier, plain
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
-LONG = Options(max_tokens=900)
 MODES = pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET])
 
 

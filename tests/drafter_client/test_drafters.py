@@ -16,7 +16,6 @@ from tests.drafter_client.support import Verifier, plain
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
-OPTIONS = Options(max_tokens=60, temperature=0.9, seed=5)
 ERRORS = [
     (RuntimeError("CUDA error: an illegal memory access\nmore of it"), "CUDA error: an illegal memory access"),
     (MemoryError(), "MemoryError()"),

@@ -100,9 +100,6 @@ def test_a_resumed_text_goes_on_where_the_prediction_stands(mode: Mode) -> None:
     assert text.stats.rounds < LENGTH / 3
 
 
-FLAGS = ("--backend", "ngram", "--prompt", PROMPT, "--max-tokens", "60", "--lockstep", "--draft-n", "4")
-
-
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [

@@ -24,7 +24,6 @@ from drafter_client import (
     Strategy,
     Vocabulary,
 )
-from drafter_client.display.progress import say_outage
 from drafter_client.errors import BadOption, ConnectionLost
 from drafter_client.modes.auto import ModeSelection
 from tests.drafter_client.another_model import Links
@@ -137,20 +136,6 @@ def test_closing_does_not_wait_for_a_lost_verifier(verifier: Verifier, links: Li
         assert text.stats.finish_reason is None
     links.out.clear()
     forget_all(verifier)
-
-
-def test_an_outage_is_said_once_and_its_end_once(capsys: pytest.CaptureFixture[str]) -> None:
-    say = say_outage()
-    for seconds in (0.0, 1.0, 9.9, 10.0, 11.0):
-        say(Outage(seconds, 300.0, "nothing answers"))
-    say(Outage(12.5, 300.0, "it loads its model", 0.4))
-    say(Outage(13.5, 300.0, "it loads its model", over=True))
-    say(Outage(0.0, 300.0, "it loads its model", 0.1))
-    assert capsys.readouterr().err.splitlines() == [
-        "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)",
-        "drafter: the verifier answers again after 14 s",
-        "drafter: waiting for the verifier (it loads its model, 10%) … 0 s of 300 (--patience)",
-    ]
 
 
 class GrowingText:

@@ -33,15 +33,6 @@ from tests.gateway.openai_api.conftest import served
 GREEDY = Options(max_tokens=24)
 MODEL = DraftModel("toy")  # what `loading` says
 TEMPLATE = "{{ bos_token }}{% for m in messages %}<|user|>{{ m.content }}<end>{% endfor %}<think>"
-TEXTS = ["", "the 1234 cats'll", "  the\n\n\tthe", "<think> <|user|> <end>", "caf\u00e9 e\u0301", "th12ab <begin>more"]
-REFUSED = {
-    "control token is text",
-    "name of a whole token",
-    "another word",
-    "no begin",
-    "another begin",
-    "another end",
-}  # as before
 
 
 class Toy(ScriptedBackend):
@@ -85,12 +76,6 @@ def tokenized(verifier: Verifier, text: str, **flags: bool) -> list[int]:
     """The ids of a text by the verifier's own endpoint."""
     ids: list[int] = asked(verifier.url, "/tokenize", text=text, **flags)["token_ids"]
     return ids
-
-
-def written(verifier: Verifier, **request: Any) -> tuple[str, list[int]]:
-    """A text, and its ids, by the verifier's own endpoint."""
-    reply = asked(verifier.url, "/generate", **request)
-    return reply["text"], reply["token_ids"]
 
 
 def check_texts(verifier: Verifier, draft: Parts, text: str) -> None:

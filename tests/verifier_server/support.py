@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry, Logits
-from specpair.engines.errors import OutOfRoom
+from specpair.engines.errors import CacheFull
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 from tests.verifier_server.conftest import SCRIPT, LiveServer
@@ -166,7 +166,7 @@ def slots_free(live: LiveServer) -> bool:
     """Whether the draft model could begin as many texts as it has slots."""
     drafting = live.service.loader.loaded().drafting
     assert isinstance(drafting, ServerDrafting)
-    with ExitStack() as texts, suppress(OutOfRoom):
+    with ExitStack() as texts, suppress(CacheFull):
         for _ in range(drafting.draft.slots):
             texts.enter_context(drafting.draft.drafter(TextSpec()))
         return True

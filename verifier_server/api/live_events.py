@@ -59,7 +59,7 @@ class VerifierState(EventMessage):
     engine: Annotated[EngineLoad | None, Field(description="Null: no model is loaded.")]
 
 
-class ToldSession(EventMessage):
+class SessionMessage(EventMessage):
     """A session."""
 
     number: Annotated[int, Field(description="Which one, counted from 1 since the start.")]
@@ -78,16 +78,17 @@ class ToldSession(EventMessage):
     took_ms: Annotated[float, Field(description="From when its first request was queued to its last pass.")]
 
 
-class ToldSessions(EventMessage):
+class SessionsMessage(EventMessage):
     """The sessions that the caller may see: those of its key, or of all keys if its key is an admin's."""
 
     sessions: Annotated[
-        list[ToldSession], Field(description="In `sessions`, those whose texts have not ended first, the newest first.")
+        list[SessionMessage],
+        Field(description="In `sessions`, those whose texts have not ended first, the newest first."),
     ]
     more: Annotated[Number, Field(description="How many further ones there are.")]
 
 
-class ToldPass(EventMessage):
+class PassMessage(EventMessage):
     """A forward pass of the target."""
 
     ended_ms: Annotated[float, Field(description="When, on the engine's clock, whose zero is arbitrary.")]
@@ -101,10 +102,10 @@ class ToldPass(EventMessage):
     committed: Annotated[Number, Field(description="Tokens committed.")]
 
 
-class ToldPasses(EventMessage):
+class PassesMessage(EventMessage):
     """The passes since the last such event. A slow reader, for whom more than 512 have come, misses the oldest."""
 
-    passes: Annotated[list[ToldPass], Field(description="In the order in which they ended.")]
+    passes: Annotated[list[PassMessage], Field(description="In the order in which they ended.")]
 
 
 class LiveView:
@@ -137,33 +138,33 @@ class LiveView:
         """The usage that the caller may see."""
         return self._service.gate.usage(caller)
 
-    def sessions(self, caller: Caller) -> ToldSessions:
+    def sessions(self, caller: Caller) -> SessionsMessage:
         """The sessions that the caller may see, those whose texts have not ended first, the newest first."""
         held = self._service.sessions.all()
         held.sort(key=lambda each: (each.finish_reason is not None, -each.lease.number))
         return self.told(held, caller)
 
-    def told(self, sessions: list[Session], caller: Caller) -> ToldSessions:
+    def told(self, sessions: list[Session], caller: Caller) -> SessionsMessage:
         """Those of `sessions` that the caller may see."""
         models = self._service.loader.models
         if models is None:
-            return ToldSessions(sessions=[], more=0)
+            return SessionsMessage(sessions=[], more=0)
         everyones = caller.key is not None and caller.key.admin
         seen = [each for each in sessions if everyones or each.lease.owner == caller.owner]
-        return ToldSessions(
+        return SessionsMessage(
             sessions=[_told(models.engine, each, caller) for each in seen[:MOST_SESSIONS]],
             more=max(0, len(seen) - MOST_SESSIONS),
         )
 
 
 def told_passes(passes: list[EnginePass]) -> bytes:
-    """A `ToldPasses` as JSON. It is written from dicts, since there may be a thousand passes in a second."""
+    """A `PassesMessage` as JSON. It is written from dicts, since there may be a thousand passes in a second."""
     return to_json({"passes": [each._asdict() for each in passes]})
 
 
-def _told(engine: TokenEngine, session: Session, caller: Caller) -> ToldSession:
+def _told(engine: TokenEngine, session: Session, caller: Caller) -> SessionMessage:
     lease, unread = session.lease, engine.prompt_progress(session)
-    return ToldSession(
+    return SessionMessage(
         number=lease.number,
         session_id=session.id if caller.owner and lease.owner == caller.owner else None,  # an id gives access
         key=lease.key or None,

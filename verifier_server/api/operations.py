@@ -10,7 +10,7 @@ from specpair.http_service.openapi import operation
 from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, Operation, parameter
 from specpair.protocol import errors, messages, responses, service_responses
 from verifier_server.api import examples, routes
-from verifier_server.api.live_events import LiveEvents, ToldPasses, ToldSessions, VerifierState
+from verifier_server.api.live_events import LiveEvents, PassesMessage, SessionsMessage, VerifierState
 
 _ID: Json = {"type": "string", "pattern": messages.SESSION_ID}
 _POSITION: Json = {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**9}
@@ -186,10 +186,10 @@ LIVE = (
         (*_ALWAYS, errors.Overloaded),
         events=(
             ("state", VerifierState),
-            ("sessions", ToldSessions),
+            ("sessions", SessionsMessage),
             ("usage", service_responses.UsageResponse),
-            ("passes", ToldPasses),
-            ("ended", ToldSessions),
+            ("passes", PassesMessage),
+            ("ended", SessionsMessage),
         ),
         last=(),
     ),

@@ -10,7 +10,7 @@ from specpair.drafters.base import NGRAM_LOOKUP, Drafter, NgramDrafter
 from specpair.drafters.shared_engine import SharedEngine
 from specpair.drafters.warm_engine import WarmEngine, warmest
 from specpair.engines.backend import Backend, Progress
-from specpair.engines.errors import BackendError, ModelLoadError, OutOfRoom, first_line
+from specpair.engines.errors import BackendError, CacheFull, ModelLoadError, first_line
 from specpair.engines.vocabulary import cannot_draft
 from specpair.grammar.of_text import prepare_grammars
 from specpair.speculation.text_options import TextSpec
@@ -90,7 +90,7 @@ class SharedDraftModel:
         """A drafter for one text while the block runs. It begins with what an ended text of the same scope has left of
         the prompt.
 
-        Raises OutOfRoom for more than `slots` at once.
+        Raises CacheFull for more than `slots` at once.
         """
         if self._shared is None:
             yield NgramDrafter()
@@ -98,7 +98,7 @@ class SharedDraftModel:
         scope = None if self._one_scope else scope
         with self._choosing:
             if not self._free:
-                raise OutOfRoom(f"the draft model drafts for {self.slots} texts at once, and for no more")
+                raise CacheFull(f"the draft model drafts for {self.slots} texts at once, and for no more")
             engine = warmest([(each, each) for each in self._free], prompt, scope)
             self._free.remove(engine)
         try:

@@ -87,7 +87,7 @@ def disconnected() -> InvalidRequest:
     return InvalidRequest("the connection was closed before the answer came")
 
 
-class EngineLane:
+class EngineConnection:
     """One request at a time for one session. See `specpair.drafters.run.events.Judges`."""
 
     def __init__(self, engine: TokenEngine, session: Session) -> None:

@@ -31,7 +31,7 @@ from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer
 from verifier_server.generation.draft_model import SharedDraftModel
-from verifier_server.generation.engine_client import EngineLane
+from verifier_server.generation.engine_client import EngineConnection
 from verifier_server.generation.round_policy import RoundText
 from verifier_server.generation.round_thread import Member, RoundThread
 from verifier_server.generation.rounds import READ_CHUNK
@@ -88,7 +88,7 @@ class FusedRun:
     deliver: Callable[[], None]
     rounds: RoundThread | None  # which writes it; None: it is written by itself, one draft after the other
     cancelled: bool = False
-    _lane: EngineLane = field(init=False)
+    _connection: EngineConnection = field(init=False)
     _member: Member | None = None  # once the rounds write it
     _judged: JudgedRounds = field(default_factory=JudgedRounds)
     _prefill: Callable[[], Answer] | None = None  # waits for the answer to the prefill; None: it has come
@@ -96,7 +96,7 @@ class FusedRun:
     _forward: float = 0.0
 
     def __post_init__(self) -> None:
-        self._lane = EngineLane(self.engine, self.session)
+        self._connection = EngineConnection(self.engine, self.session)
 
     def run(self, estimates: Estimates) -> None:
         """Write the text and report its answers, with the times summed up over the text so far; after a failure, the
@@ -133,7 +133,7 @@ class FusedRun:
     def cancel(self) -> None:
         """End the text's thread, and drop its requests in the engine. Called in the event loop, also after the end."""
         self.cancelled = True
-        self._lane.abort()
+        self._connection.abort()
         if self.rounds is not None and self._member is not None:
             self.rounds.cancel(self._member)
 
@@ -142,7 +142,7 @@ class FusedRun:
         if self.cancelled:  # while the text waited for its turn
             return
         submit = None if self.rounds is None else partial(self.rounds.open, self.engine)
-        self._prefill = self._lane.begin(Draft(self.position), submit=submit)
+        self._prefill = self._connection.begin(Draft(self.position), submit=submit)
         try:
             self._draft(estimates)
         except SpecPairError:  # the target's engine, or the session is gone
@@ -218,7 +218,7 @@ class FusedRun:
         """Draft, send and wait, in turn."""
         session, latencies, info = self.session, estimates.latencies, self.engine.info
         latencies.drafted(1, self.draft.step_time)
-        executor = SerialExecutor(self._lane, drafter)
+        executor = SerialExecutor(self._connection, drafter)
         controller = SpeculationController(
             text.known,
             session.limit,
@@ -254,7 +254,7 @@ class FusedRun:
         if self._prefill is not None:
             self._tell(self._opened())
         while not (self._ended or self.cancelled):
-            answer = self._lane.verify(Draft(self.position))
+            answer = self._connection.verify(Draft(self.position))
             if self.position > self.session.prompt_len:
                 for _ in rounds(answer.details.sources):
                     self.counts.count(JudgedRound(0, 0))

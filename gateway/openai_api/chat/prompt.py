@@ -12,7 +12,7 @@ from specpair.engines.vocabulary import Kind, PromptSpan, Vocabulary
 from specpair.protocol.errors import InvalidRequest
 
 
-class _Piece(NamedTuple):
+class _Span(NamedTuple):
     """A control token, or text without any. `spelled`: a message spells it out."""
 
     text: str
@@ -74,22 +74,22 @@ class Marks:
         )
         return [part for part in parts if part.text]
 
-    def _scanned(self, marked: str) -> Iterator[_Piece]:
+    def _scanned(self, marked: str) -> Iterator[_Span]:
         """The pieces of a marked text. A mark that has lost its token is an empty piece that a message spells out."""
         texts = re.split(f"({self._open}|{self._close})", marked)  # each second one is a mark
         for at in range(0, len(texts), 2):
             text, around = texts[at], (texts[at - 1 : at], texts[at + 1 : at + 2])
             if around == ([self._open], [self._close]) and self._token.fullmatch(text):
-                yield _Piece(text, token=True, spelled=True)
+                yield _Span(text, token=True, spelled=True)
                 continue
             if at:
-                yield _Piece("", token=False, spelled=True)
+                yield _Span("", token=False, spelled=True)
             end = 0
             for found in self._token.finditer(text):
-                yield _Piece(text[end : found.start()])
-                yield _Piece(found[0], token=True)
+                yield _Span(text[end : found.start()])
+                yield _Span(found[0], token=True)
                 end = found.end()
-            yield _Piece(text[end:])
+            yield _Span(text[end:])
 
     def _across(self, value: list[Any]) -> bool:
         """Whether a control token begins in one part of a content and ends in another."""

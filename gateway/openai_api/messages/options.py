@@ -1,4 +1,4 @@
-"""The grammar of a text as OpenAI's requests name it, and as those of other servers do."""
+"""Options that all requests for texts share: sampling, stop strings, seeds, the grammar, who drafts."""
 
 import hashlib
 import json

@@ -166,7 +166,7 @@ class DecisionDetails(Reply):
     verdict: str = Field(description="On the draft token: accepted or rejected; own: none was judged.")
 
 
-class ToldToken(Reply):
+class TokenInfo(Reply):
     """A token of the text, as `token_details` of the request asks for it."""
 
     id: int = Field(description="Its id.")
@@ -180,7 +180,7 @@ class ToldToken(Reply):
 
 
 Told = Annotated[
-    list[ToldToken] | None,
+    list[TokenInfo] | None,
     Field(description="The tokens whose characters are complete with this, if `token_details` asks for them."),
 ]
 

@@ -1,4 +1,4 @@
-"""A request for a response as one for a chat."""
+"""OpenAI's Responses endpoints: each request is read as a chat; responses are kept in memory for later ones."""
 
 import time
 from collections import OrderedDict

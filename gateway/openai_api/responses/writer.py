@@ -58,7 +58,7 @@ class ResponseWriter(BlockWriter):
             "object": "response",
             "created_at": int(clock()),
             "background": False,
-            "model": generation.order.model,
+            "model": generation.spec.model,
             "truncation": "disabled",
         }
         self._broken = False  # whether an error has ended it

@@ -1,6 +1,7 @@
-"""A notation: how models of one style write calls of tools. Each class in `notations` is one.
+"""A notation: how models of one style write calls of tools. Each style is a class: see `styles`.
 
-And what notations read alike: whitespace, literals, names of tools."""
+Also what all notations read alike: whitespace, literals, names of tools.
+"""
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence

@@ -3,7 +3,7 @@
 Method. A real target has written some texts once (`lab.benchmarks.real_pair.recording`). Each is written again in
 virtual time, as the simulator does it: the scheduler and the controller are the real ones, the verifier's engine gives
 the recorded tokens, the drafter what the real draft model chooses behind them, with the texts' own noise. Passes take
-as long as the stated models would on the stated devices (`machines.py`), an exchange the link's round trip and
+as long as the stated models would on the stated devices (`pair.py`), an exchange the link's round trip and
 `--overhead-ms`, which is what both programs took here. So agreement is that of the real pair, and times are those of
 other machines: a target of 8B or 70B and a draft model of its family may agree more or less often.
 
@@ -34,7 +34,7 @@ from backends.registry import load
 from lab.benchmarks.harness.kinds import CONTEXT
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.real_pair import pair
-from lab.benchmarks.real_pair.machines import DRAFTERS, LINKS, TARGETS, Setting
+from lab.benchmarks.real_pair.pair import DRAFTERS, LINKS, TARGETS, Setting
 from lab.benchmarks.real_pair.recording import FOLDER, RecordedText, TextChoices, choices_of, read
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.policy.draft_length import MAX_AUTO

@@ -21,8 +21,7 @@ import sys
 
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.simulator_reality import conductor
-from lab.benchmarks.simulator_reality.comparing import HEAD, rows, verdict
-from lab.benchmarks.simulator_reality.simulated import CASES, Case
+from lab.benchmarks.simulator_reality.simulated import CASES, HEAD, Case, rows, verdict
 
 _TRIES = 3  # of a run that is void
 

@@ -35,7 +35,7 @@ from typing import Any
 
 from backends.registry import load
 from lab.benchmarks.harness.report import Report, need, parser_of, processor
-from lab.benchmarks.verify_curve.cells import Cell, Passes, Timing, grid, measure, table, timings, trees_table
+from lab.benchmarks.verify_curve.cells import Passes, Timing, grid, measure, table, timings, trees_table
 from specpair.engines.backend import Backend, top_logits_spec
 from specpair.engines.errors import BackendError
 from specpair.engines.load_options import DTYPES, LoadOptions
@@ -104,20 +104,13 @@ def _measure(backend: Backend, options: argparse.Namespace) -> None:
     for rows in options.rows if options.leaves else ():
         report.line(*trees_table(found, rows))
     report.save()
-    told = facts | {"context": options.context_held, "cells": _told(found, chains=True)}
-    if options.leaves:
-        told["trees"] = _told(found, chains=False)
-    report.beside(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-
-
-def _told(found: dict[Cell, Timing], *, chains: bool) -> list[dict[str, float]]:
-    """The times of chains, or of trees, for the simulator."""
-    return [
+    chains = [
         {"rows": cell.rows, "drafts": cell.drafts, "ms": round(each.ms, 4)}
-        | ({} if chains else {"leaves": cell.leaves})
         for cell, each in found.items()
-        if (cell.leaves == 1) is chains
+        if cell.leaves == 1
     ]
+    told = facts | {"context": options.context_held, "cells": chains}
+    report.beside(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
 def _of_llama_cpp() -> dict[str, str]:

@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 from lab.simulator.commands.command import (
-    ERRORS,
     INTERRUPTED,
     SimulatorCommand,
     add_jobs,
@@ -73,26 +72,17 @@ def _add_arguments(parser: Parser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    capacity, start = _prepared(options)
+    ended = False
     try:
-        capacity, start = _prepared(options)
-        failed: Exception | None = None
+        with evaluation(options.jobs) as capacity.evaluate:
+            capacity.find(start)
         ended = True
-        try:
-            with evaluation(options.jobs) as capacity.evaluate:
-                capacity.find(start)
-        except ERRORS as error:
-            failed = error
-        except KeyboardInterrupt:
-            ended = False
+    except KeyboardInterrupt:
+        pass
+    finally:
         if capacity.trials:
-            said = [*capacity.sentences(ended and failed is None)]
-            tell_tried(options, said, capacity.table(), capacity.rows())
-    except ERRORS as error:
-        return complain(error)
-    except OSError as error:
-        return complain(f"{error.filename} cannot be written: {error.strerror}")
-    if failed is not None:
-        return complain(failed)
+            tell_tried(options, [*capacity.sentences(ended)], capacity.table(), capacity.rows())
     if not ended:
         complain("interrupted" if capacity.trials else "interrupted before the first count was tried")
         return INTERRUPTED

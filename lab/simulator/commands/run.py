@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lab.simulator.commands.command import (
-    ERRORS,
     INTERRUPTED,
     SimulatorCommand,
     add_jobs,
@@ -47,24 +46,17 @@ def _run(options: argparse.Namespace) -> int:
     given = [("seed", options.seed), ("replications", options.replications)]
     overrides = [*options.set, *(f"{key}={value}" for key, value in given if value is not None)]
     folder: Path = options.output or Path(f"{options.file.stem}-{time.strftime('%Y%m%d-%H%M%S')}")
-    try:
-        configuration = read(options.file, overrides)
-        if any(folder.glob("requests-*")):
-            return complain(f"{folder} has the results of a run already: name another folder, or remove it")
-        folder.mkdir(parents=True, exist_ok=True)
-        asked = configuration.replications * configuration.sim_time_ms * MS
-        with _progress(asked) as progress:
-            found = replicated(configuration, jobs=options.jobs, folder=folder, progress=progress)
-        run = RunSummary.of(options.file.stem, configuration, found)
-        run.write(folder)
-        with shared_files.replacing(folder / "report.html") as file:
-            file.write(page(run).encode())
-    except ERRORS as error:
-        return complain(error)
-    except FileExistsError:
-        return complain(f"{folder} is a file: name a folder")
-    except OSError as error:
-        return complain(f"{error.filename or folder} cannot be written: {error.strerror or error}")
+    configuration = read(options.file, overrides)
+    if any(folder.glob("requests-*")):
+        return complain(f"{folder} has the results of a run already: name another folder, or remove it")
+    folder.mkdir(parents=True, exist_ok=True)
+    asked = configuration.replications * configuration.sim_time_ms * MS
+    with _progress(asked) as progress:
+        found = replicated(configuration, jobs=options.jobs, folder=folder, progress=progress)
+    run = RunSummary.of(options.file.stem, configuration, found)
+    run.write(folder)
+    with shared_files.replacing(folder / "report.html") as file:
+        file.write(page(run).encode())
     show(run, standard_output())
     note(f"the results are in {folder}, the report is {folder / 'report.html'}")
     if run.interrupted:

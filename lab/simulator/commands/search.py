@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 from lab.simulator.commands.command import (
-    ERRORS,
     INTERRUPTED,
     SimulatorCommand,
     add_jobs,
@@ -55,23 +54,18 @@ def _add_arguments(parser: Parser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    keys = _keys(options)
+    goals = Goals.of(keys.objectives, keys.attainment)
+    outcomes, interrupted = [CandidateOutcome(each) for each in _candidates(options, keys)], False
     try:
-        keys = _keys(options)
-        goals = Goals.of(keys.objectives, keys.attainment)
-        outcomes, interrupted = [CandidateOutcome(each) for each in _candidates(options, keys)], False
-        try:
-            with evaluation(options.jobs) as evaluate:
-                run(outcomes, keys.replications, evaluate)
-        except KeyboardInterrupt:
-            interrupted = True
-        begun = [each for each in outcomes if each.replications]
-        if begun:
-            said = f"{len(begun)} candidates under the same loads; intervals are 95 %."
-            tell_tried(options, [said], table(begun, goals), rows(begun, goals))
-    except ERRORS as error:
-        return complain(error)
-    except OSError as error:
-        return complain(f"{error.filename} cannot be written: {error.strerror}")
+        with evaluation(options.jobs) as evaluate:
+            run(outcomes, keys.replications, evaluate)
+    except KeyboardInterrupt:
+        interrupted = True
+    begun = [each for each in outcomes if each.replications]
+    if begun:
+        said = f"{len(begun)} candidates under the same loads; intervals are 95 %."
+        tell_tried(options, [said], table(begun, goals), rows(begun, goals))
     if interrupted:
         complain("interrupted: this is what came before" if begun else "interrupted before the first replication ended")
         return INTERRUPTED

@@ -9,9 +9,9 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from lab.given_files import Loader, complaint, text_of
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import FOLDER, Mistake
-from lab.strict_yaml import Loader, complaint
 from specpair.command_line import known_keys
 from specpair.command_line.given_values import advice
 
@@ -29,13 +29,7 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Configuration:
 
     Raises BadConfiguration.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise BadConfiguration(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise BadConfiguration(f"{path} is not UTF-8 text") from None
-    return parse(text, str(path), path.parent, overrides)
+    return parse(text_of(path, BadConfiguration), str(path), path.parent, overrides)
 
 
 def parse(text: str, name: str, folder: Path, overrides: Sequence[str] = ()) -> Configuration:
@@ -184,20 +178,8 @@ def _complaint(error: ErrorDetails) -> str:
         case "missing":
             return f"the key {error['loc'][-1]} is missing"
         case "union_tag_not_found":
-            return f"the key {_bare(context['discriminator'])} is missing, which says the form"
-        case "union_tag_invalid":
-            known = [_bare(each) for each in context["expected_tags"].split(",")]
-            return f"no {_bare(context['discriminator'])} {context['tag']!r}{advice(context['tag'], known)}"
-        case "literal_error":
-            known = [_bare(each) for each in context["expected"].replace(" or ", ",").split(",")]
-            return f"no {error['input']!r}{advice(str(error['input']), known)}"
-        case "model_type" | "model_attributes_type" | "dict_type":
-            return f"must have keys, got {error['input']!r}"
-        case known_keys.UNKNOWN_KEY:
+            return f"the key {context['discriminator']} is missing, which says the form"
+        case known_keys.UNKNOWN_KEY | "union_tag_invalid":
             return error["msg"]
         case _:
             return f"{error['msg'][0].lower()}{error['msg'][1:]}, got {error['input']!r}"
-
-
-def _bare(quoted: str) -> str:
-    return quoted.strip(" '")

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
+from lab.given_files import first_mistake, text_of
 from lab.simulator.costs.cost import BadCost
 from lab.simulator.costs.roofline import Device, Model, Roofline
 from specpair.command_line.given_values import advice
@@ -64,8 +65,8 @@ def names(kind: Literal["devices", "models"]) -> list[str]:
 @cache
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return tomllib.loads(text_of(path, BadCost))
+    except tomllib.TOMLDecodeError as error:
         raise BadCost(f"{path} is no catalogue: {error}") from None
 
 
@@ -103,13 +104,4 @@ def _sizes(of: type[Sizes], entry: Mapping[str, Any], sources: Mapping[str, str]
     try:
         return of.model_validate(values)
     except ValidationError as error:
-        raise BadCost(f"{where}: {_mistake(error, of)}") from None
-
-
-def _mistake(error: ValidationError, of: type[Device] | type[Model]) -> str:
-    mistakes = error.errors()
-    first = next((each for each in mistakes if each["type"] == "extra_forbidden"), mistakes[0])
-    name = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {name!r}{advice(name, of.model_fields)}"
-    return f"{name}: {first['msg']}" if name else first["msg"]
+        raise BadCost(f"{where}: {first_mistake(error)}") from None

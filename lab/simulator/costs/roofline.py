@@ -25,7 +25,6 @@ from collections.abc import Sequence
 from typing import Annotated, Self
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     NonNegativeFloat,
@@ -37,6 +36,7 @@ from pydantic import (
 
 from lab.simulator.costs.cost import BadCost, SequencePass
 from specpair.command_line.given_values import advice
+from specpair.command_line.known_keys import KnownKeys
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
@@ -64,8 +64,8 @@ def bytes_of(number_type: str) -> float:
     return BYTES[number_type]
 
 
-class _Sizes(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Sizes(KnownKeys):
+    model_config = ConfigDict(frozen=True)
 
 
 class Model(_Sizes):

@@ -12,7 +12,6 @@ A table of one context says nothing of others, and has the same times for all.
 A prompt is a pass of one row with many tokens: measure it with a great `--drafts` and `--rows 1`.
 """
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
+from lab.given_files import first_mistake, text_of
 from lab.simulator.costs.cost import BadCost, CostUnknown, SequencePass
 
 Points = Mapping[float, float]
@@ -136,14 +136,9 @@ def read_table(*paths: Path) -> PassTable:
     cells: list[MeasuredPass] = []
     for path in paths:
         try:
-            given = _CurveFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            what = _first_mistake(error) if isinstance(error, ValidationError) else str(error)
+            given = _CurveFile.model_validate_json(text_of(path, BadCost))
+        except ValidationError as error:
+            what = first_mistake(error)
             raise BadCost(f"{path} is no file of lab.benchmarks.verify_curve: {what}") from None
         cells += (MeasuredPass(each.rows, each.drafts + 1, each.ms / 1e3, given.context) for each in given.cells)
     return PassTable(cells)
-
-
-def _first_mistake(error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,17 +1,57 @@
 """A fleet on one clock: users' conversations come, a router chooses nodes, texts are written. Times in seconds."""
 
 import random
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 
 from drafter_client.http.retries import PATIENCE
 from gateway.balancing import NewText, ordered
-from lab.simulator.fleet.device_pool import DevicePool, FleetDevice
 from lab.simulator.fleet.nodes import Nodes
 from lab.simulator.fleet.record import Conversation, FleetObserver, Record, Status
 from lab.simulator.fleet.run import Dispatcher, RequestRun
-from lab.simulator.fleet.settings import FleetSetting
+from lab.simulator.fleet.settings import DeviceKind, FleetSetting
 from lab.simulator.fleet.text import text_of
+from lab.simulator.virtual.draft_engine import DraftEngine, Learnt
 from lab.simulator.virtual.world import EventLoop
+
+
+class FleetDevice:
+    """A device."""
+
+    __slots__ = ("kind", "learnt")
+
+    def __init__(self, loop: EventLoop, kind: DeviceKind) -> None:
+        self.kind = kind
+        self.learnt = Learnt(None if kind.cost is None else DraftEngine(loop, kind.cost))
+
+
+class DevicePool:
+    """Gives free devices to users: first come, first served, each of the free devices as likely."""
+
+    def __init__(self, loop: EventLoop, kinds: Sequence[DeviceKind]) -> None:
+        self._loop, self._kinds = loop, kinds
+        self._free = [FleetDevice(loop, kind) for kind in kinds for _ in range(kind.count or 0)]
+        self._waiting: deque[RunningConversation] = deque()
+
+    def take(self, user: "RunningConversation", rng: random.Random) -> None:
+        """Have the user begin at a device, once one is free. `rng`: decides which one."""
+        if self._kinds[0].count is None:
+            user.begin(FleetDevice(self._loop, self._kinds[0]))
+        elif self._free:
+            number = rng.randrange(len(self._free))
+            self._free[number], self._free[-1] = self._free[-1], self._free[number]
+            user.begin(self._free.pop())
+        else:
+            self._waiting.append(user)
+
+    def release(self, device: FleetDevice) -> None:
+        """Take a device back from its user."""
+        if device.kind.count is None:
+            return
+        if self._waiting:
+            self._waiting.popleft().begin(device)
+        else:
+            self._free.append(device)
 
 
 class Users:
@@ -164,11 +204,7 @@ class Fleet:
     """A fleet at work."""
 
     def __init__(self, setting: FleetSetting, conversations: Iterator[Conversation], observer: FleetObserver) -> None:
-        """`conversations`: in the order of their starts. In a closed loop, each begins as another ends.
-
-        Raises ValueError for a device whose mode lacks a draft model.
-        """
-        _check(setting)
+        """`conversations`: in the order of their starts. In a closed loop, each begins as another ends."""
         self.loop = EventLoop()
         self._setting = setting
         self._homeless: dict[RequestRun, float] = {}  # texts for which no node is there, and since when
@@ -217,12 +253,3 @@ class Fleet:
         homeless, self._homeless = self._homeless, {}
         for run in homeless:
             self.route(run)
-
-
-def _check(setting: FleetSetting) -> None:
-    """Raise ValueError for a setting that cannot run."""
-    for device in setting.devices:
-        if device.mode == "fused" and any(each.draft_cost is None for each in setting.kinds):
-            raise ValueError("a device is in mode fused: give each verifier the draft_cost of its draft model")
-        if device.mode in ("lockstep", "remote") and device.cost is None:
-            raise ValueError(f"a device is in mode {device.mode}: give it the cost of its draft model")

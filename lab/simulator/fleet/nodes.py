@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gateway.balancing import queue_time
-from lab.simulator.fleet.device_pool import Learnt
 from lab.simulator.fleet.record import FleetObserver, Sample
 from lab.simulator.fleet.settings import Autoscaling, Breakdowns, FleetSetting, VerifierKind
 from lab.simulator.fleet.text import RuleTarget
-from lab.simulator.virtual.draft_engine import DraftEngine
+from lab.simulator.virtual.draft_engine import DraftEngine, Learnt
 from lab.simulator.virtual.rounds import VirtualRounds
 from lab.simulator.virtual.world import EventLoop, SharedDevice, Verifier
 from specpair.speculation.policy.draft_length import MAX_AUTO

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gateway.balancing import NewText
-from lab.simulator.fleet.device_pool import Learnt
 from lab.simulator.fleet.nodes import FleetNode
 from lab.simulator.fleet.record import Record
 from lab.simulator.fleet.settings import DeviceKind, FleetMode
 from lab.simulator.fleet.text import Text
 from lab.simulator.fleet.writing import FusedWriter, RemoteWriter, TargetWriter, TextWriter, VerifierAccess, WritingTask
+from lab.simulator.virtual.draft_engine import Learnt
 from lab.simulator.virtual.network import SIZES, Direction
 from lab.simulator.virtual.world import EventLoop
 from specpair.drafters.run.events import Committed

@@ -6,11 +6,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from lab.simulator.fleet.device_pool import Learnt
 from lab.simulator.fleet.nodes import FleetNode
 from lab.simulator.fleet.settings import DeviceKind, FleetMode
 from lab.simulator.fleet.text import Agreeing, Choices, Text
-from lab.simulator.virtual.draft_engine import EngineDrafter
+from lab.simulator.virtual.draft_engine import EngineDrafter, Learnt
 from lab.simulator.virtual.network import SIZES, Network, TextWire, refuse, submit
 from lab.simulator.virtual.rounds import VirtualMember
 from lab.simulator.virtual.world import EventLoop, Submits, or_raise

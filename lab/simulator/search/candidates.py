@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, ValidationError
 
+from lab.given_files import Loader, first_mistake, keys_of
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import Keys, Share
 from lab.simulator.configuration.reading import BadConfiguration, read
 from lab.simulator.costs.cost import BadCost
 from lab.simulator.simulation import setting_of
-from lab.strict_yaml import Loader, complaint
 
 VARIANT = "variant"  # the name of the choice between sets of values
 
@@ -119,15 +119,7 @@ def parse_vary(given: str) -> tuple[str, list[Any]]:
 
 def read_search(path: Path) -> SearchKeys:
     """The search in a file. Raises BadSearch."""
-    try:
-        given = yaml.load(path.read_text(encoding="utf-8-sig"), Loader)  # noqa: S506
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadSearch(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    except yaml.YAMLError as error:
-        raise BadSearch(f"{path} is not YAML: {complaint(error)}") from None
-    if not isinstance(given, dict):
-        raise BadSearch(f"{path} has no keys: give it a key space")
-    return checked(given, str(path))
+    return checked(keys_of(path, BadSearch, "give it a key space"), str(path))
 
 
 def checked(given: dict[str, Any], where: str) -> SearchKeys:
@@ -135,7 +127,4 @@ def checked(given: dict[str, Any], where: str) -> SearchKeys:
     try:
         return SearchKeys.model_validate(given)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        said = str(first.get("ctx", {}).get("error", first["msg"]))
-        raise BadSearch(f"{where}: {f'{key}: ' if key else ''}{said}") from None
+        raise BadSearch(f"{where}: {first_mistake(error)}") from None

@@ -8,7 +8,6 @@ two lists by position in the draft, `judged` and `accepted`: how many draft toke
 been accepted, and how many of these were accepted, too.
 """
 
-import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Annotated, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from lab.given_files import first_mistake, text_of
 from specpair.command_line.given_values import advice
 
 ANY = ""  # the kind of a text of which nothing is known
@@ -159,15 +159,9 @@ def shipped_profile(name: str) -> Path:
 def read_profile(path: Path) -> Profile:
     """The profile in a file. Raises BadProfile."""
     try:
-        return Profile.of_counts(ProfileFile.model_validate(json.loads(path.read_text(encoding="utf-8"))).kinds)
-    except OSError as error:
-        raise BadProfile(f"{path} cannot be read: {error.strerror or error}") from None
+        return Profile.of_counts(ProfileFile.model_validate_json(text_of(path, BadProfile)).kinds)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise BadProfile(f"{path} is no profile of agreement: {where}: {first['msg']}") from None
-    except ValueError:
-        raise BadProfile(f"{path} is no profile of agreement: it is not JSON") from None
+        raise BadProfile(f"{path} is no profile of agreement: {first_mistake(error)}") from None
 
 
 def _counts(positions: Mapping[int, Sequence[bool]]) -> Counts:

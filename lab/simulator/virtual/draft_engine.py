@@ -6,6 +6,7 @@ that come while a pass runs wait for its end, and then run together in one pass,
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,8 +19,19 @@ from specpair.drafters.run.executors import READ_CHUNK
 from specpair.drafters.warm_engine import READ_WIDTH
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.drafts.node_selection import DraftStep
+from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling
 from verifier_server.engine.requests import Answer
+
+
+def fed_tokens(new: Sequence[int], held_tail: Sequence[int], tail: Sequence[int]) -> int:
+    """How many tokens a pass feeds, at least 1: of the text's `new` ones and `tail`, those that the slot does not hold.
+
+    `held_tail`: what the slot holds behind the text before `new`.
+    """
+    agree = common_prefix(new, held_tail)
+    held = agree + (common_prefix(held_tail[agree:], tail) if agree == len(new) else 0)
+    return max(1, len(new) + len(tail) - held)
 
 
 class _DraftCall(NamedTuple):
@@ -115,6 +127,14 @@ class DraftEngine:
             self._kept.popitem(last=False)
 
 
+@dataclass(slots=True)
+class Learnt:
+    """What a device, or a server that drafts, keeps from text to text. `engine`: None where nothing drafts."""
+
+    engine: DraftEngine | None = None
+    experience: Experience = field(default_factory=Experience)
+
+
 class EngineDrafter(VirtualDrafter):
     """A drafter with a draft engine."""
 
@@ -167,12 +187,7 @@ class EngineDrafter(VirtualDrafter):
             return
         assert self.controller is not None
         whole, tail = step.length + len(tails[0]), tails[0]
-        new = self.controller.known[self.held : step.length]
-        agree = common_prefix(new, self._tail)
-        held = self.held + agree
-        if agree == len(new):
-            held += common_prefix(self._tail[agree:], tail)
-        feed = max(1, whole - held)
+        feed = fed_tokens(self.controller.known[self.held : step.length], self._tail, tail)
         self._before += feed - 1
         self.held, self._tail = step.length, list(tail)
         self._engine.run(

@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from lab.simulator.virtual.draft_engine import DraftEngine
+from lab.simulator.virtual.draft_engine import DraftEngine, fed_tokens
 from lab.simulator.virtual.world import EventLoop, Verifier, World
 from specpair.drafters.base import Drafter
 from specpair.protocol.errors import Overloaded, SpecPairError
-from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
@@ -41,10 +40,7 @@ class VirtualMember:
     def feed(self, known: Sequence[int], tail: list[int]) -> tuple[int, int]:
         """What a draft pass feeds behind the text `known` and `tail`, and how much it holds."""
         length = len(known)
-        new = known[self.held :]
-        agree = common_prefix(new, self.tail)
-        held = self.held + agree + (common_prefix(self.tail[agree:], tail) if agree == len(new) else 0)
-        fed = max(1, length + len(tail) - held)
+        fed = fed_tokens(known[self.held :], self.tail, tail)
         self.held, self.tail = length, tail
         return fed, length + len(tail) - fed
 

@@ -14,7 +14,7 @@ from backends.llama_cpp.batch import leaves_of
 from backends.registry import load
 from models import DEFAULT_DRAFT
 from specpair.engines.backend import Entry, Logits
-from specpair.engines.errors import BadEntry, ModelLoadError, OutOfRoom
+from specpair.engines.errors import BadEntry, CacheFull, ModelLoadError
 from specpair.engines.load_options import MOST_SLOTS, LoadOptions
 from tests.stand_ins.tiny_architectures import write_tiny_architecture
 
@@ -63,7 +63,7 @@ def test_a_tree_for_which_there_is_no_room_leaves_the_other_slots_as_they_are() 
         backend.extend([Entry(1, 0, held, 225)])
         wide = [1, 2, 3, 4, 5, *[5] * 30]
         for _ in range(2):
-            with pytest.raises(OutOfRoom):
+            with pytest.raises(CacheFull):
                 backend.extend([Entry(2, 0, TEXT[:36], 0, wide)])
         assert [backend.length(slot) for slot in range(3)] == [8, 225, 0]
         backend.keep(0, [9, 11])

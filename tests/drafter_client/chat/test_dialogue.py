@@ -37,13 +37,6 @@ def test_the_last_question_is_asked_again_without_its_answer() -> None:
         Dialogue("be brief").asked_again()
 
 
-def test_the_system_message_comes_first() -> None:
-    assert Dialogue("be brief").asked("a?").messages() == [
-        {"role": "system", "content": "be brief"},
-        {"role": "user", "content": "a?"},
-    ]
-
-
 @given(said=st.lists(st.text(), max_size=5), system=st.none() | st.text())
 def test_what_is_saved_is_loaded(tmp_path_factory: pytest.TempPathFactory, said: list[str], system: str | None) -> None:
     dialogue = Dialogue(system)

@@ -233,16 +233,6 @@ def test_a_prompt_may_be_a_conversation_with_stop_strings(drafter: Command, tmp_
     assert "holds 2 of 2 texts already" in again.err
 
 
-def test_each_text_is_recorded_with_profile(
-    drafter: Command, verifier: Verifier, prompts: Path, tmp_path: Path
-) -> None:
-    ran = drafter(*_flags(verifier, prompts, *TOY, "--concurrency", "3", "--profile", str(tmp_path / "profile")))
-    assert ran.status == 0
-    runs = sorted((tmp_path / "profile").glob("run-*.json"))
-    texts = [json.loads(run.read_text())["metrics"]["generated_tokens"] for run in runs]
-    assert texts == [24] * 7
-
-
 @pytest.mark.parametrize("error", [ConnectionLost("the connection broke"), EngineLost("the GPU fell out")], ids=repr)
 @pytest.mark.parametrize("kept", [False, True], ids=["shown", "kept"])
 def test_a_fatal_error_stops_the_run_and_keeps_finished_texts(
@@ -318,28 +308,6 @@ def test_after_an_interrupt_the_same_command_continues(
     ]
 
 
-def test_an_interrupted_run_shows_texts_finished_out_of_order(
-    drafter: Command, verifier: Verifier, prompts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write, others = many.write, threading.Semaphore(0)
-
-    def interrupting(pair: Any, prompt: Any, progress: WritingProgress, stop: threading.Event) -> Any:
-        if prompt.index == 0:  # waits for the six others
-            assert all(others.acquire(timeout=20) for _ in PROMPTS[1:])
-            os.kill(os.getpid(), signal.SIGINT)
-            assert stop.wait(20)
-        result = write(pair, prompt, progress, stop)
-        others.release()
-        return result
-
-    monkeypatch.setattr(many, "write", interrupting)
-    ran = drafter(*_flags(verifier, prompts, *NGRAM, "--concurrency", "2"))
-    assert (ran.status, ran.out) == (130, "".join(_text(prompt) + "\n" for prompt in PROMPTS[1:]))
-    assert ran.err.endswith(
-        "drafter: interrupted: 6 of 7 texts are finished; with --output FILE, the same command could go on from there\n"
-    )
-
-
 class Waiting(ScriptedBackend):
     """A target whose passes can be blocked."""
 
@@ -357,21 +325,6 @@ class Waiting(ScriptedBackend):
 def _started(verifier: Verifier, prompts: Path, *more: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "drafter_client", *_flags(verifier, prompts, *(more or NGRAM), "--json")]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
-def test_sigint_ends_the_program_in_order(prompts: Path) -> None:
-    with serving(ScriptedBackend(Script(seed=1, seconds_per_pass=0.01))) as verifier:
-        process = _started(verifier, prompts, *NGRAM, "--concurrency", "2")
-        assert process.stdout is not None
-        first = process.stdout.readline()  # a result: others are under way
-        process.send_signal(signal.SIGINT)
-        rest, complaints = process.communicate(timeout=60)
-        assert verifier.sessions == 0
-    lines = _lines((first + rest).decode())
-    assert process.returncode == 130 and b"Traceback" not in complaints and len(lines) < 7
-    assert all(line["token_ids"] == _expected(line["prompt"]) for line in lines)
-    assert f"drafter: interrupted: {len(lines)} of 7 texts are finished".encode() in complaints
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the pseudo-terminal is read through /proc")

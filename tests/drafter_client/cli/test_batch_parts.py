@@ -6,7 +6,6 @@ import signal
 import threading
 from _thread import interrupt_main
 from contextlib import closing
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -166,12 +165,6 @@ def _no_thread_is_left() -> object:
     assert set(threading.enumerate()) <= before
 
 
-@pytest.mark.parametrize("threads", [1, 3, 20])
-def test_each_task_is_done_once(threads: int) -> None:
-    results = in_parallel(range(10), lambda task: task + 100, threads, threading.Event())
-    assert sorted(results) == list(range(100, 110))
-
-
 def test_results_come_in_order_of_completion() -> None:
     together = threading.Barrier(3, timeout=20)
     second_is_out = threading.Event()
@@ -186,20 +179,6 @@ def test_results_come_in_order_of_completion() -> None:
     assert next(results) == 1
     second_is_out.set()
     assert sorted(results) == [0, 2]
-
-
-def test_stop_keeps_finished_results_and_starts_nothing() -> None:
-    stop, begun = threading.Event(), SimpleQueue[int]()
-
-    def work(task: int) -> int | None:
-        begun.put(task)
-        if task == 2:
-            stop.set()
-            return None  # abandoned
-        return task
-
-    assert list(in_parallel(range(9), work, 1, stop)) == [0, 1]
-    assert begun.qsize() == 3
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), KeyboardInterrupt()])

@@ -1,27 +1,113 @@
-"""Errors on the command line: one plain sentence on standard error, and the exit status of its kind."""
+"""Help and errors on the command line: every flag and examples that parse; one plain sentence, and an exit status."""
 
-import json
 import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backends.scripted import ByteVocabulary, Script, ScriptedBackend
+from backends.scripted import ByteVocabulary, ScriptedBackend
 from drafter_client import draft_sources
 from drafter_client.cli import program
-from specpair.drafters.base import Expansion
-from specpair.drafters.draft_model import ModelDrafter
-from specpair.engines.errors import BackendError
+from drafter_client.cli.commands import (
+    chat_options,
+    chat_parser,
+    compare_options,
+    compare_parser,
+    drafter_options,
+    drafter_parser,
+    solo_options,
+    solo_parser,
+)
+from specpair.command_line.parser import Parser
 from tests.drafter_client.cli.command_line import TOY, Command
-from tests.drafter_client.support import Verifier, running, serve_vocabulary
+from tests.drafter_client.support import Verifier, serve_vocabulary
 from tests.paths import ROOT
-from verifier_server.settings import Settings
+
+PARSERS = {
+    "": drafter_parser,
+    "chat": chat_parser,
+    "solo": solo_parser,
+    "compare": compare_parser,
+}
+GROUPS = {
+    "": "options text many_prompts verifier drafting engine_of_the_draft_model sampling grammar acceptance output "
+    "examples",
+    "chat": "options text verifier drafting engine_of_the_draft_model sampling grammar acceptance output examples",
+    "solo": "options model text verifier engine sampling grammar output examples",
+    "compare": "options texts verifier drafting engine_of_the_draft_model sampling grammar output examples",
+}
+EACH = pytest.mark.parametrize("command", list(PARSERS))
+
+
+def _help(drafter: Command, command: str) -> str:
+    ran = drafter(*command.split(), "--help")
+    assert (ran.status, ran.err) == (0, "")
+    return ran.out
+
+
+@EACH
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_help_fits_and_names_every_flag(
+    drafter: Command, monkeypatch: pytest.MonkeyPatch, command: str, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = _help(drafter, command)
+    assert max(map(len, text.splitlines())) <= width
+    parser: Parser = PARSERS[command]()
+    known = {flag for action in parser.actions() for flag in action.option_strings if flag.startswith("--")}
+    listed = re.findall(r"(?m)^  (?:-h, )?(--[a-z-]+)(?:, (--no-[a-z-]+))?", text)
+    assert known <= {flag for flags in listed for flag in flags}
+    titles = re.findall(r"(?m)^(\w[\w ]*):$", text)
+    assert [title.replace(" ", "_") for title in titles] == GROUPS[command].split()
+
+
+@EACH
+def test_the_help_has_three_examples_that_parse(drafter: Command, command: str) -> None:
+    examples = _help(drafter, command).partition("examples:\n")[2].splitlines()
+    assert len(examples) == 3
+    reads = {"chat": chat_options, "solo": solo_options, "compare": compare_options}
+    for example in examples:
+        program, *flags = shlex.split(example)
+        assert program == "drafter"
+        if command:
+            assert flags.pop(0) == command
+        reads.get(command, drafter_options)(flags)
+
+
+@EACH
+def test_the_engine_for_tests_is_hidden_and_works(drafter: Command, command: str) -> None:
+    assert "scripted" not in _help(drafter, command)
+    ran = drafter("solo", "--backend", "scripted", "--model", "1", "--prompt", "x", "--max-tokens", "2", "--json")
+    assert ran.status == 0
+
+
+def test_a_variable_that_is_close_to_the_key_is_refused(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTER_APIKEY", "sesame")
+    ran = drafter("--prompt", "x")
+    assert ran.status == 2 and ran.err.splitlines() == [
+        "drafter: DRAFTER_APIKEY: no such variable; did you mean DRAFTER_API_KEY?",
+        "drafter: '--help' lists the flags",
+    ]
+
+
+def test_unknown_variables_are_reported_except_those_of_kubernetes(
+    drafter: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTER_SERVICE_HOST", "10.0.0.7")
+    monkeypatch.setenv("DRAFTER_PORT", "tcp://10.0.0.7:8000")
+    monkeypatch.setenv("DRAFTER_COLOUR", "blue")
+    ran = drafter("solo", "--prompt", "")
+    assert ran.err.splitlines() == [
+        "drafter: DRAFTER_COLOUR: nothing reads this variable, and it is ignored",
+        "drafter: the prompt is empty: give at least one character to continue, with --prompt or in standard input",
+    ]
 
 
 def _flags(verifier: Verifier, *more: str) -> list[str]:
@@ -172,61 +258,6 @@ def test_more_draft_tokens_than_the_verifier_judges_are_refused(
 def test_a_service_without_its_draft_model_does_not_wait_for_a_verifier_first(drafter: Command) -> None:
     ran = drafter("serve", "--verifier", "http://127.0.0.1:9", "--draft-model", "/nowhere/x.gguf")
     assert ran.status == 2 and ran.err.startswith("drafter: --draft-model: no such file: /nowhere/x.gguf\n")
-
-
-@pytest.mark.parametrize("command", ["pair", "solo"])
-@pytest.mark.parametrize(
-    "flag", [("--tensor-parallel", "2"), ("--device", "cuda"), ("--dtype", "float16"), ("--compile",)]
-)
-def test_an_engine_that_lacks_an_option_names_the_flag(
-    drafter: Command, verifier: Verifier, command: str, flag: tuple[str, ...]
-) -> None:
-    flags = (
-        ["solo", "--backend", "scripted", "--model", "1"] if command == "solo" else ["--verifier", verifier.url, *TOY]
-    )
-    ran = drafter(*flags, "--prompt", "a", *flag)
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err == f"drafter: {flag[0]}: the scripted backend has no such choice, leave it out\n"
-
-
-def test_a_foreign_vocabulary_is_reported_before_any_text(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    foreign = ScriptedBackend(Script(seed=9))
-    foreign.vocabulary.pieces[70] = b"other"
-    monkeypatch.setattr(draft_sources, "load", lambda name, options, progress: foreign)
-    ran = drafter(*_flags(verifier))
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err.startswith(
-        "drafter: scripted-9 cannot draft for scripted-1: token ids below 258 stand for different"
-    )
-    assert "the first is id 70, b'other' in the draft model" in ran.err and ran.err.count("\n") == 1
-
-
-def test_a_verifier_that_failed_to_load_is_reported_with_its_reason(drafter: Command) -> None:
-    with running(Settings(backend="scripted", model=Path("x"))) as verifier:
-        ran = drafter(*_flags(verifier))
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err == (
-        f"drafter: the verifier at {verifier.url} has failed: "
-        "the scripted backend takes a number as its model, got 'x'\n"
-    )
-
-
-@pytest.mark.parametrize("flags", [["--lockstep"], ["--mode", "remote"]], ids=["lockstep", "overlapped"])
-def test_after_a_draft_engine_failure_the_target_writes_the_rest(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, flags: list[str]
-) -> None:
-    class Failing(ModelDrafter):
-        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
-            raise BackendError("the GPU fell out")
-
-    monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", Failing)
-    ran = drafter(*_flags(verifier, "--json", "--max-tokens", "90", *flags))
-    assert (ran.status, ran.err) == (0, "")
-    report = json.loads(ran.out)
-    assert report["generated_tokens"] == 90 and "the GPU fell out" in report["draft_failure"]
-    assert verifier.sessions == 0
 
 
 def test_characters_that_the_output_lacks_do_not_end_the_run(verifier: Verifier) -> None:

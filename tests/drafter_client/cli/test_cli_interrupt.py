@@ -5,7 +5,6 @@ import logging
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +13,6 @@ from backends.llama_cpp import library
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import draft_sources
-from drafter_client.display.readout import Readout
 from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT
 from specpair.engines.load_options import LoadOptions
@@ -40,32 +38,6 @@ def test_an_interrupt_keeps_the_text_and_releases_the_session(
     assert ran.status == 130
     assert ran.out == bytes(_expected(5)).decode(errors="replace") + "\n"
     assert "ended by" in ran.err and "interrupt" in ran.err
-    assert verifier.sessions == 0
-
-
-def test_an_interrupt_with_drafts_in_flight_keeps_the_text(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", InterruptedAfter)
-    threads = set(threading.enumerate())
-    ran = drafter(*_flags(verifier, "--json", "--max-tokens", "900"))
-    report = json.loads(ran.out)
-    assert (ran.status, ran.err, report["finish_reason"]) == (130, "", None)
-    written = report["token_ids"]
-    assert 0 < len(written) < 900 and written == _expected(900)[: len(written)]
-    assert verifier.sessions == 0
-    assert set(threading.enumerate()) <= threads
-
-
-def test_an_interrupt_while_text_is_shown_releases_the_session(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(self: Readout, tokens: object) -> None:
-        assert verifier.sessions == 1
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Readout, "add", interrupted)
-    assert drafter(*_flags(verifier)).status == 130
     assert verifier.sessions == 0
 
 

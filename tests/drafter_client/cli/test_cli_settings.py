@@ -289,6 +289,7 @@ def test_error_of_an_engine_names_the_setting_as_it_was_given(
     assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: {file} [drafter] device: {refusal}\n")
     monkeypatch.setenv("DRAFTER_DEVICE", "cpu")
     assert drafter("--prompt", "a").err == f"drafter: DRAFTER_DEVICE: {refusal}\n"
+    assert drafter("--prompt", "a", "--device", "cpu").err == f"drafter: --device: {refusal}\n"
     unknown = ModelLoadError("kv_type 'x' is unknown", "kv_type")
     assert explained(unknown, drafter_options([])) == "kv_type 'x' is unknown", "there is no such flag"
 

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.scripted import Script, ScriptedBackend
 from drafter_client import Mode
 from drafter_client.cli.compare import AUTO, WayResult, conclusion, shuffled, table, ways
 from tests.drafter_client.cli.command_line import TOY, Command
-from tests.drafter_client.support import Verifier, plain, running, serving
+from tests.drafter_client.support import Verifier, running
 from verifier_server.settings import Settings
 
 MODES = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]
@@ -82,25 +81,6 @@ def test_every_way_writes_every_text(drafter: Command, verifier: Verifier, promp
     took, why = report["auto"]["took"], report["auto"]["why"]
     assert took in ("remote", "target", None) and ("tokens/s at a round trip of" in why or took is None)
     assert verifier.sessions == 0
-
-
-def test_chats_predictions_and_stop_strings_are_compared(drafter: Command, tmp_path: Path) -> None:
-    file = tmp_path / "chats.jsonl"
-    file.write_text('{"prompt": "a", "prediction": "some text"}\n{"messages": [{"role": "user", "content": "b"}]}\n')
-    target = ScriptedBackend(Script(seed=1))
-    target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
-    texts = [plain(target, [256, *b"system: brief", *b"user: " + said], 24) for said in (b"a", b"b")]
-    at = next(at for at in range(24) if texts[1][at] < 128 and texts[1][at] not in [*texts[0], *texts[1][:at]])
-    flags = ["--runs", "1", "--max-tokens", "24", "--lengths", "2", "--no-remember", "--json"]
-    chat = ["--chat", "--system", "brief", "--stop", chr(texts[1][at]), "--prompt-file", str(file)]
-    with serving(target) as verifier:
-        ran = drafter("compare", "--verifier", verifier.url, *TOY, *flags, *chat)
-    assert ran.status == 0, ran.err
-    report = json.loads(ran.out)
-    expected = [texts[0], texts[1][: at + 1]]
-    assert {(text["prompt"], tuple(text["token_ids"])) for text in report["texts"]} == set(
-        enumerate(map(tuple, expected))
-    )
 
 
 def test_lengths_above_the_limit_of_the_verifier_are_left_out(drafter: Command, prompts: Path) -> None:

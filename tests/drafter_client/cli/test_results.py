@@ -198,12 +198,6 @@ def test_the_draft_models_matter_where_the_text_depends_on_them(
                 assert list(file.begin(prompts, models)) == [0]
 
 
-def test_prompts_may_be_added_at_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
-    path.write_bytes(encode(_text(0)))
-    assert _resume(path) == [1, 2, 3, 4]
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
 def test_a_second_run_is_refused_while_one_has_the_file(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"

@@ -45,25 +45,6 @@ def test_it_writes_the_text_and_times_every_token(drafter: Command, verifier: Ve
     assert verifier.sessions == 0
 
 
-@pytest.mark.parametrize(
-    ("where", "title", "bars"),
-    [
-        ("here", "scripted-1 alone, on this machine", ["prefill", "generating"]),
-        ("server", "scripted-1 alone", ["forward", "queue", "network", "other"]),
-    ],
-)
-def test_the_panel_has_the_rows_of_one_model(
-    drafter: Command, verifier: Verifier, where: str, title: str, bars: list[str]
-) -> None:
-    ran = drafter(*_flags(where, verifier), "--stats")
-    assert (ran.status, ran.out) == (0, bytes(_expected(24)).decode(errors="replace") + "\n")
-    lines = [line.strip("│╭╰╮╯─ ") for line in ran.err.splitlines()]
-    assert lines[0] == title
-    words = [line.split()[0] for line in lines if line]
-    assert words[words.index("speed") + 1 :][-len(bars) - 1 :] == [*bars, "ms"]
-    assert "ITL median" in ran.err and "accepted" not in ran.err and "rounds" not in ran.err
-
-
 def test_the_shipped_models_have_names(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path | None] = []
 
@@ -115,12 +96,6 @@ def test_a_text_cut_by_the_verifiers_context_is_reported(drafter: Command) -> No
             assert (report["generated_tokens"], report["ended_by"]) == (10, "context")
             exact = drafter("--verifier", verifier.url, *mode, *engine, *TEXT, "--max-tokens", "10", "--json")
             assert json.loads(exact.out)["ended_by"] == "max_tokens"
-
-
-def test_an_unreachable_verifier_is_reported_in_one_line(drafter: Command) -> None:
-    ran = drafter("solo", "server", "--verifier", "http://127.0.0.1:9", *TEXT)
-    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
-    assert ran.err.startswith("drafter: no verifier answers at http://127.0.0.1:9")
 
 
 def test_a_model_is_named_on_the_hub(drafter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,13 +112,6 @@ def test_the_panel_of_a_solo_run() -> None:
     assert re.fullmatch("ms a token [▁▂▃▄▅▆▇█]{41} averages: 0 to 22.0", lines[-2]) and "█" in lines[-2]
 
 
-def test_a_text_cut_by_the_context_is_noted() -> None:
-    lines = _lines(stats_of(context=112))
-    assert "ended by context accepted 75" in lines
-    assert "the context (112 tokens) is full: --max-tokens asked for more" in lines
-    assert not any("is full" in line for line in _lines(stats_of(context=112, finish_reason="stop")))
-
-
 @pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
 @pytest.mark.parametrize("width", [80, 100, 200])
 def test_on_a_usual_terminal_no_row_is_wrapped(mode: str, width: int) -> None:
@@ -215,14 +208,6 @@ def test_no_main_metric_is_wrapped(mode: str, width: int) -> None:
     metrics = headline(everything(mode))
     lines = _main(everything(mode), width)
     assert all(any(" ".join(metric.split()) in line for line in lines) for metric in metrics)
-
-
-@pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
-def test_the_shares_of_the_time_add_up(mode: str) -> None:
-    stats = everything(mode)  # whose parts exceed the total
-    assert sum(value for _, value in bars(stats)) == pytest.approx(stats.total_time)
-    shares = [int(share) for line in _printed(stats, 80) for share in re.findall(r" ms +(\d+)%  ", line)]
-    assert sum(shares) == 100
 
 
 @pytest.mark.parametrize("width", [20, 30, 52])

@@ -181,16 +181,6 @@ def test_loading_prints_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -
     assert said.err == "drafter: loading a.gguf … 25%\ndrafter: loading a.gguf … 80%\n"
 
 
-def test_loading_has_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "80")
-    with loading("a.gguf", Ticks()) as report:
-        report(0.5)
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "loading a.gguf" in said.err
-
-
 def test_writing_prints_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     moments = iter([0.0, 1.0, 11.0, 11.0, 20.0, 21.0, 21.0])
     with writing(8, 3, lambda: next(moments)) as progress:

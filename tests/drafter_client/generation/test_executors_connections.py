@@ -20,8 +20,6 @@ from tests.drafter_client.support import (
     EACH_WAY,
     GREEDY,
     PROMPT,
-    WAITING,
-    WAYS,
     Verifier,
     generate,
     target_alone,
@@ -87,16 +85,6 @@ class Line:
             closing(VerifierClient(url, sleep=lambda _: None)) as client,
         ):
             yield client
-
-
-@pytest.mark.parametrize(("mechanisms", "count"), [(ALL, 8), (WAITING, 7), (WAYS["overlap"], 2)])
-def test_each_verify_request_in_flight_and_the_stream_have_a_connection(
-    verifier: Verifier, mechanisms: Mechanisms, count: int
-) -> None:
-    line = Line()
-    with line.client(verifier.url) as client:
-        generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=20)
-    assert len(line.connections) == count
 
 
 def test_news_come_with_the_prefill_before_any_other_request(verifier: Verifier) -> None:

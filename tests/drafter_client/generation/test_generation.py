@@ -1,17 +1,32 @@
-"""Generation: its events concatenate to the text, and its run ends wherever the reader stops."""
+"""Generation: its events concatenate to the text, its run ends where the reader stops; the progress of long prompts."""
 
-from collections.abc import Generator, Sequence
-from contextlib import closing
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from itertools import pairwise
+from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.scripted import ByteVocabulary
+from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from drafter_client import Finished, Generation, Options, Stats, Tokens, TokenSource
+from drafter_client.draft_sources import Lookup
 from drafter_client.generation.events import Committed
+from drafter_client.http import transport as verifier_transport
 from drafter_client.http.text_session import TextSession
+from drafter_client.options import Mode
+from drafter_client.pair import Pair
+from drafter_client.serve.app import create_app
+from gateway.openai_api import generation
+from specpair.engines.backend import Entry, TopLogitsSpec
+from specpair.http_service.replies import events as event_stream
+from specpair.protocol.prompt_progress import PromptProgress
+from tests.drafter_client.support import Verifier, serving
+from tests.gateway.openai_api.conftest import served
+from verifier_server.api import routes, streams
 
 PROMPT = [256, 97]
 TEXT = "naïve 日本 😀\n".encode()
@@ -97,3 +112,74 @@ def test_error_is_raised_after_the_tokens_before_it() -> None:
     with pytest.raises(ValueError, match="odd"):
         next(generation)
     assert run.ended and generation.text == "a" and list(generation) == []
+
+
+LONG_PROMPT = [7] * 1000
+
+
+class _Held(ScriptedBackend):
+    """Reads the second part of a long prompt only when `go` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(Script(), context_length=2048)
+        self.go, self.reached = threading.Event(), threading.Event()
+
+    def extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> Any:
+        if any(entry.start >= 512 and len(entry.tokens) > 100 for entry in batch):
+            self.reached.set()
+            assert self.go.wait(20)
+        return super().extend_top_logits(batch, wanted)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every wait for news is short."""
+    monkeypatch.setattr(verifier_transport, "PROBE_AFTER", 0.05)
+    monkeypatch.setattr(verifier_transport, "PROBE_AGAIN", 0.05)
+    for module in (event_stream, routes, streams):
+        monkeypatch.setattr(module, "HEARTBEAT", 0.05)
+
+
+@contextmanager
+def _held() -> Iterator[tuple[_Held, Verifier]]:
+    backend = _Held()
+    with serving(backend) as verifier:
+        try:
+            yield backend, verifier
+        finally:
+            backend.go.set()
+
+
+@pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET])
+def test_a_pair_is_told_how_much_of_a_long_prompt_is_read(quick: None, mode: Mode) -> None:
+    found: list[PromptProgress] = []
+    with _held() as (backend, verifier):
+
+        def on_prompt(progress: PromptProgress) -> None:
+            found.append(progress)
+            if progress.read:
+                backend.go.set()
+
+        with Pair(verifier.url, Lookup(), on_prompt=on_prompt) as pair:
+            text = pair.generate(LONG_PROMPT, Options(max_tokens=3, mode=mode))
+            finished = text.read()
+    assert PromptProgress(512, 1000) in found and len(finished.token_ids) == 3
+    assert text.stats.prompt_progress is None, "the prompt is read"
+
+
+def test_openai_s_streams_say_it_in_comments(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generation, "HEARTBEAT", 0.05)
+    with _held() as (backend, verifier):
+        app = create_app(Pair(verifier.url, Lookup()), Options(), 1, 1)
+        with served(app) as drafter:
+            for url in (verifier.url, drafter):
+                backend.go.clear()
+                body = {"prompt": LONG_PROMPT, "max_tokens": 2, "stream": True, "cache_salt": url}
+                with httpx.stream("POST", url + "/v1/completions", json=body, timeout=30) as response:
+                    comments = []
+                    for line in response.iter_lines():
+                        if line.startswith(": "):
+                            comments.append(line)
+                        if line == ": prompt 512/1000":
+                            backend.go.set()
+                assert comments[-1] == ": prompt 512/1000", url

@@ -1,15 +1,13 @@
 """Resuming after an outage: no token is lost or doubled, and the waiting time counts."""
 
 import json
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 
-from drafter_client.errors import BadReply, ConnectionLost, VerifierUnreachable
+from drafter_client.errors import ConnectionLost, VerifierUnreachable
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Began, Committed, Ended, ModeChosen
 from drafter_client.generation.resuming import Run, resuming
@@ -20,7 +18,6 @@ from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.options import Mode
 from drafter_client.statistics import Stats
 from specpair.protocol.errors import (
-    InternalError,
     ModelLoading,
     ShuttingDown,
     UnknownSession,
@@ -147,22 +144,6 @@ def test_text_that_lacks_only_its_summary_is_complete() -> None:
     assert _tokens(with_summary.run()) == [10, 11] and with_summary.health_checks == 0
 
 
-@pytest.mark.parametrize("error", [InternalError("a fault"), BadReply("nonsense"), ZeroDivisionError()], ids=repr)
-def test_errors_that_are_no_outage_are_raised(error: Exception) -> None:
-    world = World((4, error))
-    with pytest.raises(type(error)):
-        _tokens(world.run())
-    assert world.text.tokens == [10, 11, 12, 13] and world.health_checks == 0
-
-
-def test_when_the_patience_is_over_what_is_known_was_passed_on() -> None:
-    world = World((4, LOST), health=[Health(False, "nothing answers")])
-    tokens: list[int] = []
-    with pytest.raises(ConnectionLost, match="the cable was pulled"):
-        tokens.extend(token for committed in world.run(patience=20.0) for token, _ in committed.tokens)
-    assert tokens == [10, 11, 12, 13] and 20 <= world.health_checks <= 22
-
-
 @pytest.mark.parametrize("error", [ShuttingDown("draining"), ModelLoading("loading")])
 def test_a_text_leaves_a_verifier_that_shuts_down_or_loads_behind_a_router(error: Exception) -> None:
     """A router leads by the session's id."""
@@ -173,25 +154,6 @@ def test_a_text_leaves_a_verifier_that_shuts_down_or_loads_behind_a_router(error
     after = world.text.session_id
     assert after != before and len(after) == 32
     assert len(_tokens(run)) == 9 and world.text.session_id == after
-
-
-def test_stop_ends_the_wait_and_the_text() -> None:
-    world = World((4, LOST), health=[Health(False, "nothing answers")])
-    waiting = threading.Event()
-    health = world.look
-
-    def signalling() -> Health:
-        waiting.set()
-        world.now -= 1.0
-        return health()
-
-    world.look = signalling  # type: ignore[method-assign]
-    with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(_tokens, world.run())
-        assert waiting.wait(10)
-        world.text.stop.set()
-        assert pending.result(10) == [10, 11, 12, 13]
-    assert world.stats.finish_reason is None and not world.text.opened, "the lost verifier cannot release the session"
 
 
 def _prefill(known: list[int], **changed: Any) -> tuple[PrefillResponse, Any]:

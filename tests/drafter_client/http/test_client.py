@@ -17,25 +17,20 @@ from drafter_client.errors import (
     VerifierUnreachable,
 )
 from drafter_client.generation.resuming import released
-from drafter_client.generation.speculative_decoding import RemoteLane
+from drafter_client.generation.speculative_decoding import RemoteConnection
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import ResponseBounds, TextSession
 from specpair.protocol.errors import (
     NotFound,
     Overloaded,
-    PositionBeyondCommitted,
     RequestError,
     SpecPairError,
-    UnknownSession,
 )
 from specpair.protocol.responses import (
     GenerateOpenEvent,
     GenerateResponse,
     GenerateTokensEvent,
-    StreamedTokens,
-    StreamEnd,
 )
-from specpair.speculation.acceptance.token_details import split
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import RejectionPolicy
 from tests.drafter_client.http.bodies import body, verified
@@ -191,8 +186,8 @@ def test_a_tree_has_parents_and_goes_only_to_a_verifier_that_takes_trees() -> No
     tree = Draft.chain(3, [5, 6, 7, 8]).with_parents([1, 2, 2, 2])
     client.verify("s", tree)
     bounds = ResponseBounds(client.url, 258, 1000)
-    RemoteLane(client, "s", bounds, trees=True).verify(tree)
-    RemoteLane(client, "s", bounds).verify(tree)
+    RemoteConnection(client, "s", bounds, trees=True).verify(tree)
+    RemoteConnection(client, "s", bounds).verify(tree)
     first, second, third = transport.bodies
     assert json.loads(first) == {"position": 3, "draft_tokens": [5, 6, 7, 8], "draft_parents": [1, 2, 2, 2]}
     assert second == first
@@ -207,28 +202,6 @@ def test_retry_after_is_read_where_it_is_a_number_of_seconds(header: str, second
     busy = httpx.Response(503, json=Overloaded("full").body(), headers=[(b"Retry-After", header.encode("latin-1"))])
     error = client.refusal(busy)
     assert isinstance(error, Overloaded) and error.details.get("retry_after") == seconds
-
-
-def test_a_stream_yields_the_committed_tokens_from_a_position_on(verifier: Verifier) -> None:
-    with closing(VerifierClient(verifier.url)) as client:
-        opened = client.prefill(TextSession([1, 2]), {"max_tokens": 3})
-        text = opened.tokens + client.verify(opened.session_id, Draft.chain(3, [])).tokens
-        text += client.verify(opened.session_id, Draft.chain(4, [])).tokens
-        for position in (2, 4):
-            assert list(client.stream(opened.session_id, position)) == [
-                StreamedTokens(
-                    position=position,
-                    tokens=text[position - 2 :],
-                    sources=split("b" * (5 - position)),
-                    target_decoded=False,
-                ),
-                StreamEnd(total_tokens=2 + len(text), finish_reason="length"),
-            ]
-        with pytest.raises(PositionBeyondCommitted):
-            next(client.stream(opened.session_id, 6))
-        client.release(opened.session_id)
-        with pytest.raises(UnknownSession):
-            next(client.stream(opened.session_id, 2))
 
 
 def test_ten_seconds_of_silence_end_a_stream() -> None:

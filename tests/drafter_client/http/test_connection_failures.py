@@ -1,7 +1,6 @@
 """Failed HTTP exchanges: each failure has its own error, says what to do, and leaves the transport usable."""
 
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from drafter_client.errors import ConnectionLost, VerifierTimeout, VerifierUnreachable
+from drafter_client.errors import ConnectionLost, VerifierTimeout
 from drafter_client.http import transport as verifier_transport
 from drafter_client.http.connection import HttpConnection
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
@@ -40,19 +39,6 @@ def _sends(data: bytes, *, then_wait: bool = False) -> Script:
             peer.close()
 
     return script
-
-
-def _free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        return int(listener.getsockname()[1])
-
-
-def test_an_unreachable_verifier_is_reported_with_what_to_check() -> None:
-    url = f"http://127.0.0.1:{_free_port()}"
-    with closing(HttpConnection(url)) as sender, pytest.raises(VerifierUnreachable) as caught:
-        _ask(sender)
-    assert str(caught.value).startswith(f"no verifier answers at {url} (")
-    assert str(caught.value).endswith("is it running, and is the port right?")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.http.client import VerifierClient
 from drafter_client.serve.app import AppOptions, create_app
 from drafter_client.serve.messages import Network
-from drafter_client.serve.network import Looking, NodePace, paced
+from drafter_client.serve.network import NodePace, NodeProbe, paced
 from gateway.router.messages import NodeSpec
 from tests.drafter_client.support import Held, serving
 from tests.gateway.openai_api.conftest import served
@@ -152,7 +152,7 @@ def test_what_a_router_does_not_show(answer: Answer, kind: bool, why: str) -> No
     node = StubNode()
     node.handler = lambda got, request: answer
     client = VerifierClient(node.url)
-    seen = Looking(client, iter(range(100)).__next__).look(["one", "two"])
+    seen = NodeProbe(client, iter(range(100)).__next__).look(["one", "two"])
     assert node.asked == ["GET /nodes?session=one&session=two"]
     assert (seen.status, seen.router, seen.round_trip) == ("ready", kind, 1)
     assert why in seen.why and bool(seen.why) == bool(why)

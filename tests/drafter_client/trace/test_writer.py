@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas
 import pytest
-from hypothesis import strategies as st
 
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.errors import TraceError
@@ -139,7 +138,7 @@ def test_run_that_ends_early_leaves_a_trace(
     assert 0 < len(run.tokens) < 900
     if mechanisms is LOCKSTEP:
         assert [(row["k"], row["judged"]) for row in run.rounds] == [(3, 3)]
-        assert len(run.steps) == 3
+        assert len(run.detail.steps) == 3
 
 
 def test_taken_run_number_is_not_used_again(tmp_path: Path) -> None:
@@ -295,7 +294,3 @@ def test_texts_of_every_mode_leave_a_trace(verifier: Verifier, tmp_path: Path) -
         assert run.metrics["rounds"] == text.stats.rounds
         if mode is Mode.REMOTE:
             assert sum(int(row["ran"] or 0) for row in run.rounds) == text.stats.rounds
-
-
-SECONDS = st.floats(0.0, 10.0)
-MS = st.floats(0.0, 1e4)

@@ -1,4 +1,4 @@
-"""A text as an answer: thoughts, content, calls and the tokens that are sent, however the text is divided."""
+"""A text as an answer, however it is divided: characters, stop strings, thoughts, content, calls and sent tokens."""
 
 from itertools import pairwise
 
@@ -6,15 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai_api.answer import (
-    THINK,
-    AnswerForm,
-    AnswerReader,
-    Markers,
-    Thought,
-    ThoughtReader,
-    markers_of,
-)
+from backends.scripted import BEGIN, END, ByteVocabulary
+from gateway.openai_api.answer import THINK, AnswerForm, AnswerReader, Markers, Thought, ThoughtReader, markers_of
+from gateway.openai_api.detokenizer import Detokenizer, StopStrings
 from gateway.openai_api.output import ChoiceText, joined
 from gateway.openai_api.texts import NewTokens
 from gateway.openai_api.tools.notation import CallBegan, Content
@@ -22,6 +16,70 @@ from gateway.openai_api.tools.styles import Style
 from gateway.openai_api.writers import message_of
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.speculation.sampling.distribution import TokenLogprobs
+
+
+def _characters(ids: list[int]) -> list[str]:
+    """The text of each token, then what the whole text has more: an unfinished character."""
+    stream = Detokenizer(ByteVocabulary())
+    pieces = [stream.feed(token) for token in ids]
+    assert stream.text.startswith("".join(pieces))
+    return [*pieces, stream.text.removeprefix("".join(pieces))]
+
+
+@pytest.mark.parametrize("character", ["a", "é", "€", "😀"])
+def test_character_appears_once_with_its_last_token(character: str) -> None:
+    ids = list(character.encode())
+    assert _characters(ids) == [""] * (len(ids) - 1) + [character, ""]
+
+
+@given(st.binary())
+def test_invalid_utf8_is_replaced_as_python_does(data: bytes) -> None:
+    assert "".join(_characters(list(data))) == data.decode(errors="replace")
+
+
+def test_control_tokens_have_no_text_and_do_not_break_characters() -> None:
+    first, second = "é".encode()
+    assert _characters([BEGIN, first, second, END]) == ["", "", "é", "", ""]
+    assert "".join(_characters([first, END, second])) == "é"
+
+
+TEXTS = st.text(alphabet="abé", max_size=30)
+STOPS = st.lists(st.text(alphabet="abé", min_size=1, max_size=4), max_size=4)
+
+
+def _fed(text: str, stops: list[str], cuts: list[int]) -> tuple[str, bool]:
+    stopper, out, bounds = StopStrings(stops), "", [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    for begin, end in pairwise(bounds):
+        out += stopper.feed(text[begin:end])
+        if stopper.found is not None:
+            return out, True
+    return out + stopper.end(), False
+
+
+def _cut(text: str, stops: list[str]) -> tuple[str, bool]:
+    """The definition: the stop string that is complete first, and of these the one that began first."""
+    for end in range(1, len(text) + 1):
+        begins = [end - len(stop) for stop in stops if text[:end].endswith(stop)]
+        if begins:
+            return text[: min(begins)], True
+    return text, False
+
+
+@given(TEXTS, STOPS, st.lists(st.integers(0, 30), max_size=8))
+def test_the_text_ends_before_the_first_stop_string_for_every_division(
+    text: str, stops: list[str], cuts: list[int]
+) -> None:
+    assert _fed(text, stops, cuts) == _cut(text, stops)
+
+
+@given(TEXTS, STOPS)
+def test_what_cannot_begin_a_stop_string_is_not_held_back(text: str, stops: list[str]) -> None:
+    if _cut(text, stops)[1]:
+        return
+    stopper = StopStrings(stops)
+    held = text[len(stopper.feed(text)) :]
+    assert held == "" or any(stop.startswith(held) and stop != held for stop in stops)
+
 
 HARMONY = markers_of("{{ '<|channel|>' }} analysis") or THINK
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
@@ -126,7 +184,7 @@ def test_calls_are_read_behind_the_thoughts_alone(cuts: list[int]) -> None:
 
 
 PIECES = [bytes([byte]) for byte in range(256)] + [b"<|im_start|>", b"</s>", b"<|im_end|>"]
-START, END, STOP = range(256, 259)
+START, STOP = 256, 258
 
 
 class _Vocabulary(Vocabulary):

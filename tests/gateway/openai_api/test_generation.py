@@ -21,7 +21,7 @@ from gateway.openai_api.responses.writer import ResponseWriter
 from gateway.openai_api.tools.notation import Content
 from gateway.openai_api.writers import completion_logprobs
 from specpair.engines.vocabulary import Kind, Vocabulary
-from specpair.protocol.errors import EngineError, InvalidRequest, Overloaded, SpecPairError, TargetChanged, VerifierAway
+from specpair.protocol.errors import EngineError, InvalidRequest, Overloaded, SpecPairError, TargetChanged
 from specpair.speculation.sampling.distribution import TokenLogprobs
 
 
@@ -75,43 +75,6 @@ def test_the_wait_is_that_of_the_texts_ahead() -> None:
     with pytest.raises(Overloaded) as refused:
         places.enter()
     assert refused.value.details["retry_after"] == 9  # three texts of 6 s, two at a time
-
-
-def test_a_text_waits_for_its_turn() -> None:
-    async def scenario() -> None:
-        places = TextQueue(lambda: 1, lambda: 1, Clock())
-        first, second = places.enter(2)
-        await first.turn(lambda _: None)
-        waiting = asyncio.create_task(second.turn(lambda _: None))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        first.leave()
-        await waiting
-
-    asyncio.run(scenario())
-
-
-def test_a_text_waits_no_longer_than_it_makes_sense(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.openai_api.places.LOOKS_APART", 0.001)
-    waits: list[float] = []
-
-    def over(waited: float) -> VerifierAway | None:
-        waits.append(waited)
-        clock.now += 4.0
-        return VerifierAway("it is away") if waited >= 8.0 else None
-
-    async def scenario() -> None:
-        places = TextQueue(lambda: 1, lambda: 1, clock)
-        first, second = places.enter(2)
-        with pytest.raises(VerifierAway):
-            await second.turn(over)
-        second.leave()
-        assert (places.waiting, places.taken) == (0, 1)
-        await first.turn(over)
-
-    clock = Clock()
-    asyncio.run(scenario())
-    assert waits == [0.0, 4.0, 8.0]
 
 
 Part = str | None | SpecPairError

@@ -215,7 +215,7 @@ async def _never() -> generation.TextGeneration:
 def _chat_events(text: Events) -> AsyncIterator[bytes]:
     vocabulary = ScriptedBackend(SLOW).vocabulary
     request = ChatRequest.model_validate({"messages": [{"role": "user", "content": "a"}]})
-    texts = generation.TextGeneration(generation.Order("a model", vocabulary, [], 1), [text], 0.0)
+    texts = generation.TextGeneration(generation.GenerationSpec("a model", vocabulary, [], 1), [text], 0.0)
     return generation.events(texts, _never, ChatWriter(texts, request))
 
 

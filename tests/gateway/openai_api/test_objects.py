@@ -79,17 +79,6 @@ def test_what_is_wrong_is_named(body: bytes, param: str | None, message: str) ->
     assert message in refused.message
 
 
-@pytest.mark.parametrize("depth", [190, 250, 900, 980, 985, 990, 995, 1000])
-def test_a_nested_value_is_read_or_refused(depth: int) -> None:
-    nested = b'{"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"a": %s}}' % (
-        b"[" * depth + b"]" * depth
-    )
-    if depth < 200:
-        read_request(ChatRequest, nested)
-    else:
-        assert "nested too deeply" in _refusal(ChatRequest, nested).message
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

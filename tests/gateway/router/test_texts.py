@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from pydantic import SecretStr
 
@@ -98,20 +97,6 @@ def test_texts_go_on_elsewhere_when_a_node_leaves_and_use_one_that_joins(
         assert generated(third) > before[2], "the third is used, too"
     stats = router.http.get("/stats").json()["models"][0]
     assert stats["nodes"] == 2 and stats["latency_ms"]["p50"] > 0.0
-
-
-def test_openais_client_through_the_router(router: Router, verifiers: list[Verifier]) -> None:
-    for each in verifiers[:2]:
-        join(router, each.url)
-    url = f"{router.http.base_url}/v1".replace("//v1", "/v1")
-    with openai.OpenAI(base_url=url, api_key="none") as client:
-        (model,) = client.models.list().data
-        ask: dict[str, Any] = {"model": model.id, "prompt": PROMPT, "max_tokens": 20, "temperature": 0.8, "seed": 3}
-        whole = client.completions.create(**ask).choices[0].text
-        parts = [chunk.choices[0].text for chunk in client.completions.create(**ask, stream=True) if chunk.choices]
-        assert whole == "".join(parts) and len(parts) > 5
-        with pytest.raises(openai.NotFoundError):
-            client.completions.create(**{**ask, "model": "other"})
 
 
 def test_a_drafter_gets_openais_requests_while_it_is_registered(router: Router, verifiers: list[Verifier]) -> None:

@@ -11,11 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.bench.asking import Abilities, Asker
-from lab.bench.case import Case, Prompt
 from lab.bench.client import EndpointClient, EventSplitter, Exchange, Reply, speculation_in
 from lab.bench.errors import BadSide
-from lab.bench.jobs import PreparedCase, jobs_of
 from lab.bench.records import Speculation
 from lab.bench.sides import Side, side_of_record, sides_of
 
@@ -162,37 +159,6 @@ def test_a_failure_has_its_kind(
     assert found.failure is not None and found.failure.kind == kind
     assert message in found.failure.message
     assert found.failure.status == (status if kind == "status" else None)
-
-
-def test_a_side_that_is_gone_ends_the_load() -> None:
-    case = Case(name="c", group="g", description="d", prompts=[Prompt(text="a")])
-    jobs = jobs_of(case, [], [None])
-    abilities = Abilities(model="m", apis=frozenset(), refusals={}, takes=frozenset(), cold={}, server={})
-
-    def refused(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("refused")
-
-    async def asked() -> None:
-        client = EndpointClient(SIDE, timeout=9, transport=httpx.MockTransport(refused))
-        asker = Asker(
-            side=SIDE,
-            client=client,
-            abilities=abilities,
-            prepared=PreparedCase(case=case, api="completions", jobs=jobs),
-            repetition=0,
-            stretch=0,
-            seed=0,
-            began=0.0,
-            salt="",
-            keeps_texts=True,
-        )
-        try:
-            await asker.ask(jobs[0], 0.0, lambda request: pytest.fail("it was recorded"))
-        finally:
-            await client.close()
-
-    with pytest.raises(BadSide, match="a is gone: no endpoint answers at"):
-        asyncio.run(asked())
 
 
 def test_values_are_of_all_sides_or_of_one() -> None:

@@ -1,10 +1,6 @@
-"""Figures that are put into CloudWatch, which a stand-in plays."""
+"""Figures that are put into CloudWatch."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -14,35 +10,6 @@ from lab.bench.cloudwatch import metric_data, put
 from lab.bench.errors import BadPush
 from lab.bench.records import Results
 from tests.lab.bench.runs import pair_and_target
-
-Request = tuple[str, str, bytes]
-
-
-@contextmanager
-def stand_in(status: int = 200, reply: bytes = b"") -> Iterator[tuple[str, list[Request]]]:
-    """A server that takes everything. Yields its address and what came: method, path, body."""
-    came: list[Request] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            came.append((self.command, self.path, body))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(reply)))
-            self.end_headers()
-            self.wfile.write(reply)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", came
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_cloudwatch_gets_the_medians_by_variant_and_test_case() -> None:
@@ -69,20 +36,18 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
 
 
-@pytest.mark.usefixtures("credentials")
-def test_metrics_are_put_over_http() -> None:
-    pytest.importorskip("boto3", reason="boto3 is not installed: requirements/cloudwatch.txt")
-    results = pair_and_target()
-    many = Results(
-        replace(results.run, cases=tuple(replace(results.run.cases[0], name="counting") for _ in range(90))),
-        results.requests,
-        [],
-    )
-    with stand_in() as (url, came):
-        assert put(many, "Test", region="us-east-1", endpoint_url=url) == 1080
-    assert len(came) == 2  # a call takes at most 1,000
-    with stand_in(status=400) as (url, came), pytest.raises(BadPush, match="CloudWatch did not take the figures"):
-        put(results, "Test", region="us-east-1", endpoint_url=url)
+def test_metrics_are_put_a_thousand_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    boto3 = pytest.importorskip("boto3", reason="boto3 is not installed: requirements/cloudwatch.txt")
+    results, puts = pair_and_target(), list[tuple[str, int]]()
+
+    class Taking:
+        def put_metric_data(self, Namespace: str, MetricData: list[Any]) -> None:  # noqa: N803
+            puts.append((Namespace, len(MetricData)))
+
+    monkeypatch.setattr(boto3, "client", lambda *_, **__: Taking())
+    cases = tuple(replace(results.run.cases[0], name="counting") for _ in range(90))
+    assert put(Results(replace(results.run, cases=cases), results.requests, []), "Test") == 1080
+    assert puts == [("Test", 1000), ("Test", 80)]
 
 
 @pytest.mark.usefixtures("credentials")

@@ -15,95 +15,22 @@ from lab.bench.record_files import (
     read_results,
     write_run,
 )
-from lab.bench.records import (
-    CaseRecord,
-    MeasuredRequest,
-    RequestFailure,
-    Run,
-    SideRecord,
-    Slo,
-    Speculation,
-    Stretch,
-)
+from lab.bench.records import MeasuredRequest, RequestFailure, Slo, Speculation, Stretch
+from tests.lab.bench.runs import a_case, a_request, a_run, a_side
 
-COUNTS = st.integers(0, 1000)
 SECONDS = st.floats(0, 1e6, allow_nan=False)
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-SPECULATION = st.builds(
-    Speculation,
-    drafted=COUNTS,
-    accepted=COUNTS,
-    rounds=st.none() | COUNTS,
-    accepted_per_round=st.none() | st.lists(COUNTS, max_size=5).map(tuple),
-)
-FAILURES = st.builds(
-    RequestFailure,
-    kind=st.sampled_from(["status", "unreachable", "timeout", "cut", "error", "protocol", "skipped"]),
-    message=TEXTS,
-    status=st.none() | st.integers(400, 599),
-)
 REQUESTS = st.builds(
     MeasuredRequest,
-    side=TEXTS,
-    case=TEXTS,
-    repetition=st.integers(-1, 9),
-    index=COUNTS,
-    stretch=COUNTS,
-    prompt=TEXTS,
-    seed=st.none() | COUNTS,
     scheduled=SECONDS,
     started=SECONDS,
+    ended=SECONDS,
     chunks=st.lists(SECONDS, max_size=5).map(tuple),
-    ended=SECONDS,
-    tokens_in=st.none() | COUNTS,
-    tokens_out=st.none() | COUNTS,
-    text=st.none() | TEXTS,
-    speculation=st.none() | SPECULATION,
-    failure=st.none() | FAILURES,
+    tokens_out=...,
+    text=...,
+    speculation=st.none() | st.builds(Speculation, rounds=..., accepted_per_round=...),
+    failure=st.none() | st.builds(RequestFailure, status=...),
 )
-STRETCHES = st.builds(
-    Stretch,
-    number=COUNTS,
-    side=TEXTS,
-    case=TEXTS,
-    repetition=COUNTS,
-    begun=SECONDS,
-    ended=SECONDS,
-)
-
-
-def request(**others: object) -> MeasuredRequest:
-    fields = {
-        "side": "a", "case": "c", "repetition": 0, "index": 0, "stretch": 0, "prompt": "p", "seed": 1,
-        "scheduled": 0.0, "started": 0.0, "ended": 1.0,
-    }  # fmt: skip
-    return MeasuredRequest(**{**fields, **others})  # type: ignore[arg-type]
-
-
-def a_run() -> Run:
-    return Run(
-        sides=(SideRecord(name="a", url="http://127.0.0.1:1/v1", model="m", extra={"speculative": {"mode": "off"}}),),
-        cases=(
-            CaseRecord(
-                name="c",
-                group="code",
-                description="",
-                requests=2,
-                concurrency=1,
-                input_tokens=None,
-                output_tokens=8,
-                arrival={"kind": "closed"},
-                sampling={"temperature": 0.0},
-                slo=Slo(ttft_ms=100.0),
-            ),
-        ),
-        repetitions=1,
-        warm_up=0,
-        interleaving="blocks",
-        seed=0,
-        begun="2026-01-01T00:00:00Z",
-        begun_unix=1767225600.0,
-    )
+STRETCHES = st.builds(Stretch, begun=SECONDS, ended=SECONDS)
 
 
 @given(st.lists(REQUESTS | STRETCHES, max_size=4))
@@ -127,26 +54,26 @@ def test_a_last_line_that_was_cut_off_is_left_out(records: list[MeasuredRequest 
         (b"{", r"r\.jsonl, line 2: this is no record .*: delete the line, and --resume asks again"),
         (b'{"record":"request"}', r"r\.jsonl, line 2: .*request\.side: Field required"),
         (b'{"record":"other"}', r"r\.jsonl, line 2: "),
-        (encode_record(request()).replace(b'"index":0', b'"index":"x"').strip(), r"line 2: .*request\.index"),
+        (encode_record(a_request()).replace(b'"index":0', b'"index":"x"').strip(), r"line 2: .*request\.index"),
     ],
 )
 def test_a_bad_line_is_named(line: bytes, message: str) -> None:
     with pytest.raises(BadRecords, match=message):
-        parse_records(encode_record(request()) + line + b"\n", "r.jsonl")
+        parse_records(encode_record(a_request()) + line + b"\n", "r.jsonl")
 
 
 def test_a_run_goes_on_in_its_folder(tmp_path: Path) -> None:
-    write_run(tmp_path, a_run(), [])
+    write_run(tmp_path, a_run([a_side("target")], [a_case(requests=2)]), [])
     writer = RecordsWriter(tmp_path)
-    writer.add(request(repetition=-1))
-    writer.add(request())
+    writer.add(a_request(repetition=-1))
+    writer.add(a_request())
     writer.close()
     with (tmp_path / RECORDS).open("ab") as file:
         file.write(b'{"record":"requ')
     again = RecordsWriter(tmp_path)
     with pytest.raises(BadRecords, match="another run writes to"):
         RecordsWriter(tmp_path)
-    again.add(request(index=1))
+    again.add(a_request(index=1))
     again.close()
     results = read_results(tmp_path)
     assert [each.index for each in results.requests] == [0, 1]
@@ -162,7 +89,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_figures_of_a_request() -> None:
-    made = request(chunks=(0.5, 0.5, 1.5), tokens_out=5)
+    made = a_request(chunks=(0.5, 0.5, 1.5), tokens_out=5)
     assert (made.ttft_ms, made.latency_ms) == (500, 1500)
     assert made.itl_ms == 250
     assert made.latency_per_token_ms == 300
@@ -171,9 +98,9 @@ def test_figures_of_a_request() -> None:
 
 
 def test_a_request_meets_an_objective_only_with_every_bound() -> None:
-    made = request(chunks=(0.5, 1.5), tokens_out=5)
+    made = a_request(chunks=(0.5, 1.5), tokens_out=5)
     assert Slo().is_met(made)
     assert Slo(ttft_ms=500, latency_ms=1500).is_met(made)
     assert not Slo(ttft_ms=499).is_met(made)
-    assert not Slo(ttft_ms=500).is_met(request(failure=RequestFailure(kind="timeout", message="")))
-    assert not Slo(itl_ms=500).is_met(request(chunks=(0.1,), tokens_out=1))
+    assert not Slo(ttft_ms=500).is_met(a_request(failure=RequestFailure(kind="timeout", message="")))
+    assert not Slo(itl_ms=500).is_met(a_request(chunks=(0.1,), tokens_out=1))

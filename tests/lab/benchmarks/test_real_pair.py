@@ -8,7 +8,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from lab.benchmarks.real_pair import pair, recording
-from lab.benchmarks.real_pair.machines import DRAFTERS, LINKS, TARGETS, Setting
+from lab.benchmarks.real_pair.pair import DRAFTERS, LINKS, TARGETS, Setting
 from lab.benchmarks.real_pair.recording import Choices, RecordedText, TextChoices, choices_of
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling, choose

@@ -10,8 +10,8 @@ import pytest
 from drafter_client.statistics import Stats
 from lab.benchmarks.harness.report import Report
 from lab.benchmarks.harness.texts import Written
-from lab.benchmarks.real_pair import llama_build as build
-from lab.benchmarks.real_pair.compute_table import COLD, COPY, FILE, TARGET, Place, keep, mean, ratios, read, tables
+from lab.benchmarks.real_pair import llama_server as build
+from lab.benchmarks.real_pair.compute import COLD, COPY, FILE, TARGET, Place, keep, mean, ratios, read, tables
 from lab.benchmarks.real_pair.llama_server import ALONE, UNTOLD, ServerFailed, completed, events, settings, shared_flags
 
 DRAFTERS = {"twin": Path("twin.gguf"), "small": Path("small.gguf")}

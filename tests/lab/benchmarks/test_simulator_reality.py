@@ -8,9 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.benchmarks.simulator_reality import conductor, simulated
-from lab.benchmarks.simulator_reality.comparing import Measures, Row, measured, rows, verdict
 from lab.benchmarks.simulator_reality.processes import AgreeingModel, Drafts
-from lab.benchmarks.simulator_reality.simulated import CASES, Case, records_of, stretched, with_overheads
+from lab.benchmarks.simulator_reality.simulated import (
+    CASES,
+    Case,
+    Measures,
+    Row,
+    measured,
+    records_of,
+    rows,
+    stretched,
+    verdict,
+    with_overheads,
+)
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.fleet.record import Record
 from lab.simulator.fleet.text import Agreeing, Choices, Text

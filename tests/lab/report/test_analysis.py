@@ -1,26 +1,22 @@
 """Statistics of a trace: shares, lanes and rates equal those counted one by one."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.report.reader import Record, RunDetail, RunTrace, read_run
+from lab.report.reader import Record, RunDetail, RunTrace
 from lab.report.recorded import acceptance_by_depth
 from lab.report.terminal import (
-    Lane,
     Span,
+    Track,
     coverage,
     speed_over_time,
     timeline,
-    window,
 )
-from tests.drafter_client.trace.folders import write
 
 NOTHING = RunDetail(prefills=[], steps=[], self_continuation_passes=[])
 MS = st.just(0.0) | st.floats(1e-6, 1e5)  # a clock that counts nanoseconds gives no smaller times
-SPANS = st.lists(st.builds(lambda lane, at, long: Span(lane, at, at + long), st.sampled_from(Lane), MS, MS))
+SPANS = st.lists(st.builds(lambda lane, at, long: Span(lane, at, at + long), st.sampled_from(Track), MS, MS))
 JUDGED = st.lists(st.integers(0, 9).flatmap(lambda count: st.tuples(st.just(count), st.integers(0, count))))
 
 
@@ -35,47 +31,22 @@ def test_acceptance_by_depth_counts_each_judged_draft_token(pairs: list[tuple[in
     assert all(0.0 <= each.share <= 1.0 and each.drafts > 0 for each in depths)
 
 
-def test_timeline_of_a_run(tmp_path: Path) -> None:
-    write(tmp_path)
-    draft, network, queue, verify = Lane
-    assert timeline(read_run(tmp_path)) == [
-        Span(network, 0.0, 5.0),
-        Span(verify, 5.0, 35.0),
-        Span(network, 35.0, 40.0),
-        Span(draft, 40.0, 60.0),
-        *(Span(network, 60.0, 70.0), Span(queue, 70.0, 80.0), Span(verify, 80.0, 110.0), Span(network, 110.0, 120.0)),
-        Span(draft, 120.0, 140.0),
-        *(Span(network, 140.0, 150.0), Span(queue, 150.0, 160.0), Span(verify, 160.0, 190.0)),
-        Span(network, 190.0, 200.0),
-    ]
-
-
 @given(MS, MS, MS, MS)
 def test_lanes_of_an_exchange_fill_its_time(sent: float, rtt: float, queue: float, forward: float) -> None:
     row: Record = {"sent_ms": sent, "queue_ms": queue, "forward_ms": forward, "arrived_ms": sent + rtt}
-    spans = timeline(RunTrace(1, {}, [row], [], [], [], [], NOTHING))
+    spans = timeline(RunTrace(1, {}, [row], [], NOTHING))
     ends = [sent, *(span.end for span in spans)]
     assert [span.begin for span in spans] == pytest.approx(ends[:-1])  # one after the other, without a gap
     assert ends[-1] == pytest.approx(sent + rtt)
     if queue + forward <= rtt:
-        for lane, took in ((Lane.QUEUE, queue), (Lane.VERIFY, forward)):
+        for lane, took in ((Track.QUEUE, queue), (Track.VERIFY, forward)):
             assert sum(span.end - span.begin for span in spans if span.lane is lane) == pytest.approx(took, abs=1e-6)
-
-
-@given(SPANS, st.integers(1, 10))
-def test_window_shows_all_or_the_given_number_of_passes(spans: list[Span], passes: int) -> None:
-    begin, end = window(spans, passes)
-    begins = {span.begin for span in spans if span.lane is Lane.VERIFY}
-    if len(begins) <= passes:
-        assert all(begin <= span.begin <= span.end <= end for span in spans)
-    else:
-        assert len([at for at in begins if begin <= at < end]) == passes
 
 
 @given(SPANS, MS, st.floats(0.001, 1e5), st.integers(1, 90))
 def test_coverage_equals_sampled_activity(spans: list[Span], begin: float, length: float, cells: int) -> None:
     end = begin + length
-    for lane in Lane:
+    for lane in Track:
         shares = coverage(spans, lane, begin, end, cells)
         assert len(shares) == cells and all(0.0 <= share <= 1.0 for share in shares)
         # Compared with time sampled in the middle of thin slices: each edge of a span makes at most one of them wrong.

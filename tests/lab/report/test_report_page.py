@@ -122,14 +122,6 @@ def test_text_is_left_out_on_request(texts: tuple[Path, list[Stats]]) -> None:
         assert whole not in shown and json.dumps(whole)[1:-1] not in shown
 
 
-def test_ids_are_said_to_be_all_that_a_trace_has(tmp_path: Path) -> None:
-    write_rounds(tmp_path, 2)
-    body = json.loads((tmp_path / "run-1.json").read_text())
-    del body["text"], body["pieces"]
-    (tmp_path / "run-1.json").write_text(json.dumps(body))
-    assert "The trace holds ids of tokens only" in page(read_runs(tmp_path), text=True)
-
-
 def test_hostile_texts_stay_text(tmp_path: Path) -> None:
     write_rounds(tmp_path, 2, HOSTILE)
     shown = page(read_runs(tmp_path), text=True)

@@ -16,9 +16,9 @@ from gateway.balancing import KNOWN
 from lab.simulator.costs.cost import LinearCost
 from lab.simulator.fleet.fleet import Fleet
 from lab.simulator.fleet.record import Conversation, Record, Status, Turn
-from lab.simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, FleetMode, FleetSetting
+from lab.simulator.fleet.settings import Autoscaling, Breakdowns, FleetMode, FleetSetting
 from lab.simulator.fleet.text import OTHERS, Agreeing, Choices, RuleTarget, Text, next_token
-from lab.simulator.virtual.agreement import constant
+from lab.simulator.virtual.agreement import Judged, Profile, constant
 from lab.simulator.virtual.draft_engine import DraftEngine, EngineDrafter
 from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import World
@@ -142,16 +142,6 @@ def test_breakdowns_are_drawn_for_each_verifier_and_only_one_kind_has_them() -> 
     assert any(len(each.nodes) > 1 for each in found.records)
 
 
-def test_a_fleet_that_cannot_run_is_refused() -> None:
-    bare = replace(KIND, draft_cost=None)
-    for setting, said in (
-        (FleetSetting({"a": bare}, (replace(DEVICE, mode=FleetMode.FUSED),)), "draft_cost"),
-        (FleetSetting({"a": KIND}, (DeviceKind(),)), "a device is in mode remote: give it the cost"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            Fleet(setting, conversations(1, 1.0), Kept())
-
-
 MODES = [FleetMode.TARGET, FleetMode.FUSED, FleetMode.LOCKSTEP, FleetMode.REMOTE]
 
 
@@ -260,3 +250,36 @@ def test_behind_another_choice_that_is_right_the_draft_goes_on() -> None:
             (behind,) = drafter.expand([1, 2], [truth[: at + 1]], len(OTHERS)).proposals
             (wrong,) = drafter.expand([1, 2], [[*truth[:at], proposal.token]], len(OTHERS)).proposals
             assert behind.tokens != wrong.tokens
+
+
+def test_kinds_of_devices_and_of_texts_have_their_own_laws() -> None:
+    profile = Profile.of([Judged("code", 0, True), *[Judged("prose", 0, number == 0) for number in range(10)]])
+    devices = (
+        replace(DEVICE, mode=FleetMode.LOCKSTEP, agreement=profile, count=20, name="profiled"),
+        replace(DEVICE, mode=FleetMode.LOCKSTEP, agreement=constant(0.0), count=20, name="poor"),
+    )
+
+    def coming() -> Iterator[Conversation]:
+        for number in range(24):
+            tenant = ("code", "prose", "chat")[number % 3]
+            yield Conversation(f"c{number}", number * 0.3, (Turn(20, 60),), tenant)
+
+    records, _ = run(FleetSetting({"a": KIND}, devices), coming())
+    assert {each.accepted for each in records if each.device == "poor"} == {0}
+    profiled = [each for each in records if each.device == "profiled"]
+    rates = {
+        tenant: sum(each.accepted for each in profiled if each.tenant == tenant)
+        / sum(each.drafted for each in profiled if each.tenant == tenant)
+        for tenant in ("code", "prose", "chat")
+    }
+    assert rates["code"] == 1.0 and rates["prose"] < rates["chat"] < 1.0
+
+
+def test_a_better_model_is_right_wherever_a_worse_one_is() -> None:
+    text = Text([1, 2], lambda what: random.Random(what))
+    good, bad = (Choices(text, constant(chance)) for chance in (0.8, 0.3))
+    right = [
+        tuple(each.proposal(at, 0, 0).token == text.tokens(at, at + 1)[0] for each in (good, bad))
+        for at in range(2, 300)
+    ]
+    assert set(right) == {(True, True), (True, False), (False, False)}

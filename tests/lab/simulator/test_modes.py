@@ -12,7 +12,7 @@ from lab.simulator.fleet.record import Conversation, Record, Turn
 from lab.simulator.fleet.settings import DeviceKind, FleetMode, FleetSetting, VerifierKind
 from lab.simulator.virtual.agreement import constant
 from lab.simulator.virtual.network import Network
-from tests.lab.simulator.fleets import Kept, lost
+from tests.lab.simulator.fleets import Kept
 from verifier_server.engine.requests import Request
 from verifier_server.engine.scheduler import Scheduler
 
@@ -73,15 +73,6 @@ def test_a_server_drafts_for_as_many_texts_as_its_draft_model_has_slots() -> Non
     records, _ = run(device, texts=6, slots=6, draft_slots=4)
     waited = sorted(each.ttft for each in records)
     assert waited[3] < 0.3 and waited[4] > min(each.end for each in records)
-
-
-def test_a_text_of_a_verifier_that_is_lost_goes_on_in_the_rounds_of_another() -> None:
-    device, kept = DeviceKind(Network(0.01), FleetMode.FUSED), Kept()
-    kind = VerifierKind(TARGET, draft_cost=DRAFT)
-    setting = FleetSetting({"a": lost(0.5, 0.3, kind), "b": lost(1.5, 0.3, kind)}, (device,))
-    Fleet(setting, (Conversation(f"c{number}", 0.0, (Turn(20, 200),)) for number in range(4)), kept).run()
-    assert len(kept.records) == 4 and all(len(each.times) == 200 for each in kept.records)
-    assert max(len(each.nodes) for each in kept.records) > 1
 
 
 def test_draft_passes_slow_those_of_a_target_on_the_same_device() -> None:

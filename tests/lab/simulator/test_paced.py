@@ -14,7 +14,7 @@ from lab.simulator.paced.engine import TARGET_25, Paced
 from lab.simulator.paced.llama import load_paced_llama
 from lab.simulator.paced.pace import PassPacer
 from specpair.engines.backend import Backend, Entry, Logits
-from specpair.engines.errors import BadEntry, EngineFailure
+from specpair.engines.errors import EngineFailure
 from specpair.engines.load_options import LoadOptions
 from tests.stand_ins.clock import Time
 from tests.stand_ins.tiny_architectures import write_tiny_architecture
@@ -63,21 +63,6 @@ def test_all_attributes_of_the_contract_are_those_of_the_engine() -> None:
     backend = Paced(engine, COST)
     for name in Backend.__annotations__:
         assert getattr(backend, name) == getattr(engine, name), name
-
-
-def test_slots_hold_what_those_of_the_engine_hold(backend: Paced, engine: Computing) -> None:
-    def lengths(of: Backend) -> list[int]:
-        return [of.length(row) for row in range(of.slots)]
-
-    backend.extend(BATCH)
-    backend.extend([Entry(0, 2, [7, 8, 9], 0)])
-    backend.copy(0, 1, 4)
-    assert lengths(backend) == lengths(engine) == [5, 4, 2, 0]
-    backend.release(0)
-    assert lengths(backend) == lengths(engine) == [0, 4, 2, 0]
-    with pytest.raises(BadEntry, match="leaves a gap"):
-        backend.extend([Entry(1, 5, [1], 0)])
-    assert lengths(backend) == lengths(engine) == [0, 4, 2, 0]
 
 
 def test_a_failed_pass_empties_its_rows_and_is_not_waited_for(backend: Paced, engine: Computing, time: Time) -> None:

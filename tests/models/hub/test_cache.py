@@ -10,7 +10,6 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
-from huggingface_hub import constants
 
 from models.commands.finding import in_cache
 from models.errors import HubError, HubRateLimited
@@ -124,20 +123,6 @@ def test_without_links_the_content_itself_has_the_name(
     )
     assert hub.cached("u/toy").remove(path) == len(CONTENT) and find_model(TOY, hub) is None
     assert fetch_model(TOY, hub).read_bytes() == CONTENT
-
-
-def test_files_of_another_tool_without_links_are_used(
-    stand_in: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "models--u--toy"
-    path = folder / "snapshots" / COMMIT / "toy-Q8_0.gguf"
-    for file, content in ((path, CONTENT), (folder / "refs" / "main", COMMIT.encode())):
-        file.parent.mkdir(parents=True)
-        file.write_bytes(content)
-    hub = _hub(stand_in, tmp_path)
-    assert fetch_model(TOY, hub) == path and not stand_in.sent
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert fetch_model(parse_name("u/toy:Q8_0"), hub) == path
 
 
 def test_a_hub_with_too_many_requests_leaves_what_is_in_the_cache(stand_in: HubStandIn, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from backends.scripted import Script, ScriptedBackend
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Entry, Logits
-from specpair.engines.errors import EngineFailure, OutOfRoom
+from specpair.engines.errors import CacheFull, EngineFailure
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.sampling.sampling import Sampling, choose
@@ -154,7 +154,7 @@ class _Shared(ScriptedBackend):
         taken = {held[:end] for held in after.values() for end in range(1, len(held) + 1)}
         if len(taken) > self._cells:
             self.refusals += 1
-            raise OutOfRoom(f"the cache has {self._cells} cells")
+            raise CacheFull(f"the cache has {self._cells} cells")
         return super()._forward(batch)
 
 

@@ -12,7 +12,7 @@ from backends.scripted import Script, ScriptedBackend
 from specpair.drafters.draft_model import ModelDrafter, expand_together
 from specpair.drafters.shared_engine import EngineView, SharedEngine
 from specpair.engines.backend import Entry, Logits, Rows, TopLogitsSpec
-from specpair.engines.errors import BackendError, EngineFailure, OutOfRoom
+from specpair.engines.errors import BackendError, CacheFull, EngineFailure
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.sampling.top_logits import TopLogits
 from tests.drafter_client.support import drafts_of, plain
@@ -161,7 +161,7 @@ def test_whole_row_can_be_fetched_after_passes_of_others(kept: bool) -> None:
         assert isinstance(top[0], TopLogits) and np.array_equal(top[0].whole(), expected(TEXTS[0])[:200])
 
 
-@pytest.mark.parametrize("kind", [EngineFailure, OutOfRoom])
+@pytest.mark.parametrize("kind", [EngineFailure, CacheFull])
 def test_error_is_raised_only_for_calls_of_the_failed_pass(
     threads: ThreadPoolExecutor, kind: type[BackendError]
 ) -> None:
@@ -215,13 +215,13 @@ def test_slots_are_lent_while_free_and_returned_empty() -> None:
     engine = Engine(slots=3)
     shared = SharedEngine(engine)
     one, two = shared.view(), shared.view(2)
-    with pytest.raises(OutOfRoom, match="1 slots are wanted, 0 of 3 are free"):
+    with pytest.raises(CacheFull, match="1 slots are wanted, 0 of 3 are free"):
         shared.view()
     two.extend([Entry(0, 0, TEXTS[0], 0), Entry(1, 0, TEXTS[1], 0)])
     two.close()
     two.close()
     assert [engine.length(slot) for slot in range(3)] == [0, 0, 0]
-    with pytest.raises(OutOfRoom):
+    with pytest.raises(CacheFull):
         shared.view(3)
     again = shared.view(2)
     assert np.array_equal(again.extend([Entry(1, 0, TEXTS[2], 0)])[0][-1], expected(TEXTS[2]))
@@ -276,7 +276,7 @@ def test_a_draft_step_for_several_texts_is_one_pass(top_logits: bool) -> None:
 
 def test_a_shared_draft_step_that_finds_no_room_is_run_again() -> None:
     engine = Engine()
-    engine.faults = {0: OutOfRoom("the cache is full")}
+    engine.faults = {0: CacheFull("the cache is full")}
     _, drafters = _together(engine, [Sampling()] * 3)
     found = expand_together([(each, text, []) for each, text in zip(drafters, TEXTS, strict=True)])
     assert len(found) == 3 and len(engine.seen) == 2

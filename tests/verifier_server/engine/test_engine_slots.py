@@ -8,7 +8,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry, Logits
-from specpair.engines.errors import EngineFailure, EngineLost, OutOfRoom
+from specpair.engines.errors import CacheFull, EngineFailure, EngineLost
 from specpair.protocol.errors import EngineError, ShuttingDown, SpecPairError, UnknownSession
 from tests.verifier_server.engine.bench import Asked, Bench, plain
 from verifier_server.engine.engine import Engine
@@ -45,7 +45,7 @@ class Faulty(ScriptedBackend):
         return logits
 
 
-@pytest.mark.parametrize("fault", [EngineFailure("a device went away"), OutOfRoom("no room")], ids=repr)
+@pytest.mark.parametrize("fault", [EngineFailure("a device went away"), CacheFull("no room")], ids=repr)
 def test_a_failed_pass_is_an_error_and_the_text_is_right_afterwards(fault: Exception) -> None:
     bench = Bench(backend=Faulty(fault, passes=[2]))
     sessions = [bench.open(prompt) for prompt in PROMPTS[:3]]

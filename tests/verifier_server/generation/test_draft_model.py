@@ -11,7 +11,7 @@ import pytest
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend, Progress
-from specpair.engines.errors import ModelLoadError, OutOfRoom
+from specpair.engines.errors import CacheFull, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.grammar.compiling import grammars_of
 from specpair.protocol.service_responses import HealthResponse
@@ -119,7 +119,7 @@ def test_each_text_has_a_slot_that_is_released() -> None:
     with draft.drafter(TextSpec()) as one, draft.drafter(TextSpec()):
         assert isinstance(one, ModelDrafter) and one.width == 1
         one.expand([256, 1, 2], [[]], False)
-        with pytest.raises(OutOfRoom), draft.drafter(TextSpec()):
+        with pytest.raises(CacheFull), draft.drafter(TextSpec()):
             pass
     assert [backend.length(slot) for slot in range(2)] == [0, 0]
     with draft.drafter(TextSpec()):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from backends.scripted import END, ByteVocabulary
 from gateway.openai_api.tools.grammar import calls_grammar
-from gateway.openai_api.tools.notation import BareKeys, Parameters
+from gateway.openai_api.tools.notation import Parameters
 from gateway.openai_api.tools.styles import NOTATIONS, Style
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.grammar.compiling import Grammars
@@ -170,34 +170,6 @@ def test_a_document_and_a_call_can_begin(style: Style, schema: Any, documents: l
             assert state.allows(token), text
             state.push(token)
         assert state.allows(END) == (text != now)
-
-
-@EACH_STYLE
-def test_without_a_schema_any_arguments_fit(style: Style) -> None:
-    writing = NOTATIONS[style].writing()
-    vocabulary = WithMarkers(writing.tokens, True)
-    match writing.arguments:
-        case None:
-            arguments = '{"q": [1, {"z": "s"}], "r": null}'
-        case BareKeys(quote):
-            arguments = f"{{q:[1,{{z:{quote}s{quote}}}],r:null}}"
-        case Parameters(begin, middle, end):
-            arguments = f'{begin}q{middle}[1, {{"z": "s"}}]{end}{begin}r{middle}null{end}'
-        case _:
-            arguments = 'q=[1, {"z": "s"}], r=null'
-    text = f"{writing.before}{writing.begin}f{writing.middle}{arguments}{writing.end}{writing.after}"
-    for free in (False, True):
-        grammar = calls_grammar(writing, {"f": None}, vocabulary.ids, free=free)
-        if grammar is None:
-            continue
-        state = Grammars(vocabulary)(GrammarText("grammar", grammar))
-        for token in _tokens(text, vocabulary):
-            assert state.allows(token), text
-            state.push(token)
-        assert state.allows(END)
-    schema = {"type": "object", "properties": {"q": {}, "r": {"type": "null"}}}
-    (call,) = read(style, {"f": schema}, text).calls
-    assert call.whole and json.loads(call.arguments) == {"q": [1, {"z": "s"}], "r": None}
 
 
 @pytest.mark.parametrize("control", [False, True])

@@ -1,1 +1,0 @@
-"""What OpenAI's endpoints cost, and what they do under load."""
