@@ -39,9 +39,8 @@ def main() -> None:
     folder = options.folder
     need("pyte")
     if missing := [name for name in (BF16, DRAFT.name) if not (folder / name).is_file()]:
-        sys.exit(
-            f"not in {folder}: {', '.join(missing)}; get them with: {sys.executable} -m scripts.real_models {folder} --bf16"
-        )
+        get = f"{sys.executable} -m scripts.real_models {folder} --bf16"
+        sys.exit(f"not in {folder}: {', '.join(missing)}; get them with: {get}")
     import pyte
 
     screen = pyte.Screen(COLUMNS, LINES)
