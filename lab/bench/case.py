@@ -201,11 +201,3 @@ class Case(_Keys):
     def most_at_once(self) -> int | None:
         """Jobs under way at most; None: as many as arrive."""
         return self.concurrency or (1 if self.arrival == "closed" else None)
-
-    def prompt_of(self, job: int) -> Prompt:
-        return self.prompts[job % len(self.prompts)]
-
-    @property
-    def all_requests(self) -> int:
-        """Requests in a repetition, each turn of a conversation counted."""
-        return sum(self.prompt_of(job).requests for job in range(self.jobs))

@@ -17,8 +17,6 @@ Prompts: files to be written again with a small change (edit), code and stories 
 
 import json
 import os
-import subprocess
-import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Iterator
@@ -32,9 +30,9 @@ import httpx
 
 from drafter_client import DraftModel, Lookup, Mode, Options, Pair
 from lab.benchmarks.first_run import CODE, EDIT, STORY, prompts_of
+from lab.benchmarks.harness.machine import running
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.harness.texts import Way, Written, by_library, by_turns, rate, table, timed
-from specpair.child_processes.children import child
 from specpair.engines.load_options import LoadOptions
 from tests.deploy.routers import free_port
 
@@ -92,7 +90,7 @@ def main() -> None:
 @contextmanager
 def server(options: Namespace, module: str, flags: dict[str, str] | None) -> Iterator[str]:
     """Run a server of vLLM with these flags more (a switch has no value), or the verifier, while the block lasts.
-    Yields its URL when it is ready. Raises RuntimeError if it ends before.
+    Yields its URL when it is ready. Raises NotReady.
     """
     port, environment = free_port(), {**os.environ, **_ENVIRONMENT}
     arguments = ["--port", str(port)]
@@ -111,27 +109,12 @@ def server(options: Namespace, module: str, flags: dict[str, str] | None) -> Ite
         given |= {"--dtype": options.dtype, "--served-model-name": "target", **flags}
         arguments += [*(each for item in given.items() for each in item if each), "--enforce-eager"]
     command = ("-x", "taskset", "-c", str(SERVERS_CORE), os.path.abspath(options.python), "-m", module, *arguments)
+    url, path = f"http://127.0.0.1:{port}", "/ready" if flags is None else "/health"
     with (
-        tempfile.TemporaryFile("w+") as log,
-        child(*command, environment=environment, stdout=log.fileno(), stderr=subprocess.STDOUT) as process,
+        closing(httpx.Client(base_url=url)) as client,
+        running(*command, client=client, ready=path, environment=environment, seconds=_PATIENCE),
     ):
-        url = f"http://127.0.0.1:{port}"
-        if not ready(f"{url}/{'ready' if flags is None else 'health'}", process):
-            log.seek(0)
-            raise RuntimeError(f"{module} is not ready; its log ends with\n{log.read()[-3000:]}")
         yield url
-
-
-def ready(url: str, process: "subprocess.Popen[str]") -> bool:
-    until = time.monotonic() + _PATIENCE
-    while process.poll() is None and time.monotonic() < until:
-        try:
-            if httpx.get(url).is_success:
-                return True
-        except httpx.TransportError:
-            pass
-        time.sleep(1.0)
-    return False
 
 
 def _by_pair(pair: Pair, options: Options, prompt: list[int], seed: int) -> Written:

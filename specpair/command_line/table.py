@@ -1,5 +1,6 @@
 """Tables: cells of text, figures in them, and how a terminal shows them."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from rich.text import Text
 from specpair.protocol.terminal_text import one_line
 
 NOTHING = "-"
+_WIDEST = 1000  # columns of a file or a pipe: more than any table has
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -66,3 +68,8 @@ def columns_in(widths: Sequence[int], room: int) -> list[list[int]]:
         parts[-1].append(number)
         used += width + 2
     return parts
+
+
+def standard_output() -> Console:
+    """Standard output, as wide as the terminal. What goes to no terminal has room for all columns."""
+    return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _WIDEST)

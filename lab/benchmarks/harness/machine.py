@@ -1,4 +1,4 @@
-"""What the machine does during a measurement: how long processes have a processor, and for how long it stands still.
+"""Programs that are measured; how long processes have a processor, and for how long the machine stands still.
 
 Shared machines stand still now and then. A process of its own sleeps for moments and adds up by how much they last
 longer than usual. A machine that stands still does so for that process as for the measurement, at least where both are
@@ -7,11 +7,17 @@ on the same core.
 
 import multiprocessing
 import os
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
+
+import httpx
+
+from specpair.child_processes.children import child
 
 _MOMENT, _USUAL = 2e-3, 1e-3  # seconds: of a sleep, and by which it usually lasts longer
 
@@ -38,6 +44,40 @@ def _beat(lost: "Synchronized[float]") -> None:
         over = time.perf_counter() - began - _MOMENT - _USUAL
         if over > 0.0:
             lost.value += over
+
+
+class NotReady(RuntimeError):
+    """A program ended before it was ready, or took too long; the message has the end of its log."""
+
+
+@contextmanager
+def running(
+    *command: str, client: httpx.Client, ready: str, environment: dict[str, str], seconds: float
+) -> Iterator[None]:
+    """Run a server while the block lasts, from when it answers `ready`, a path, with a success. Raises NotReady.
+
+    `command`, `environment`: as for `child`.
+    """
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as log,
+        child(*command, environment=environment, stdout=log.fileno(), stderr=subprocess.STDOUT) as process,
+    ):
+        give_up = time.monotonic() + seconds
+        while not _succeeds(client, ready):
+            if process.poll() is not None or time.monotonic() > give_up:
+                log.seek(0)
+                raise NotReady(
+                    f"{command[1]} is not ready (status {process.returncode}); its log ends with\n{log.read()[-3000:]}"
+                )
+            time.sleep(0.05)
+        yield
+
+
+def _succeeds(client: httpx.Client, path: str) -> bool:
+    try:
+        return client.get(path).is_success
+    except httpx.TransportError:  # it does not listen yet
+        return False
 
 
 def used_by(process: int) -> float:

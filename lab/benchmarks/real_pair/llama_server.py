@@ -36,9 +36,9 @@ import httpx
 
 from backends.machine import cores
 from drafter_client.statistics import Stats
+from lab.benchmarks.harness.machine import running
 from lab.benchmarks.harness.report import ROOT
 from lab.benchmarks.harness.texts import Written
-from specpair.child_processes.children import child
 
 ALONE = "llama-server alone"
 _P_MINS = (0.5, 0.75)  # `--spec-draft-p-min`
@@ -113,24 +113,23 @@ class ServerFailed(RuntimeError):
 def llama_server(program: Path, flags: Sequence[str], *, speculates: bool) -> Iterator[httpx.Client]:
     """Run llama-server while the block lasts; yields a client of it as soon as its models are loaded.
 
-    It listens on a Unix socket, so that no port need be found for it. Raises ServerFailed if it ends before, and if it
+    It listens on a Unix socket, so that no port need be found for it. Raises NotReady, and ServerFailed if it
     does not speculate where `speculates`, or does where not: it goes on without where a draft model does not fit.
     """
     environment = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_")}  # the user's own
     with TemporaryDirectory() as folder:
-        socket, log = Path(folder, "llama.sock"), Path(folder, "log")
+        socket = Path(folder, "llama.sock")
         # llama-server closes a connection that is idle for five seconds, as it is while others write.
         transport = httpx.HTTPTransport(uds=str(socket), limits=httpx.Limits(max_keepalive_connections=0))
+        command = ("-x", str(program), "--host", str(socket), *flags)
+        how: dict[str, Any] = {"ready": "/health", "environment": environment, "seconds": _PATIENCE}
         with (
-            open(log, "w", encoding="utf-8") as file,
-            child("-x", str(program), "--host", str(socket), *flags, environment=environment, stdout=file.fileno(),
-                  stderr=subprocess.STDOUT) as process,
             closing(httpx.Client(transport=transport, base_url="http://llama-server", timeout=_PATIENCE)) as client,
-        ):  # fmt: skip
-            _wait(client, process, log)
+            running(*command, client=client, **how),
+        ):
             [slot] = client.get("/slots").raise_for_status().json()
             if slot["speculative"] != speculates:
-                raise ServerFailed(f"llama-server speculates: {slot['speculative']}; its log ends with\n{_end_of(log)}")
+                raise ServerFailed(f"llama-server speculates: {slot['speculative']}")
             yield client
 
 
@@ -175,21 +174,6 @@ def completed(began: float, arrived: Iterable[tuple[float, Any]]) -> Written:
     tokens += [UNTOLD] * (timings["predicted_n"] - len(tokens))
     stats = Stats(drafted=timings.get("draft_n", 0), accepted=timings.get("draft_n_accepted", 0))
     return Written(tokens[:-1] if stopped else tokens, 1e3 * (times[0] - began), times[-1] - times[0], stats)
-
-
-def _wait(client: httpx.Client, process: "subprocess.Popen[str]", log: Path) -> None:
-    give_up = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            if client.get("/health").is_success:  # 503 while it loads
-                return
-        except httpx.TransportError:
-            pass  # it does not listen yet
-        if process.poll() is not None:
-            raise ServerFailed(f"llama-server ended with status {process.returncode}; its log:\n{_end_of(log)}")
-        if time.monotonic() > give_up:
-            raise ServerFailed(f"llama-server was not ready within {_PATIENCE:g} s; its log:\n{_end_of(log)}")
-        time.sleep(0.05)
 
 
 def _end_of(log: Path) -> str:

@@ -8,21 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from backends.machine import cores
 from lab.request_traces import BadTrace
 from lab.simulator.configuration.reading import BadConfiguration
 from lab.simulator.costs.cost import BadCost, CostUnknown
 from lab.simulator.search.candidates import BadSearch
 from specpair.command_line.parser import Parser
-from specpair.command_line.table import Table, print_table
+from specpair.command_line.table import Table, print_table, standard_output
 from specpair.protocol.terminal_text import one_line
 
 # What is raised for something that is wrong, or cannot be done: each has a message for the user.
 ERRORS = (BadConfiguration, BadCost, BadSearch, BadTrace, CostUnknown)
 INTERRUPTED = 130  # the exit status behind Ctrl-C, as of a shell
-_WIDEST = 1000  # columns of a file or a pipe: more than any table has
 
 
 @dataclass(frozen=True)
@@ -81,11 +78,6 @@ def tell_tried(options: argparse.Namespace, said: Sequence[str], cells: Table, r
     if options.csv is not None:
         with options.csv.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(rows)
-
-
-def standard_output() -> Console:
-    """Standard output, as wide as the terminal. What goes to no terminal has room for all columns."""
-    return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _WIDEST)
 
 
 def note(said: str) -> None:

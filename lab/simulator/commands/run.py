@@ -19,7 +19,6 @@ from lab.simulator.commands.command import (
     add_set,
     complain,
     note,
-    standard_output,
 )
 from lab.simulator.configuration.keys import MS
 from lab.simulator.configuration.reading import read
@@ -29,6 +28,7 @@ from lab.simulator.results.summary import RunSummary, show
 from lab.simulator.simulation import Stopped
 from specpair import shared_files
 from specpair.command_line.parser import Parser
+from specpair.command_line.table import standard_output
 
 
 def _add_arguments(parser: Parser) -> None:

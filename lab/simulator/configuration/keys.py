@@ -1,7 +1,7 @@
 """What the keys of the file have in common: values with a range, files beside it, numbers that may be drawn."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import log, sqrt
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -56,10 +56,6 @@ class _Distribution(Keys):
     def whole(self, rng: random.Random) -> int:
         """A drawn number of tokens or turns: the nearest whole one, at least 1."""
         return max(1, round(self.draw(rng)))
-
-    def times(self, unit: float) -> Callable[[random.Random], float]:
-        """Draws values in another unit, such as `MS` for seconds."""
-        return lambda rng: unit * self.draw(rng)
 
 
 class ConstantNumber(_Distribution):

@@ -46,10 +46,6 @@ class LinearCost:
             raise ValueError(f"a cost is three numbers, none of them negative, got {text!r}")
         return cls(*parts)
 
-    def dilated(self, factor: float) -> "LinearCost":
-        """This cost with all times multiplied by `factor`."""
-        return LinearCost(*(factor * part for part in astuple(self)))
-
     def __str__(self) -> str:
         return ",".join(f"{part:g}" for part in astuple(self))
 

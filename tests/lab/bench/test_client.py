@@ -76,7 +76,6 @@ def test_a_chunk_brings_text_if_it_has_any() -> None:
         ({"timings": {"predicted_n": 4, "draft_n": 9, "draft_n_accepted": 5}}, Speculation(drafted=9, accepted=5)),
         ({"timings": {"predicted_n": 4}}, None),
         ({"metrics": None}, None),
-        ({}, None),
     ],
 )
 def test_speculation_is_read_in_each_shape(chunk: dict[str, Any], told: Speculation | None) -> None:
@@ -198,11 +197,9 @@ def test_modes_are_sides() -> None:
         ({"given": ["a=ftp://host"]}, "'ftp://host' is not the address of an endpoint"),
         ({"given": ["a=http://me:pw@host/v1"]}, "name the variable of its key with --key"),
         ({"given": ["a=h", "a=i"]}, "--side: two sides are called a"),
-        ({"given": ["off=h"], "modes": ["h"]}, "--side: two sides are called off"),
         ({"given": ["pair=h"], "models": ["pare=m"]}, "--model: no side is called 'pare'; did you mean pair?"),
         ({"given": ["a=h"], "keys": ["NO_SUCH"]}, "--key: the variable NO_SUCH, which has the key of a, is not set"),
         ({"given": ["a=h"], "prices": ["cheap"]}, "--price: 'cheap' is no price of an hour"),
-        ({"given": ["a=h"], "prices": ["-1"]}, "--price: '-1' is no price of an hour"),
         ({"given": ["a=h"], "extras": ["{"]}, "--extra: '{' is no object of JSON"),
     ],
 )

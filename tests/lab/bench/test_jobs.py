@@ -68,7 +68,7 @@ def test_every_request_is_asked_once_and_what_is_left_after_an_interruption(
         for side in sides
         for each in cases
         for repetition in range(repetitions)
-        for index in range(each.case.all_requests)
+        for index in range(sum(job.requests for job in each.jobs))
     }
     assert len(whole) == len(wanted) and set(whole) == wanted
     done = set(random.sample(whole, random.randint(0, len(whole))))  # type: ignore[attr-defined]

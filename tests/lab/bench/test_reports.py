@@ -4,6 +4,7 @@ import io
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,7 +12,8 @@ from rich.console import Console
 from drafter_client.cli.program import main
 from lab.bench import tables
 from lab.bench.analysis import Analysis, analyse, merged
-from lab.bench.errors import BadRecords
+from lab.bench.cloudwatch import metric_data, put
+from lab.bench.errors import BadPush, BadRecords
 from lab.bench.jobs import WARM_UP, Job, PlannedStretch
 from lab.bench.measuring import shown
 from lab.bench.page import page
@@ -58,16 +60,6 @@ class Reader(HTMLParser):
 
     def named(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
-
-
-def test_the_page_needs_nothing_else(analysis: Analysis, results: Results) -> None:
-    found = Reader(page(analysis, results))
-    assert not {name for name, _ in found.elements} & {"script", "link", "img", "iframe", "object", "form", "base"}
-    assert not [key for _, given in found.elements for key in given if key in ("src", "style") or key.startswith("on")]
-    assert all((given["href"] or "").startswith("#") for given in found.named("a"))
-    [policy] = [given["content"] for given in found.named("meta") if "http-equiv" in given]
-    assert (policy or "").startswith("default-src 'none'; style-src 'sha256-")
-    assert "url(" not in page(analysis, results)
 
 
 def test_links_of_the_page_lead_somewhere_and_tables_and_charts_have_names(
@@ -201,3 +193,51 @@ def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere() -> None:
         "drafter: code, warming up: pair, 1 request in 4.0 s",
         "drafter: code, repetition 1 of 3: pair, 2 requests in 8.0 s",
     ]
+
+
+# CloudWatch.
+
+
+def test_cloudwatch_gets_the_medians_by_variant_and_test_case() -> None:
+    results = pair_and_target()
+    data = metric_data(results)
+    assert len(data) == 2 * 2 * 6
+    found = {(*(each["Value"] for each in one["Dimensions"]), one["MetricName"]): one for one in data}
+    tokens = found["pair", "counting", "OutputTokens"]
+    assert (tokens["Value"], tokens["Unit"]) == (10, "Count")
+    assert [each["Name"] for each in tokens["Dimensions"]] == ["Variant", "TestCase"]
+    analysis = analyse(results)
+    first = found["target", "counting", "TTFT"]
+    assert first["Value"] == pytest.approx(analysis.summaries[0].distributions["ttft_ms"].p50 / 1000)
+    assert (first["Unit"], first["Timestamp"].isoformat()) == ("Seconds", "2026-01-01T00:00:00+00:00")
+    names = {"TTFT", "InterTokenLatency", "EndToEndLatency", "RequestOutputThroughput", "InputTokens", "OutputTokens"}
+    assert {name for *_, name in found} == names
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+
+
+def test_metrics_are_put_a_thousand_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    boto3 = pytest.importorskip("boto3", reason="boto3 is not installed: requirements/cloudwatch.txt")
+    results, puts = pair_and_target(), list[tuple[str, int]]()
+
+    class Taking:
+        def put_metric_data(self, Namespace: str, MetricData: list[Any]) -> None:  # noqa: N803
+            puts.append((Namespace, len(MetricData)))
+
+    monkeypatch.setattr(boto3, "client", lambda *_, **__: Taking())
+    cases = tuple(replace(results.run.cases[0], name="counting") for _ in range(90))
+    assert put(Results(replace(results.run, cases=cases), results.requests, []), "Test") == 1080
+    assert puts == [("Test", 1000), ("Test", 80)]
+
+
+@pytest.mark.usefixtures("credentials")
+def test_a_missing_region_or_package_is_named() -> None:
+    message = r"CloudWatch (needs boto3: .*cloudwatch|did not take the figures: You must specify a region)"
+    with pytest.raises(BadPush, match=message):
+        put(pair_and_target())

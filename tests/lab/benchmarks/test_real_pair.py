@@ -1,13 +1,22 @@
-"""Recorded texts: kept and read again, and written anew in virtual time by the code that ships."""
+"""Recorded texts, written anew in virtual time; and ours against llama-server: its replies, and what is said of it."""
 
+import json
 import random
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
+from drafter_client.statistics import Stats
+from lab.benchmarks.harness.report import Report
+from lab.benchmarks.harness.texts import Written
+from lab.benchmarks.real_pair import llama_server as build
 from lab.benchmarks.real_pair import pair, recording
+from lab.benchmarks.real_pair.compute import COLD, COPY, FILE, TARGET, Place, keep, mean, ratios, read, tables
+from lab.benchmarks.real_pair.llama_server import ALONE, UNTOLD, ServerFailed, completed, events, settings, shared_flags
 from lab.benchmarks.real_pair.pair import DRAFTERS, LINKS, TARGETS, Setting
 from lab.benchmarks.real_pair.recording import Choices, RecordedText, TextChoices, choices_of
 from specpair.speculation.policy.experience import Experience
@@ -77,3 +86,126 @@ def test_draft_model_is_asked_behind_the_text_alone() -> None:
     assert choices.after(10, whole[10:20]) == choices.after(20, ()), "the tail is the text"
     made_up = choices.after(10, [700, 701])
     assert made_up.probabilities == choices.after(12, ()).probabilities and min(made_up.ids) > model.vocabulary.size
+
+
+DRAFT_MODELS = {"twin": Path("twin.gguf"), "small": Path("small.gguf")}
+
+
+def told(tokens: list[int], predicted: int) -> dict[str, Any]:
+    return {"tokens": tokens, "tokens_predicted": predicted, "stop": False}
+
+
+def last(predicted: int, stop_type: str = "limit", **timings: int) -> dict[str, Any]:
+    times = {"predicted_n": predicted, **timings}
+    return {"tokens": [], "tokens_predicted": predicted, "stop": True, "stop_type": stop_type, "timings": times}
+
+
+@pytest.mark.parametrize(
+    ("arrived", "text"),
+    [
+        (
+            [(2.0, told([5], 1)), (2.5, told([6], 2)), (4.0, told([7], 3)), (9.0, last(3, draft_n=4))],
+            Written([5, 6, 7], 1000.0, 2.0, Stats(drafted=4)),
+        ),
+        (
+            [(2.0, told([5], 1)), (3.0, told([8], 4)), (3.0, last(5))],
+            Written([5, UNTOLD, UNTOLD, 8, UNTOLD], 1000.0, 1.0),
+        ),
+        ([(2.0, told([5], 1)), (3.0, told([2], 2)), (3.0, last(2, "eos"))], Written([5], 1000.0, 1.0)),
+    ],
+    ids=["times are the client's", "tokens that were not told are counted", "an end token is no text"],
+)
+def test_a_text_of_llama_server(arrived: list[tuple[float, Any]], text: Written) -> None:
+    assert completed(1.0, arrived) == text
+
+
+def test_events_are_read_and_errors_raised() -> None:
+    lines = ["", 'data: {"tokens": [1]}', ": comment", "data: [DONE]"]
+    assert list(events(lines)) == [{"tokens": [1]}]
+    for line in ('error: {"code": 500}', "data: " + json.dumps({"error": {"code": 500}})):
+        with pytest.raises(ServerFailed, match="500"):
+            list(events([line]))
+    with pytest.raises(ServerFailed, match="without its timings"):
+        completed(0.0, [(1.0, told([5], 1))])
+
+
+def test_every_setting_is_named_once_and_has_its_draft_model() -> None:
+    alone, *made = settings(DRAFT_MODELS, [8, 3])
+    names = [each.name for each in made]
+    assert (alone.name, alone.flags) == (ALONE, ()) and len(set(names)) == len(names)
+    kinds = {kind for each in made if "--spec-draft-model" not in each.flags for kind in each.flags[1].split(",")}
+    assert kinds == {"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"}
+    for name, path in DRAFT_MODELS.items():
+        mine = [each for each in made if each.name.endswith(f", {name}")]
+        assert all(str(path) in each.flags and "--spec-type" in each.flags for each in mine)
+        assert [each.name.removesuffix(f", {name}") for each in mine] == [
+            *("draft-simple 3", "draft-simple 8", "draft-simple 8, p-min 0.5", "draft-simple 8, p-min 0.75"),
+            *("ngram-map-k 3/8, draft-simple 3", "ngram-map-k 3/8, draft-simple 8, p-min 0.75"),
+        ]
+    flags = shared_flags(Path("target.gguf"), 512, 2)
+    assert flags[flags.index("--threads") + 1] == flags[flags.index("--threads-batch") + 1] == "2"
+
+
+def test_the_commit_is_the_newest_in_the_list_of_changes(tmp_path: Path) -> None:
+    changes = tmp_path / "CHANGELOG.md"
+    changes.write_text("## [2]\n- feat: update llama.cpp to ggml-org/llama.cpp@0c1e57098\n- llama.cpp@4df29be4f\n")
+    assert build.commit(tmp_path) == "0c1e57098"
+    changes.write_text("nothing\n")
+    assert build.commit(tmp_path) == "unknown"
+
+
+def test_what_is_missing_to_compile_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(build.NotBuilt, match=r"no compiler\nsh ended with status 3"):
+        build.run_logged(tmp_path / "log", ["sh", "-c", "echo no compiler; exit 3"])
+    monkeypatch.setattr(build, "CACHE", tmp_path / "none")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(build.NotBuilt, match=r"there is no cmake .* apt install cmake"):
+        build.built()
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Report:
+    return Report("real_pair.compute", Namespace(), folder=tmp_path)
+
+
+def kept(report: Report, kind: str, repeat: int, way: str, seconds: float) -> None:
+    keep(report, Place(kind, 0.0, repeat), way, Written(list(range(11)), 50.0, seconds, Stats(drafted=8, accepted=6)))
+
+
+def test_figures_are_medians_of_ratios_to_llama_server_alone_in_the_same_repeat(report: Report) -> None:
+    for repeat, (alone, theirs, mine) in enumerate([(4.0, 2.0, 1.0), (8.0, 4.0, 2.0), (4.0, 4.0, 4.0)]):
+        kept(report, "code", repeat, ALONE, alone)
+        kept(report, "code", repeat, "draft-simple 3", theirs)
+        kept(report, "code", repeat, "ours, remote", mine)
+    kept(report, "story", 0, ALONE, 4.0)
+    kept(report, "story", 0, "draft-simple 3", 8.0)
+    kept(report, "story", 0, "ours, remote", 4.0)
+    kept(report, "story", 0, "ours, fused", 4.0)
+    found = ratios(read(report))
+    assert found["draft-simple 3"] == {"code": 2.0, "story": 0.5}
+    assert mean(found["ours, remote"]) == pytest.approx(2.0)
+    assert "ours, fused" not in found, "it has not written every kind"
+
+
+def test_the_best_of_both_sides_and_every_mode_are_compared(report: Report) -> None:
+    rates = {ALONE: (1.0, 1.0), "draft-simple 3": (1.5, 1.2), "ours, remote": (3.0, 1.2), TARGET: (1.0, 1.25)}
+    for way, each in (rates | {COLD: (2.7, 1.2)}).items():
+        for kind, rate in zip(("code", "story"), each, strict=True):
+            kept(report, kind, 0, way, 10.0 / rate)
+    said = "\n".join(tables(read(report)))
+    assert "ours, remote over draft-simple 3: 1.41, least 1.00 (story)" in said
+    assert "ours, remote over ours, target: 1.70, least 0.96 (story)" in said
+    assert "ours, auto, cold over ours, remote: 0.95, least 0.90 (code)" in said
+
+
+def test_their_best_is_said_with_the_draft_models_file_and_with_its_copy(report: Report) -> None:
+    rates = {ALONE: 1.0, f"p-min 0.5, {FILE}": 1.5, f"p-min 0.5, {COPY}": 2.0, "ours, remote": 3.0}
+    for repeat in range(2):
+        for way, rate in rates.items():
+            kept(report, "code", repeat, way, 10.0 / rate)
+    kept(report, "code", 0, f"draft-simple 8, {COPY}", 10.0 / 2.5)
+    said = "\n".join(tables(read(report)))
+    assert f"ours, remote over p-min 0.5, {FILE}: 2.00" in said
+    assert f"ours, remote over p-min 0.5, {COPY}: 1.50" in said, "one repeat is no median of two"
+    assert "2.50  of 1\n" in said

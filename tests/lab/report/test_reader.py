@@ -57,10 +57,8 @@ def test_folder_without_runs_is_refused(tmp_path: Path) -> None:
         ("runs.csv", 2, "1,2", f"line 2: it has 2 cells, not {len(RUNS.columns)}"),
         ("runs.csv", 2, "one" + "," * (len(RUNS.columns) - 1), "line 2: run is 'one', not a whole number"),
         ("rounds.csv", 4, "1" + "," * 18, "line 4: round is missing"),
-        ("tokens.csv", 5, "1,2,3,free,0,soon", "line 5: committed_ms is 'soon', not a number"),
         ("tokens.csv", 9, "1,2,3,free,0,1e99", "line 9: committed_ms is '1e99', not a number of at most 2^53 in size"),
         ("tokens.csv", 2, '1,2,3,"free', "line 9: unexpected end of data"),
-        ("tokens.csv", 2, '1,2,3,"free"x,0,1', "line 2: ',' expected after '\"'"),
     ],
 )
 def test_malformed_table_is_refused_with_file_and_line(
@@ -77,11 +75,8 @@ def test_malformed_table_is_refused_with_file_and_line(
     ("text", "message"),
     [
         ('{"a":\n,}', "line 2: Expecting value"),
-        ("", "line 1: Expecting value"),
         ("[]", "line 1: it is not an object"),
         ("[" * 100_000, "line 1: it has a number too long or a list nested too deeply"),
-        ("1" * 5000, "line 1: it has a number too long or a list nested too deeply"),
-        (json.dumps({**DETAIL, "steps": None}), "line 1: steps is not a list"),
         (json.dumps({**DETAIL, "steps": [7]}), "line 1: steps.0 is not an object"),
         (
             json.dumps({**DETAIL, "steps": [*DETAIL["steps"], {"began_ms": 1}]}),  # type: ignore[misc]

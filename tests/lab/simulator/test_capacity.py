@@ -145,10 +145,7 @@ def test_a_rate_grows_in_steps_and_users_one_by_one() -> None:
     ("key", "step", "said"),
     [
         ("router", None, "no count"),
-        ("seed", None, "no count"),
-        ("devices.drafters.laptop.name", None, "no count"),
         ("devices.drafters.phnoe.count", None, "did you mean phone"),
-        ("devices.drafters.phone.counts", None, "did you mean count"),
         ("workload.rate_rps.x", None, "no key 'x'"),
         ("workload.rate_rps", 0.0, "not above 0"),
         ("devices.drafters.phone.count", 2.0, "its step is 1"),
@@ -225,8 +222,6 @@ def test_an_interrupted_command_tells_what_was_tried(
     ("flags", "said"),
     [
         (["--of=router"], ", no count: name one such as devices.drafters.laptop.count"),
-        (["--attainment=95"], "no share"),
-        (["--bound=ttft<=1"], "no measure 'ttft'"),
         (["--start=1"], "--start is 1"),
         (["--up-to=3"], "--start is 6"),
         (["--set=slo.ttft_ms=null"], "promises nothing: give one of the keys slo.ttft_ms"),

@@ -90,10 +90,8 @@ def test_a_larger_pass_takes_longer(
     ("how", "words"),
     [
         ({"degree": 3}, "does not divide the 4 heads"),
-        ({"degree": 0}, "does not divide"),
         ({"scored": 0}, "1 or more"),
         ({"weights": "bf61"}, "did you mean bf16"),
-        ({"cache": "fp5"}, "unknown number type 'fp5'"),
         ({"weights": "fp32"}, "fp32 are multiplied in fp32, and flops has bf16"),
     ],
 )
@@ -106,8 +104,6 @@ def test_what_does_not_go_together_is_refused(how: dict[str, Any], words: str) -
     ("sizes", "words"),
     [
         ({"heads": 3}, "multiple of kv_heads"),
-        ({"layers": 0}, "layers"),
-        ({"experts": 4}, "active_experts is 0"),
         ({"experts": 4, "active_experts": 5}, "active_experts is 5"),
         ({"fnn": 4}, "fnn"),
     ],

@@ -8,8 +8,6 @@ from dataclasses import asdict, replace
 from itertools import count
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from drafter_client.http.retries import PATIENCE
 from gateway.balancing import KNOWN
@@ -17,12 +15,11 @@ from lab.simulator.costs.cost import LinearCost
 from lab.simulator.fleet.fleet import Fleet
 from lab.simulator.fleet.record import Conversation, Record, Status, Turn
 from lab.simulator.fleet.settings import Autoscaling, Breakdowns, FleetMode, FleetSetting
-from lab.simulator.fleet.text import OTHERS, Agreeing, Choices, RuleTarget, Text, next_token
+from lab.simulator.fleet.text import OTHERS, Agreeing, Choices, RuleTarget, Text
 from lab.simulator.virtual.agreement import Judged, Profile, constant
 from lab.simulator.virtual.draft_engine import DraftEngine, EngineDrafter
 from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import World
-from specpair.engines.backend import Entry
 from tests.lab.simulator.fleets import DEVICE, KIND, TWO, Kept, conversations, lost, run
 
 
@@ -142,9 +139,6 @@ def test_breakdowns_are_drawn_for_each_verifier_and_only_one_kind_has_them() -> 
     assert any(len(each.nodes) > 1 for each in found.records)
 
 
-MODES = [FleetMode.TARGET, FleetMode.FUSED, FleetMode.LOCKSTEP, FleetMode.REMOTE]
-
-
 def at_once(records: Sequence[Record]) -> int:
     """Most requests at devices at one moment."""
     begun = [(round(each.sent + each.waited, 9), 1) for each in records]
@@ -173,7 +167,7 @@ def test_devices_are_taken_by_their_counts() -> None:
     assert sum(each.device == "many" for each in records) / 400 == pytest.approx(0.75, abs=0.06)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", FleetMode)
 def test_what_is_under_way_at_the_end_is_unfinished(mode: FleetMode) -> None:
     found = Kept()
     _, fleet = run(replace(TWO, devices=(replace(DEVICE, mode=mode),)), conversations(3, 0.05), found, until=0.5)
@@ -199,7 +193,7 @@ def test_a_closed_loop_has_its_users_at_once_and_they_pause() -> None:
         assert begin == pytest.approx(end + 0.02 + 0.3), "one begins as the session of one is released"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", FleetMode)
 def test_verifiers_of_different_kinds_stand_at_different_distances(mode: FleetMode) -> None:
     setting = FleetSetting(
         {"here": replace(KIND, name="near"), "there": replace(KIND, name="far")},
@@ -209,23 +203,6 @@ def test_verifiers_of_different_kinds_stand_at_different_distances(mode: FleetMo
     records, _ = run(setting, conversations(4, 2.0, turns=1))
     waits = {each.nodes[0]: each.ttft for each in records}
     assert waits["there"] - waits["here"] == pytest.approx(0.4 - 0.002, abs=0.02)
-
-
-@given(st.data())
-def test_rows_behind_a_tree_are_those_of_its_paths(data: st.DataObject) -> None:
-    prompt = data.draw(st.lists(st.integers(0, 255), min_size=3, max_size=8))
-    nodes = data.draw(st.lists(st.integers(0, 255), max_size=6))
-    parents = [data.draw(st.integers(1, 1 + at)) for at in range(len(nodes))]
-    target = RuleTarget(slots=1, context_length=64)
-    pending = data.draw(st.integers(1, len(prompt) - 1))
-    target.extend([Entry(0, 0, prompt[:pending], pending)])
-    tokens = [*prompt[pending:], *nodes]
-    first = data.draw(st.integers(0, len(tokens)))
-    (rows,) = target.extend([Entry(0, pending, tokens, first, parents)])
-    texts = [prompt[: at + 1] for at in range(pending, len(prompt))]
-    for token, parent in zip(nodes, parents, strict=True):
-        texts.append([*texts[-parent], token])
-    assert [int(row.argmax()) for row in rows] == [next_token(*text[-2:]) for text in texts[first:]]
 
 
 def test_each_choice_is_right_as_often_as_the_draft_model_says() -> None:
@@ -238,18 +215,6 @@ def test_each_choice_is_right_as_often_as_the_draft_model_says() -> None:
         if truth in proposal.tokens:
             right[proposal.tokens.index(truth)] += 1
     assert [each / 6000 for each in right] == pytest.approx([0.6, *(0.4 * each for each in OTHERS)], abs=0.015)
-
-
-def test_behind_another_choice_that_is_right_the_draft_goes_on() -> None:
-    text = Text([1, 2], random.Random)
-    drafter, truth = Agreeing(Choices(text, constant(0.0))), text.tokens(2, 40)
-    for at in range(30):
-        (proposal,) = drafter.expand([1, 2], [truth[:at]], len(OTHERS)).proposals
-        assert truth[at] != proposal.token
-        if truth[at] in proposal.tokens:
-            (behind,) = drafter.expand([1, 2], [truth[: at + 1]], len(OTHERS)).proposals
-            (wrong,) = drafter.expand([1, 2], [[*truth[:at], proposal.token]], len(OTHERS)).proposals
-            assert behind.tokens != wrong.tokens
 
 
 def test_kinds_of_devices_and_of_texts_have_their_own_laws() -> None:

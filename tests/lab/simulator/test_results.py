@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 
@@ -146,12 +145,6 @@ def test_energy_and_cost() -> None:
 )
 def test_quantiles_are_those_of_the_tables(degrees: int, t: float) -> None:
     assert t_quantile(degrees) == pytest.approx(t, abs=5e-5)
-
-
-def test_an_interval() -> None:
-    found = estimate([9.0, 10.0, 11.0])
-    assert found.mean == 10.0 and found.half == pytest.approx(4.3027 / math.sqrt(3), abs=1e-4)
-    assert found.low is not None and found.high is not None and found.low < 10 < found.high
 
 
 def test_an_interval_ends_where_values_cannot_be() -> None:

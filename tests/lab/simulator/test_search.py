@@ -6,7 +6,6 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +16,7 @@ from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse
 from lab.simulator.results.measures import MEASURES
 from lab.simulator.results.replications import EvaluateAll, Job, Values
-from lab.simulator.search.candidates import BadSearch, SearchCandidate, SearchKeys, candidates, parse_vary, read_search
+from lab.simulator.search.candidates import BadSearch, SearchCandidate, SearchKeys, candidates, read_search
 from lab.simulator.search.outcomes import (
     CandidateOutcome,
     Goals,
@@ -76,18 +75,6 @@ def test_candidates_are_all_combinations_of_values_and_variants(fleet: Path) -> 
     assert complaints == [] and len(found) == 8
     assert found[-1].choice == {"variant": "many", "router": "random", "gamma": 4}
     assert (found[-1].configuration.devices.drafters[0].count, found[-1].configuration.router) == (9, "random")
-
-
-@pytest.mark.parametrize(
-    ("given", "key", "values"),
-    [
-        ("router=jsq,wjsq", "router", ["jsq", "wjsq"]),
-        ("gamma=2,auto", "gamma", [2, "auto"]),
-        ("connections[0]={link: wan}, {link: metro}", "connections[0]", [{"link": "wan"}, {"link": "metro"}]),
-    ],
-)
-def test_a_flag_names_a_key_and_its_values(given: str, key: str, values: list[Any]) -> None:
-    assert parse_vary(given) == (key, values)
 
 
 def test_a_space_or_an_objective_that_makes_no_sense_is_refused() -> None:

@@ -82,13 +82,6 @@ def _ends(passes: list[tuple[float, float]]) -> list[float]:
     return ends
 
 
-def test_two_passes_take_twice_as_long_while_both_run() -> None:
-    assert _ends([(0.0, 10.0)]) == [10.0]
-    assert _ends([(0.0, 10.0), (20.0, 5.0)]) == [10.0, 25.0]
-    assert _ends([(0.0, 10.0), (6.0, 2.0)]) == [12.0, 10.0]
-    assert _ends([(0.0, 10.0), (0.0, 10.0)]) == [20.0, 20.0]
-
-
 @given(st.lists(st.floats(min_value=0.001, max_value=10.0), min_size=1, max_size=6), st.floats(0.0, 0.001))
 def test_no_work_is_lost_and_none_is_made(seconds: list[float], gap: float) -> None:
     ends = _ends([(number * gap, each) for number, each in enumerate(seconds)])
@@ -171,29 +164,6 @@ def test_calls_that_come_during_a_pass_share_the_next_one() -> None:
     assert done == [("a", 1.0), ("b", 2.0), ("d", 2.0), ("c", 3.0)], "c does not fit beside b, and d does"
     assert cost.batches == [[(1, 10)], [(1, 10), (2, 10)], [(4, 10)]]
     assert (engine.calls, engine.passes) == (4, 3)
-
-
-def test_slots_are_lent_in_order_and_keep_texts() -> None:
-    engine, begun = DraftEngine(EventLoop(), Passes(), slots=2), list[str]()
-
-    def text(name: str, wanted: bool = True) -> None:
-        def begin() -> bool:
-            begun.append(name)
-            return wanted
-
-        engine.lend(begin)
-
-    text("a")
-    text("b")
-    text("c", wanted=False)
-    text("d")
-    assert begun == ["a", "b"]
-    engine.keep("a", 30)
-    engine.free()
-    assert begun == ["a", "b", "c", "d"], "c was not wanted any more, so its slot is that of d"
-    engine.keep("b", 40)
-    engine.keep("d", 50)
-    assert (engine.held("a"), engine.held("b"), engine.held("d")) == (0, 40, 50), "two slots keep two texts"
 
 
 @pytest.mark.parametrize("overlap", [True, False])
