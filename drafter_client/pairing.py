@@ -1,4 +1,4 @@
-"""What a pair keeps of the model that its verifier serves. It is replaced as a whole when another one answers.
+"""State that belongs to the verifier's model, replaced as a whole when the model changes; and slots for a pair's texts.
 
 Of several verifiers of one model, each has estimates of its own; what drafts is the same for all.
 """
@@ -218,7 +218,7 @@ class RunningSession(NamedTuple):
 
 
 class TextSlot(NamedTuple):
-    """What one text at a time is generated with: a connection, and which of `Drafting.drafters` makes the drafter."""
+    """What one text at a time is generated with: a connection, and a drafter of the draft source, by its number."""
 
     client: VerifierClient
     number: int

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 
-from gateway.anthropic_api.replies import form_of
+from gateway.anthropic_api.replies import error_form_of
 from gateway.openai_api.endpoints import Endpoints
 from gateway.openai_api.tools.styles import style_named
 from gateway.router.registration import registration_of
@@ -121,7 +121,7 @@ if TYPE_CHECKING:
     app: FastAPI
 
 ENDS_WITHIN = 10.0  # seconds; open requests have less to finish
-FAILURES = Failures("verifier", form_of)
+FAILURES = Failures("verifier", error_form_of)
 SWITCH_INTERVAL = 0.0005  # seconds; with Python's default of 5 ms a busy engine thread delays replies by that much
 
 

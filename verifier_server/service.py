@@ -30,8 +30,8 @@ from verifier_server.engine.port import AWAY_WAIT, EngineState, TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.engine_client import Accounting, EngineClient
 from verifier_server.generation.generator import GenerationTask, Generator
-from verifier_server.generation.prompts import P, aside, encode_parts, encode_text, make_session, with_ids
-from verifier_server.generation.verify import Verifying, implicit
+from verifier_server.generation.prompts import P, encode_parts, encode_text, in_thread, make_session, with_ids
+from verifier_server.generation.verify import Verifying, needs_position_and_session
 from verifier_server.loading import ModelLoader
 from verifier_server.observability import EngineFeed, EngineMetrics, ServiceGauges, log_text
 from verifier_server.session_table import SessionTable
@@ -234,9 +234,11 @@ class Service:
         backend = self.engine.info
         if request.parts is not None:
             parts = [PromptSpan(each.text, each.parse_control) for each in request.parts]
-            return await aside(sum(len(part.text) for part in parts), partial(encode_parts, backend, "parts", parts))
+            return await in_thread(
+                sum(len(part.text) for part in parts), partial(encode_parts, backend, "parts", parts)
+            )
         text, flags = request.text or "", {"add_begin": request.add_begin, "parse_control": request.parse_control}
-        return await aside(len(text), partial(encode_text, backend, "text", text, **flags))
+        return await in_thread(len(text), partial(encode_text, backend, "text", text, **flags))
 
     async def prepared(self, request: P, caller: Caller) -> P:
         """`request` with its long texts as token ids, and its grammar compiled.
@@ -284,7 +286,7 @@ class Service:
         session = self.sessions.latest(caller)
         note_session(session.id)
         if session.self_continue:
-            raise implicit("session_id")
+            raise needs_position_and_session("session_id")
         return session
 
     def open_text(

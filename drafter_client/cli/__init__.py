@@ -1,1 +1,1 @@
-"""The commands of `drafter`, one module each."""
+"""The commands of `drafter`, and `specpair doctor`; with their flags and the steps that they share."""

@@ -1,4 +1,4 @@
-"""`drafter models`: the command of both ends, which here says, too, what drafts for the running verifier."""
+"""`drafter models`: lists, fetches and compares models, and says which can draft for the running verifier."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -91,7 +91,7 @@ def pair_of(
         )
 
     with said_of_loading(log) as on_wait:
-        pair = once_there(made, options.patience if waits else 0.0, log or say_notice)
+        pair = retry_until_there(made, options.patience if waits else 0.0, log or say_notice)
     if serves or given_grammars(options):
         drafting = pair.paired.drafting
         for vocabulary in (drafting.vocabulary, *(engine.vocabulary for engine in drafting.warm)):
@@ -100,7 +100,7 @@ def pair_of(
     return pair
 
 
-def once_there(
+def retry_until_there(
     make: Callable[[Callable[[str], object]], T],
     patience: float,
     say: Callable[[str], object],

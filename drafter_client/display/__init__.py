@@ -1,1 +1,1 @@
-"""Output for people: the text, the status line, progress bars, the panel, tables and plots."""
+"""Output for people: the text, the status line, progress bars, and the panel."""

@@ -1,1 +1,1 @@
-"""One text being generated: who writes it, from what, and the session it is written in."""
+"""Generates one text: by drafts, or by the verifier alone; resumes it after outages; yields its events."""

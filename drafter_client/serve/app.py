@@ -22,7 +22,7 @@ from drafter_client.serve.network import LocalNode, NetworkFeed
 from drafter_client.serve.text_events import RETRY_AFTER
 from drafter_client.serve.texts import PairSource
 from gateway import operations as text_operations
-from gateway.anthropic_api.replies import form_of
+from gateway.anthropic_api.replies import error_form_of
 from gateway.openai_api.endpoints import Endpoints
 from gateway.openai_api.tools.styles import Style
 from gateway.router.registration import Registration
@@ -105,7 +105,7 @@ def create_app(
     operation.add_to(app, live.EVENTS, events)
     page = StaticFiles("drafter_client.serve", "page")
     page.add_to(app)
-    Failures("drafter", form_of).add_to(app)
+    Failures("drafter", error_form_of).add_to(app)
     app.add_middleware(HeadRequests)
     app.add_middleware(TrailingSlash)
     paths = [*live.SERVICE.paths, *page.paths]

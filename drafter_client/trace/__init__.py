@@ -1,1 +1,1 @@
-"""Traces of runs: recorded while the pair generates, written as CSV and JSON, read again and plotted."""
+"""Traces of runs: recorded while the pair generates, and written as CSV and JSON."""

@@ -63,9 +63,9 @@ def error_body(error: SpecPairError) -> dict[str, Any]:
 FORM = ErrorForm(openai_errors.status, error_body, ("code", "type", "message", "param"), MessageError)
 
 
-def form_of(path: str) -> ErrorForm:
+def error_form_of(path: str) -> ErrorForm:
     """How a service with OpenAI's and Anthropic's endpoints reports errors at a path."""
-    return FORM if path == "/v1/messages" or path.startswith("/v1/messages/") else openai_errors.form_of(path)
+    return FORM if path == "/v1/messages" or path.startswith("/v1/messages/") else openai_errors.error_form_of(path)
 
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]

@@ -1,6 +1,8 @@
-"""How the answers to a request are read, and what they keep to: by the chat template, the request, and the setting.
+"""Decides how the answers to a request are read (thoughts, calls of tools), and which grammar they keep to.
 
-Calls may have to come, to fit or not to come; a grammar may begin behind thoughts."""
+The chat template, the request and the setting decide. Calls may be required, allowed or forbidden; a grammar may
+begin after the thoughts.
+"""
 
 import asyncio
 import json
@@ -22,7 +24,7 @@ from specpair.speculation.sampling.processors import BIAS
 _style_of = lru_cache(maxsize=8)(style_of)  # it looks through the whole template
 
 
-def form_of(
+def answer_form_of(
     message: ChatRequest, target: Target, prompt: Sequence[PromptSpan], style: Style | None, *, whole: bool
 ) -> AnswerForm:
     """How the answers to a conversation are read.

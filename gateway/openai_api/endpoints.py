@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.openai_api.answer import PLAIN, AnswerForm
-from gateway.openai_api.answer_form import calling_style, form_of, kept_to, of_tools
+from gateway.openai_api.answer_form import answer_form_of, calling_style, kept_to, of_tools
 from gateway.openai_api.generation import GenerationSpec, TextGeneration, reply_to
 from gateway.openai_api.messages import replies
 from gateway.openai_api.messages.objects import read_request
@@ -97,7 +97,7 @@ class Endpoints:
         """
         target = self._target(message.model)
         parts = await self.prompts.rendered(message, target, opening)
-        answer = form_of(message, target, parts[:-1] if opening else parts, self._style, whole=not streamed)
+        answer = answer_form_of(message, target, parts[:-1] if opening else parts, self._style, whole=not streamed)
         if opening and answer.begun:
             raise InvalidRequest(
                 "messages: the last one is the assistant's, and the chat template of this model begins thoughts there: "

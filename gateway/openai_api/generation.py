@@ -1,4 +1,4 @@
-"""One request for texts: how they grow, from token texts to the reply that a writer makes of them."""
+"""Generates the texts of one request: reads their tokens, and hands what they grow by to a writer of the reply."""
 
 import time
 from abc import ABC, abstractmethod

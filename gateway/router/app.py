@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from gateway.anthropic_api.replies import form_of
+from gateway.anthropic_api.replies import error_form_of
 from gateway.balancing import policy_of
 from gateway.router import endpoints as own
 from gateway.router.endpoints import RouterEndpoints
@@ -88,7 +88,7 @@ def create_app(settings: RouterSettings, nodes: Sequence[NodeSpec] = ()) -> Fast
     app.state.fleet = fleet
     operation.add_to(app, own.NODES, endpoints)
     operation.add_to(app, own.STATE, state)
-    failures = Failures("router", form_of)
+    failures = Failures("router", error_form_of)
     failures.add_to(app)
     app.add_middleware(TrailingSlash)
     of_model = {"/health": endpoints.health_reply, "/nodes": endpoints.nodes_reply}

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from gateway.balancing import NewText, Policy, ordered
 from gateway.router.connections import Headers, NodeConnection, NodeLost
 from gateway.router.nodes import Fleet, Node
-from gateway.router.requests import BATCH, SESSION, RoutedRequest, look, prefixes, sessions_of, value_of
+from gateway.router.requests import BATCH, SESSION, RoutedRequest, prefixes, routing_fields, sessions_of, value_of
 from gateway.router.watch import Watch
 from specpair.http_service.request_bodies import LONG, encoding_of, received_body, unpacked
 from specpair.protocol.errors import BadGateway, ImplicitSessionRefused, InvalidRequest, ShuttingDown, from_body
@@ -117,7 +117,7 @@ class Forwarding:
         if needs_prompt:
             begins_with = await asyncio.to_thread(prefixes, plain) if len(plain) > LONG else prefixes(plain)
             what = what._replace(prefixes=begins_with)
-        found = await asyncio.to_thread(look, plain) if len(plain) > LONG else look(plain)
+        found = await asyncio.to_thread(routing_fields, plain) if len(plain) > LONG else routing_fields(plain)
         if what.path == "/verify" and not found.session_id and not what.session:
             raise ImplicitSessionRefused(
                 "session_id is missing: behind a router it is not known which session is meant. Send the header "

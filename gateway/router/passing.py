@@ -1,5 +1,5 @@
-"""The entrance of every request: the router's own endpoints answer it, or a node does, whose reply is passed back, or
-several nodes together, each with a part of a list."""
+"""Takes in every request. The router's own endpoints answer it, or one node does, or several nodes each give a part of
+a list."""
 
 import asyncio
 import logging
@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.anthropic_api.replies import form_of
+from gateway.anthropic_api.replies import error_form_of
 from gateway.router.connections import Headers, NodeConnection, NodeLost
 from gateway.router.forwarding import Forwarding
 from gateway.router.nodes import DRAFTER, VERIFIER, Node
-from gateway.router.requests import SESSION, RoutedRequest, asked, to_client, to_node, value_of
+from gateway.router.requests import SESSION, RoutedRequest, routed, to_client, to_node, value_of
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.openapi.operation import ErrorForm
 from specpair.http_service.replies.hang_up import HangUp
@@ -127,7 +127,7 @@ class Passing:
         target = what.target + (b"?" + query if query else b"")
         headers = to_node(scope["headers"], (scope.get("client") or (None,))[0], forwarding.node_key)
         self.in_flight += 1
-        sending = Sending(send, form_of(what.path))
+        sending = Sending(send, error_form_of(what.path))
         try:
             async with forwarding.reply(what, method, target, headers, body) as (node, reply):
                 if node is not None:
@@ -257,7 +257,7 @@ class RouterEntrance:
             return
         written = scope.get("raw_path") or quote(scope["path"]).encode()
         target = written.partition(b"?")[0].removeprefix(scope.get("root_path", "").encode())
-        what = asked(target, value_of(scope["headers"], SESSION), self._passing.forwarding.fleet.has_model)
+        what = routed(target, value_of(scope["headers"], SESSION), self._passing.forwarding.fleet.has_model)
         if (what.path in OWN or what.path.startswith("/docs/")) and what.model is None:
             await self._app(scope, receive, send)
             return

@@ -44,7 +44,7 @@ class RoutedRequest(NamedTuple):
         return not self.session and self.path in _IN_SESSION
 
 
-def asked(target: bytes, session: str, is_model: Callable[[str], bool]) -> RoutedRequest:
+def routed(target: bytes, session: str, is_model: Callable[[str], bool]) -> RoutedRequest:
     """What a request asks for.
 
     `target`: its path, as the client has written it.
@@ -86,7 +86,7 @@ class RoutedFields(BaseModel):
     session_id: Annotated[str | None, BeforeValidator(_text)] = None
 
 
-def look(body: bytes) -> RoutedFields:
+def routing_fields(body: bytes) -> RoutedFields:
     """What a body in JSON says. The parser skips all else, at about a gigabyte a second."""
     try:
         return RoutedFields.model_validate_json(body)

@@ -1,1 +1,1 @@
-"""The engine thread, its scheduler and the KV slots. It knows no HTTP."""
+"""Engines behind one port: ours over a backend (thread, scheduler, KV slots), and those over vLLM and SGLang."""

@@ -88,7 +88,7 @@ def disconnected() -> InvalidRequest:
 
 
 class EngineConnection:
-    """One request at a time for one session. See `specpair.drafters.run.events.Judges`."""
+    """One request at a time for one session. See `specpair.drafters.run.events.DraftVerifier`."""
 
     def __init__(self, engine: TokenEngine, session: Session) -> None:
         self._engine, self._session = engine, session

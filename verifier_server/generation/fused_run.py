@@ -33,7 +33,7 @@ from verifier_server.engine.requests import Answer, OnAnswer
 from verifier_server.generation.draft_model import SharedDraftModel
 from verifier_server.generation.engine_client import EngineConnection
 from verifier_server.generation.round_policy import RoundText
-from verifier_server.generation.round_thread import Member, RoundThread
+from verifier_server.generation.round_thread import RoundMember, RoundThread
 from verifier_server.generation.rounds import READ_CHUNK
 from verifier_server.sessions import Session
 
@@ -89,7 +89,7 @@ class FusedRun:
     rounds: RoundThread | None  # which writes it; None: it is written by itself, one draft after the other
     cancelled: bool = False
     _connection: EngineConnection = field(init=False)
-    _member: Member | None = None  # once the rounds write it
+    _member: RoundMember | None = None  # once the rounds write it
     _judged: JudgedRounds = field(default_factory=JudgedRounds)
     _prefill: Callable[[], Answer] | None = None  # waits for the answer to the prefill; None: it has come
     _queue: float = 0.0  # seconds of the text so far
@@ -197,7 +197,7 @@ class FusedRun:
         session, info = self.session, self.engine.info
         committed = CommittedText(known, info.vocabulary.ends, lookups, estimates.acceptance)
         text = RoundText(committed, estimates.acceptance, session.limit, info.max_drafts)
-        self._member = Member(text, self.engine, session, drafter, self._drafted, self._answered)
+        self._member = RoundMember(text, self.engine, session, drafter, self._drafted, self._answered)
         if not self.cancelled:
             rounds.write(self._member)
 

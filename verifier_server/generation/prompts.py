@@ -114,7 +114,7 @@ def _encoded(info: EngineInfo, field: str, texts: Sequence[str], encode: Callabl
         raise InvalidRequest(f"{field}: not valid Unicode text: {error.reason}", param=field) from None
 
 
-async def aside(length: int, encode: Callable[[], list[int]]) -> list[int]:
+async def in_thread(length: int, encode: Callable[[], list[int]]) -> list[int]:
     """What `encode` makes of a text of `length` characters; of a long one in a thread, as that takes milliseconds."""
     return encode() if length <= _LONG_TEXT else await asyncio.to_thread(encode)
 

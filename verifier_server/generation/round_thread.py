@@ -29,7 +29,7 @@ class _Stopped(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class Member:
+class RoundMember:
     """A text of the rounds, with what drafts for it and who wants its answers."""
 
     text: RoundText
@@ -53,13 +53,13 @@ class RoundThread:
         """
         self._rounds, self._clock, self._deliver = rounds, clock, deliver
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._members: dict[RoundText, Member] = {}
+        self._members: dict[RoundText, RoundMember] = {}
         self._opening: list[tuple[TokenEngine, Request]] = []  # prefills for the next pass
-        self._untold: list[tuple[Member, Answer, Draft]] = []
+        self._untold: list[tuple[RoundMember, Answer, Draft]] = []
         self._thread = threading.Thread(target=self._run, name="rounds", daemon=True)
         self._thread.start()
 
-    def write(self, member: Member) -> None:
+    def write(self, member: RoundMember) -> None:
         """Write a text to its end. Raises `member.error`: of the engine, of the session, or any error of drafting."""
         self._calls.put(partial(self._join, member))
         member.over.wait()
@@ -70,7 +70,7 @@ class RoundThread:
         """Submit a prefill with the next pass: in one of its own, the texts would have to wait for it."""
         self._calls.put(partial(self._open, engine, request))
 
-    def cancel(self, member: Member) -> None:
+    def cancel(self, member: RoundMember) -> None:
         """End a text."""
         self._calls.put(partial(self._end, member, disconnected()))
 
@@ -123,7 +123,7 @@ class RoundThread:
         wake = self._rounds.wake_at
         return None if wake is None else max(0.0, wake - self._clock())
 
-    def _join(self, member: Member) -> None:
+    def _join(self, member: RoundMember) -> None:
         if member.over.is_set():  # cancelled
             return
         self._members[member.text] = member
@@ -173,11 +173,11 @@ class RoundThread:
             requests.append((member.engine, request))
         self._submit(requests)
 
-    def _on_answer(self, member: Member, request: Request, result: Answer | SpecPairError) -> None:
+    def _on_answer(self, member: RoundMember, request: Request, result: Answer | SpecPairError) -> None:
         """Called in the engine's thread."""
         self._calls.put(partial(self._answered, member, request, result))
 
-    def _answered(self, member: Member, request: Request, result: Answer | SpecPairError) -> None:
+    def _answered(self, member: RoundMember, request: Request, result: Answer | SpecPairError) -> None:
         if member.over.is_set() or request is not member.request:
             return  # what a request in its place is answered with has these tokens, too
         if isinstance(result, SpecPairError):
@@ -204,7 +204,7 @@ class RoundThread:
         if untold:
             self._deliver()
 
-    def _end(self, member: Member, error: BaseException | None) -> None:
+    def _end(self, member: RoundMember, error: BaseException | None) -> None:
         """`member` is no member any more."""
         if not member.over.is_set():
             if member.request is not None:

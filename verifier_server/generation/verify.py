@@ -75,7 +75,7 @@ class Verifying:
             return error
 
 
-def implicit(field: str) -> SelfContinueRefused:
+def needs_position_and_session(field: str) -> SelfContinueRefused:
     """The error for a request that leaves out `field`, which a session with self-continuation needs."""
     return SelfContinueRefused(f"{field} is missing: with self_continue every verify request must give it", param=field)
 
@@ -85,7 +85,7 @@ def _engine_request(engine: TokenEngine, request: messages.VerifyRequest, sessio
     check_ids(engine.info, "draft_tokens", request.draft_tokens)
     if session.self_continue:
         if request.position is None:
-            raise implicit("position")
+            raise needs_position_and_session("position")
     elif request.self_continue is not None:
         raise SelfContinueRefused(
             "self_continue: the session was opened without; ask for it in the prefill", param="self_continue"

@@ -44,7 +44,7 @@ FORM = ErrorForm(status, error_body, ("code", "type", "message", "param"), event
 OF_RESPONSES = FORM._replace(event=_event_of_responses)  # where a stream is broken off: what is left of it is unknown
 
 
-def form_of(path: str) -> ErrorForm:
+def error_form_of(path: str) -> ErrorForm:
     """How a service with OpenAI's endpoints reports errors at a path."""
     if path == "/v1/responses":
         return OF_RESPONSES

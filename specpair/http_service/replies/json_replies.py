@@ -62,11 +62,11 @@ def error_reply(error: SpecPairError, body: Any = None, status: int | None = Non
 class Failures:
     """The replies of one service."""
 
-    def __init__(self, service: str, form_of: Callable[[str], ErrorForm]) -> None:
+    def __init__(self, service: str, error_form_of: Callable[[str], ErrorForm]) -> None:
         """`service`: its name in errors.
-        `form_of`: how errors are reported at a path.
+        `error_form_of`: how errors are reported at a path.
         """
-        self._service, self._form_of = service, form_of
+        self._service, self._error_form_of = service, error_form_of
 
     def add_to(self, app: FastAPI) -> None:
         """Register the replies."""
@@ -77,7 +77,7 @@ class Failures:
     async def failed(self, request: Request, error: Exception) -> Response:
         """The reply to a request that raised a SpecPairError."""
         assert isinstance(error, SpecPairError)
-        form = self._form_of(_path(request))
+        form = self._error_form_of(_path(request))
         return error_reply(error, form.body(error), form.status(error))
 
     async def refused(self, request: Request, error: Exception) -> Response:
@@ -88,7 +88,7 @@ class Failures:
             known = NoWebSocket(
                 f"{request.url.path} takes no WebSocket: POST the request, with stream true for events as they come"
             )
-            reply = error_reply(known, self._form_of(_path(request)).body(known))
+            reply = error_reply(known, self._error_form_of(_path(request)).body(known))
             reply.headers.update({"Upgrade": "HTTP/1.1", "Connection": "Upgrade"})  # RFC 9110 wants them
             return reply
         if error.status_code == 405:
@@ -97,7 +97,7 @@ class Failures:
             known = NotFound(f"there is nothing at {request.url.path}: see /docs for what there is")
         else:
             known = RequestError(str(error.detail))
-        reply = error_reply(known, self._form_of(_path(request)).body(known), error.status_code)
+        reply = error_reply(known, self._error_form_of(_path(request)).body(known), error.status_code)
         reply.headers.update(error.headers or {})
         if error.status_code == 405:
             allowed = {*_methods(request), *filter(None, reply.headers.get("Allow", "").split(", "))}

@@ -13,7 +13,7 @@ from functools import partial
 import httpx
 import pytest
 
-from drafter_client.cli.steps import once_there
+from drafter_client.cli.steps import retry_until_there
 from drafter_client.errors import BadKey, VerifierUnreachable
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier
@@ -74,7 +74,7 @@ def test_it_is_asked_until_it_is_there_and_said_once() -> None:
         return "a pair"
 
     pauses: list[float] = []
-    assert once_there(make, 300.0, said.append, pauses.append, lambda: 0.0) == "a pair"
+    assert retry_until_there(make, 300.0, said.append, pauses.append, lambda: 0.0) == "a pair"
     assert said == ["one is away", "waiting for the verifier, 300 s at most (--patience): no verifier answers"]
     assert len(pauses) == 3
     kept[0]("one is back")
@@ -95,7 +95,7 @@ def test_the_wait_has_an_end(patience: float, asked: int) -> None:
         now += 1.0
 
     with pytest.raises(VerifierUnreachable):
-        once_there(make, patience, lambda _: None, sleep, lambda: now)
+        retry_until_there(make, patience, lambda _: None, sleep, lambda: now)
     assert count == asked
 
 
@@ -104,7 +104,7 @@ def test_what_waiting_does_not_mend_is_raised() -> None:
         raise BadKey("no")
 
     with pytest.raises(BadKey):
-        once_there(make, 300.0, lambda _: None)
+        retry_until_there(make, 300.0, lambda _: None)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_chat_and_serve_wait(
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("drafter_client.cli.steps.once_there", partial(once_there, sleep=interrupted))
+    monkeypatch.setattr("drafter_client.cli.steps.retry_until_there", partial(retry_until_there, sleep=interrupted))
     ran = drafter(command, "--verifier", nobody, *TOY, *port)
     assert (ran.status, ran.out) == (130, "")
     said = caplog.text if command == "serve" else ran.err

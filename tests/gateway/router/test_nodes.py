@@ -15,7 +15,7 @@ from drafter_client import Pair
 from drafter_client.http.outages import Outage
 from gateway.router.messages import NodeSpec
 from gateway.router.nodes import Fleet, TokenPace
-from gateway.router.requests import RoutedRequest, asked, look, prefixes
+from gateway.router.requests import RoutedRequest, prefixes, routed, routing_fields
 from specpair.protocol.errors import BadGateway, ModelLoading, SpecPairError
 from specpair.protocol.service_responses import HealthResponse
 from tests.drafter_client.http.bodies import model_info
@@ -338,20 +338,20 @@ MODELS = {"toy", "toy/", "acme/tiny", "acme/tiny/v2", "a b%2F", "模型"}
     ],
 )
 def test_a_path_names_a_model_with_or_without_slashes(path: str, model: str, rest: str) -> None:
-    what = asked(path.encode(), "", MODELS.__contains__)
+    what = routed(path.encode(), "", MODELS.__contains__)
     assert (what.model, what.target) == (model, rest.encode())
     assert what.path == unquote(rest).rstrip("/")
 
 
 def test_what_a_request_asks_for() -> None:
     def of(path: str, session: str = "") -> RoutedRequest:
-        return asked(path.encode(), session, MODELS.__contains__)
+        return routed(path.encode(), session, MODELS.__contains__)
 
     assert of("/verify/", "s") == RoutedRequest("/verify", b"/verify/", None, "s", openai=False)
     assert of("/sessions/abc/stream").session == "abc"
     assert of("/v1/completions").begins and of("/prefill").begins and not of("/verify", "s").begins
-    assert look(b'{"model": 5, "session_id": "x"}').session_id == "x"
-    assert look(b"no json").model is None and look(b"[]").model is None
+    assert routing_fields(b'{"model": 5, "session_id": "x"}').session_id == "x"
+    assert routing_fields(b"no json").model is None and routing_fields(b"[]").model is None
 
 
 def test_prefixes_of_prompts() -> None:

@@ -11,5 +11,5 @@ class StepReport(NamedTuple):
 
     seconds: float
     texts: int  # how many texts shared it
-    preempted: int  # as in `Step`
+    preempted: int  # as in `CoreStep`
     others: dict[str, tuple[list[int], int]]  # draft and number of tokens read, of requests that did not read one token

@@ -57,7 +57,7 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         super().__init__(*arguments, **named)
         self._wanted: dict[str, CoreRequest] = {}  # by id of the request
         self._began = 0.0  # when the latest step was planned
-        self._preempted = 0  # as in `Step`
+        self._preempted = 0  # as in `CoreStep`
         threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
 
     def add_request(self, request: Request) -> None:
