@@ -187,7 +187,6 @@ def _values(values: Iterable[object]) -> str:
     return " or ".join(f"`{json.dumps(value)}`" for value in values)
 
 
-# By their paths in docs, where no file of such a name lies.
 def simulator_measures() -> str:
     """Every measure of a run."""
     text = [
@@ -200,6 +199,7 @@ def simulator_measures() -> str:
     return "\n".join(text) + "\n"
 
 
+# By their paths in docs, where no file of such a name lies.
 PAGES = {
     "reference/options.md": options,
     "reference/rest.md": rest,

@@ -43,7 +43,7 @@ ENGINES = {  # the packages that the tests of an engine import
     "vllm": ("vllm",),
     "sglang": ("msgspec",),
     "ray": ("ray",),
-    "deploy": ("kubernetes_validate", "jsonschema", "celpy"),
+    "deploy": ("kubernetes_validate", "jsonschema"),
     "real": (),
     "browser": ("playwright", "axe_playwright_python"),
 }

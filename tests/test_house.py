@@ -273,27 +273,3 @@ def test_tests_leave_private_names_of_the_code_alone() -> None:
         for name in private_names(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "x._y",
-        "self._y",
-        "from x import _y",
-        "patch.setattr(x, '_y', 1)",
-        "patch.setattr('x.y._z', 1)",
-        "child('\\nx._y\\n')",
-        "_forward = 1; engine._forward",
-    ],
-)
-def test_a_private_name_is_found(code: str) -> None:
-    assert len(list(private_names(ast.parse(code)))) == 1
-
-
-@pytest.mark.parametrize(
-    "code",
-    ["_y = 1; x._y", "self._y = 1; self._y", "x.__dict__", "x._replace(y=1)", "super()._forward(batch)", "'x._y'"],
-)
-def test_own_names_and_hooks_are_none(code: str) -> None:
-    assert list(private_names(ast.parse(code))) == []

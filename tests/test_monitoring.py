@@ -89,17 +89,6 @@ def test_names_are_vllm_s_where_vllm_has_the_thing() -> None:
     assert {f"specpair_{name}" for name in expected} <= series()
 
 
-def test_dashboard_takes_its_data_source_from_a_variable() -> None:
-    board = dashboard()
-    variables = {each["name"]: each["type"] for each in board["templating"]["list"]}
-    kinds = dict.fromkeys(("model_name", "instance", "drafter", "router"), "query")
-    assert variables == {"datasource": "datasource"} | kinds
-    panels = [panel for panel in board["panels"] if panel["type"] != "row"]
-    asked = [*panels, *(target for panel in panels for target in panel["targets"])]
-    assert {each["datasource"]["uid"] for each in asked} == {"${datasource}"}
-    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
-
-
 def test_a_panel_asks_one_kind_of_service_only() -> None:
     """Each text counts at the verifier and at its drafter: a sum over both would have it twice."""
     rows: dict[str, set[str]] = {}
@@ -110,15 +99,6 @@ def test_a_panel_asks_one_kind_of_service_only() -> None:
             asked |= set(re.findall(r'instance=~"\$(\w+)"', target["expr"]))
             assert "instance=~" in target["expr"], panel["title"]
     assert rows == {"Verifiers": {"instance"}, "Drafters": {"drafter"}, "Router": {"router", "instance"}}
-
-
-def test_panels_do_not_overlap() -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in dashboard()["panels"]:
-        at = panel["gridPos"]
-        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
-        assert not cells & taken and max(x for x, _ in cells) < 24, panel["title"]
-        taken |= cells
 
 
 @needs_promtool

@@ -27,7 +27,6 @@ from specpair.extras import (
     MissingExtra,
     extras_named,
     installing,
-    installing_lab,
     pip_install,
 )
 from tests.paths import PACKAGES, ROOT
@@ -165,10 +164,6 @@ def test_without_the_lab_its_commands_say_how_to_install_it(
     assert not programs.lab_parsers(program)
 
 
-def test_elsewhere_than_in_a_checkout_pip_installs_the_lab(tmp_path: Path) -> None:
-    assert (installing_lab(), installing_lab(tmp_path)) == ("make lab", pip_install(LAB))
-
-
 def test_what_the_packages_import_comes_with_an_extra_or_with_both_ends() -> None:
     known = {*sys.stdlib_module_names, *PACKAGES, *BOTH_ENDS}.union(*EXTRAS.values())
     of_lab = known.union({"yaml"}, *LAB_EXTRAS.values())
@@ -223,11 +218,6 @@ def test_in_an_environment_without_pip_its_tool_installs(tmp_path: Path, file: s
         expected = command.format(variables=variables and "CFLAGS=-g ", python=sys.executable, what="x==1")
         assert pip_install("x==1", variables, environment) == expected
     assert installing("llama", tmp_path, environment) == pip_install("'specpair-core[llama]'", "", environment)
-
-
-def test_without_pip_and_without_its_tool_s_file_uv_installs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("specpair.extras.find_spec", lambda name: None)
-    assert pip_install("x==1", "", tmp_path) == f"uv pip install --python {sys.executable} x==1"
 
 
 def test_missing_package_of_an_extra_is_named_with_it_and_others_are_not() -> None:

@@ -1,7 +1,6 @@
 """The tables and sentences of a report: the same in the terminal and on the page."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -86,18 +85,12 @@ def _compared(comparisons: Sequence[Comparison]) -> Iterator[str]:
 STATISTICS = ("mean", "p50", "p90", "p99")
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    heading: str
-    cell: Callable[[Analysis, Summary], str]
-
-
 def sides(analysis: Analysis, case: CaseRecord) -> Table:
     """A case: a row for each side. Columns in which no side has anything are left out."""
     found = analysis.summaries_of(case)
-    columns = [(column, [column.cell(analysis, each) for each in found]) for column in _COLUMNS]
-    kept = [(column, cells) for column, cells in columns if any(cell != NOTHING for cell in cells)]
-    headings = ("side", *(column.heading for column, _ in kept))
+    columns = [(heading, [cell(analysis, each) for each in found]) for heading, cell in _COLUMNS]
+    kept = [(heading, cells) for heading, cells in columns if any(cell != NOTHING for cell in cells)]
+    headings = ("side", *(heading for heading, _ in kept))
     rows = ((each.side, *(cells[number] for _, cells in kept)) for number, each in enumerate(found))
     return Table(headings, tuple(rows))
 
@@ -184,10 +177,6 @@ def _failed(_: Analysis, of: Summary) -> str:
     return f"{failed}/{of.requests}" if failed else NOTHING
 
 
-def _same_text(analysis: Analysis, of: Summary) -> str:
-    return _equal_texts(analysis, of.case, of.side)
-
-
 def _equal_texts(analysis: Analysis, case: str, side: str) -> str:
     found = [each for each in analysis.equalities if (each.case, each.side) == (case, side)]
     return f"{found[0].equal}/{found[0].pairs}" if found else NOTHING
@@ -197,16 +186,16 @@ def _headed(measure: Measure) -> str:
     return f"{measure.name}, {measure.unit}" if measure.unit in ("ms", "J", "requests/s") else measure.name
 
 
-_COLUMNS = (
-    _Column("tokens/s", _statistics(measures.SPEED, "mean")),
-    _Column("times baseline", _against_baseline),
+_COLUMNS: tuple[tuple[str, Callable[[Analysis, Summary], str]], ...] = (
+    ("tokens/s", _statistics(measures.SPEED, "mean")),
+    ("times baseline", _against_baseline),
     *(
-        _Column(f"{measure.name} p50 / p99, ms", _statistics(measure, "p50", "p99"))
+        (f"{measure.name} p50 / p99, ms", _statistics(measure, "p50", "p99"))
         for measure in (measures.TTFT, measures.ITL, measures.LATENCY)
     ),
-    *(_Column(_headed(measure), _value(measure)) for measure in measures.SINGLE),
-    _Column("same text", _same_text),
-    _Column("failed", _failed),
+    *((_headed(measure), _value(measure)) for measure in measures.SINGLE),
+    ("same text", lambda analysis, of: _equal_texts(analysis, of.case, of.side)),
+    ("failed", _failed),
 )
 
 

@@ -35,7 +35,6 @@ def main() -> None:
         {
             "target": {"default": [str(DEFAULT_TARGET)], "help": "GGUF files (default: the target that ships)"},
             "prompts": {"default": 18, "help": "texts, at most 18 (default: %(default)s)"},
-            "from": {"default": 0, "help": "leave out the first so many prompts (default: %(default)s)"},
             "tokens": {"default": 96, "help": "of each text (default: %(default)s)"},
             "threads": {"default": 2, "help": "of a pass (default: %(default)s)"},
             "kind": {"default": ["drafts", "kept", "copied"], "help": "texts to compare (default: all)"},
@@ -54,7 +53,7 @@ def main() -> None:
             with closing(load("llama_cpp", how)) as backend:
                 for kind in options.kind:
                     other, lines = kinds[kind]
-                    prompts = held_out_prompts(options.prompts, lines)[vars(options)["from"] :]
+                    prompts = held_out_prompts(options.prompts, lines)
                     each = [gap(backend, backend.vocabulary.encode(text), options.tokens, other) for text in prompts]
                     differ = sorted(found for found in each if found is not None)
                     shown = ", ".join(f"{found:.3f}" for found in differ)

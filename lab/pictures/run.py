@@ -7,7 +7,6 @@ The picture goes to `.cache/results/`, and to `docs/pictures/`, where the README
 """
 
 import re
-import shlex
 import sys
 from io import StringIO
 from itertools import groupby
@@ -40,7 +39,8 @@ def main() -> None:
     folder = options.folder
     need("pyte")
     if missing := [name for name in (BF16, DRAFT.name) if not (folder / name).is_file()]:
-        sys.exit(f"not in {folder}: {', '.join(missing)}; get them with: {_getting(folder)}")
+        get = f"{sys.executable} -m scripts.real_models {folder} --bf16"
+        sys.exit(f"not in {folder}: {', '.join(missing)}; get them with: {get}")
     import pyte
 
     screen = pyte.Screen(COLUMNS, LINES)
@@ -66,12 +66,6 @@ def main() -> None:
     path = folder_of(options) / "run.svg"
     path.write_text(_FONT.sub("", picture), encoding="utf-8")
     print(f"written to {path}", file=sys.stderr)
-
-
-def _getting(folder: Path) -> str:
-    """The command that puts the models into the folder."""
-    where = [] if folder == ROOT / FOLDER else [str(folder)]
-    return shlex.join([sys.executable, "-m", "scripts.real_models", *where, "--bf16"])
 
 
 def _style(cell: "Char") -> Style:

@@ -6,18 +6,19 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from backends import registry
 from backends.llama_cpp.library import lib
-from backends.scripted import ScriptedBackend
+from backends.scripted import ORDER, Script, ScriptedBackend
 from models import DEFAULT_TARGET
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.plugins import BACKENDS
 from tests.distributions import distribute
 from tests.paths import ROOT
-from verifier_server.settings import Settings, SettingsError, from_flags
+from verifier_server.settings import Settings
 
 
 def refusal(options: LoadOptions, name: str = "llama_cpp") -> str:
@@ -116,18 +117,6 @@ def test_kv_cache_larger_than_memory_is_refused_before_allocation() -> None:
     assert message.endswith("lower slots or context")
 
 
-def test_progress_ends_at_1_and_closing_twice_is_harmless() -> None:
-    progress: list[float] = []
-    backend = registry.load("llama_cpp", small(), progress.append)
-    assert progress == sorted(progress)
-    assert progress[-1] == 1.0
-    assert backend.model_name == DEFAULT_TARGET.stem
-    assert (backend.slots, backend.context_length) == (1, 64)
-    assert backend.kv_bytes > 0
-    backend.close()
-    backend.close()
-
-
 ENGINE = """
 from specpair.engines.errors import ModelLoadError
 from backends.scripted import load
@@ -197,14 +186,6 @@ def test_name_in_two_distributions_is_refused(site: Path) -> None:
     )
 
 
-def test_verifier_takes_them_for_target_and_draft_model() -> None:
-    settings, _ = from_flags(["--backend", "mine", "--draft-backend", "mine", "--draft-model", "1"], {})
-    assert (settings.backend, settings.draft_engine) == ("mine", "mine")
-    for flag in ("--backend", "--draft-backend"):
-        with pytest.raises(SettingsError, match=r"'abacus' is unknown, choose one of .*, lost, mine, odd, refusing"):
-            from_flags([flag, "abacus", "--draft-model", "1"], {})
-
-
 SETTINGS = {field.name for field in fields(LoadOptions)} | set(Settings.model_fields)
 
 
@@ -240,8 +221,28 @@ def test_message_begins_with_the_setting_that_it_carries(
         assert first == _beginning(setting)
 
 
-def test_a_program_puts_its_own_name_for_the_setting() -> None:
-    error = ModelLoadError("device 'x' cannot be used here", "device")
-    assert error.called("--device") == "--device 'x' cannot be used here"
-    assert (str(error), error.setting) == ("device 'x' cannot be used here", "device")
-    assert (ModelLoadError("no such file").setting, str(ModelLoadError("no such file"))) == (None, "no such file")
+CONTEXTS = [[first, second, 3, 4] for first in range(40) for second in range(10)]
+
+
+def greedy_agreement(agreement: float) -> float:
+    target = ScriptedBackend(Script(seed=5))
+    drafter = ScriptedBackend(Script(seed=5, agreement=agreement))
+    same = [target.logits_after(c).argmax() == drafter.logits_after(c).argmax() for c in CONTEXTS]
+    return sum(same) / len(same)
+
+
+@pytest.mark.parametrize("agreement", [0.0, 0.5, 0.9, 1.0])
+def test_agreement_is_the_share_of_contexts_with_equal_logits(agreement: float) -> None:
+    chance = 1 / 257  # two unrelated scripts agree that often
+    expected = agreement + (1 - agreement) * chance
+    deviation = (expected * (1 - expected) / len(CONTEXTS)) ** 0.5
+    assert abs(greedy_agreement(agreement) - expected) <= 4 * deviation
+
+
+def test_logits_depend_on_the_last_tokens_only() -> None:
+    backend = ScriptedBackend()
+    context = list(range(ORDER))
+    assert np.array_equal(backend.logits_after([9, 9, *context]), backend.logits_after(context))
+    for at in range(ORDER):
+        other = [*context[:at], 99, *context[at + 1 :]]
+        assert not np.array_equal(backend.logits_after(other), backend.logits_after(context))

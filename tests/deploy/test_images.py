@@ -15,13 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.dockerfile import DOCKERFILE, FOLDER, arguments_before_stages, stages
+from tests.deploy.dockerfile import DOCKERFILE, FOLDER, stages
 from tests.deploy.routers import free_port
 from tests.paths import PACKAGES, ROOT
 from tests.settings_names import is_setting
 
-ENGINES = ("cpu", "cuda", "neuron", "vllm")
-READ_BY_PROGRAMS = {"CMAKE_ARGS", "PIP_EXTRA_INDEX_URL"}  # scripts/setup and pip
 PORTS = {"verifier": "8000", "drafter": "8080", "router": "8090"}
 
 
@@ -60,24 +58,6 @@ def test_the_build_gets_the_packages_and_nothing_else() -> None:
     )
     data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
     assert all(kept(f"{name.replace('.', '/')}/x") for name in data if name != "*")
-
-
-def test_every_argument_is_used_in_its_stage() -> None:
-    before = arguments_before_stages()
-    bases = " ".join([stage.base for stage in stages().values()] + [*before.values()])
-    assert {name for name in before if f"${{{name}}}" not in bases} == set()
-    for stage in stages().values():
-        own = {given.split("=")[0] for given in stage.of("ARG")}
-        rest = " ".join(arguments for name, arguments in stage.steps if name != "ARG")
-        assert {name for name in own - READ_BY_PROGRAMS if f"${{{name}}}" not in rest} == set()
-
-
-def test_base_images_are_arguments_that_take_a_digest() -> None:
-    before = arguments_before_stages()
-    for stage in stages().values():
-        if stage.base != "scratch" and not stage.base.startswith(tuple(stages())):
-            assert re.fullmatch(r"\$\{\w+_IMAGE\}|(build|runtime)-\$\{ENGINE\}", stage.base), stage
-    assert all(":" in value for name, value in before.items() if name.endswith("_IMAGE"))
 
 
 @pytest.mark.parametrize("end", PORTS)

@@ -6,23 +6,17 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Mode, Options, Pair, Tokens
+from drafter_client import DraftModel, Pair, Tokens
 from tests.deploy.ray_serve import Cluster, cluster
-from tests.drafter_client.support import plain
+from tests.deploy.routers import PROMPT, TEXTS, expected, options_of
 
 pytestmark = [pytest.mark.engine("ray"), pytest.mark.filterwarnings("ignore")]  # Ray's libraries warn
 
-PROMPT = "def f(x):"
-TEXTS = 6
-WARM = Options(max_tokens=400, temperature=0.8)
-TARGET = ScriptedBackend(Script(seed=1))
 SETTINGS = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": "1"}
 UPGRADED = {**SETTINGS, "VERIFIER_MAX_DRAFTS": "48"}  # of which drafters are told
 
@@ -39,18 +33,6 @@ def ray() -> Iterator[Cluster]:
 def pair(ray: Cluster) -> Iterator[Pair]:
     with Pair(ray.url, DraftModel(Path("1"), "scripted"), texts=TEXTS) as pair:
         yield pair
-
-
-def options_of(number: int) -> Options:
-    """Those of one of several texts: greedy ones, and samples of other seeds."""
-    return replace(
-        WARM, seed=number, temperature=0.8 if number % 2 else 0.0, mode=(Mode.REMOTE, Mode.TARGET)[number // 2 % 2]
-    )
-
-
-def expected(number: int) -> list[int]:
-    options = options_of(number)
-    return plain(TARGET, TARGET.vocabulary.encode(PROMPT), options.max_tokens, options.sampling)
 
 
 def written(pair: Pair, number: int) -> tuple[list[int], list[int]]:

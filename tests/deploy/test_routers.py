@@ -8,27 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
-import trustme
 
-from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Mode, Options, Pair, Tokens
-from drafter_client.errors import BadKey, VerifierUnreachable
-from tests.deploy.routers import FILES, OURS, free_port, needed, routing, with_tls
-from tests.drafter_client.support import plain
+from drafter_client import DraftModel, Pair, Tokens
+from tests.deploy.routers import FILES, OURS, PROMPT, TEXTS, expected, free_port, needed, options_of, routing
 from tests.forking import Process
 from tests.verifier_server.processes import ready
 from tests.waiting import until
 
-PROMPT = "def f(x):"
-TEXTS = 6
-WARM = Options(max_tokens=400, temperature=0.8)
-TARGET = ScriptedBackend(Script(seed=1))
 SETTINGS = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": "1", "VERIFIER_DRAIN_SECONDS": "0"}
 Replica = tuple[Process, httpx.Client]
 # A verifier whose passes wait while a file is locked.
@@ -70,13 +61,6 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path, gate: Path) -> Iterat
         yield stack.enter_context(routing(command, port)), replicas
 
 
-def options_of(number: int) -> Options:
-    """Those of one of several texts: greedy ones, and samples of other seeds."""
-    return replace(
-        WARM, seed=number, temperature=0.8 if number % 2 else 0.0, mode=(Mode.REMOTE, Mode.TARGET)[number // 2 % 2]
-    )
-
-
 def written(pair: Pair, number: int, begun: Callable[[], object]) -> tuple[list[int], list[int]]:
     """The tokens of a text, and where it was resumed. `begun`: called after some tokens."""
     tokens: list[int] = []
@@ -88,11 +72,6 @@ def written(pair: Pair, number: int, begun: Callable[[], object]) -> tuple[list[
             if before < 40 <= len(tokens):
                 begun()
     return tokens, text.stats.resumed
-
-
-def expected(number: int) -> list[int]:
-    options = options_of(number)
-    return plain(TARGET, TARGET.vocabulary.encode(PROMPT), options.max_tokens, options.sampling)
 
 
 def generated(http: httpx.Client) -> int:
@@ -283,33 +262,3 @@ def test_a_client_that_does_not_keep_cookies_by_session_gets_none(before: Callab
             for number in range(40)
         }
         assert len(by_load) == len(by_session) == 3 and not http.cookies
-
-
-@pytest.mark.parametrize("name", [name for name in FILES if name != OURS])  # which serves plain HTTP
-def test_a_laptop_drafts_through_a_load_balancer_with_tls(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """TLS ends there, as at the gateway of docs/kubernetes.md and docs/eks.md: a key is wanted, and texts are whole."""
-    needed(name)
-    authority = trustme.CA()
-    made = authority.issue_cert("localhost")
-    files = {"ca.pem": authority.cert_pem, "chain.pem": made.cert_chain_pems[0], "key.pem": made.private_key_pem}
-    for file, content in files.items():
-        content.write_to_path(str(tmp_path / file))
-    port, draft = free_port(), DraftModel(Path("1"), "scripted")
-    with ExitStack() as stack, ThreadPoolExecutor(3) as threads:
-        starting = [
-            ready([sys.executable, "-m", "verifier_server"], VERIFIER_API_KEY="s3cret", **SETTINGS) for _ in range(3)
-        ]
-        replicas = [*threads.map(stack.enter_context, starting)]
-        command = FILES[name](tmp_path, port, [http.base_url.port for _, http in replicas])
-        with_tls(tmp_path, tmp_path / "chain.pem", tmp_path / "key.pem")
-        url = stack.enter_context(routing(command, port, tmp_path / "ca.pem"))
-        with pytest.raises(VerifierUnreachable, match="certificate"):
-            Pair(url, draft, api_key="s3cret")
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-        with pytest.raises(BadKey):
-            Pair(url, draft, api_key="other")
-        with Pair(url, draft, api_key="s3cret", texts=TEXTS) as pair:
-            for number in range(TEXTS):
-                assert written(pair, number, lambda: None) == (expected(number), [])

@@ -11,7 +11,6 @@ from lab.reports.markup import Markup, tag
 from lab.simulator.configuration.keys import MS
 from lab.simulator.results.measures import CONFIDENCE, MEASURES, RunMeasure
 from lab.simulator.results.summary import RunSummary, all_tables
-from specpair.command_line.table import Table
 from specpair.numbers import counted
 
 # Measures that charts show over time, in their order.
@@ -24,7 +23,7 @@ OVER_TIME = (
 def page(run: RunSummary) -> str:
     """The page of a run."""
     parts = [
-        *((title, [_as_table(cells, title)]) for title, cells in all_tables(run)),
+        *((title, [table(cells.headings, cells.rows, title)]) for title, cells in all_tables(run)),
         ("Over time", [*_over_time(run)]),
         ("Configuration", [_configuration(run)]),
         ("Definitions", [_definitions()]),
@@ -95,7 +94,3 @@ def _definitions() -> Markup:
         (each.words, (each.meaning, tag("span", f" ({each.unit})", class_="soft") if each.unit else ""))
         for each in MEASURES.values()
     )
-
-
-def _as_table(cells: Table, label: str) -> Markup:
-    return table(cells.headings, cells.rows, label)

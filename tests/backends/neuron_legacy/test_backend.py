@@ -99,50 +99,6 @@ def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.M
     assert {len(slots) for _, _, slots in calls.speculative} == {1, 3}
 
 
-def test_one_pass_verifies_all_slots(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slots without work are parked behind their tokens; prompts have passes of their own."""
-    backend = load(slots=4)
-    backend.extend([Entry(0, 0, IDS[:3], 3), Entry(1, 0, IDS[:9], 9), Entry(2, 0, IDS[:20], 20)])
-    calls = Recorded(load.model(backend), monkeypatch)
-    backend.extend([Entry(1, 7, IDS[7:12], 0), Entry(0, 3, IDS[3:4], 0), Entry(3, 0, IDS[:6], 5)])
-    assert calls.prompts == [([IDS[:6]], [list(range(6))], [3])]
-    [(ids, cells, slots)] = calls.speculative
-    assert slots == [0, 1, 2, 3]
-    assert ids == [[IDS[3], *[0] * 12], [*IDS[7:12], *[0] * 8], [0] * 13, [0] * 13]
-    assert cells == [list(range(first, first + 13)) for first in (3, 7, 20, 6)]
-    assert [backend.length(slot) for slot in range(4)] == [4, 12, 20, 6]
-
-
-def test_long_entries_share_rounds(load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
-    backend = load(slots=2)
-    backend.extend([Entry(0, 0, IDS[:3], 3), Entry(1, 0, IDS[:9], 9)])
-    calls = Recorded(load.model(backend), monkeypatch)
-    first, second = backend.extend([Entry(0, 3, IDS[3:70], 0), Entry(1, 9, IDS[9:14], 0)])
-    assert [(len(ids), len(ids[0])) for ids, _, _ in calls.speculative] == [(2, 30), (1, 30), (1, 13)]
-    expected = reference_logits(tiny.config, tiny.weights, IDS[:70])
-    assert np.abs(first - expected[3:]).max() < 1e-4
-    assert np.abs(second - expected[9:14]).max() < 1e-4
-
-
-def test_entries_are_cut_into_prompt_and_speculative_passes(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = load()
-    calls = Recorded(load.model(backend), monkeypatch)
-    backend.extend([Entry(0, 0, IDS[:1], 0), Entry(1, 0, IDS[:9], 9)])
-    assert calls.prompts == [([[IDS[0], 0]], [[0, 0]], [0]), ([IDS[:9]], [list(range(9))], [1])]
-    assert calls.speculative == []
-    backend.extend([Entry(0, 0, IDS[:7], 2)])
-    backend.extend([Entry(1, 7, IDS[7:9], 1)])
-    assert calls.prompts[2:] == [([IDS[:3]], [[0, 1, 2]], [0])]
-    assert calls.speculative == [
-        ([IDS[3:7]], [[3, 4, 5, 6]], [0]),
-        ([[*IDS[7:9], 0, 0]], [[7, 8, 9, 10]], [1]),
-    ]
-    backend.extend([Entry(0, 7, IDS[7:126], 0)])
-    backend.extend([Entry(0, 126, IDS[126:127], 0)])
-    assert [len(ids[0]) for ids, _, _ in calls.speculative[2:]] == [30, 30, 30, 30, 4]
-    assert calls.speculative[-1] == ([[IDS[126], 0, 0, 0]], [[126, 127, 127, 127]], [0])
-
-
 def test_long_prompts_go_on_in_continuations(load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
     """A prompt takes few passes, and no logits are fetched that nobody asked for."""
     backend = load(context_length=511, batch_tokens=256)
@@ -171,20 +127,6 @@ def test_lack_of_memory_while_compiling_names_the_setting(
     with pytest.raises(ModelLoadError, match=r"^compile_workers 3: the system ended a compiler") as caught:
         load(compile_workers=3)
     assert caught.value.setting == "compile_workers"
-
-
-def test_attributes_describe_the_backend(load: Load, tiny: TinyModel) -> None:
-    (tiny.folder / "chat_template.jinja").write_text("{{ messages }}", encoding="utf-8")
-    backend = load(slots=3, context_length=200)
-    assert (backend.name, backend.model_name) == ("neuron_legacy", "tiny")
-    assert (backend.slots, backend.context_length, backend.max_batch_tokens) == (3, 200, 128)
-    assert (backend.can_copy, backend.max_rollback) == (False, None)
-    assert backend.chat_template == "{{ messages }}"
-    assert backend.vocabulary.size == tiny.config["vocab_size"]
-    caches = load.model(backend).device.caches
-    assert backend.kv_bytes == caches.numel() * caches.element_size()
-    backend.close()
-    backend.close()
 
 
 def test_failing_pass_empties_its_slots_and_the_next_works(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,28 +1,74 @@
 """What a run shows at its end: the panel, its rows, the documented labels."""
 
 import io
-import os
 import re
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 import pytest
 from rich.console import Console
 
 from drafter_client.display.panel import legend, show, show_main
 from drafter_client.display.panel_rows import bars, columns, couples, headline, hints, lines
-from drafter_client.display.progress import say_outage
-from drafter_client.display.readout import Readout
-from drafter_client.display.status_line import may_share_rows
-from drafter_client.generation.generation import Token, Tokens
-from drafter_client.http.outages import Outage
 from drafter_client.statistics import Baseline, Stats, Turn, WaitTimes
+from specpair.corpus.draft_corpus import CorpusState
 from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
-from tests.drafter_client.display.support import everything, stats_of
 from tests.paths import ROOT
+
+
+def everything(mode: str = "remote") -> Stats:
+    """A run with every row, as long as they get."""
+    return stats_of(
+        mode=mode,
+        cached_tokens=8,
+        token_times=[] if mode in ("remote", "fused", "auto") else [0.02] * 100,
+        looked_up=90,
+        looked_up_accepted=70,
+        corpus=CorpusState(120, 34000, {"binary": 7}, 12, indexing=True),
+        prediction_tokens=80,
+        prediction_accepted=60,
+        prediction_rejected=5,
+        drafts_sent=31,
+        mispredicted=40,
+        next_draft_ready=30,
+        schedules=Counter(dict(zip(Schedule, (30, 30, 39), strict=True))) if mode in ("remote", "auto") else Counter(),
+        turns=[Turn("remote", 16), Turn("target", 12), Turn("remote", 72)] if mode == "auto" else [],
+        why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
+        verifiers=[] if mode == "solo" else ["http://127.0.0.1:8001", "http://127.0.0.1:8002"],
+        resumed=[] if mode == "solo" else [9, 78],
+        outages=0 if mode == "solo" else 2,
+        outage_time=0.0 if mode == "solo" else 1.25,
+        token_sources=[*Counter(dict(zip(TokenSource, (30, 32, 8, 22, 8), strict=True))).elements()],
+        sampling={
+            **{"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
+            **{"min_p": 0.05, "logit_bias": {"5": 1.0, "7": -100.0}},
+            **{"presence_penalty": -1.25, "frequency_penalty": -1.25, "repetition_penalty": 1.25},
+        },
+        times=WaitTimes(0.04, 4.0, 99.999, 0.06, 7.0),
+        context=112,
+        baseline=Baseline(20.0, 39.0, 100, True),
+    )
+
+
+def stats_of(**changes: object) -> Stats:
+    stats = Stats(
+        model="big-7b",
+        draft_model="small-1b",
+        prompt_tokens=12,
+        token_ids=list(range(100)),
+        rounds=25,
+        drafted=96,
+        accepted=75,
+        ttft=0.0416,
+        total_time=2.0,
+        times=WaitTimes(prefill=0.04, drafting=0.4, network=0.8, queue=0.06, verify=0.7),
+        bytes_sent=3072,
+        bytes_received=10240,
+        finish_reason="length",
+    )
+    for name, value in changes.items():
+        setattr(stats, name, value)
+    return stats
 
 
 def _printed(stats: Stats, width: int = 100) -> list[str]:
@@ -235,92 +281,6 @@ def test_a_text_is_lossy_where_drafts_could_be_accepted(stats: Stats, lossy: boo
     shown = " ".join(_lines(stats))
     is_lossy = ("lossy: draft tokens were accepted" in shown, "the text is lossy" in shown)
     assert (*is_lossy, "target's sample" in shown) == (lossy, lossy, not lossy)
-
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals as on Linux")
-LINES = [
-    "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)",
-    "drafter: the verifier answers again after 20 s",
-]
-MARK = b"\0end"
-Ends = tuple[int, int]  # file descriptors to read from, and to write to
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Ends, Ends], None]]:
-    """Makes two files standard output and standard error."""
-    monkeypatch.setenv("TERM", "dumb")
-    with ExitStack() as stack:
-
-        def make(out: Ends, err: Ends) -> None:
-            for end in {*out, *err}:
-                stack.callback(os.close, end)
-            for name, (_, end) in (("stdout", out), ("stderr", err)):
-                monkeypatch.setattr(sys, name, stack.enter_context(open(os.dup(end), "w", encoding="utf-8")))
-
-        yield make
-
-
-def _with_an_outage(*pieces: str) -> None:
-    """Show a text with an outage after each piece but the last: of its begin and its end there is a line each."""
-    readout = Readout(as_json=False, stream=True)
-    readout.begin(of_two=False)
-    for at, piece in enumerate(pieces):
-        if at:
-            say = say_outage()
-            for seconds in (0.0, 10.0):
-                say(Outage(seconds, 300.0, "nothing answers"))
-            say(Outage(20.0, 300.0, "nothing answers", over=True))
-        token = Token(1, piece, TokenSource.TARGET_DECODED)
-        readout.add(Tokens(at, [token]))
-    readout.close()
-
-
-def _read(ends: Ends) -> str:
-    """All that was written. A terminal delivers it in parts; MARK, written last, tells its end."""
-    end, written = ends
-    os.write(written, MARK)
-    output = b""
-    while not output.endswith(MARK):
-        output += os.read(end, 65536)
-    return output.removesuffix(MARK).decode().replace("\r\n", "\n")
-
-
-def test_text_that_is_piped_may_be_on_the_screen_of_the_notice(made: Callable[[Ends, Ends], None]) -> None:
-    """As in `drafter … | tee file`."""
-    pipe, screen = os.pipe(), os.openpty()
-    made(pipe, screen)
-    _with_an_outage("one\n", "two", "\t", " three")
-    assert _read(pipe) == "one\ntwo\t three"
-    wait = "\n".join(LINES) + "\n"
-    assert _read(screen) == f"{wait}\n{wait}\n{wait}"
-
-
-def test_a_terminal_without_cursor_control_gets_rows_of_their_own(made: Callable[[Ends, Ends], None]) -> None:
-    screen = os.openpty()
-    made(screen, screen)
-    _with_an_outage("one\n", "two", " three")
-    assert _read(screen).splitlines() == ["one", *LINES, "two", *LINES, " three"]
-
-
-def test_text_and_notice_in_one_pipe_get_rows_of_their_own(made: Callable[[Ends, Ends], None]) -> None:
-    """As in `drafter … 2>&1 | tee file`."""
-    pipe = os.pipe()
-    made(pipe, pipe)
-    _with_an_outage("two", " three")
-    assert _read(pipe).splitlines() == ["two", *LINES, " three"]
-
-
-def test_notices_in_a_file_of_their_own_have_no_empty_lines(made: Callable[[Ends, Ends], None]) -> None:
-    """As in `drafter … 2> file`."""
-    screen, pipe = os.openpty(), os.pipe()
-    made(screen, pipe)
-    _with_an_outage("two", " three")
-    assert (_read(screen), _read(pipe).splitlines()) == ("two three", LINES)
-
-
-def test_streams_of_this_process_share_no_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not may_share_rows(sys.stdout, sys.stderr)
 
 
 DOCS = (ROOT / "docs" / "readout.md").read_text(encoding="utf-8")

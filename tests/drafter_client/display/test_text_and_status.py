@@ -2,8 +2,10 @@
 
 import io
 import os
+import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any
 
@@ -12,9 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 from rich.console import Console
 
-from drafter_client.display.progress import loading, writing
-from drafter_client.display.readout import TextFlow
-from drafter_client.display.status_line import StatusLine, draw, say
+from drafter_client.display.progress import loading, say_outage, writing
+from drafter_client.display.readout import Readout, TextFlow
+from drafter_client.display.status_line import StatusLine, draw, may_share_rows, say
+from drafter_client.generation.generation import Token, Tokens
+from drafter_client.http.outages import Outage
+from specpair.speculation.acceptance.token_details import TokenSource
 from tests.drafter_client.support import Ticks
 from tests.terminal.screen import Screen
 
@@ -237,3 +242,90 @@ def test_there_is_no_bar_where_a_pipe_may_share_the_screen(
         with writing(8, 3, Ticks(0.0)) as progress:
             progress.wrote(7)
     assert capsys.readouterr().err == ""
+
+
+LINES = [
+    "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)",
+    "drafter: the verifier answers again after 20 s",
+]
+MARK = b"\0end"
+Ends = tuple[int, int]  # file descriptors to read from, and to write to
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Ends, Ends], None]]:
+    """Makes two files standard output and standard error."""
+    if sys.platform != "linux":
+        pytest.skip("pseudo-terminals as on Linux")
+    monkeypatch.setenv("TERM", "dumb")
+    with ExitStack() as stack:
+
+        def make(out: Ends, err: Ends) -> None:
+            for end in {*out, *err}:
+                stack.callback(os.close, end)
+            for name, (_, end) in (("stdout", out), ("stderr", err)):
+                monkeypatch.setattr(sys, name, stack.enter_context(open(os.dup(end), "w", encoding="utf-8")))
+
+        yield make
+
+
+def _with_an_outage(*pieces: str) -> None:
+    """Show a text with an outage after each piece but the last: of its begin and its end there is a line each."""
+    readout = Readout(as_json=False, stream=True)
+    readout.begin(of_two=False)
+    for at, piece in enumerate(pieces):
+        if at:
+            say = say_outage()
+            for seconds in (0.0, 10.0):
+                say(Outage(seconds, 300.0, "nothing answers"))
+            say(Outage(20.0, 300.0, "nothing answers", over=True))
+        token = Token(1, piece, TokenSource.TARGET_DECODED)
+        readout.add(Tokens(at, [token]))
+    readout.close()
+
+
+def _read(ends: Ends) -> str:
+    """All that was written. A terminal delivers it in parts; MARK, written last, tells its end."""
+    end, written = ends
+    os.write(written, MARK)
+    output = b""
+    while not output.endswith(MARK):
+        output += os.read(end, 65536)
+    return output.removesuffix(MARK).decode().replace("\r\n", "\n")
+
+
+def test_text_that_is_piped_may_be_on_the_screen_of_the_notice(made: Callable[[Ends, Ends], None]) -> None:
+    """As in `drafter … | tee file`."""
+    pipe, screen = os.pipe(), os.openpty()
+    made(pipe, screen)
+    _with_an_outage("one\n", "two", "\t", " three")
+    assert _read(pipe) == "one\ntwo\t three"
+    wait = "\n".join(LINES) + "\n"
+    assert _read(screen) == f"{wait}\n{wait}\n{wait}"
+
+
+def test_a_terminal_without_cursor_control_gets_rows_of_their_own(made: Callable[[Ends, Ends], None]) -> None:
+    screen = os.openpty()
+    made(screen, screen)
+    _with_an_outage("one\n", "two", " three")
+    assert _read(screen).splitlines() == ["one", *LINES, "two", *LINES, " three"]
+
+
+def test_text_and_notice_in_one_pipe_get_rows_of_their_own(made: Callable[[Ends, Ends], None]) -> None:
+    """As in `drafter … 2>&1 | tee file`."""
+    pipe = os.pipe()
+    made(pipe, pipe)
+    _with_an_outage("two", " three")
+    assert _read(pipe).splitlines() == ["two", *LINES, " three"]
+
+
+def test_notices_in_a_file_of_their_own_have_no_empty_lines(made: Callable[[Ends, Ends], None]) -> None:
+    """As in `drafter … 2> file`."""
+    screen, pipe = os.openpty(), os.pipe()
+    made(screen, pipe)
+    _with_an_outage("two", " three")
+    assert (_read(screen), _read(pipe).splitlines()) == ("two three", LINES)
+
+
+def test_streams_of_this_process_share_no_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not may_share_rows(sys.stdout, sys.stderr)

@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.browser import opened
-from tests.drafter_client.serve.conftest import HELD, Held, drafter
-from tests.drafter_client.serve.page_steps import MARKDOWN, answered, ask
+from tests.drafter_client.serve.conftest import HELD, MARKDOWN, Held, answered, ask, drafter
 from tests.gateway.router.stub_nodes import link
 
 pytestmark = pytest.mark.engine("browser")

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.browser import assert_accessible
-from tests.drafter_client.serve.conftest import HELD, Held
-from tests.drafter_client.serve.page_steps import MARKDOWN, answered, ask
+from tests.drafter_client.serve.conftest import HELD, MARKDOWN, Held, answered, ask
 from tests.gateway.openai_api.parrot import ADD, LOOK, TOOLS
 
 pytestmark = pytest.mark.engine("browser")

@@ -15,7 +15,7 @@ from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.serve.app import AppOptions, create_app
 from gateway.router.messages import NodeSpec
 from tests.browser import assert_accessible, opened
-from tests.drafter_client.serve.page_steps import answered, ask
+from tests.drafter_client.serve.conftest import answered, ask
 from tests.drafter_client.support import Held, serving
 from tests.gateway.openai_api.conftest import served
 from tests.gateway.router.stub_nodes import Link, link, routing

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.drafter_client.serve.page_steps import answered, ask
+from tests.drafter_client.serve.conftest import answered, ask
 from tests.gateway.openai_api.parrot import ADD, LOOK, TOOLS
 
 pytestmark = pytest.mark.engine("browser")

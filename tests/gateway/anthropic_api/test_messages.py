@@ -10,8 +10,22 @@ import pytest
 from anthropic.types import RawMessageStreamEvent
 from pydantic import TypeAdapter
 
-from tests.gateway.openai_api.conftest import verifier
+from tests.gateway.openai_api.conftest import endpoints, verifier
 from tests.gateway.openai_api.parrot import LOOK, TEMPLATE, parrots
+
+
+@pytest.fixture(scope="module", params=["target", "drafter"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a service with Anthropic's endpoints."""
+    with endpoints(request.param) as (found, _):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client:
+        yield client
+
 
 OPTIONS: dict[str, Any] = {"model": "scripted-2", "max_tokens": 12, "extra_body": {"seed": 3}}
 HELLO: Any = [{"role": "user", "content": "Hello"}]

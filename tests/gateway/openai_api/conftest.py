@@ -1,5 +1,6 @@
 """Fixtures with OpenAI's endpoints on a real socket: the verifier's, with and without drafting, and the drafter's."""
 
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,14 @@ from specpair.http_service.app import App
 from specpair.http_service.connection import Connection
 from tests.verifier_server.conftest import LiveServer
 from tests.verifier_server.conftest import settings as settings_of
+
+
+@pytest.fixture
+def no_fault_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever a request holds, it is no fault of the service."""
+    yield
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
 
 CHATML = (
     "{% if tools %}<tools>{{ tools | tojson }}</>{% endif %}"

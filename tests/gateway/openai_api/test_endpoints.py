@@ -63,11 +63,6 @@ def test_each_chunk_has_the_usage_so_far_if_asked_for(client: openai.OpenAI) -> 
     assert not any(chunk.usage for chunk in _streamed(client, stream_options=off)[:-1])
 
 
-def test_sixteen_tokens_are_the_default(client: openai.OpenAI) -> None:
-    reply = client.completions.create(model="", prompt=PROMPT, seed=5)
-    assert reply.usage is not None and reply.usage.completion_tokens == 16
-
-
 def test_a_chat_is_the_text_behind_the_rendered_template(client: openai.OpenAI) -> None:
     messages: list[Any] = [
         {"role": "system", "content": "Be brief"},

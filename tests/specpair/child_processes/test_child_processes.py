@@ -128,13 +128,6 @@ def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch)
     assert process.returncode == -signal.SIGKILL
 
 
-def test_a_child_runs_modules_and_code_with_their_arguments() -> None:
-    assert output("-c", "import sys; print(sys.argv[1:], __name__)", "a", "b c") == "['a', 'b c'] __main__\n"
-    assert output("-m", "platform", "terse") == output("-m", "platform", "terse") != ""
-    with pytest.raises(subprocess.CalledProcessError):
-        output("-c", "raise SystemExit(3)")
-
-
 def test_ctrl_c_in_the_terminal_reaches_only_children_in_the_foreground() -> None:
     code = "import os; print(os.getpgrp())"
     with child("-c", code, stdout=subprocess.PIPE, in_foreground=True) as process:
@@ -143,14 +136,6 @@ def test_ctrl_c_in_the_terminal_reaches_only_children_in_the_foreground() -> Non
 
 
 CHILD = "tests.specpair.child_processes.answers"
-ASKING = f"""
-import threading
-from specpair.child_processes.worker import Worker
-worker = Worker({CHILD!r})
-print(worker.ask({{}}, 30)["pid"], flush=True)
-threading.Thread(target=worker.ask, args=({{"hang": ""}}, 60), daemon=True).start()
-input()
-"""
 
 
 def test_one_child_answers_all_requests() -> None:
@@ -206,17 +191,6 @@ def test_to_kill_waits_for_nothing(tmp_path: Path) -> None:
     asking.join(30)
     assert not asking.is_alive()
     assert failures == ["its process was ended by SIGKILL"]
-
-
-@needs_proc
-def test_a_child_ends_with_its_parent_also_during_an_answer() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", ASKING], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        parent.kill()
-    assert gone(child)
 
 
 def test_the_memory_of_the_parent_counts_for_none_of_the_child() -> None:

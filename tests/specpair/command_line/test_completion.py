@@ -123,18 +123,19 @@ def test_commands_flags_and_choices(offered: Offered, line: str, words: set[str]
     assert set(offered(line)) == words
 
 
-@pytest.mark.parametrize("line", ["drafter --prompt-file ru", "drafter chat --json-schema ru"])
-def test_files_and_folders_where_a_file_is_expected(offered: Offered, line: str) -> None:
-    assert {each.rstrip("/") for each in offered(line)} == {"runs", "run.jsonl"}
-
-
-@pytest.mark.parametrize("line", ["drafter report ", "drafter --profile ", "drafter bench compare runs --output "])
-def test_folders_where_one_is_expected(offered: Offered, line: str) -> None:
-    assert {each.rstrip("/") for each in offered(line)} == {"runs", "notes"}
-
-
-def test_a_name_with_a_space_stays_one_word(offered: Offered) -> None:
-    assert offered("drafter --prompt-file wi") == ["with space.txt"]
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("drafter --prompt-file ru", {"runs", "run.jsonl"}),
+        ("drafter chat --json-schema ru", {"runs", "run.jsonl"}),
+        ("drafter --prompt-file wi", {"with space.txt"}),
+        ("drafter report ", {"runs", "notes"}),  # folders only
+        ("drafter --profile ", {"runs", "notes"}),
+        ("drafter bench compare runs --output ", {"runs", "notes"}),
+    ],
+)
+def test_files_and_folders_where_they_are_expected(offered: Offered, line: str, words: set[str]) -> None:
+    assert {each.rstrip("/") for each in offered(line)} == words
 
 
 def test_all_flags_of_a_command(offered: Offered) -> None:

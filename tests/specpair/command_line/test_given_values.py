@@ -5,32 +5,16 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as some
 from hypothesis import strategies as st
 
 from drafter_client.cli.commands import compare_options, drafter_options, drafter_parser, serve_options, solo_options
 from drafter_client.cli.flags import keys_file
-from specpair.command_line.given_values import advice, ascending, nearest
+from specpair.command_line.given_values import advice, nearest
 from specpair.command_line.table import columns_in
 from specpair.http_service.keys import key_command
-from verifier_server.settings import Settings, SettingsError, from_flags
-
-
-@pytest.mark.parametrize(
-    ("value", "numbers"), [("1,4,16", (1, 4, 16)), ("8", (8,)), (" 1, 2 ", (1, 2)), ([1, 2], (1, 2)), ((3,), (3,))]
-)
-def test_numbers_are_read(value: str | list[int], numbers: tuple[int, ...]) -> None:
-    assert ascending(value) == numbers
-
-
-@pytest.mark.parametrize("value", ["", "0,1", "4,1", "1,1", "1;2", "1,,2", "-1", "1.5", [], [2, 1], ["a"]])
-def test_other_values_are_refused(value: str | list[int]) -> None:
-    with pytest.raises(ValueError, match="is not a list of ascending numbers such as 1,4,16"):
-        ascending(value)
-
+from verifier_server.settings import SettingsError, from_flags
 
 FLAGS = [flag for action in drafter_parser().actions() for flag in action.option_strings if flag.startswith("--")]
-SETTINGS = [name.upper() for name in Settings.model_fields]
 
 
 @pytest.mark.parametrize(
@@ -53,18 +37,6 @@ SETTINGS = [name.upper() for name in Settings.model_fields]
 )
 def test_nearest_finds_the_intended_flag(name: str, meant: str | None) -> None:
     assert nearest(name, FLAGS) == meant
-
-
-@pytest.mark.parametrize("name", ["ADDRESS", "IMAGE", "VERSION", "NAMESPACE", "MODEL_URL", "LOG_LEVEL", "TOKEN", ""])
-def test_unrelated_names_have_no_nearest(name: str) -> None:
-    assert nearest(name, SETTINGS) is None
-
-
-@given(some.sampled_from(FLAGS), some.data())
-def test_one_missing_letter_is_tolerated(flag: str, data: some.DataObject) -> None:
-    at = data.draw(some.integers(2, len(flag) - 1))
-    misspelt = flag[:at] + flag[at + 1 :]
-    assert nearest(misspelt, FLAGS) is not None and nearest(flag, FLAGS) == flag
 
 
 def test_an_error_advises_the_nearest_name_or_lists_all() -> None:
@@ -102,12 +74,6 @@ def test_in_variables_and_in_the_name_of_the_file(home: Path, monkeypatch: pytes
     assert drafter_options(["--prompt", "x"]).draft_model == home / "d"
 
 
-def test_in_flags_of_the_verifier(home: Path) -> None:
-    flags = ["--model=~/m", "--keys-file=~/k", "--compile-cache=~/c", "--backend=scripted"]
-    settings, _ = from_flags(flags, {})
-    assert (settings.model, settings.keys_file, settings.compile_cache) == (home / "m", home / "k", home / "c")
-
-
 SAID: list[tuple[list[str], bool]] = [
     (["--{}"], True),
     (["--no-{}"], False),
@@ -140,12 +106,6 @@ def test_the_drafter_takes_each_form(flags: list[str], said: bool) -> None:
     assert key_command.parser("drafter").parse(["new", "x", *_of(flags, "admin")]).admin is said
 
 
-def test_a_switch_that_is_not_given_leaves_the_default_or_the_variable() -> None:
-    assert from_flags(["--backend", "scripted"], {})[0].mmap
-    assert not from_flags(["--backend", "scripted"], {"VERIFIER_MMAP": "no"})[0].mmap
-    assert from_flags(["--backend", "scripted", "--mmap"], {"VERIFIER_MMAP": "no"})[0].mmap
-
-
 def test_a_word_after_the_double_dash_is_none_of_a_switch(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         drafter_options(["--json", "--", "yes"])
@@ -159,11 +119,6 @@ def test_another_word_is_refused(capsys: pytest.CaptureFixture[str], word: str) 
         with pytest.raises((SystemExit, SettingsError)):
             parse([f"{name}={word}"])
         assert f"{name}: {word!r} is neither yes nor no" in capsys.readouterr().err
-
-
-def test_another_word_in_a_variable_is_refused() -> None:
-    with pytest.raises(SettingsError, match="VERIFIER_MMAP: Input should be a valid boolean"):
-        from_flags(["--backend", "scripted"], {"VERIFIER_MMAP": "perhaps"})
 
 
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=20), st.integers(1, 120))

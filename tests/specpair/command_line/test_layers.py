@@ -1,4 +1,4 @@
-"""The layers of settings: flag over variable over file over default; each value knows where it came from."""
+"""The layers of settings: flag over variable over `specpair.toml` over default, and errors that name the place."""
 
 import logging
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from pydantic import SecretStr, model_validator
 from specpair.command_line.given_values import SettingsError
 from specpair.command_line.layers import Layer, LayeredSettings, Names, lasting_layers, settings_model, settings_table
 from specpair.command_line.parser import flag
+from specpair.command_line.setting_sources import ConfigFile, read
 from specpair.options.option import option, settings_of
 
 KINDS: tuple[tuple[Literal["flag", "variable", "key"], Callable[[str], str]], ...] = (
@@ -123,16 +124,6 @@ def test_table_is_in_the_given_order_and_on_one_line_each() -> None:
     ]
 
 
-def test_assignment_is_written_as_it_was_given() -> None:
-    settings = Example.from_layers(layers({"rows": "2"}, {"device": "cpu"}, {"model": "m"}))
-    assert [settings.assignment(name) for name in ("rows", "device", "model", "mmap")] == [
-        "--rows 2",
-        "END_DEVICE=cpu",
-        "/etc/specpair.toml [end] model = m",
-        "<mmap> True",
-    ]
-
-
 def test_lasting_layers_are_the_variables_and_the_file(tmp_path: Path) -> None:
     file = tmp_path / "some.toml"
     file.write_text('[drafter]\nmodel = "m"\napi_key = "sesame"\n')
@@ -152,3 +143,119 @@ def test_lasting_layers_are_the_variables_and_the_file(tmp_path: Path) -> None:
     assert len(lasting_layers(names, file, {}, warnings.append)) == 2 and warnings == []
     with pytest.raises(SettingsError, match="DRAFTER_ROWZ: no such variable; did you mean DRAFTER_ROWS"):
         lasting_layers(names, file, {"DRAFTER_ROWZ": "2"}, warnings.append)
+
+
+KEYS, PATHS = ("rows", "api_key", "model", "mmap", "session_ttl"), ("model",)
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a file with the given text or bytes, by default the one of the working folder, and returns its path."""
+    monkeypatch.chdir(tmp_path)
+
+    def file(content: str | bytes, name: str = "specpair.toml") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        path.chmod(0o644)
+        return path
+
+    return file
+
+
+def _values(path: Path | None = None, **environment: str) -> dict[str, str]:
+    found = read("verifier", KEYS, PATHS, path, environment)
+    return {} if found is None else found.values
+
+
+def _error(content: str | bytes, write: Write) -> str:
+    path = write(content)
+    with pytest.raises(SettingsError) as caught:
+        _values()
+    message = str(caught.value)
+    assert message.startswith(str(path)) and "\n" not in message
+    return message.removeprefix(str(path))
+
+
+def test_named_file_comes_before_that_of_the_variable_and_that_before_the_working_folder_s(write: Write) -> None:
+    assert read("verifier", KEYS, PATHS, None, {}) is None
+    write("[verifier]\nrows = 1")
+    two, three = write("[verifier]\nrows = 2", "two.toml"), write("[verifier]\nrows = 3", "three.toml")
+    assert _values() == {"rows": "1"}
+    assert _values(SPECPAIR_CONFIG="") == {"rows": "1"}
+    assert _values(SPECPAIR_CONFIG=str(two)) == {"rows": "2"}
+    assert _values(Path("three.toml"), SPECPAIR_CONFIG=str(two)) == {"rows": "3"}
+    assert read("verifier", KEYS, PATHS, Path("three.toml"), {}) == ConfigFile(three, {"rows": "3"}, public=True)
+
+
+def test_file_that_was_named_must_exist(write: Write) -> None:
+    path = write("").with_name("missing.toml")
+    with pytest.raises(SettingsError) as by_flag:
+        _values(Path("missing.toml"))
+    assert str(by_flag.value) == f"--config: no such file: {path}"
+    with pytest.raises(SettingsError) as by_variable:
+        _values(SPECPAIR_CONFIG="missing.toml")
+    assert str(by_variable.value) == f"SPECPAIR_CONFIG: no such file: {path}"
+
+
+def test_byte_order_mark_is_no_text(write: Write) -> None:
+    assert _values(write("\ufeff[verifier]\r\nrows = 3\r\n".encode())) == {"rows": "3"}
+
+
+def test_relative_path_is_relative_to_the_file(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    for written, meant in (
+        ("m.gguf", str(tmp_path / "there" / "m.gguf")),
+        ("../m.gguf", str(tmp_path / "there" / "../m.gguf")),
+        ("/m.gguf", "/m.gguf"),
+        ("~/m.gguf", "/home/me/m.gguf"),
+        ("", ""),
+    ):
+        path = write(f'[verifier]\nmodel = "{written}"', "there/settings.toml")
+        assert _values(path) == {"model": meant}
+
+
+def test_each_path_of_a_list_is_relative_to_the_file(write: Write, tmp_path: Path) -> None:
+    path = write('[verifier]\nfiles = "src,/notes"', "there/settings.toml")
+    found = read("verifier", ["files"], (), path, {}, ["files"])
+    assert found is not None and found.values == {"files": f"{tmp_path / 'there' / 'src'},/notes"}
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("rows = 3", ": rows: a setting belongs in a table, [verifier], [drafter] or [router]"),
+        ("verifier = 3", ": verifier: a setting belongs in a table, [verifier], [drafter] or [router]"),
+        ("[[verifier]]\nrows = 3", ": verifier: a setting belongs in a table, [verifier], [drafter] or [router]"),
+        ("[verifer]\nrows = 3", " [verifer]: no such table; did you mean [verifier]?"),
+        ("[server]\nrows = 3", " [server]: no such table; choose one of [verifier], [drafter], [router]"),
+        ("[verifier]\nrowz = 3", " [verifier] rowz: no such setting; did you mean rows?"),
+        ("[verifier]\nkey = 3", " [verifier] key: no such setting; did you mean api_key?"),
+        ("[verifier]\nzebra = 3", " [verifier] zebra: no such setting; 'verifier --help' lists them"),
+        ("[verifier]\nrows = [3]", ' [verifier] rows: several values are written as text, with commas: "1,8,32"'),
+        ("[verifier]\nrows.most = 3", " [verifier] rows: must be text, a number, true or false"),
+        ("[verifier]\nrows = 2026-11-23", " [verifier] rows: must be text, a number, true or false"),
+        (b"[verifier]\nmodel = '\xff'", ": the file is not UTF-8 text"),
+    ],
+)
+def test_error_names_file_table_and_key(write: Write, content: str | bytes, complaint: str) -> None:
+    assert _error(content, write) == complaint
+
+
+def test_error_never_holds_a_secret(write: Write) -> None:
+    for content in ('api_key = ["sesame"]', 'api_key = "sesame', "api_key = sesame", "api_key = { a = 'sesame' }"):
+        assert "sesame" not in _error(f"[verifier]\n{content}", write)
+
+
+def test_folder_in_place_of_the_file_is_refused(write: Write, tmp_path: Path) -> None:
+    write("", "other/x")
+    with pytest.raises(SettingsError, match="other: the file cannot be read: Is a directory"):
+        _values(tmp_path / "other")
+
+
+@pytest.mark.parametrize(("mode", "public"), [(0o600, False), (0o640, False), (0o644, True), (0o604, True)])
+def test_file_that_everybody_can_read_is_told_apart(write: Write, mode: int, public: bool) -> None:
+    write("[verifier]").chmod(mode)
+    found = read("verifier", KEYS, PATHS, None, {})
+    assert found is not None and found.public is public

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-import drafter_client
 from specpair.command_line import start
 from tests.paths import ROOT
 
@@ -99,13 +98,6 @@ def test_catch_interrupts_restores_the_handler_and_ignored_signals_stay() -> Non
         start.die_by_interrupts()
         start.catch_interrupts()
         assert signal.getsignal(signal.SIGINT) is handler
-
-
-def test_every_public_name_of_drafter_client_can_be_imported() -> None:
-    for name in drafter_client.__all__:
-        assert getattr(drafter_client, name) is not None
-    with pytest.raises(AttributeError, match="module 'drafter_client' has no attribute 'Nothing'"):
-        drafter_client.Nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk to write to")

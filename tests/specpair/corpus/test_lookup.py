@@ -92,13 +92,6 @@ def test_short_matches_other_tokens_and_no_files_give_nothing() -> None:
     assert none.predict([4]) == [] and len(none) == 3
 
 
-def test_the_most_frequent_token_comes_first() -> None:
-    found = lookup([1, 2, 3, 50, 0, 1, 2, 3, 60, 0, 1, 2, 3, 60])
-    found.extend([8, 1, 2, 3])
-    (first, sure), (second, less) = found.predict(most=2)
-    assert (first, second) == (60, 50) and sure > less > 0
-
-
 @given(TEXTS, st.lists(st.integers(0, 2), max_size=20), TAIL)
 def test_a_tail_continues_as_the_text_would(texts: list[list[int]], text: list[int], tail: list[int]) -> None:
     one, other = lookup(*texts), lookup(*texts)

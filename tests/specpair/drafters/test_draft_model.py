@@ -21,7 +21,6 @@ from tests.examples import examples
 GREEDY, WARM = Sampling(), Sampling(seed=9, temperature=0.8)
 FILTERED = Sampling(seed=3, temperature=1.3, top_k=20, top_p=0.9)
 SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
-LONG = np.random.default_rng(5).integers(0, 256, 40).tolist()
 
 
 def _tokens(drafter: ModelDrafter, text: Sequence[int], count: int) -> list[int]:
@@ -44,12 +43,6 @@ def _expected(text: Sequence[int], sampling: Sampling = GREEDY, script: Script =
 def _same(found: Proposal, expected: Proposal) -> bool:
     confident = found.confidence == pytest.approx(expected.confidence, rel=1e-4)
     return (found.token, found.runner_up) == (expected.token, expected.runner_up) and confident
-
-
-@SAMPLINGS
-def test_draft_equals_plain_decoding_of_the_draft_model(sampling: Sampling) -> None:
-    expected = plain(ScriptedBackend(), PROMPT, 12, sampling)
-    assert _tokens(ModelDrafter(ScriptedBackend(), sampling), PROMPT, 12) == expected
 
 
 @SAMPLINGS
@@ -76,18 +69,6 @@ def test_drawn_draft_token_comes_from_its_reported_distribution(sampling: Sampli
         text.append(found.token)
     if not sampling.greedy:
         assert text[len(PROMPT) :] != plain(ScriptedBackend(), PROMPT, 20, sampling), "drawn with separate noise"
-
-
-@pytest.mark.parametrize("slots", [1, 4])
-def test_no_token_is_computed_twice_while_all_drafts_are_accepted(slots: int) -> None:
-    backend = ScriptedBackend(slots=slots)
-    drafter = ModelDrafter(backend, GREEDY)
-    text = list(PROMPT)
-    for _ in range(5):
-        text += _tokens(drafter, text, 3)
-    assert len(text) == len(PROMPT) + 15
-    assert backend.fed == len(text) - 1  # the last draft of all is not fed yet
-    assert backend.passes == 15
 
 
 @pytest.mark.parametrize("slots", [1, 4])
@@ -127,21 +108,6 @@ def test_forking_continuation_is_copied_up_to_the_fork() -> None:
     fed = backend.fed
     _predict(drafter, PROMPT, [1, 2, 3, 4, 5, 6])
     assert backend.fed - fed == 1, "the original continuation is still held"
-
-
-@SAMPLINGS
-@pytest.mark.parametrize("context", [8, 16, 31])
-def test_drafting_continues_beyond_the_draft_context(context: int, sampling: Sampling) -> None:
-    backend = ScriptedBackend(context_length=context)
-    drafter = ModelDrafter(backend, sampling)
-    text = list(PROMPT) + LONG
-    for _ in range(12):
-        drafts = _tokens(drafter, text, 1)
-        assert drafts == plain(
-            ScriptedBackend(), text, 1, sampling
-        )  # four tokens decide the logits, the window holds more
-        text += drafts
-    assert max(map(backend.length, range(backend.slots))) <= context
 
 
 class _Failing(ScriptedBackend):

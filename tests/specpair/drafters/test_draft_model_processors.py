@@ -92,13 +92,6 @@ def test_drawn_draft_tokens_come_from_the_processed_distribution(sampling: Sampl
         output.append(found.token)
 
 
-def test_a_smaller_vocabulary_of_the_draft_model_leaves_out_other_ids() -> None:
-    sampling = Sampling(3, 0.0, presence_penalty=1.0, logit_bias={299: 50.0})
-    drafter = ModelDrafter(ScriptedBackend(SCRIPT), sampling, 300, prompt_len=len(PROMPT))
-    (found,) = drafter.expand([*PROMPT, 299, 7], [[290]], False).proposals
-    assert 0 <= found.token < 258
-
-
 def test_a_translated_draft_is_not_processed() -> None:
     """The ids of logit processors are the target's."""
     texts = []

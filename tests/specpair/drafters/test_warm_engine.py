@@ -46,13 +46,6 @@ def test_a_text_of_another_scope_reads_everything_and_leaves_nothing() -> None:
     assert other.expand(PROMPT, [[]], False).read == 61
 
 
-def test_an_engine_that_cannot_roll_back_so_far_begins_anew() -> None:
-    warm = WarmEngine(engine(1, max_rollback=4))
-    drafter_of(warm, PROMPT).expand(PROMPT, [[]], False)
-    assert warm.shared(PROMPT[:20], "") == 0
-    assert drafter_of(warm, PROMPT[:20]).expand(PROMPT[:20], [[]], False).read == 20
-
-
 def test_nothing_is_left_of_a_failed_step() -> None:
     class Failing(ScriptedBackend):
         fails = False

@@ -123,12 +123,6 @@ def test_texts_of_a_schema_are_valid(draws: list[int]) -> None:
     assert 1 <= len(tags) <= 3 and all(each in ("ä", "b", 3) for each in tags)
 
 
-def test_a_text_ends_where_the_grammar_lets_it() -> None:
-    assert allowed(after("regex", b"ab")) == [*b"abxy", END], "it may end, and may go on"
-    assert allowed(after("choice", b"no")) == [END] and after("choice", b"no").only() == END
-    assert END in allowed(after("choice", b"yes")) and after("choice", b"yes").only() is None
-
-
 def test_a_grammar_may_begin_behind_a_token() -> None:
     made = GRAMMARS(ASKED["choice"]._replace(after="<end>"))  # an end token ends no text here
     free = [*range(VOCABULARY.size)]

@@ -85,15 +85,3 @@ def test_it_ends_when_the_grace_is_over_and_only_once() -> None:
         assert times == [1]
 
     run(scene)
-
-
-def test_cancelled_it_does_not_end_anything() -> None:
-    async def scene(texts: Texts, ended: asyncio.Event) -> None:
-        draining = Draining(1000.0, texts)
-        draining.begin(ended.set)
-        draining.cancel()
-        texts.seconds = 0.0
-        draining.changed()
-        assert not ended.is_set() and draining.begun
-
-    run(scene)

@@ -72,20 +72,6 @@ def test_an_endpoint_gets_the_whole_body_and_is_cancelled_when_its_client_hangs_
     asyncio.run(scenario())
 
 
-def test_a_quick_reply_costs_no_listening_and_a_slow_one_ends_it() -> None:
-    async def scenario() -> None:
-        quick, slow = Connection(), Connection()
-        quick.parts = slow.parts = []
-        async with HangUp(quick.receive):
-            pass
-        async with HangUp(slow.receive) as waited:
-            await asyncio.wait_for(slow.listened.wait(), 20)
-        await asyncio.sleep(0)
-        assert (quick.listened.is_set(), slow.given_up, waited.happened) == (False, True, False)
-
-    asyncio.run(scenario())
-
-
 @pytest.mark.parametrize("first", ["hang-up", "cancellation"])
 def test_a_cancellation_from_elsewhere_stays_one(first: str) -> None:
     """As of a server that is stopped."""
@@ -110,29 +96,6 @@ def test_a_cancellation_from_elsewhere_stays_one(first: str) -> None:
         cleaned.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-
-    asyncio.run(scenario())
-
-
-def test_an_error_of_the_work_is_raised_although_its_client_hung_up() -> None:
-    async def scenario() -> None:
-        connection = Connection()
-        connection.parts = []
-        hung_up = HangUp(connection.receive)
-
-        async def work() -> None:
-            async with hung_up:
-                connection.closed.set()
-                try:
-                    await asyncio.Event().wait()
-                except asyncio.CancelledError:
-                    raise ValueError("broken") from None
-
-        with pytest.raises(ValueError, match="broken"):
-            await work()
-        assert hung_up.happened
-        task = asyncio.current_task()
-        assert task is not None and not task.cancelling()
 
     asyncio.run(scenario())
 
@@ -162,10 +125,6 @@ def test_head_is_get_without_a_body(http: httpx.Client, path: str) -> None:
 def test_head_is_refused_where_there_is_no_get(http: httpx.Client, path: str) -> None:
     reply = http.head(path)
     assert (reply.status_code, reply.headers["allow"], reply.content) == (405, "POST", b"")
-
-
-def test_the_connection_serves_the_next_request(http: httpx.Client) -> None:
-    assert [http.head("/health").status_code, http.get("/health").json()["status"]] == [200, "ready"]
 
 
 def test_a_stream_has_its_headers_alone() -> None:

@@ -138,17 +138,6 @@ def test_short_bodies_are_read_in_the_event_loop_and_long_ones_beside_it() -> No
     assert size == LONG + 1 and thread != threading.get_ident()
 
 
-def test_errors_are_those_of_the_reader() -> None:
-    def refuse(body: bytes) -> None:
-        raise InvalidRequest("no")
-
-    for size in (1, LONG + 1):
-        with pytest.raises(InvalidRequest, match="no"):
-            asyncio.run(bodies().read(request(b"x" * size), refuse))
-    with pytest.raises(BodyTooLarge):
-        asyncio.run(bodies().read(request(b"x" * LIMIT, b"x"), refuse))
-
-
 def test_too_many_values_are_refused_unread() -> None:
     async def read(body: bytes) -> int:
         return await bodies().read(request(body), len)

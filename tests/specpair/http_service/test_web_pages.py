@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from specpair.http_service.web_pages import Hosts, Origins, host_of, read_hosts, read_origins
 from specpair.protocol.errors import ForeignHost, ForeignOrigin, InvalidHead
 
-OWN = "bigbox"
-
 
 @pytest.fixture(autouse=True)
 def named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,27 +131,6 @@ def test_allowed_names_are_served() -> None:
     for host in ("svc.cluster.local", "evilsvc.cluster.local", "x.big.example", "verifier.example"):
         with pytest.raises(ForeignHost):
             check(host, allowed=allowed)
-
-
-def test_the_full_name_is_looked_up_once_and_only_for_unknown_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def getfqdn() -> str:
-        asked.append(1)
-        return "bigbox.home.example"
-
-    monkeypatch.setattr(socket, "getfqdn", getfqdn)
-
-    async def ask() -> None:
-        hosts = Hosts()
-        await hosts.check("bigbox")
-        assert not asked
-        checks = [hosts.check(name) for name in ("bigbox.home.example", "a.example", "b.example")]
-        results = await asyncio.gather(*checks, return_exceptions=True)
-        assert [type(each) for each in results] == [type(None), ForeignHost, ForeignHost]
-
-    asyncio.run(ask())
-    assert asked == [1]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""Every message keeps its value through JSON; a verifier's identity changes with all that a drafter keeps of it."""
+"""Messages keep their value through JSON; an identity changes with what a drafter keeps; terminals get safe text."""
 
 import json
+import unicodedata
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from specpair.protocol import messages, response_fields, responses, service_responses
 from specpair.protocol.errors import InvalidRequest
 from specpair.protocol.service_responses import ModelInfo, continues, identity_of
+from specpair.protocol.terminal_text import one_line, several_lines
 from specpair.speculation.acceptance.token_details import TokenMark, marks_of, split
 from specpair.speculation.sampling import row_changes
 from specpair.speculation.sampling.sampling import Sampling
@@ -168,3 +170,40 @@ def test_another_model_behind_an_alias_and_other_processors_are_another_identity
     assert not continues(BEGAN, identity_of(model_info(), "another model of that alias"))
     monkeypatch.setattr(row_changes, "NAME", "processors-2")
     assert not continues(BEGAN, identity_of(model_info(), MODEL))
+
+
+TEXTS = st.text(st.characters(codec=None, categories=["Cc", "Cf", "Cs", "L", "P", "Z", "So"]))
+
+
+@pytest.mark.parametrize(
+    ("hostile", "shown"),
+    [
+        ("\x1b]0;pwned\x07", r"\x1b]0;pwned\x07"),
+        ("\x9b31mred", r"\x9b31mred"),  # CSI as one character
+        ("a\rb\x08c\x7f", r"a\rb\x08c\x7f"),
+        ("abc\u202etxt.exe", r"abc\u202etxt.exe"),
+        ("\u2066x\u2069", r"\u2066x\u2069"),
+        ("a\u2028b", r"a\u2028b"),
+        ("half \ud800", r"half \ud800"),
+        ("\x00", r"\x00"),
+    ],
+)
+def test_control_characters_are_escaped(hostile: str, shown: str) -> None:
+    assert one_line(hostile) == shown
+    assert several_lines(hostile) == shown
+
+
+def test_ordinary_text_is_unchanged() -> None:
+    text = "naïve Ω 中文 ｜▁ 👩\u200d💻 می\u200cرود שלום\u200f 10\u00a0km"
+    assert several_lines(text) == text
+    assert one_line("Qwen2.5-0.5B ｜▁ é") == "Qwen2.5-0.5B ｜▁ é"
+
+
+@given(TEXTS)
+def test_output_has_no_control_characters(text: str) -> None:
+    assert one_line(text).isprintable()
+    assert not [
+        character
+        for character in several_lines(text)
+        if unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t"
+    ]

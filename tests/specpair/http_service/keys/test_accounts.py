@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.http_service.keys.gate import BURST, Account, Accounts, TokenBucket, UsageCounts
+from specpair.http_service.keys.gate import BURST, Account, TokenBucket
 from specpair.http_service.keys.key_file import KeyLimits
 from specpair.protocol.errors import RateLimited
 
@@ -54,12 +54,6 @@ def test_another_rate_counts_from_now_on() -> None:
     assert bucket.wait(5.0) == pytest.approx(0.5)
 
 
-def test_time_that_runs_backwards_gives_nothing() -> None:
-    bucket = TokenBucket(10.0, 100.0)
-    bucket.spend(20.0, 100.0)
-    assert bucket.wait(0.0) == bucket.wait(100.0) == 1.0
-
-
 def test_requests_in_flight_are_limited_with_the_time_until_one_ends() -> None:
     account, limits = Account(), KeyLimits(requests=2)
     for now in (0.0, 1.0):
@@ -98,14 +92,3 @@ def test_texts_are_limited_by_the_sessions_of_the_key() -> None:
         account.begin_text(limits, 1.0)
     account.end_text(2.0)
     account.begin_text(limits, 2.0)
-
-
-@given(st.lists(st.tuples(*[st.integers(0, 100)] * 4), max_size=20))
-def test_usage_is_the_sum(counts: list[tuple[int, int, int, int]]) -> None:
-    accounts = Accounts(lambda: 0.0)
-    for prompt, generated, drafted, accepted in counts:
-        accounts.of("k").count(0.0, prompt=prompt, generated=generated, drafted=drafted, accepted=accepted)
-    sums = [sum(column) for column in zip(*counts, strict=True)] if counts else [0, 0, 0, 0]
-    assert accounts.of("k").usage == UsageCounts(0, *sums)
-    assert accounts.usage() == {"k": UsageCounts(0, *sums)}
-    assert accounts.of("other").usage == UsageCounts()

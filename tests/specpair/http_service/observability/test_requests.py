@@ -29,26 +29,6 @@ ROUTES = Routes(
 _log = logging.getLogger("tests")
 
 
-@pytest.mark.parametrize(
-    ("path", "route"),
-    [
-        ("/verify", "/verify"),
-        ("/verify/", "/verify"),
-        ("/verify/batch", "/verify/batch"),
-        ("/sessions/a.b", "/sessions/{session_id}"),
-        ("/sessions/a/stream/", "/sessions/{session_id}/stream"),
-        ("/sessions/a/b/stream", OTHER),
-        ("/v1/models/a/b", "/v1/models/{model}"),
-        ("/verifyx", OTHER),
-        ("", OTHER),
-        ("/", OTHER),
-        ("//", OTHER),
-    ],
-)
-def test_route_of_a_path(path: str, route: str) -> None:
-    assert ROUTES.of(path) == route
-
-
 @given(st.binary(max_size=200))
 def test_request_id_is_the_client_s_if_it_is_sane(sent: bytes) -> None:
     sane = 0 < len(sent) <= 128 and all(0x21 <= byte <= 0x7E for byte in sent)
@@ -143,17 +123,6 @@ def value(metrics: ServiceMetrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"specpair_{name}", {"model_name": "m", **labels})
 
 
-def test_requests_are_counted_by_route_and_status() -> None:
-    metrics = ServiceMetrics(lambda: "m")
-    metrics.request("/verify", 200, 0.002, "ada")
-    metrics.request("/verify", 200, 0.004, "ada")
-    metrics.request("/verify", 503, 0.1, "ada")
-    assert value(metrics, "http_requests_total", route="/verify", status="200") == 2
-    assert value(metrics, "http_requests_total", route="/verify", status="503") == 1
-    assert value(metrics, "http_request_duration_seconds_count", route="/verify") == 3
-    assert value(metrics, "http_request_duration_seconds_sum", route="/verify") == pytest.approx(0.106)
-
-
 def test_keys_are_counted_apart_only_if_asked_for() -> None:
     apart = ServiceMetrics(lambda: "m", by_key=True)
     for key in ("ada", "bob"):
@@ -182,21 +151,6 @@ def test_accepted_tokens_are_counted_by_position(by_key: bool) -> None:
         for position in range(4)
     ]
     assert by_position == [3, 2, 1, None]
-
-
-def test_a_text_has_a_first_token_gaps_and_an_end() -> None:
-    metrics = ServiceMetrics(lambda: "m")
-    text = metrics.text()
-    text.began(7, 0)
-    text.first_token(0.2)
-    text.gap(0.01)
-    text.gap(0.03)
-    text.ended("length", 0.5)
-    assert value(metrics, "prompt_tokens_total") == 7
-    assert value(metrics, "time_to_first_token_seconds_sum") == 0.2
-    assert value(metrics, "inter_token_latency_seconds_count") == 2
-    assert value(metrics, "e2e_request_latency_seconds_sum") == 0.5
-    assert value(metrics, "request_success_total", finished_reason="length") == 1
 
 
 def test_a_model_that_is_loaded_later_gets_series_of_its_own() -> None:

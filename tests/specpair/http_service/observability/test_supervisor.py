@@ -35,13 +35,6 @@ def test_assignments_are_lines_of_a_datagram(told: socket.socket) -> None:
     assert heard(told) == ["READY=1\nSTATUS=the model is loaded"]
 
 
-def test_an_abstract_address_begins_with_an_at_sign() -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.bind(f"\0specpair-{os.getpid()}")
-        Supervisor(environment={"NOTIFY_SOCKET": f"@specpair-{os.getpid()}"}).tell("READY=1")
-        assert heard(told) == ["READY=1"]
-
-
 @pytest.mark.parametrize(
     "address", ["", "/nowhere/at/all", "vsock:2:1234", "x" * 500], ids=["", "gone", "vsock", "long"]
 )

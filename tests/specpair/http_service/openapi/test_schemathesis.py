@@ -8,8 +8,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -76,36 +77,25 @@ def _run(url: str, folder: Path, flags: Sequence[str], least: int) -> None:
     print(ran.stdout)
 
 
-def test_few_requests_to_the_verifier(tmp_path: Path) -> None:
-    with _verifier() as url:
-        _run(url, tmp_path, [*FEW, "--exclude-operation-id", STREAM, *OWN], 25)
+UNENDING = ["--exclude-operation-id", STREAM]  # the stream of an unfinished text
+SHORT = ["--include-operation-id-regex", f"{STREAM}|prefill|delete|list"]
 
 
-def test_few_requests_to_the_drafter(tmp_path: Path) -> None:
-    """They include OpenAI's endpoints, which both services share."""
-    with _drafter() as url:
-        _run(url, tmp_path, [*FEW, *BUT_WATCH], 30)
-
-
-@pytest.mark.slow
-def test_systematic_requests_to_the_drafter(tmp_path: Path) -> None:
-    with _drafter() as url:
-        _run(url, tmp_path, [*SYSTEMATIC, *BUT_WATCH], 500)
-
-
-@pytest.mark.slow
-def test_many_requests_to_the_verifier(tmp_path: Path) -> None:
-    with _verifier() as url:  # the stream of an unfinished text has no end
-        _run(url, tmp_path, [*MANY, "--exclude-operation-id", STREAM, *OWN], 500)
-
-
-@pytest.mark.slow
-def test_many_requests_to_a_verifier_of_short_texts(tmp_path: Path) -> None:
-    with _verifier(ENDING) as url:
-        _run(url, tmp_path, [*MOST, "--include-operation-id-regex", f"{STREAM}|prefill|delete|list"], 100)
-
-
-@pytest.mark.slow
-def test_many_requests_to_the_drafter(tmp_path: Path) -> None:
-    with _drafter() as url:
-        _run(url, tmp_path, [*RANDOM, *BUT_WATCH], 400)
+@pytest.mark.parametrize(
+    ("service", "flags", "least"),
+    [
+        pytest.param(_verifier, [*FEW, *UNENDING, *OWN], 25, id="few to the verifier"),
+        pytest.param(_drafter, [*FEW, *BUT_WATCH], 30, id="few to the drafter"),  # with those that both services share
+        pytest.param(_drafter, [*SYSTEMATIC, *BUT_WATCH], 500, id="systematic to the drafter", marks=pytest.mark.slow),
+        pytest.param(_verifier, [*MANY, *UNENDING, *OWN], 500, id="many to the verifier", marks=pytest.mark.slow),
+        pytest.param(
+            partial(_verifier, ENDING), [*MOST, *SHORT], 100, id="many about short texts", marks=pytest.mark.slow
+        ),
+        pytest.param(_drafter, [*RANDOM, *BUT_WATCH], 400, id="many to the drafter", marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_is_found_by_requests(
+    service: Callable[[], AbstractContextManager[str]], flags: list[str], least: int, tmp_path: Path
+) -> None:
+    with service() as url:
+        _run(url, tmp_path, flags, least)

@@ -1,4 +1,4 @@
-"""Which draft tokens each strategy accepts."""
+"""Which draft tokens each strategy accepts, and the numbers that decisions report."""
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
@@ -10,11 +10,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from specpair.speculation.acceptance.draft_probs import propose
-from specpair.speculation.acceptance.judge import Rule, Ruling
+from specpair.speculation.acceptance.judge import Decision, Rule, Ruling, explain
 from specpair.speculation.acceptance.judge import judge as judge_by_rule
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
 from specpair.speculation.draft import chain
+from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.distribution import probabilities
+from specpair.speculation.sampling.gumbel import Purpose
 from specpair.speculation.sampling.sampling import Logits, Row, Sampling, choose
 from specpair.speculation.sampling.top_logits import top_logits_of
 from tests.specpair.speculation.rows import Device, device_and_top_logits, rows, samplings, shares, small_rows
@@ -119,9 +121,6 @@ def test_draft_behind_an_accepted_end_token_is_not_judged() -> None:
     assert [each[:2] for each in rulings] == [(END, True)]
 
 
-WARM = Sampling(3, 0.8)
-
-
 @given(rows, samplings)
 def test_distribution_is_the_likeliest_part_of_the_filtered_one(logits: Logits, sampling: Sampling) -> None:
     """Drafts use the same filters as the target. Other filters would cause needless rejections."""
@@ -146,7 +145,53 @@ def test_top_logits_propose_what_their_row_proposes(logits: Logits, sampling: Sa
         assert weights == propose(logits, sampling)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_invalid_logits_are_refused(bad: float) -> None:
-    with pytest.raises(ValueError, match="NaN or infinity"):
-        propose(np.array([0.0, bad], np.float32), WARM)
+ROWS: list[Logits] = list(np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32) * 2)
+WARM = Sampling(9, 0.8, 5, 0.95)
+PROPOSALS = [{0: 0.25, 1: 0.5, 4: 0.25}, {2: 1.0}, {3: 0.6, 5: 0.4}]
+DRAFTS = [1, 2, 3]
+
+
+def decided(rule: Rule, drafts: list[int] = DRAFTS) -> list[Decision]:
+    proposals = PROPOSALS[: len(drafts)] if rule.strategy is Strategy.PROBABILISTIC else []
+    rulings = judge_by_rule(chain(drafts, proposals), ROWS, rule, 20, set())
+    decisions = explain(rule, rulings, chain(drafts, proposals), ROWS, 20)
+    assert [each.token for each in decisions] == [each.token for each in rulings]
+    assert [each.verdict == "accepted" for each in decisions] == [each.accepted for each in rulings]
+    assert decisions[-1].verdict == ("own" if len(decisions) > len(drafts) else "rejected")
+    for at, each in enumerate(decisions):
+        reported = Sampling(9, 1.0) if rule.sampling.greedy else rule.sampling
+        p = probabilities(ROWS[at], reported)
+        assert each.p == p[each.token]
+        if at < len(drafts):
+            assert (each.draft, each.draft_p) == (drafts[at], p[drafts[at]])
+        else:
+            assert (each.draft, each.draft_p, each.q, each.drawn) == (None, None, None, None)
+    return decisions
+
+
+def test_probabilistic_decision_reports_coin_p_and_q() -> None:
+    verdicts = set()
+    for seed in range(200):
+        for at, each in enumerate(decided(Rule(Strategy.PROBABILISTIC, Sampling(seed, 0.8, 5, 0.95)))[: len(DRAFTS)]):
+            assert each.q is not None and each.drawn is not None and each.draft_p is not None
+            assert each.q == pytest.approx((0.5, 1.0, 0.6)[at])
+            assert each.drawn == gumbel.uniform(gumbel.row_key(seed, 20 + at, Purpose.COIN))
+            assert (each.verdict == "accepted") == (each.drawn < each.draft_p / each.q)
+            verdicts.add(each.verdict)
+    assert verdicts == {"accepted", "rejected"}
+
+
+def test_coupled_decision_reports_the_number_behind_the_noise() -> None:
+    rule = Rule(Strategy.COUPLED, WARM)
+    right = [each.token for each in judge_by_rule([], ROWS[:1], rule, 20, set())]
+    for drafts in (right, [(right[0] + 1) % 6]):
+        first = decided(rule, drafts)[0]
+        assert first.drawn == gumbel.uniform(gumbel.row_key(9, 20), drafts[0])
+        assert first.q is None
+
+
+@pytest.mark.parametrize("strategy", [Strategy.COUPLED, Strategy.DETERMINISTIC, Strategy.GREEDY, Strategy.THRESHOLD])
+def test_decisions_without_a_draw_report_no_number(strategy: Strategy) -> None:
+    sampling = effective_sampling(strategy, Sampling(9, 0.0 if strategy is Strategy.COUPLED else 0.8))
+    for each in decided(Rule(strategy, sampling, 0.3)):
+        assert (each.drawn, each.q) == (None, None)

@@ -90,27 +90,6 @@ def _round(sources: list[DraftSource], accepted: int) -> JudgedRound:
     return JudgedRound(len(sources), accepted, tuple(DraftToken(5, source=source) for source in sources))
 
 
-@given(
-    st.lists(
-        st.lists(st.sampled_from([M, L, P]), max_size=6).flatmap(
-            lambda sources: st.tuples(st.just(sources), st.integers(0, len(sources)))
-        )
-    )
-)
-def test_counts_add_up(rounds: list[tuple[list[DraftSource], int]]) -> None:
-    counts = RoundCounts()
-    for sources, accepted in rounds:
-        counts.count(_round(sources, accepted))
-    assert sum(counts.accepted_per_position) == counts.accepted <= counts.drafted
-    assert counts.accepted_per_position == sorted(counts.accepted_per_position, reverse=True)
-    assert counts.prediction_accepted <= counts.looked_up_accepted <= counts.accepted
-    histogram = counts.acceptance_histogram
-    assert histogram == [
-        sum(bool(sources) and accepted == length for sources, accepted in rounds)
-        for length in range(max([0, *(len(sources) for sources, _ in rounds)]) + 1)
-    ]
-
-
 def test_each_token_has_the_source_of_the_draft_token_at_its_place() -> None:
     accepted, recovered, bonus, forced = (
         TokenSource.ACCEPTED,

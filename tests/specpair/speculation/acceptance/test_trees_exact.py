@@ -130,7 +130,6 @@ def test_the_decision_on_a_sibling_names_its_own_coin() -> None:
 
 FEW_IDS = 4
 END = 3
-WARM = Sampling(0, 1.0)
 SAMPLINGS = st.builds(Sampling, st.integers(0, 99), st.sampled_from([0.0, 1.0, 2.0]), st.sampled_from([0, 2]))
 
 
@@ -188,20 +187,6 @@ def test_the_marks_of_a_tree_tell_what_was_judged_and_accepted(draft: Draft, sam
     assert [(each.accepted, each.judged) for each in rounds(marks)] == [(sum(accepted), len(draft))]
     vain = len(draft) - sum(accepted) - (sources[-1] is TokenSource.RECOVERED)
     assert sum(each.vain for each in marks) == vain
-
-
-def test_the_second_of_two_siblings_is_accepted_and_what_follows_it_judged() -> None:
-    text = plain(WARM, 3, set())
-    wrong = (text[0] + 1) % FEW_IDS
-    draft = Draft(3, (DraftToken(wrong), DraftToken(text[0], parent=2), DraftToken(0), DraftToken(text[1], parent=2)))
-    if text[1] == 0:
-        draft = Draft(3, (*draft.tokens[:2], DraftToken(1), draft.tokens[3]))
-    rulings = judge(draft.tokens, rows_of(draft), Rule(Strategy.COUPLED, WARM), 3, set())
-    assert [(each.token, each.accepted, each.row, each.draft) for each in rulings] == [
-        (text[0], True, 0, 1),
-        (text[1], True, 2, 3),
-        (text[2], False, 4, None),
-    ]
 
 
 @given(trees(9, FEW_IDS), st.sampled_from(sorted(processed.SETTINGS)))

@@ -137,13 +137,6 @@ def places(text: list[int], word: Sequence[int]) -> list[int]:
     return [at for at in range(len(word), len(text)) if text[at - len(word) : at] == [*word]]
 
 
-def test_lookup_continues_behind_a_tail() -> None:
-    lookup = lookup_in([5, 6, 7, 8, 9, 1, 5, 6])
-    assert [predicted(lookup, tail) for tail in ([], [7], [7, 8], [7, 8, 9, 1, 5, 6])] == [[7], [8], [9], [7]]
-    loop = lookup_in([2, 3, 2, 3])
-    assert [predicted(loop, tail) for tail in ([2], [2, 3], [2, 3, 2], [2, 3, 2, 3])] == [[3], [2], [3], [2]]
-
-
 @given(TOKENS, st.lists(st.integers(0, 3), max_size=8), st.integers(1, 3))
 def test_predictions_followed_the_longest_matches(text: list[int], tail: list[int], most: int) -> None:
     """Against a search of all places. The tail is asked for at once, and token by token as a draft grows."""
@@ -163,15 +156,6 @@ def test_predictions_followed_the_longest_matches(text: list[int], tail: list[in
         assert token in behind
     assert all(0.0 < chance < 1.0 for _, chance in found)
     assert lookup.predict([], most=most) == lookup_in(text).predict([], most=most), "a tail leaves nothing behind"
-
-
-@given(TOKENS, st.integers(0, 60))
-def test_text_may_be_added_in_pieces(text: list[int], cut: int) -> None:
-    pieces = TextLookup()
-    pieces.extend(text[:cut])
-    pieces.extend(text[cut:])
-    assert len(pieces) == len(text)
-    assert pieces.predict(most=3) == lookup_in(text).predict(most=3)
 
 
 def test_confidence_is_the_share_of_right_predictions() -> None:
@@ -283,12 +267,3 @@ def test_the_chance_is_the_share_of_right_tokens() -> None:
     assert [chance > 0.98 for _, chance in good.predict()] == [True]
     bad.extend(source(600, 9))
     assert all(chance < 0.4 for _, chance in bad.predict())
-
-
-def test_agreeing_tokens_that_could_not_be_others_say_nothing() -> None:
-    prediction = [*range(40)]
-    predicted = PredictedOutput(prediction, 0)
-    found = [predicted.predict(prediction[:20], forced)[0] for forced in (0, 10, 24, 50)]
-    assert [token for token, _ in found] == [prediction[20]] * 4
-    chances = [chance for _, chance in found]
-    assert chances[0] > chances[1] > chances[2] == chances[3]

@@ -14,21 +14,6 @@ from specpair.speculation.drafts.node_selection import expandable_nodes
 from specpair.speculation.drafts.tree import DraftTree, Proposal, TreeNode
 from tests.examples import examples
 
-END = 9
-
-
-def _tree() -> tuple[DraftTree, dict[str, TreeNode]]:
-    """1 (or 2), then 3 (or 4) behind 1, then 5 behind 3; 6 behind 2."""
-    tree = DraftTree({END})
-    tree.grow(tree.root, Proposal(1, 0.9, 2))
-    one, two = tree.root.children or []
-    tree.grow(one, Proposal(3, 0.8, 4))
-    tree.grow(two, Proposal(6, 0.7))
-    three, four = one.children or []
-    tree.grow(three, Proposal(5, 0.6))
-    (six,), (five,) = two.children or [], three.children or []
-    return tree, {"1": one, "2": two, "13": three, "14": four, "26": six, "135": five}
-
 
 def _open(tree: DraftTree) -> dict[tuple[int, ...], list[int]]:
     """Open nodes: their tails with their places."""
@@ -40,29 +25,6 @@ def _placed_nodes(node: TreeNode, place: list[int]) -> Iterator[tuple[TreeNode, 
     yield node, place
     for rank, child in enumerate(node.children or ()):
         yield from _placed_nodes(child, [*place, rank])
-
-
-def test_late_prediction_has_no_effect() -> None:
-    tree, nodes = _tree()
-    tree.advance(1)
-    before = _open(tree)
-    tree.grow(nodes["26"], Proposal(1, 0.5, 2))
-    assert _open(tree) == before
-
-
-def test_nothing_is_drafted_behind_an_end_token() -> None:
-    tree = DraftTree({END})
-    tree.grow(tree.root, Proposal(END, 0.9, 2))
-    end, two = tree.root.children or []
-    assert not tree.is_open(end) and tree.is_open(two)
-    assert _open(tree) == {(2,): [1]}
-
-
-def test_committed_end_token_does_not_close_the_root() -> None:
-    """The prompt may end with an end token, as chats do."""
-    tree = DraftTree({END})
-    tree.advance(END)
-    assert tree.is_open(tree.root) and _open(tree) == {(): []}
 
 
 @examples(100)

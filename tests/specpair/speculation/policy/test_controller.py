@@ -95,17 +95,6 @@ def test_lockstep_drafts_then_sends_then_waits(length: int) -> None:
     assert controller.known == [10, 11, 12, 13, *in_flight_draft.draft.ids, 77]
 
 
-def test_overlap_drafts_while_a_response_is_awaited() -> None:
-    controller, now = _controller(length=3), 0.0
-    while (in_flight_draft := controller.next_draft(now)) is None:
-        assert _draft(controller, now) is not None
-        now += 0.002
-    step = controller.next_step(now)
-    assert step is not None and in_flight_draft.draft.ids == [14, 15, 16]
-    assert [14, 15, 16] in step.tails, "behind the draft in flight"
-    assert controller.next_step(now) is None, "one step at a time"
-
-
 @pytest.mark.parametrize("in_flight", [1, 2, 4])
 def test_drafts_in_flight_are_limited(in_flight: int) -> None:
     controller, now, drafts_in_flight = (
@@ -124,16 +113,6 @@ def test_drafts_in_flight_are_limited(in_flight: int) -> None:
     ], "each carries the whole path from the known text, and two tokens beyond the last one's bonus token"
 
 
-def test_draft_in_flight_is_not_sent_again() -> None:
-    controller, now, ends = _controller(latencies=_latencies(link=0.3), length=4), 0.0, []
-    while now < 0.25:
-        if (in_flight_draft := controller.next_draft(now)) is not None:
-            ends.append(in_flight_draft.end)
-        _draft(controller, now)
-        now += 0.002
-    assert len(ends) > 2 and ends == sorted(set(ends))
-
-
 @pytest.mark.parametrize("mechanisms", [LOCKSTEP, WAITING])
 def test_nothing_is_drafted_or_sent_for_the_last_position(mechanisms: Mechanisms) -> None:
     controller, now, deepest = _controller(mechanisms, length=9, limit=8), 0.0, 0
@@ -143,14 +122,6 @@ def test_nothing_is_drafted_or_sent_for_the_last_position(mechanisms: Mechanisms
         deepest, now = max(deepest, *(len(tail) for tail in step.tails)), now + 0.002
     assert len(in_flight_draft.draft) == 3 and deepest == 2, "four positions are left, the last is the target's"
     assert _answer(controller, in_flight_draft, [*in_flight_draft.draft.ids, 5], now + 0.07)[-1] == 5
-
-
-def test_draft_is_no_longer_than_the_verifier_judges() -> None:
-    controller, now = _controller(LOCKSTEP, length=9, max_drafts=2), 0.0
-    while (in_flight_draft := controller.next_draft(now)) is None:
-        assert _draft(controller, now) is not None
-        now += 0.002
-    assert len(in_flight_draft.draft) == 2
 
 
 def test_committed_returns_only_new_tokens() -> None:
@@ -165,17 +136,6 @@ def test_tokens_beyond_a_gap_are_ignored() -> None:
     controller = _controller()
     assert controller.committed(6, [16], False, 0.001) == []
     assert controller.committed(4, [14, 15, 16, 17], False, 0.002) == [14, 15, 16, 17]
-
-
-def test_nothing_is_drafted_behind_an_end_token() -> None:
-    controller, now = _controller(LOCKSTEP, length=9), 0.0
-    for token in (14, END):
-        step = controller.next_step(now)
-        assert step is not None
-        controller.drafted([Proposal(token, 0.9)], 1, now + 0.002)
-        now += 0.002
-    assert controller.next_step(now) is None
-    assert _sent(controller, now).draft.ids == [14, END]
 
 
 def test_draft_step_on_a_rejected_path_has_no_effect() -> None:
@@ -222,27 +182,6 @@ def test_self_continuing_verifier_gets_a_report_from_time_to_time() -> None:
     wake = controller.wake_at(1.6)
     assert wake is not None and 1.6 < wake <= 2.0
     assert controller.schedule is Schedule.SELF_CONTINUED
-
-
-def test_verifier_that_waits_for_a_slow_draft_step_is_told_to_self_continue() -> None:
-    controller = _controller(ALL)
-    assert _draft(controller, 0.0) is not None
-    in_flight_draft = None
-    now = 0.002
-    while in_flight_draft is None:
-        in_flight_draft = controller.next_draft(now)
-        if in_flight_draft is None:
-            assert _draft(controller, now) is not None
-            now += 0.002
-    in_flight_draft.policy = RejectionPolicy(False, in_flight_draft.policy.next_in)
-    _answer(controller, in_flight_draft, [77], now + 0.07)
-    now += 0.07
-    assert controller.next_draft(now) is None and controller.next_step(now) is not None
-    wake = controller.wake_at(now)
-    assert wake is not None and now + 0.05 <= wake < now + 0.06
-    assert controller.next_draft(wake - 0.01) is None
-    report = controller.next_draft(wake)
-    assert report is not None and report.draft.ids == [] and report.policy.self_continue
 
 
 class KeysOnly(LogitProcessor):

@@ -41,16 +41,8 @@ class Costs:
         return self.passes[drafts]
 
 
-def _costs(draft_time: float, link: float, step: float, wider: float) -> Costs:
-    return Costs(draft_time, link, tuple(step + wider * drafts for drafts in range(MAX_AUTO + 2)))
-
-
 def _chances(each: Sequence[float]) -> list[float]:
     return [1.0, *accumulate(each, mul)]
-
-
-def _steady(acceptance: float) -> list[float]:
-    return _chances([acceptance] * (MAX_AUTO + 1))
 
 
 CHANCES = st.lists(st.floats(0.0, 1.0), min_size=MAX_AUTO + 1, max_size=MAX_AUTO + 1).map(_chances)
@@ -118,14 +110,6 @@ def test_sent_count_has_the_greatest_value(
     possible = range(max(0, min(len(chances) - 1 - since, most, MAX_AUTO)) + 1)
     assert count - since in possible
     assert worth(count - since) == pytest.approx(max(map(worth, possible)), abs=1e-9)
-
-
-def test_certain_tokens_are_all_sent_and_hopeless_ones_never() -> None:
-    costs = _costs(1.0, 20.0, 50.0, 1.0)
-    assert worth_sending(costs, _steady(1.0), 0, 12, 0.02) == 12  # type: ignore[arg-type]
-    assert worth_sending(costs, _steady(1.0), 3, 12, 0.02) == 15  # type: ignore[arg-type]
-    assert worth_sending(costs, _steady(0.0), 0, 12, 0.02) == 0  # type: ignore[arg-type]
-    assert worth_sending(costs, _steady(0.01), 2, 12, 0.02) == 2  # type: ignore[arg-type]
 
 
 @examples(200)

@@ -16,8 +16,6 @@ from specpair.speculation.policy.modes.estimate import (
     AcceptanceEstimate,
     ModeMeasurement,
     PairLatencies,
-    estimate,
-    rate,
 )
 from specpair.speculation.policy.modes.rates import ModeRates
 from specpair.speculation.policy.modes.selector import ModeSelector
@@ -65,12 +63,6 @@ def test_one_mode_writes_a_short_text_where_estimates_are_right(link: float, bes
     assert _write(selector, rates) == {best: 128}
 
 
-def test_mode_that_could_not_win_is_never_tried() -> None:
-    selector = _selector(0.06)
-    for _ in range(50):
-        assert TARGET not in _write(selector, {REMOTE: 40.0, FUSED: 63.0, TARGET: 33.0})
-
-
 def test_remembered_best_mode_begins_and_stays() -> None:
     remembered = {
         REMOTE: ModeMeasurement(100.0, 100 / 80.0, 75.0, 100.0, remembered=True),
@@ -109,23 +101,6 @@ def test_text_has_few_changes_of_mode(link: float, share: float, tokens: int) ->
     selector = _selector(link)
     rates = _expected(selector)
     assert len(_write(selector, rates, tokens, share)) <= 3
-
-
-def test_single_mode_needs_no_trial() -> None:
-    selector = _selector(modes=[TARGET])
-    assert selector.fastest == selector.next(100) == TARGET == selector.next(100, TARGET, 50)
-    selector.add_measurement(TARGET, 24, 1.0)
-    assert selector.rates.why() == "there is only target"
-
-
-def test_why_reports_estimates_and_measurements() -> None:
-    selector = _selector(0.02)
-    why = selector.rates.why()
-    assert why.startswith("fused expected ") and why.endswith("at a round trip of 20.0 ms")
-    assert selector.fastest is None
-    _write(selector, {REMOTE: 50.0, FUSED: 60.0, TARGET: 33.0})
-    assert selector.rates.why().startswith("fused measured 60.0, remote expected ") and selector.fastest == FUSED
-    assert selector.rates.why().endswith("at a round trip of 20.0 ms, 75% of the draft tokens of draft accepted")
 
 
 def test_another_link_starts_over_from_estimates_and_memory() -> None:
@@ -182,47 +157,6 @@ def test_a_pair_that_has_measured_nothing_drafts_where_that_is_expected_to_be_no
     assert ModeSelector(ModeRates([REMOTE, TARGET], short_passes)).next(64) == TARGET, (
         "rounds take longer than the passes"
     )
-
-
-ESTIMATED_PASSES = tuple(0.03 + 0.0006 * more for more in range(17))
-
-
-def _machines(link: float, draft: float | None = 0.004, served_draft: float | None = 0.004) -> PairLatencies:
-    return PairLatencies(ESTIMATED_PASSES, link, draft, served_draft)
-
-
-@pytest.mark.parametrize(
-    ("link", "accepted", "best"), [(0.0004, 0.75, REMOTE), (0.02, 0.75, FUSED), (0.06, 0.9, FUSED)]
-)
-def test_best_mode_follows_from_the_link_and_the_share_accepted(link: float, accepted: float, best: str) -> None:
-    rates = {mode: rate(mode, _machines(link), accepted) for mode in (TARGET, FUSED, REMOTE)}
-    assert max(rates, key=lambda mode: rates[mode]) == best and rates[best] > 1.5 * rates[TARGET]
-
-
-@pytest.mark.parametrize(
-    ("mode", "link", "accepted", "measured"),
-    [  # paced engines, 30 ms a pass, 4 ms a draft step, texts of 128 tokens
-        (FUSED, 0.0004, 0.59, 46.5),
-        (FUSED, 0.0004, 0.92, 84.0),
-        (FUSED, 0.06, 0.98, 136.8),
-        (REMOTE, 0.0004, 0.98, 178.6),
-        (REMOTE, 0.02, 0.58, 37.4),
-        (REMOTE, 0.02, 0.93, 87.6),
-        (REMOTE, 0.06, 0.92, 70.3),
-        (REMOTE, 0.06, 0.98, 153.1),
-    ],
-)
-def test_estimates_are_near_measured_rates(mode: str, link: float, accepted: float, measured: float) -> None:
-    assert 0.8 * measured < rate(mode, _machines(link), accepted) < 1.25 * measured
-
-
-@given(st.integers(0, 40), st.integers(0, 40))
-def test_likely_rate_lies_between_the_bounds(accepted: int, rejected: int) -> None:
-    acceptance = AcceptanceEstimate()
-    acceptance.learn(accepted, accepted + rejected)
-    for mode in (TARGET, FUSED, REMOTE):
-        low, likely, high = estimate(mode, _machines(0.02), acceptance)
-        assert 0.0 < low < likely < high
 
 
 def test_comparisons_narrow_the_share_and_old_ones_fade() -> None:

@@ -1,4 +1,4 @@
-"""Time estimates follow the measurements and resist spikes. Where nothing depends on the unit, times are in any."""
+"""Time estimates follow the measurements and resist spikes, and passes start when computed by hand; in any unit."""
 
 from math import inf, isfinite, nan
 
@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.tree import TreeNode
 from specpair.speculation.policy.cost_by_width import LEAST, MOST, CostByWidth
 from specpair.speculation.policy.draft_length import MAX_AUTO, prospects
 from specpair.speculation.policy.experience import Estimates, Experience
-from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, RejectionPolicy
 from specpair.speculation.policy.timing import LatencyModel
+from specpair.speculation.policy.verifier_timeline import InFlightDraft, PassStart, VerifierTimeline
 from specpair.speculation.text_options import TextSpec
-
-TIMES = st.floats(0.0, 1e4)
 
 
 def test_link_is_the_exchange_without_the_verifiers_time() -> None:
@@ -35,22 +35,6 @@ def test_draft_token_costs_what_it_adds_to_a_pass_as_wide_as_the_shared_one(toke
     assert times.cost(2) - times.cost(1) == pytest.approx(10 * slope)
 
 
-def test_share_of_a_further_branch_is_known_after_some_steps_and_kept_for_another_text() -> None:
-    times = LatencyModel()
-    times.drafted(1, 8.0)
-    for _ in range(2):
-        times.drafted(2, 10.0)
-        assert times.wider == 0.0
-    times.drafted(2, 10.0)
-    assert times.wider == pytest.approx(0.25)
-    other = times.for_another_text()
-    assert other.wider == pytest.approx(0.25) and not other.draft_known
-    other.drafted(1, 8.0)
-    for _ in range(3):
-        other.drafted(2, 8.0)
-    assert other.wider == 0.0
-
-
 def test_margin_grows_with_the_spread_of_passes() -> None:
     even, uneven = LatencyModel(), LatencyModel()
     for number in range(40):
@@ -60,27 +44,6 @@ def test_margin_grows_with_the_spread_of_passes() -> None:
     for number in range(40):
         uneven.verified(2, 0.001 + 0.079 * (number % 2))
     assert uneven.margin == uneven.verify(0) / 2, "never more than half a step"
-
-
-def test_pass_times_start_as_reported() -> None:
-    reported = [30.0, 35.0, 56.0, 58.0, 79.0]
-    times = LatencyModel(reported)
-    assert [times.verify(drafts) for drafts in range(5)] == pytest.approx(reported)
-
-
-@given(reported=st.lists(TIMES, max_size=5), events=st.lists(st.tuples(st.integers(0, 8), TIMES), max_size=20))
-def test_times_stay_positive_and_monotonic_after_any_measurements(
-    reported: list[float], events: list[tuple[int, float]]
-) -> None:
-    times = LatencyModel(reported)
-    for count, took in events:
-        times.verified(count, took)
-        times.drafted(1 + count, took)
-        times.exchanged(took, 0.0, took / 2)
-        times.queued(took)
-    assert times.link >= 0.0 and times.queue >= 0.0
-    assert all(times.verify(drafts) > 0.0 for drafts in range(20))
-    assert 0.0 < times.draft(1) <= times.draft(2) <= times.draft(6)
 
 
 @pytest.mark.parametrize("sessions", [1, 8, 32])
@@ -93,19 +56,6 @@ def test_draft_token_costs_its_delay_of_all_sessions_in_the_pass(sessions: int) 
     assert times.cost(3) == pytest.approx(took, rel=0.02)
     assert times.cost(8) - times.cost(3) == pytest.approx(2.5 * sessions, rel=0.3)
     assert times.cost(0) == pytest.approx(30.0, rel=0.15)
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 8), st.floats(0.01, 1.0), st.integers(1, 9)), max_size=12))
-def test_costs_do_not_depend_on_whether_they_were_asked_for_before(passes: list[tuple[bool, int, float, int]]) -> None:
-    asked, other = LatencyModel([0.1, 0.11, 0.13]), LatencyModel([0.1, 0.11, 0.13])
-    for measured, judged, seconds, sessions in passes:
-        for times in (asked, other):
-            if measured:
-                times.verified(judged, seconds)
-            times.shared(judged, sessions)
-        costs = [asked.cost(drafts) for drafts in range(9)]
-    if passes:
-        assert costs == [other.cost(drafts) for drafts in range(9)]
 
 
 NOISY = [(1, 0.150), (2, 0.219), (4, 0.357), (8, 0.814), (9, 0.592)]
@@ -211,19 +161,6 @@ def test_passes_are_known_in_all_later_texts_and_the_rest_is_measured_again() ->
         assert not second.latencies.is_shared
 
 
-def test_texts_at_the_same_time_have_copies_and_the_one_that_ends_last_counts() -> None:
-    experience = Experience()
-    with experience.text(GREEDY) as outer:
-        with experience.text(GREEDY) as inner:
-            _reject(inner)
-            assert outer.acceptance.model.typical > inner.acceptance.model.typical
-        outer.latencies.verified(0, 0.007)
-    with experience.text(GREEDY) as last:
-        assert last.acceptance.model.typical == outer.acceptance.model.typical
-        outer.latencies.verified(0, 0.7)
-        assert last.latencies.verify(0) == 0.007
-
-
 def test_texts_that_are_written_together_share_what_draft_tokens_show() -> None:
     experience = Experience()
     with experience.text(GREEDY, together=True) as first, experience.text(SAMPLED, together=True) as of_another_kind:
@@ -236,3 +173,96 @@ def test_texts_that_are_written_together_share_what_draft_tokens_show() -> None:
     del first, second
     with experience.text(GREEDY, together=True) as later:
         assert later.acceptance.model.typical > typical, "it is tried again, as in any later text"
+
+
+class Costs:
+    """Stands in for a LatencyModel with measured times."""
+
+    link = 20.0
+
+    def verify(self, drafts: int) -> float:
+        return 50.0 + 2.0 * drafts
+
+
+def _timeline(self_continue: bool = False, next_in: float | None = None) -> VerifierTimeline:
+    """Seven tokens are known since 100, so the verifier's pass ended at 90."""
+    timeline = VerifierTimeline(Costs(), self_continue, 3)  # type: ignore[arg-type]
+    timeline.news(7, 100.0)
+    timeline.expects(next_in, 100.0)
+    return timeline
+
+
+def _sent(timeline: VerifierTimeline, at: float, position: int, drafts: int, next_in: float = 0.0) -> InFlightDraft:
+    in_flight_draft = InFlightDraft(
+        Draft.chain(position, range(position, position + drafts)), at, RejectionPolicy(timeline.self_continue, next_in)
+    )
+    timeline.sent(in_flight_draft)
+    return in_flight_draft
+
+
+def _start(timeline: VerifierTimeline, at: float, now: float | None = None) -> PassStart:
+    return timeline.starts([at], at if now is None else now)[0]
+
+
+def test_pass_starts_when_the_draft_in_flight_is_judged() -> None:
+    timeline = _timeline()
+    _sent(timeline, 100.0, 7, 3)  # arrives at 110, is judged at 166: three draft tokens and a bonus token
+    assert timeline.starts([105.0, 150.0, 156.0, 170.0], 105.0) == [(166.0, 11), (166.0, 11), (166.0, 11), (180.0, 11)]
+
+
+def test_stale_draft_takes_no_time() -> None:
+    timeline = _timeline()
+    first = _sent(timeline, 100.0, 7, 3)
+    second = _sent(timeline, 101.0, 7, 5)
+    for position in (7, 8, 9):
+        timeline.committed(position, position)
+    assert not first.stale and not second.stale
+    timeline.committed(10, 99)  # beyond the first draft
+    assert (first.stale, second.stale) == (False, True)
+
+
+@pytest.mark.parametrize("next_in", [25.0, 60.0, 1e6])
+def test_verifier_self_continues_where_the_draft_is_half_a_step_away(next_in: float) -> None:
+    assert _start(_timeline(self_continue=True, next_in=next_in), 100.0) == (140.0, 8)
+
+
+def test_waits_tells_when_the_verifier_is_idle() -> None:
+    waiting, soon, later = (
+        _timeline(),
+        _timeline(self_continue=True, next_in=20.0),
+        _timeline(self_continue=True, next_in=60.0),
+    )
+    assert [waiting.waits(now) for now in (100.0, 1e4)] == [True, True]
+    assert [soon.waits(now) for now in (100.0, 124.0, 126.0)] == [True, True, False]  # until 90 + 20 + 25
+    assert [later.waits(now) for now in (100.0, 129.0, 131.0, 164.0, 166.0)] == [False, False, True, True, False]
+    _sent(soon, 100.0, 7, 0)
+    assert not soon.waits(101.0)
+
+
+@given(
+    until=st.integers(-50, 300),
+    known=st.integers(-50, 300) | st.just(-inf),
+    draft_due=st.integers(-100, 200) | st.just(1e6),
+)
+def test_self_continuation_equals_a_step_by_step_simulation(until: int, known: float, draft_due: float) -> None:
+    """The verifier is free at 0 and self-continues, except while it waits for the draft."""
+    timeline = VerifierTimeline(Costs(), True, 0)  # type: ignore[arg-type]
+    timeline.news(0, 10.0)
+    timeline.expects(draft_due, 10.0)
+    free, position = 0.0, 0
+    while free < until:
+        begins = draft_due + 25.0 if abs(free - draft_due) < 25.0 else free
+        if until <= begins:
+            break
+        free, position = max(begins + 50.0, known if not position else -inf), position + 1
+    found = timeline.starts([until - 10.0], known + 10.0)[0]
+    assert found.at == pytest.approx(max(free, until)) and found.position == position
+
+
+def test_the_next_pass_reads_the_forced_tokens() -> None:
+    timeline = _timeline()
+    timeline.news(12, 100.0, forced=5)
+    _sent(timeline, 100.0, 12, 3)  # arrives at 110, is judged with them at 110 + 66
+    assert _start(timeline, 105.0) == (176.0, 16)
+    _sent(timeline, 120.0, 12, 6)  # two tokens beyond the first draft and its bonus token, and nothing forced: 176 + 54
+    assert _start(timeline, 130.0) == (230.0, 19)

@@ -1,6 +1,5 @@
 """Logit processors equal their definition in float64, and follow a text through drafts that are taken back."""
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.sampling.processors import LowerProbable, TokenCounts
+from specpair.speculation.sampling.processors import LowerProbable
 from specpair.speculation.sampling.sampling import Logits, Sampling
 from specpair.speculation.sampling.top_logits import top_logits_of
 from tests.specpair.speculation import processed
@@ -59,20 +58,6 @@ def test_each_processor_equals_its_definition(
 ) -> None:
     settings = {field: data.draw(values) for field, values in ALONE[name].items()}
     check(row, Sampling(1, temperature, **settings), prompt, output)  # type: ignore[arg-type]
-
-
-@given(st.lists(st.tuples(st.booleans(), IDS), max_size=200), st.sampled_from([None, 20]))
-def test_counts_follow_tokens_that_come_and_go(steps: list[tuple[bool, int]], size: int | None) -> None:
-    counts, text = TokenCounts(size), list[int]()
-    for comes, token in steps:
-        if comes or not text:
-            text.append(token)
-            counts.add(token)
-        else:
-            counts.remove(text.pop())
-        kept = [each for each in text if size is None or each < size]
-        assert dict(zip(counts.ids.tolist(), counts.counts.tolist(), strict=True)) == Counter(kept)
-        assert counts.ids.tolist() == list(dict.fromkeys(kept))
 
 
 @pytest.mark.parametrize("sampling", processed.SETTINGS.values(), ids=processed.SETTINGS)

@@ -1,13 +1,25 @@
-"""`choose` returns the ids of `choose_reference` for every shape of logits and every filter."""
+"""`choose` returns the ids of `choose_reference`, by the probabilities that the filters define."""
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from specpair.speculation.acceptance.draft_probs import propose
+from specpair.speculation.sampling import full_logits
+from specpair.speculation.sampling.distribution import (
+    draw,
+    probabilities,
+    reported_sampling,
+    token_logprobs,
+)
 from specpair.speculation.sampling.sampling import Logits, Sampling, choose, choose_reference, choose_two
 from tests.examples import examples
-from tests.specpair.speculation.rows import SHAPES, logits_of, rows, samplings, small_rows
+from tests.specpair.speculation import chi_square
+from tests.specpair.speculation.rows import SHAPES, Device, logits_of, positions, rows, samplings, small_rows
 
 
 @examples(150)
@@ -16,12 +28,6 @@ def test_choose_matches_the_definition(row: Logits, sampling: Sampling, position
     before = row.copy()
     assert choose(row, sampling, position) == choose_reference(row, sampling, position)
     assert np.array_equal(row, before), "the engine's logits were not written to"
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_choice_where_rounding_leaves_many_ids_close(seed: int) -> None:
-    row, sampling = np.full(5000, 1e7, dtype=np.float32), Sampling(seed, 1.0)
-    assert choose(row, sampling, 20) == choose_reference(row, sampling, 20)
 
 
 @examples(150)
@@ -91,3 +97,119 @@ def test_ties_at_the_edge_of_the_nucleus_go_to_the_lower_ids() -> None:
 def test_bad_settings_are_refused_by_name(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{field} must be"):
         Sampling(**{field: value})  # type: ignore[arg-type]
+
+
+def reference(logits: Logits, sampling: Sampling) -> NDArray[np.float64]:
+    """The probabilities, computed over the whole sorted vocabulary in float64."""
+    p = np.zeros(len(logits))
+    if sampling.greedy:
+        p[np.argmax(logits)] = 1.0
+        return p
+    ids = np.lexsort((np.arange(len(logits)), -logits.astype(np.float64)))[: sampling.top_k or None]
+    scaled = logits[ids].astype(np.float64) / sampling.temperature
+    ids = ids[: full_logits.nucleus_size(scaled, sampling.top_p)]
+    mass = np.exp(scaled[: len(ids)] - scaled[0])
+    p[ids] = mass / mass.sum()
+    return p
+
+
+@given(rows, samplings)
+def test_probabilities_match_the_definition(logits: Logits, sampling: Sampling) -> None:
+    p = probabilities(logits, sampling)
+    assert np.allclose(p, reference(logits, sampling), rtol=1e-12, atol=0.0)
+    assert p.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+@given(rows, samplings, positions)
+def test_chosen_token_has_a_positive_probability(logits: Logits, sampling: Sampling, position: int) -> None:
+    assert probabilities(logits, sampling)[choose(logits, sampling, position)] > 0.0
+
+
+def test_top_logits_fetch_the_whole_row_once() -> None:
+    logits, sampling = logits_of("normal", 500, 1), Sampling(0, 0.8, 50, 0.9)
+    device = Device(logits)
+    top = device.top_logits(8, 0.8)
+    for _ in range(2):
+        assert np.array_equal(probabilities(top, sampling), probabilities(logits, sampling))
+    assert device.asked == 1
+
+
+def test_greedy_probabilities_are_the_argmax_and_reported_at_temperature_1() -> None:
+    logits = np.array([0.0, 2.0, 2.0, -np.inf], np.float32)
+    assert probabilities(logits, Sampling(7, 0.0, 1, 0.5)).tolist() == [0.0, 1.0, 0.0, 0.0]
+    assert reported_sampling(Sampling(7, 0.0, 1, 0.5)) == Sampling(7, 1.0)
+    assert reported_sampling(Sampling(7, 0.5, 1, 0.5)) == Sampling(7, 0.5, 1, 0.5)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("of", [probabilities, propose])
+def test_probabilities_of_invalid_logits_are_refused(of: Callable[[Logits, Sampling], object], bad: float) -> None:
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        of(np.array([0.0, bad, 1.0], np.float32), Sampling(0, 1.0))
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 1e-300, 0.1, 0.25, 1.0, 3.0]), min_size=1, max_size=8).filter(any),
+    st.floats(0.0, 1.0 - 2.0**-53) | st.just(1.0 - 2.0**-53),
+)
+def test_draw_never_returns_an_index_without_weight(weights: list[float], u: float) -> None:
+    at = draw(np.array(weights), u)
+    assert weights[at] > 0.0
+    total = sum(weights)
+    assert sum(weights[:at]) / total <= u + 1e-12
+    assert u <= sum(weights[: at + 1]) / total + 1e-12
+
+
+@given(rows, st.integers(0, 20), st.integers(0, 2**32 - 1))
+def test_logprobs_equal_a_log_softmax(row: Logits, top: int, seed: int) -> None:
+    finite = np.flatnonzero(row > -np.inf)
+    token = int(finite[seed % len(finite)])
+    found = token_logprobs(row, token, top)
+    exact = row.astype(np.float64) - row.max()
+    exact -= np.log(np.exp(exact).sum())
+    order = [each for each in np.lexsort((np.arange(len(row)), -exact)).tolist() if np.isfinite(exact[each])]
+    assert found.token == token and found.logprob == pytest.approx(exact[token], rel=1e-6, abs=1e-5)
+    assert [each for each, _ in found.top] == order[:top]
+    assert [value for _, value in found.top] == pytest.approx([exact[each] for each in order[:top]], rel=1e-6, abs=1e-5)
+
+
+LOGITS = np.array([2.0, 0.5, 1.5, -1.0, 0.5, -np.inf, 1.0, 0.0], dtype=np.float32)
+DRAWS = 4000
+
+
+def softmax_of(temperature: float, top_k: int, top_p: float) -> list[float]:
+    """Softmax with filters, in the plainest form."""
+    mass = {token: float(np.exp(float(logit) / temperature)) for token, logit in enumerate(LOGITS)}
+    order = sorted(mass, key=lambda token: (-mass[token], token))[: top_k or None]
+    total, kept, reached = sum(mass[token] for token in order), [], 0.0
+    for token in order:
+        kept.append(token)
+        reached += mass[token]
+        if reached >= top_p * total:
+            break
+    total = sum(mass[token] for token in kept)
+    return [mass[token] / total if token in kept else 0.0 for token in range(len(LOGITS))]
+
+
+def counts(sampling: Sampling) -> list[int]:
+    drawn = [choose(LOGITS, sampling, position) for position in range(DRAWS)]
+    return np.bincount(drawn, minlength=len(LOGITS)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [(1.0, 0, 1.0), (0.5, 0, 1.0), (3.0, 0, 1.0), (1.0, 3, 1.0), (1.0, 0, 0.8), (2.0, 6, 0.9), (0.7, 4, 0.7)],
+)
+def test_draws_follow_the_softmax(temperature: float, top_k: int, top_p: float) -> None:
+    drawn = counts(Sampling(12345, temperature, top_k, top_p))
+    assert chi_square.fits(drawn, softmax_of(temperature, top_k, top_p))
+
+
+def test_similar_distributions_mostly_draw_the_same_token() -> None:
+    """With shared noise the agreement is far above that of two independent samplers."""
+    near = LOGITS + np.array([0.1, -0.1, 0, 0.2, 0, 0, -0.1, 0], dtype=np.float32)
+    positions = range(2000)
+    shared = sum(choose(LOGITS, Sampling(5, 1.0), at) == choose(near, Sampling(5, 1.0), at) for at in positions)
+    alone = sum(choose(LOGITS, Sampling(5, 1.0), at) == choose(near, Sampling(6, 1.0), at) for at in positions)
+    assert shared > 0.9 * len(positions)
+    assert alone < 0.4 * len(positions)

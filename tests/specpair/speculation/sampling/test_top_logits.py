@@ -32,14 +32,6 @@ def top_logits(ids: list[int], logits: list[float], size: int = 100) -> TopLogit
     return TopLogits(np.array(ids), np.array(logits, np.float32), size, 1.0, 5.0, lambda: np.zeros(size, np.float32))
 
 
-def test_top_logits_are_sorted_from_any_order() -> None:
-    one = top_logits([7, 3, 9, 1, 4], [1.0, 2.0, 2.0, -1.0, 0.0])
-    assert one.ids.tolist() == [3, 9, 7, 4, 1]
-    assert one.logits.tolist() == [2.0, 2.0, 1.0, 0.0, -1.0]
-    assert one.ids.dtype == np.int64
-    assert top_logits([7, 3], [0.0, -0.0]).ids.tolist() == [3, 7], "the two zeros are equal"
-
-
 @pytest.mark.parametrize(("ids", "logits", "size"), [([], [], 9), ([1, 2], [1], 9), ([0, 1], [1, 1], 1)])
 def test_wrong_shapes_are_refused(ids: list[int], logits: list[float], size: int) -> None:
     with pytest.raises(ValueError, match="top logits with ids of shape"):
@@ -262,18 +254,6 @@ def test_top_k_within_the_top_logits_never_fetches(top_p: float) -> None:
         assert not device.asked
 
 
-def test_top_k_beyond_the_top_logits_fetches_only_where_the_winner_may_lie_outside() -> None:
-    row = logits_of("normal", 5000, 1)
-    row[:8] += 20
-    asked = 0
-    for position in range(100):
-        device = Device(row)
-        sampling = Sampling(3, 1.0, 1000, 0.99)
-        assert choose(device.top_logits(64, 1.0), sampling, position) == choose_reference(row, sampling, position)
-        asked += device.asked
-    assert asked <= 2
-
-
 @examples(150)
 @given(
     st.builds(logits_of, st.sampled_from(["normal", "ties", "peaked"]), st.integers(1, 3000), seeds),
@@ -291,17 +271,3 @@ def test_nucleus_within_the_top_logits_never_fetches(
     assume(len(set(spare)) == 1 and full_logits.nucleus_size(ordered, sampling.top_p) <= top.sure)
     choose(top, sampling, position)
     assert not device.asked
-
-
-@pytest.mark.parametrize("temperature", [0.5, 5.0, 50.0])
-@pytest.mark.parametrize("top_p", [1.0, 0.9])
-def test_masked_ids_are_never_fetched(top_p: float, temperature: float) -> None:
-    row = np.full(5000, -np.inf, np.float32)
-    row[::500] = np.arange(10)
-    for position in range(50):
-        device = Device(row)
-        sampling = Sampling(2, temperature, 0, top_p)
-        assert choose(device.top_logits(64, temperature), sampling, position) == choose_reference(
-            row, sampling, position
-        )
-        assert not device.asked
