@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from specpair.protocol.service_responses import ModelInfo as ModelInfo
     from specpair.speculation.acceptance.strategies import Strategy as Strategy
     from specpair.speculation.acceptance.token_details import TokenSource as TokenSource
-    from specpair.speculation.drafts.tree import Proposal as Proposal
+    from specpair.speculation.drafting.tree import Proposal as Proposal
     from specpair.speculation.sampling.sampling import Sampling as Sampling
 
 # Each name is imported on first use, so that a command of this package starts before the rest is imported.
@@ -78,7 +78,7 @@ _HOMES = {
         "specpair.protocol.service_responses": "ModelInfo",
         "specpair.speculation.acceptance.strategies": "Strategy",
         "specpair.speculation.acceptance.token_details": "TokenSource",
-        "specpair.speculation.drafts.tree": "Proposal",
+        "specpair.speculation.drafting.tree": "Proposal",
         "specpair.speculation.sampling.sampling": "Sampling",
     }.items()
     for name in names.split()

@@ -30,7 +30,7 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.custom import FallbackDrafter
 from specpair.protocol.service_responses import continues
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
-from specpair.speculation.drafts.lookups import TokenLookup
+from specpair.speculation.drafting.lookups import TokenLookup
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
 
 _MOST_CHANGES = 3  # of the verifier's identity without a token between them

@@ -41,7 +41,7 @@ from specpair.speculation.acceptance.judge import Rule, Ruling, judge
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import TokenDetails, TokenMark, TokenSource, marks_of
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.sampling.top_logits import Logits, TopLogits
 from specpair.speculation.text_options import TextSpec

@@ -25,7 +25,7 @@ from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_details import forced_before
 from specpair.speculation.draft import Draft, TreeLimits
-from specpair.speculation.drafts.lookups import Lookups, TokenLookup
+from specpair.speculation.drafting.lookups import Lookups, TokenLookup
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates, Experience

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from specpair.corpus.suffix_array import LONGEST, SuffixArray
-from specpair.speculation.drafts.text_lookup import HitRates, kind_of
+from specpair.speculation.drafting.text_lookup import HitRates, kind_of
 
 _LEAST = 3  # tokens of the shortest match that counts
 _TRIED = 100  # latest added tokens that are predicted before they are added

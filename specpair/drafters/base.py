@@ -6,8 +6,8 @@ Its errors, and the drafter that looks up n-grams, are here, too.
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from specpair.speculation.drafts.text_lookup import TextLookup
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.text_lookup import TextLookup
+from specpair.speculation.drafting.tree import Proposal
 
 
 class Expansion(NamedTuple):

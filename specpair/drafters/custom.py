@@ -12,7 +12,7 @@ from specpair.engines.errors import first_line
 from specpair.engines.vocabulary import Vocabulary
 from specpair.plugins import DRAFTERS, BadPlugin, Plugin, find
 from specpair.protocol.errors import SpecPairError
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.sampling.sampling import Sampling
 
 

@@ -11,7 +11,7 @@ from specpair.engines.errors import BackendError, CacheFull
 from specpair.grammar.of_text import processors_of
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from specpair.speculation.acceptance.strategies import common_prefix
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.sampling.sampling import Row, Sampling, choose_several, probabilities
 from specpair.speculation.text_options import TextSpec
 

@@ -20,7 +20,7 @@ from specpair.drafters.byte_pairs import BytePairs
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend
 from specpair.engines.vocabulary import Kind, Vocabulary
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.sampling.sampling import Row, Sampling, choose, probability
 from specpair.speculation.sampling.top_logits import TopLogits
 

@@ -28,7 +28,7 @@ from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling, choose
 from tests.drafter_client.http import bodies

@@ -327,7 +327,7 @@ def test_programs_examples_and_pages_pass_strict_mypy(tmp_path: Path) -> None:
     assert ran.stdout.count(f'Revealed type is "{module}.Tokens | {module}.Finished"') == 2
 
 
-OURS = ("drafter_client.", "specpair.speculation.drafts.", "specpair.drafters.")
+OURS = ("drafter_client.", "specpair.speculation.drafting.", "specpair.drafters.")
 
 
 @pytest.mark.parametrize("lockstep", [False, True], ids=["overlapped", "lockstep"])

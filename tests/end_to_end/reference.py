@@ -20,9 +20,9 @@ from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.sampling import Sampling, choose
 
-# In nats: twice the largest flip measured with the shipped pair. In ten texts of mode auto, which copies keys and values
-# to another place when it changes its mode, it was 0.071 on a CPU with AMX. Texts of one mode (24 prompts of 128 tokens)
-# had none with flash attention (the default) on a CPU with AVX512; without it four of up to 0.025.
+# In nats: twice the largest flip measured with the shipped pair. In ten texts of mode auto, which copies keys and
+# values when it changes its mode, it was 0.071 on a CPU with AMX. Texts of one mode (24 prompts of 128 tokens) had
+# none with flash attention (the default) on a CPU with AVX512; without it four of up to 0.025.
 EPSILON = 0.15
 _NARROW = 63  # tokens: llama.cpp on CPUs computes passes of 64 and more in another way
 MAX_TOKENS = 128

@@ -14,7 +14,7 @@ from specpair.speculation.draft import Draft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.generation.engine_client import Accounting, EngineClient
-from verifier_server.generation.fused_run import DraftCounts
+from verifier_server.generation.fused_text import DraftCounts
 from verifier_server.generation.prompts import make_session, prediction_of
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.session_table import SessionTable

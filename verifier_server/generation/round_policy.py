@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from specpair.speculation.draft import Draft
-from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.tree import Proposal, TreeNode, draft_of
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel
+from specpair.speculation.drafting.committed_text import CommittedText
+from specpair.speculation.drafting.tree import Proposal, TreeNode, draft_of
 from specpair.speculation.policy.cost_by_width import LEAST, CostByWidth
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.policy.timing import NARROW, Curve, Mean

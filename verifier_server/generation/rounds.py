@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specpair.speculation.draft import Draft
-from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.tree import Proposal, TreeNode
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel
+from specpair.speculation.drafting.tree import Proposal, TreeNode
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.round_policy import RoundPolicy, RoundText
 

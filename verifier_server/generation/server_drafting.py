@@ -19,7 +19,7 @@ from specpair.speculation.policy.experience import Experience
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import OnAnswer
 from verifier_server.generation.draft_model import SharedDraftModel
-from verifier_server.generation.fused_run import DraftCounts, FusedRun
+from verifier_server.generation.fused_text import DraftCounts, FusedText
 from verifier_server.generation.round_policy import PassCosts, RoundPolicy
 from verifier_server.generation.round_thread import RoundThread
 from verifier_server.generation.rounds import Rounds
@@ -102,7 +102,7 @@ class ServerDrafting:
         `prediction`: token ids that the text may have; None: there is none.
         """
         in_rounds = length is None and not self.draft.looks_up and session.strategy in DRAFTER_INVARIANT
-        text = FusedRun(
+        text = FusedText(
             engine=engine,
             draft=self.draft,
             session=session,

@@ -25,8 +25,8 @@ from lab.simulator.virtual.world import EventLoop, SharedDevice, Verifier, World
 from specpair.drafters.base import Expansion
 from specpair.engines.backend import Logits
 from specpair.speculation.draft import Draft
-from specpair.speculation.drafts.lookups import Lookups
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.lookups import Lookups
+from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling

@@ -15,7 +15,7 @@ from lab.simulator.fleet.record import Conversation
 from lab.simulator.virtual.agreement import Agreement
 from specpair.drafters.base import Expansion
 from specpair.engines.backend import Entry, Logits
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.tree import Proposal
 
 _ROWS = np.eye(258, dtype=np.float32)
 WRONG = 7  # what a drafter proposes behind a wrong token

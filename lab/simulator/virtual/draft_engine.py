@@ -18,7 +18,7 @@ from specpair.drafters.run.events import Committed, RunEvent
 from specpair.drafters.run.executors import READ_CHUNK
 from specpair.drafters.warm_engine import READ_WIDTH
 from specpair.speculation.acceptance.strategies import common_prefix
-from specpair.speculation.drafts.node_selection import DraftStep
+from specpair.speculation.drafting.node_selection import DraftStep
 from specpair.speculation.policy.experience import Experience
 from specpair.speculation.sampling.sampling import Sampling
 from verifier_server.engine.requests import Answer

@@ -15,8 +15,8 @@ from specpair.drafters.run.events import Answered, Committed, Completion, Drafte
 from specpair.drafters.run.executors import React
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.speculation.draft import Draft
-from specpair.speculation.drafts.lookups import Lookups, TokenLookup
-from specpair.speculation.drafts.node_selection import DraftStep
+from specpair.speculation.drafting.lookups import Lookups, TokenLookup
+from specpair.speculation.drafting.node_selection import DraftStep
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates

@@ -9,9 +9,9 @@ from lab.simulator.virtual.world import EventLoop, Verifier, World
 from specpair.drafters.base import Drafter
 from specpair.protocol.errors import Overloaded, SpecPairError
 from specpair.speculation.draft import Draft
-from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.lookups import Lookups
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel
+from specpair.speculation.drafting.committed_text import CommittedText
+from specpair.speculation.drafting.lookups import Lookups
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.round_policy import PassCosts, RoundPolicy, RoundText
 from verifier_server.generation.rounds import READ_CHUNK, DraftPass, Rounds, TargetPass

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Completion, Drafted, DraftVerifier, Failed, VerifierConnection
-from specpair.speculation.drafts.node_selection import DraftStep
+from specpair.speculation.drafting.node_selection import DraftStep
 from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from specpair.speculation.draft import Draft, TreeLimits
-from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.lookups import Lookups
-from specpair.speculation.drafts.node_selection import DraftStep
-from specpair.speculation.drafts.tree import Proposal, TreeNode, draft_of
+from specpair.speculation.drafting.committed_text import CommittedText
+from specpair.speculation.drafting.lookups import Lookups
+from specpair.speculation.drafting.node_selection import DraftStep
+from specpair.speculation.drafting.tree import Proposal, TreeNode, draft_of
 from specpair.speculation.policy.decisions import REPORT, ExpandPolicy, SendPolicy
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.drafting_state import TICK, BranchPolicy, DraftingState

@@ -9,8 +9,8 @@ may read accepted tokens again. The debt is small at most, so a text is hardly e
 
 from collections.abc import Sequence
 
-from specpair.speculation.drafts.node_selection import BRANCH_FLOOR, FLOOR, select_nodes
-from specpair.speculation.drafts.tree import TreeNode
+from specpair.speculation.drafting.node_selection import BRANCH_FLOOR, FLOOR, select_nodes
+from specpair.speculation.drafting.tree import TreeNode
 from specpair.speculation.policy.drafting_state import TICK, DraftingState, forced, predicted
 from specpair.speculation.policy.timing import LatencyModel, Mean
 

@@ -12,9 +12,9 @@ from itertools import islice
 from math import inf
 
 from specpair.speculation.draft import Draft, DraftSource, TreeLimits
-from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.node_selection import FLOOR, DraftStep, SideNode, select_nodes
-from specpair.speculation.drafts.tree import TreeNode, draft_of
+from specpair.speculation.drafting.committed_text import CommittedText
+from specpair.speculation.drafting.node_selection import FLOOR, DraftStep, SideNode, select_nodes
+from specpair.speculation.drafting.tree import TreeNode, draft_of
 from specpair.speculation.policy.draft_length import MAX_AUTO, DraftLength, DraftPlan, Prospects
 from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.policy.timing import LatencyModel

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.drafts.acceptance_model import AcceptanceModel
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.policy.timing import LatencyModel
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec

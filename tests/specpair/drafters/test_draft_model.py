@@ -13,7 +13,7 @@ from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import CacheFull, EngineFailure
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.sampling.sampling import Sampling, choose
 from tests.drafter_client.support import PROMPT, drafts_of, plain
 from tests.examples import examples

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel
+from specpair.speculation.drafting.committed_text import CommittedText
+from specpair.speculation.drafting.tree import Proposal
 from verifier_server.generation.round_policy import PassCosts, RoundPolicy, RoundText
 
 STEP = 0.1  # seconds of a pass of the target; a further token takes a hundredth of it

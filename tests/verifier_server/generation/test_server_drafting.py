@@ -39,7 +39,7 @@ from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import SharedDraftModel
-from verifier_server.generation.fused_run import DraftCounts
+from verifier_server.generation.fused_text import DraftCounts
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.sessions import Session
 

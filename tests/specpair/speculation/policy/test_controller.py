@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import pytest
 
 from specpair.speculation.draft import Draft, DraftSource
-from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.lookups import Lookups
-from specpair.speculation.drafts.node_selection import DraftStep
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel
+from specpair.speculation.drafting.lookups import Lookups
+from specpair.speculation.drafting.node_selection import DraftStep
+from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from backends.scripted import Script
 from specpair.speculation.acceptance.draft_probs import Weights
-from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.lookups import Lookups
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel
+from specpair.speculation.drafting.lookups import Lookups
+from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates

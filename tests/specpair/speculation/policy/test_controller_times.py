@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel
+from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates

@@ -11,9 +11,9 @@ from backends.scripted import Script
 from specpair.drafters.base import NgramDrafter
 from specpair.engines.backend import Entry
 from specpair.speculation.draft import Draft, TreeLimits, leaves
-from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.node_selection import DraftStep
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel
+from specpair.speculation.drafting.node_selection import DraftStep
+from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.decisions import DraftBalance
 from specpair.speculation.policy.draft_length import DraftLength

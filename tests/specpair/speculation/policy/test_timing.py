@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
-from specpair.speculation.drafts.tree import TreeNode
+from specpair.speculation.drafting.tree import TreeNode
 from specpair.speculation.policy.cost_by_width import LEAST, MOST, CostByWidth
 from specpair.speculation.policy.draft_length import MAX_AUTO, prospects
 from specpair.speculation.policy.experience import Estimates, Experience

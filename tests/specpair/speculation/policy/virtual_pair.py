@@ -10,7 +10,7 @@ from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import World
 from specpair.drafters.base import Drafter, Expansion
 from specpair.engines.backend import Entry, Logits
-from specpair.speculation.drafts.tree import Proposal
+from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.sampling.sampling import Sampling

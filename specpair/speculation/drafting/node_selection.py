@@ -12,8 +12,8 @@ from heapq import heappop, heappush, nlargest
 from itertools import count
 from typing import NamedTuple
 
-from specpair.speculation.drafts.acceptance_model import AcceptanceModel, recent_after
-from specpair.speculation.drafts.tree import DraftTree, TreeNode
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel, recent_after
+from specpair.speculation.drafting.tree import DraftTree, TreeNode
 
 FLOOR = 0.02  # chance, that the text passes through a node, below which it is not expanded
 # The same where branches are sent: where one pays, passes and draft steps cost little more for many.

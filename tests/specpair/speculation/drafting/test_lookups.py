@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.draft import DraftSource
-from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.lookups import Lookups
-from specpair.speculation.drafts.predicted_output import PredictedOutput
-from specpair.speculation.drafts.text_lookup import TextLookup
-from specpair.speculation.drafts.tree import DraftTree, Proposal
+from specpair.speculation.drafting.committed_text import CommittedText
+from specpair.speculation.drafting.lookups import Lookups
+from specpair.speculation.drafting.predicted_output import PredictedOutput
+from specpair.speculation.drafting.text_lookup import TextLookup
+from specpair.speculation.drafting.tree import DraftTree, Proposal
 from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessorChain, following
 from specpair.speculation.sampling.sampling import Logits
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.drafts.acceptance_model import AcceptanceModel, Calibration, RunnersUp, recent_after
-from specpair.speculation.drafts.node_selection import BRANCH_FLOOR, FLOOR, SideNode, expandable_nodes, side_nodes
-from specpair.speculation.drafts.tree import DraftTree, Proposal, TreeNode
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel, Calibration, RunnersUp, recent_after
+from specpair.speculation.drafting.node_selection import BRANCH_FLOOR, FLOOR, SideNode, expandable_nodes, side_nodes
+from specpair.speculation.drafting.tree import DraftTree, Proposal, TreeNode
 
 CONFIDENCE = st.floats(0.0, 1.0)
 NODE = st.builds(TreeNode, st.just(1), CONFIDENCE, st.none(), second_opinion=st.floats(-1.0, 1.0))

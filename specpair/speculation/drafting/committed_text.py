@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from specpair.speculation.draft import DraftSource
-from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.lookups import Lookups
-from specpair.speculation.drafts.node_selection import FLOOR, SideNode, expandable_nodes, levels, side_nodes
-from specpair.speculation.drafts.tree import DraftTree, Proposal, TreeNode
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel
+from specpair.speculation.drafting.lookups import Lookups
+from specpair.speculation.drafting.node_selection import FLOOR, SideNode, expandable_nodes, levels, side_nodes
+from specpair.speculation.drafting.tree import DraftTree, Proposal, TreeNode
 
 
 class CommittedText:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpair.speculation.draft import DraftSource
-from specpair.speculation.drafts.tree import TreeNode
+from specpair.speculation.drafting.tree import TreeNode
 
 _WINDOW = 200  # latest outcomes that a regression is fitted to
 _SURE = 30.0  # log-odds that are as good as certain

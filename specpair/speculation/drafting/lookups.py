@@ -6,9 +6,9 @@ from typing import Protocol
 from weakref import ref
 
 from specpair.speculation.draft import DraftSource
-from specpair.speculation.drafts.predicted_output import PredictedOutput
-from specpair.speculation.drafts.text_lookup import TextLookup
-from specpair.speculation.drafts.tree import TreeNode
+from specpair.speculation.drafting.predicted_output import PredictedOutput
+from specpair.speculation.drafting.text_lookup import TextLookup
+from specpair.speculation.drafting.tree import TreeNode
 from specpair.speculation.sampling.row_changes import ProcessorChain
 
 _RECENT = 64  # tokens of a text that may be compared with what is looked up

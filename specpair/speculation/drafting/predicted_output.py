@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from specpair.speculation.drafts.text_lookup import HitRates
+from specpair.speculation.drafting.text_lookup import HitRates
 
 _LONGEST = 32  # most tokens of an agreement that count
 _AT_START = 4  # tokens of agreement that the beginning of the output counts for

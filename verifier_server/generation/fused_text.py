@@ -21,8 +21,8 @@ from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCount
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_details import forced_before, last_round, passes, rounds
 from specpair.speculation.draft import Draft
-from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.lookups import Lookups, TokenLookup
+from specpair.speculation.drafting.committed_text import CommittedText
+from specpair.speculation.drafting.lookups import Lookups, TokenLookup
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates
@@ -70,7 +70,7 @@ class DraftCounts(RoundCounts):
 
 
 @dataclass(eq=False, slots=True)
-class FusedRun:
+class FusedText:
     """One text. Used by one thread, which waits while those of the rounds write it, except `cancel`."""
 
     engine: TokenEngine

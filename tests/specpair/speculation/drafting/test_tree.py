@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.lookups import Lookups
-from specpair.speculation.drafts.node_selection import expandable_nodes
-from specpair.speculation.drafts.tree import DraftTree, Proposal, TreeNode
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel
+from specpair.speculation.drafting.committed_text import CommittedText
+from specpair.speculation.drafting.lookups import Lookups
+from specpair.speculation.drafting.node_selection import expandable_nodes
+from specpair.speculation.drafting.tree import DraftTree, Proposal, TreeNode
 from tests.examples import examples
 
 
