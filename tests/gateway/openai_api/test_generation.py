@@ -84,7 +84,7 @@ class Texts(SimpleNamespace):
     """A generation that tells these parts of one text, or raises them."""
 
     silence, stop_string, texts = b": silence\n\n", None, ()
-    order = SimpleNamespace(model="m", vocabulary=None)
+    spec = SimpleNamespace(model="m", vocabulary=None)
 
     def __init__(self, *parts: Part) -> None:
         super().__init__(parts=parts)
