@@ -140,6 +140,8 @@ class HttpConnection:
         """Send a request and return its response, which was read. `timeout` and errors: as in `respond`."""
         with self.respond(method, path, body, headers, timeout) as response:
             response.read()
+        if self._plain and _asks_for_tls(response):
+            raise VerifierUnreachable(f"what answers at {self.url} speaks TLS: write https:// instead of http://")
         return response
 
     @contextmanager
@@ -329,3 +331,9 @@ def _weakly(method: Callable[P, None]) -> Callable[P, None]:
 
 def _head_size(line: str, headers: Headers) -> int:
     return len(line) + 4 + sum([len(name) + len(value) + 4 for name, value in headers])
+
+
+def _asks_for_tls(response: httpx.Response) -> bool:
+    """Whether a server that was asked without TLS demands it: by a redirect, or by its error page."""
+    redirects = response.headers.get("Location", "").startswith("https://")
+    return redirects or (response.status_code == 400 and b"HTTPS" in response.content)

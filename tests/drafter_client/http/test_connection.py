@@ -10,7 +10,7 @@ import httpx
 import pytest
 from httpcore._backends.sync import SyncStream
 
-from drafter_client.errors import BadReply, BadUrl
+from drafter_client.errors import BadReply, BadUrl, VerifierUnreachable
 from drafter_client.http import connection as traffic
 from drafter_client.http.connection import HttpConnection
 from tests.drafter_client.http.raw_server import CHUNKED, PATIENCE, Peer, answering, chunk, echo, read_events
@@ -253,3 +253,29 @@ def test_an_endlessly_slow_response_is_given_up(head: bytes, block: bytes, monke
     monkeypatch.setattr(traffic, "SLOW_LINK", -9.9)
     said = refusal(head, repeat(block))
     assert said == "URL/verify took more than 0.1 s for one response: is it a verifier?"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        httpx.Response(301, headers={"Location": "https://bigbox/x"}),
+        httpx.Response(400, content=b"The plain HTTP request was sent to HTTPS port"),
+    ],
+)
+def test_a_server_that_demands_tls_is_named(reply: httpx.Response) -> None:
+    sender = HttpConnection("http://bigbox", httpx.MockTransport(lambda _: reply))
+    with closing(sender), pytest.raises(VerifierUnreachable, match="http://bigbox speaks TLS: write https://"):
+        _ask(sender)
+
+
+@pytest.mark.parametrize(
+    ("url", "hinted"), [("bigbox", True), ("http://bigbox/", True), ("bigbox:80", False), ("https://bigbox", False)]
+)
+def test_an_address_without_a_port_is_told_the_verifiers(url: str, hinted: bool) -> None:
+    def refuse(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("Connection refused")
+
+    sender = HttpConnection(url, httpx.MockTransport(refuse))
+    with closing(sender), pytest.raises(VerifierUnreachable) as caught:
+        _ask(sender)
+    assert ("Without a port, 80 is asked" in str(caught.value)) is hinted
