@@ -155,7 +155,7 @@ class Worker:
             child.kill()
 
         timer = threading.Timer(seconds, kill)
-        timer.daemon = True
+        timer.daemon, timer.name = True, "child deadline"
         timer.start()
         try:
             child.stdin.write(request)

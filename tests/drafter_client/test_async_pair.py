@@ -33,10 +33,12 @@ MODES = pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET])
 
 @pytest.fixture(autouse=True)
 def _no_session_or_thread_is_left(verifier: Verifier) -> Iterator[None]:
-    """No session is left on the verifier, and no thread, but those that end with their last work."""
+    """No session is left on the verifier, and no thread but those that end with their last work: of the pools, and of
+    the verifier's child that tries grammars."""
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
+        assert thread.name.startswith(("pair", "grammar trial", "child deadline"))
         thread.join(10.0)
         assert not thread.is_alive()
     assert verifier.sessions == 0

@@ -163,7 +163,8 @@ def test_a_pair_is_told_how_much_of_a_long_prompt_is_read(quick: None, mode: Mod
         with Pair(verifier.url, Lookup(), on_prompt=on_prompt) as pair:
             text = pair.generate(LONG_PROMPT, Options(max_tokens=3, mode=mode))
             finished = text.read()
-    assert PromptProgress(512, 1000) in found and len(finished.token_ids) == 3
+    partial = [each for each in found if each.read < each.of]  # a late probe may see the prompt read
+    assert partial[-1] == PromptProgress(512, 1000) and len(finished.token_ids) == 3
     assert text.stats.prompt_progress is None, "the prompt is read"
 
 
