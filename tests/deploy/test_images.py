@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.dockerfile import DOCKERFILE, FOLDER, stages
+from tests.deploy.dockerfile import DOCKERFILE, FOLDER, arguments_before_stages, stages
 from tests.deploy.routers import free_port
 from tests.paths import PACKAGES, ROOT
 from tests.settings_names import is_setting
@@ -152,3 +152,11 @@ def test_the_health_check() -> None:
         assert healthy(url) == (1, f"{url}: HTTP Error 503: Service Unavailable\n")
     status, complaint = healthy(f"http://127.0.0.1:{free_port()}/health")
     assert status == 1 and "refused" in complaint
+
+
+def test_base_images_are_arguments_that_take_a_digest() -> None:
+    before = arguments_before_stages()
+    for stage in stages().values():
+        if stage.base != "scratch" and not stage.base.startswith(tuple(stages())):
+            assert re.fullmatch(r"\$\{\w+_IMAGE\}|(build|runtime)-\$\{ENGINE\}", stage.base), stage
+    assert all(":" in value for name, value in before.items() if name.endswith("_IMAGE"))
