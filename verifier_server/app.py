@@ -97,7 +97,8 @@ def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str
     """Raise SettingsError if more than one worker process is asked for.
 
     uvicorn imports the application in the workers alone, which it starts anew, and ends with status 0 without any. So
-    the first worker ends uvicorn, by a signal that it does not handle, and the others say nothing.
+    the first worker ends uvicorn, by a signal that it does not handle, and the others say nothing. The first is told
+    by its name: two that look for the supervisor at the same time both find it.
     """
     count = environment.get("UVICORN_WORKERS") or environment.get("WEB_CONCURRENCY", "1")
     for at, argument in enumerate(arguments):
@@ -108,7 +109,7 @@ def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str
     if count.isdecimal() and int(count) > 1:
         supervisor = multiprocessing.parent_process()
         if supervisor is not None and supervisor.pid is not None:
-            if os.getppid() != supervisor.pid:
+            if not multiprocessing.current_process().name.endswith("-1"):
                 raise SystemExit(STARTUP_FAILURE)
             os.kill(supervisor.pid, signal.SIGALRM)
         raise SettingsError(
