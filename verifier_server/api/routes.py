@@ -1,12 +1,11 @@
 """The REST endpoints. For low latency, they read and write bodies without FastAPI's machinery."""
 
-import ipaddress
 from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from specpair.http_service.keys.access import Caller
+from specpair.http_service.keys.access import Caller, is_loopback
 from specpair.http_service.observability.logs import note_session
 from specpair.http_service.replies.events import HEARTBEAT, EventStream
 from specpair.http_service.replies.json_replies import JsonReply
@@ -225,11 +224,7 @@ def _allow_implicit(request: Request) -> None:
     if request.app.state.service.gate.access.keyed:
         return
     host = (request.scope.get("server") or ("localhost",))[0]
-    try:
-        local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if not local:
+    if not is_loopback(host):
         raise ImplicitSessionRefused(
             "session_id is missing: without one the caller's latest session is meant, which is possible only on "
             "loopback or with an API key"
