@@ -63,7 +63,7 @@ class Service:
         self.accounting = Accounting(self.gate.accounts)
         self.engine_client = EngineClient()
         self.metrics = ServiceMetrics(self._model_name, by_key=settings.metrics_by_key)
-        self.feed = EngineFeed(clock)
+        self.feed = EngineFeed()
         self.draining = Draining(settings.drain_seconds, lambda: self.sessions.text_under_way())
         self.sessions = SessionTable(
             time.monotonic,
@@ -81,7 +81,7 @@ class Service:
             self.engine_client.deliver,
             backend,
             draft,
-            lambda model_name: EngineMetrics(self.metrics, self.feed, self._ended, model_name),
+            lambda model_name: EngineMetrics(self.metrics, self.feed, self._ended, clock, model_name),
         )
         gauges = ServiceGauges(self.metrics.model_name, self.condition, self.sessions, self._engine_state)
         self.metrics.registry.register(gauges)
