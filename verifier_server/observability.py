@@ -62,17 +62,21 @@ class EngineMetrics(EngineObserver):
         """`on_end`: called with each session whose text has ended. `clock`: the engine's."""
         self._metrics, self._feed, self._on_end, self._clock = metrics, feed, on_end, clock
         self._waited, self._judged, self._accepted, self._committed = 0.0, 0, 0, 0  # of the pass that is concluded
-        self._queue_time, self._pass_time, self._sessions, self._tokens, self._prefilled, self._target_decoded = (
-            metric.labels(model_name)
-            for metric in (
-                metrics.seconds("request_queue_time_seconds", "Time that a request waits for its first pass."),
-                metrics.seconds("pass_duration_seconds", "Time of a forward pass."),
-                metrics.histogram("pass_sessions", "Sessions that share a forward pass.", _SESSIONS),
-                metrics.histogram("iteration_tokens_total", "Tokens in a forward pass.", _TOKENS),
-                metrics.counter(
-                    "prefill_tokens", "Tokens fed without being judged: prompts, and texts whose slot was taken."
-                ),
-                metrics.counter("target_decoded_tokens", "Tokens that the target decoded by self-continuation."),
+        seconds, histogram, counter = metrics.seconds, metrics.histogram, metrics.counter
+        self._queue_time, self._pass_time, self._sessions, self._tokens = (
+            each.labels(model_name)
+            for each in (
+                seconds("request_queue_time_seconds", "Time that a request waits for its first pass."),
+                seconds("pass_duration_seconds", "Time of a forward pass."),
+                histogram("pass_sessions", "Sessions that share a forward pass.", _SESSIONS),
+                histogram("iteration_tokens_total", "Tokens in a forward pass.", _TOKENS),
+            )
+        )
+        self._prefilled, self._target_decoded = (
+            each.labels(model_name)
+            for each in (
+                counter("prefill_tokens", "Tokens fed without being judged: prompts, and texts whose slot was taken."),
+                counter("target_decoded_tokens", "Tokens that the target decoded by self-continuation."),
             )
         )
 

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from specpair.http_service.keys.access import Caller, is_loopback
 from specpair.http_service.observability.logs import note_session
-from specpair.http_service.replies.events import HEARTBEAT, EventStream
+from specpair.http_service.replies.events import EventStream
 from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol import messages, response_fields, responses, service_responses
 from specpair.protocol.errors import (
@@ -86,8 +86,7 @@ async def generate(request: Request) -> Response:
     message = await service.prepared(await read(request, messages.GenerateRequest), caller)
     text = service.open_text(message, _session_id(request, message.session_id), caller)
     if message.stream:
-        answers = service.texts.each(text, HEARTBEAT)
-        return EventStream(text_events(text, answers, service.identity), {SESSION_HEADER: text.session.id})
+        return EventStream(text_events(service, text), {SESSION_HEADER: text.session.id})
     return _json(summary(text, await service.texts.last(text)), text.session)
 
 
@@ -182,7 +181,7 @@ def _number(request: Request, field: str, what: str) -> int | None:
     """The whole number `field` of the query, or None if it is missing. Raises InvalidRequest, which calls it `what`."""
     given = request.query_params.get(field)
     if given is not None and not (given.isascii() and given.isdigit() and len(given) < 10):
-        raise InvalidRequest(f"{field}: {given[:20]!r} is not a {what}", param=field)
+        raise InvalidRequest.at(field, f"{given[:20]!r} is not a {what}")
     return None if given is None else int(given)
 
 

@@ -108,7 +108,8 @@ class Engine:
 
         def check() -> None:
             try:
-                checked.set_result(self._scheduler.check_integrity())
+                self._scheduler.check_integrity()
+                checked.set_result(None)
             except Inconsistent as error:
                 checked.set_exception(error)
 
