@@ -167,12 +167,12 @@ class ServiceGauges(Collector):
 
 def log_text(session: Session) -> None:
     """Log the text of a session that has ended, or that nobody continues. Nothing is logged for one without a token."""
-    generated = len(session.tokens) - session.decided_from
+    generated, deleted = len(session.tokens) - session.decided_from, session.lease.deleted
     if generated:
         LogLine(
             *(session.prompt_len, generated, session.seconds, session.drafted, session.accepted),
             mode_of(session),
-            _ended_by(session),
+            STOP_STRING if session.stopped else session.finish_reason or (DELETION if deleted else INTERRUPT),
         ).log(session.id)
 
 
@@ -180,9 +180,3 @@ def mode_of(session: Session) -> str:
     """Who drafts for a session: remote, fused or target."""
     request = session.lease.request
     return request.mode if isinstance(request, GenerateRequest) else "remote"
-
-
-def _ended_by(session: Session) -> str:
-    if session.stopped:
-        return STOP_STRING
-    return session.finish_reason or (DELETION if session.lease.deleted else INTERRUPT)

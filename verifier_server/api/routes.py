@@ -61,11 +61,16 @@ async def verify(request: Request) -> Response:
     service, caller = admitted(request)
     message = await read(request, messages.VerifyRequest)
     session_id = _session_id(request, message.session_id)
-    if session_id is None:
-        _allow_implicit(request)
-        session = service.latest(caller)
-    else:
+    if session_id is not None:
         session = service.session(session_id, caller)
+    else:  # the caller's latest; where callers share an address, as behind a proxy, it could be another caller's
+        host = (request.scope.get("server") or ("localhost",))[0]
+        if not (service.gate.access.keyed or is_loopback(host)):
+            raise ImplicitSessionRefused(
+                "session_id is missing: without one the caller's latest session is meant, which is possible only on "
+                "loopback or with an API key"
+            )
+        session = service.latest(caller)
     answer = await service.verifying.one(service.engine, message, session)
     return _json(_verified(answer), session)
 
@@ -74,7 +79,12 @@ async def verify_batch(request: Request) -> Response:
     """`/verify` for several sessions at once: one result or error for each item, in order."""
     service, caller = admitted(request)
     batch = await read(request, messages.BatchRequest)
-    items = [_item(batch, number) for number in range(len(batch.items))]
+    items: list[messages.VerifyRequest | SpecPairError] = []
+    for number in range(len(batch.items)):
+        try:
+            items.append(batch.request(number))
+        except InvalidRequest as error:
+            items.append(error)
     results = await service.verifying.each(service.engine, items, caller.owner)
     replies = [_verified(each) if isinstance(each, Answer) else responses.ErrorResponse.of(each) for each in results]
     return _json(responses.BatchResponse(results=replies))
@@ -152,14 +162,6 @@ async def delete_session(request: Request) -> Response:
     return _json(service_responses.DeletedResponse(session_id=session.id, deleted=True))
 
 
-def _item(batch: messages.BatchRequest, number: int) -> messages.VerifyRequest | SpecPairError:
-    """The request at index `number` of a batch, or the error that it gets."""
-    try:
-        return batch.request(number)
-    except InvalidRequest as error:
-        return error
-
-
 def _verified(answer: Answer) -> responses.VerifyResponse:
     """The reply to a verify request."""
     return responses.VerifyResponse(
@@ -213,21 +215,6 @@ def _session_id(request: Request, in_body: str | None) -> str | None:
     if session_id is not None:
         note_session(session_id)  # also for the log of a request that will be refused
     return session_id
-
-
-def _allow_implicit(request: Request) -> None:
-    """Refuse a request without a session id where callers share an address, as behind a proxy.
-
-    There, the caller's latest session could be another caller's. Raises ImplicitSessionRefused.
-    """
-    if request.app.state.service.gate.access.keyed:
-        return
-    host = (request.scope.get("server") or ("localhost",))[0]
-    if not is_loopback(host):
-        raise ImplicitSessionRefused(
-            "session_id is missing: without one the caller's latest session is meant, which is possible only on "
-            "loopback or with an API key"
-        )
 
 
 def _json(reply: response_fields.Response, session: Session | None = None) -> Response:

@@ -144,7 +144,8 @@ class Composer:
         plan = BatchPlan(self._backend.max_batch_tokens, self._backend.even_width)
         verifies: list[BatchItem] = []
         prompts: list[BatchItem] = []
-        shared = self._shared()
+        active = (each for each in self._queue.active if each.requests or each.session.finish_reason is None)
+        shared = len(list(islice(active, 2))) > 1  # more than one session waits, or may send while the pass runs
         for sequence in self._after_turns(waiting):
             run, requests = sequence.choose(self._max_drafts)
             part = BatchItem(sequence, run, requests, self._judged_now(run.fresh, sequence, shared))
@@ -236,11 +237,6 @@ class Composer:
             return
         with suppress(ValueError, BackendError, InvalidRequest):  # judging the first token meets it again, and says so
             session.commit_forced(to_end=False)
-
-    def _shared(self) -> bool:
-        """Whether more than one session waits, or may send its next request while a pass runs."""
-        active = (each for each in self._queue.active if each.requests or each.session.finish_reason is None)
-        return len(list(islice(active, 2))) > 1
 
     def _judged_now(self, fresh: Draft, sequence: SequenceState, shared: bool) -> Draft:
         """What of the new draft tokens of `sequence` the next pass may judge. A tree is cut from its end, as a chain

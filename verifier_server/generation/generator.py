@@ -167,7 +167,8 @@ class Answers:
         self._generator, self._session = generator, text.session
         self._results: asyncio.Queue[Answer | SpecPairError] = asyncio.Queue()
         with ExitStack() as stack:
-            stack.enter_context(generator._generating(text, self._put))
+            put = self._results.put_nowait
+            stack.enter_context(generator._generating(text, lambda result: generator._client.put(partial(put, result))))
             self._open = stack.pop_all()
 
     async def next(self, silence: float | None) -> Answer | None:
@@ -189,9 +190,6 @@ class Answers:
         self._open.close()
         if self.finished:
             self._generator.forget(self._session)
-
-    def _put(self, result: Answer | SpecPairError) -> None:
-        self._generator._client.put(partial(self._results.put_nowait, result))
 
 
 def _decode(engine: TokenEngine, session: Session, position: int, on_answer: OnAnswer) -> Callable[[], None]:
