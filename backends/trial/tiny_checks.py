@@ -210,7 +210,7 @@ def _as_read(model: TinyModel, engine: str) -> Path:
     """The model's folder, or the file that the engine reads in its place."""
     if engine != "llama_cpp":
         return model.folder
-    from backends.trial.tiny_gguf import write_tiny_gguf  # other engines do without its library
+    from backends.trial.tiny_llama import write_tiny_gguf  # other engines do without its library
 
     path = model.folder / "tiny.gguf"
     write_tiny_gguf(model, path)
