@@ -140,7 +140,7 @@ def vocabulary_fields(tokenizer: dict[str, Any], config: dict[str, Any], path: P
     ends = {f"{key}_token_id": config.get(f"{key}_token_id") for key in ("bos", "eos")}
     if bad := [key for key, value in ends.items() if not isinstance(value, int) or not 0 <= value < size]:
         raise ExportError(f"config.json gives no single usable id for {', '.join(f'tokenizer.ggml.{k}' for k in bad)}")
-    stated = {
+    stated: dict[str, Any] = {
         "model": "gpt2",
         # With this pattern, llama.cpp encodes a word that is in the vocabulary as that token, without merging. A BPE
         # trained on such words reaches the same token by its merges.

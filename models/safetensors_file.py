@@ -53,14 +53,24 @@ def read_tensor_list(read: Callable[[int, int], bytes], name: str) -> list[Store
         raise BadHead(f"{name} is no file of safetensors that can be read: {error!r}") from None
 
 
+def tensors_in(path: Path) -> list[StoredTensor]:
+    """What a file on this machine lists. Raises BadHead, and OSError."""
+    with path.open("rb") as file:
+
+        def read(begin: int, count: int) -> bytes:
+            file.seek(begin)
+            return file.read(count)
+
+        return read_tensor_list(read, str(path))
+
+
 def read_tensors(path: Path) -> dict[str, NDArray[np.float32]]:
     """Read every tensor of the file as float32, by name.
 
     Raises ExportError if the file is missing, damaged, or holds other types than F16, BF16 and F32.
     """
     try:
-        mapped = np.memmap(path, mode="r")
-        listed = read_tensor_list(lambda begin, count: mapped[begin : begin + count].tobytes(), str(path))
+        listed, mapped = tensors_in(path), np.memmap(path, mode="r")
         return {tensor.name: _decode(mapped, tensor, path) for tensor in listed}
     except FileNotFoundError:
         raise ExportError(f"{path} does not exist: expected the weights there in safetensors format") from None
