@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 
@@ -55,6 +55,12 @@ class NewTokens:
     sources: Sequence[TokenSource | None] | None = None
     decisions: Sequence[Decision | None] | None = None
     drafted: Sequence[DraftSource | None] | None = None
+
+    @property
+    def about(self) -> list[Sequence[Any]]:
+        """The lists."""
+        unknown = [None] * len(self.tokens)
+        return [each or unknown for each in (self.logprobs, self.sources, self.decisions, self.drafted)]
 
 
 @dataclass(frozen=True, slots=True)
