@@ -10,16 +10,8 @@ from types import MappingProxyType
 from starlette.responses import Response
 
 from gateway.openai_api.answer import PLAIN, AnswerForm, AnswerReason
-from gateway.openai_api.messages.replies import (
-    CompletionTokensDetails,
-    Metrics,
-    PromptTokensDetails,
-    Reply,
-    SpecDecode,
-    SpeculativeDecoding,
-    Timings,
-    TokenUsage,
-)
+from gateway.openai_api.messages import replies
+from gateway.openai_api.messages.replies import Reply
 from gateway.openai_api.messages.requests import Names, renamed
 from gateway.openai_api.output import ChoiceText, Delta
 from gateway.openai_api.text_queue import QueuedText, RunningTexts
@@ -125,14 +117,14 @@ class TextGeneration:
     def _counts(self) -> list[RoundCounts]:
         return [text.counts for text in self._events]
 
-    def usage(self) -> TokenUsage:
+    def usage(self) -> replies.TokenUsage:
         counts, generated = self._counts, self._generated
-        return TokenUsage(
+        return replies.TokenUsage(
             prompt_tokens=self.spec.prompt_tokens,
             completion_tokens=generated,
             total_tokens=self.spec.prompt_tokens + generated,
-            prompt_tokens_details=PromptTokensDetails(cached_tokens=self._cached_tokens),
-            completion_tokens_details=CompletionTokensDetails(
+            prompt_tokens_details=replies.PromptTokensDetails(cached_tokens=self._cached_tokens),
+            completion_tokens_details=replies.CompletionTokensDetails(
                 reasoning_tokens=sum(output.reasoning_count for output in self._outputs),
                 accepted_prediction_tokens=sum(each.prediction_accepted for each in counts),
                 rejected_prediction_tokens=sum(each.prediction_rejected for each in counts),
@@ -143,13 +135,13 @@ class TextGeneration:
         told: dict[str, Reply] = {"timings": self._timings(), "spec_decode": self._spec_decode()}
         return told | ({"metrics": _metrics(self._counts[0])} if len(self.texts) == 1 else {})
 
-    def _timings(self) -> Timings:
+    def _timings(self) -> replies.Timings:
         now, generated = time.monotonic(), self._generated
         first = now if self._first is None else self._first
         prompt, predicted = first - self._began, now - first
         counts, cached = self._counts, self._cached_tokens
         read = self.spec.prompt_tokens - cached
-        return Timings(
+        return replies.Timings(
             cache_n=cached,
             prompt_n=read,
             prompt_ms=milliseconds(prompt),
@@ -162,9 +154,9 @@ class TextGeneration:
             draft_n_accepted=sum(each.accepted for each in counts),
         )
 
-    def _spec_decode(self) -> SpecDecode:
+    def _spec_decode(self) -> replies.SpecDecode:
         counts = self._counts
-        return SpecDecode(
+        return replies.SpecDecode(
             num_drafts=sum(each.drafts_judged for each in counts),
             num_draft_tokens=sum(each.drafted for each in counts),
             num_accepted_tokens=sum(each.accepted for each in counts),
@@ -174,11 +166,11 @@ class TextGeneration:
         )
 
 
-def _metrics(counts: RoundCounts) -> Metrics:
+def _metrics(counts: RoundCounts) -> replies.Metrics:
     histogram = counts.acceptance_histogram  # the others follow from it, as the text may be going on
     drafts, accepted = sum(histogram), sum(at * count for at, count in enumerate(histogram))
-    return Metrics(
-        speculative_decoding=SpeculativeDecoding(
+    return replies.Metrics(
+        speculative_decoding=replies.SpeculativeDecoding(
             mean_acceptance_length=1.0 + accepted / max(1, drafts),
             draft_acceptance_rate=accepted / max(1, counts.drafted),
             acceptance_histogram=histogram,
