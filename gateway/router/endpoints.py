@@ -33,6 +33,7 @@ from specpair.protocol import errors, messages
 from specpair.protocol.errors import Forbidden, NotFound, SpecPairError, Unauthorized
 from specpair.protocol.service_responses import HealthResponse, ServiceStatus
 
+_FIRST: tuple[ServiceStatus, ...] = ("ready", "overloaded", "loading")  # a state that one node has is that of all
 _MOST_BYTES, _PATIENCE = 16 * 1024, 10.0  # of the body of a registration
 
 
