@@ -16,7 +16,7 @@ from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.replies import Reply
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.output import Delta, TokenPart, joined
-from gateway.openai_api.tools.notation import ArgumentsGrew, CallBegan, CallEnded, Content
+from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, Content
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.events import event_bytes
 from specpair.protocol.errors import SpecPairError
