@@ -8,6 +8,7 @@ generated one.) So a second of the model costs about the same by every way: `/ve
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -91,8 +92,7 @@ class Account:
             return 0.0
         if self._bucket is None:
             self._bucket = TokenBucket(rate, now)
-        elif self._bucket.rate != rate:
-            self._bucket.change(rate, now)
+        self._bucket.change(rate, now)
         return self._bucket.wait(now)
 
 
@@ -102,14 +102,11 @@ class Accounts:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: in seconds."""
         self.clock = clock
-        self._accounts: dict[str, Account] = {}
+        self._accounts = defaultdict[str, Account](Account)
 
     def of(self, name: str) -> Account:
         """The account of the key `name`."""
-        account = self._accounts.get(name)
-        if account is None:
-            account = self._accounts[name] = Account()
-        return account
+        return self._accounts[name]
 
     @property
     def generated_tokens(self) -> int:

@@ -126,11 +126,8 @@ def of_session(session_id: str) -> dict[str, str]:
 
 def _ids(record: logging.LogRecord) -> dict[str, str]:
     """The ids that are known, by the names of their keys."""
-    context = current()
-    found = {
-        "request_id": getattr(record, "request_id", "" if context is None else context.request_id),
-        "session_id": getattr(record, "session_id", "" if context is None else context.session_id),
-    }
+    context = current() or RequestContext("")
+    found = {name: getattr(record, name, getattr(context, name)) for name in ("request_id", "session_id")}
     return {name: value for name, value in found.items() if value}
 
 
