@@ -55,7 +55,6 @@ class Names:
         self.path_lists = {name for name, each in self.taken.items() if each.annotation == tuple[Path, ...]}
 
     def variable(self, setting: str) -> str:
-        """The variable of a setting."""
         return f"{self.table}_{setting}".upper()
 
     def present(self, layer: Layer) -> Layer:

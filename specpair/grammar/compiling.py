@@ -93,7 +93,6 @@ class Trials:
         return "", grown
 
     def kill(self) -> None:
-        """Kill the children, at once: what they try is refused."""
         for worker in self._workers:
             worker.kill()
 
@@ -234,7 +233,6 @@ class Grammars:
         return matcher, memory
 
     def _refuse(self, grammar: GrammarText, error: InvalidRequest) -> InvalidRequest:
-        """Remember a refusal."""
         with self._lock:
             self._refused[_digest(grammar)] = self._clock() + REFUSED_SECONDS, error
             self._refused.move_to_end(_digest(grammar))

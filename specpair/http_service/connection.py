@@ -25,8 +25,6 @@ _OFFERS = (b"upgrade", b"http2-settings")  # headers of an offer to change the p
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one connection may take."""
-
     head_seconds: float = 10.0  # for a request head: from its first byte, or from the opening of the connection
     head_bytes: int = 32 * 1024  # of a request line with its headers, and of what is between two chunks of a body
     headers: int = 100
@@ -297,7 +295,6 @@ def _without_offers(head: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:
-    """Cancel a timer that may be running."""
     if timer is not None:
         timer.cancel()
 

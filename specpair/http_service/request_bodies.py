@@ -206,7 +206,6 @@ class ByteBudget:
             raise
 
     def give(self, size: int) -> None:
-        """Give `size` bytes back."""
         self._free += size
         self._admit()
 

@@ -159,8 +159,6 @@ def read_origins(text: str) -> tuple[str, ...]:
 
 
 class Origins:
-    """The origins whose pages may use a service."""
-
     def __init__(self, allowed: Sequence[str], setting: str) -> None:
         """`allowed`: from `read_origins`.
         `setting`: the name of the setting, for errors.

@@ -166,19 +166,16 @@ class Option:
         return self.about.wrong(value) if self.about.wrong is not None else None
 
     def within(self, value: float) -> bool:
-        """Whether a number is in the range."""
         about = self.about
         bounds = ((ge, about.ge), (gt, about.gt), (le, about.le), (lt, about.lt))
         return all(bound is None or holds(value, bound) for holds, bound in bounds)
 
     def to_json(self, value: Any) -> Any:
-        """A value as JSON has it."""
         if self.about.to_json is not None:
             return self.about.to_json(value)
         return value.value if isinstance(value, Enum) else value
 
     def of_json(self, value: Any) -> Any:
-        """The value of one in JSON."""
         return value if self.about.of_json is None else self.about.of_json(value)
 
 

@@ -127,7 +127,6 @@ class _Prompted(_WithSpec):
 
     @property
     def spec(self) -> TextSpec:
-        """The options of the text."""
         return TextSpec(**{name: each.of_json(getattr(self, name)) for name, each in options_of(TextSpec).items()})
 
 
@@ -274,7 +273,6 @@ class GenerateRequest(_Prompted):
 
     @property
     def predicts(self) -> bool:
-        """Whether the request has a prediction."""
         return self.prediction is not None or self.prediction_ids is not None
 
     @model_validator(mode="after")

@@ -119,7 +119,6 @@ class Caller:
 
     @property
     def limits(self) -> KeyLimits:
-        """The limits of the caller's key."""
         return _UNLIMITED if self.key is None else self.key.limits
 
 

@@ -42,7 +42,6 @@ class RequestMetrics:
         )
 
     def model_name(self) -> str:
-        """The value of the label `model_name` now."""
         return label(self._model_name())
 
     def counter(self, name: str, meaning: str, *labels: str) -> Counter:
@@ -50,11 +49,9 @@ class RequestMetrics:
         return self._made(Counter, name, meaning, labels)
 
     def gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
-        """A new gauge with the label `model_name` and then `labels`."""
         return self._made(Gauge, name, meaning, labels)
 
     def seconds(self, name: str, meaning: str, *labels: str) -> Histogram:
-        """A new histogram of times with the label `model_name` and then `labels`."""
         return self._made(Histogram, name, meaning, labels, buckets=SECONDS)
 
     def histogram(self, name: str, meaning: str, buckets: Sequence[float]) -> Histogram:

@@ -97,8 +97,6 @@ def one_of(field: str, *values: object) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a document describes."""
-
     title: str
     description: str
     key: str  # what the API key is

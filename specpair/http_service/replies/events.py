@@ -92,7 +92,6 @@ class EventFeed(Generic[T]):
 
     @property
     def heard(self) -> bool:
-        """Whether anybody listens."""
         return bool(self._readers)
 
     def put(self, item: T) -> None:

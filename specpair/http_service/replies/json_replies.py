@@ -47,8 +47,6 @@ def error_reply(error: SpecPairError, body: Any = None, status: int | None = Non
 
 
 class Failures:
-    """The replies of one service."""
-
     def __init__(self, service: str, error_form_of: Callable[[str], ErrorForm]) -> None:
         """`service`: its name in errors.
         `error_form_of`: how errors are reported at a path.
@@ -56,7 +54,6 @@ class Failures:
         self._service, self._error_form_of = service, error_form_of
 
     def add_to(self, app: FastAPI) -> None:
-        """Register the replies."""
         app.add_exception_handler(SpecPairError, self.failed)
         app.add_exception_handler(HTTPException, self.refused)
         app.add_exception_handler(Exception, self.faulty)

@@ -86,7 +86,6 @@ class StaticFiles:
         self._tags = {name: f'"{sha256(body).hexdigest()[:32]}"' for name, body in self._files.items()}
 
     def add_to(self, app: FastAPI) -> None:
-        """Register the page at `/`."""
         for path in self.paths:
             app.add_api_route(path, self.file, methods=["GET"], include_in_schema=False)
 
@@ -116,7 +115,6 @@ def add_docs(app: FastAPI) -> None:
         return Response(written(), media_type="application/json")
 
     async def page() -> Response:
-        """Swagger UI with the document."""
         shown = _DOCS_PAGE.format(title=escape(app.title))
         return Response(shown, media_type="text/html; charset=utf-8", headers=_DOCS_HEADERS)
 
