@@ -149,7 +149,6 @@ class Stats(RoundCounts):
 
     @property
     def sources(self) -> Counter[TokenSource]:
-        """The tokens of the text by source."""
         return Counter(self.token_sources)
 
     @property

@@ -186,7 +186,6 @@ class _Run:
         return len(self._found) + sum(not result.failed for result in self._new)
 
     def _conclude(self, interrupted: bool, failure: Exception | None) -> int:
-        """Report what is left to do, and return the exit status or raise `failure`."""
         where = "finished; with --output FILE, the same command could go on from there"
         if self._file is not None:
             where = f"in {self._file.name}; the same command goes on from there"
@@ -226,12 +225,7 @@ def show_totals(prompts: int, found: Sequence[Result], new: Sequence[Result], se
         ("finished", str(len(lines)), "a text, median", unit(median(rates) if rates else None, "tokens/s")),
         ("errors", str(len(new) - len(written)), "TTFT, median", ttft),
         ("tokens", str(total["generated_tokens"]), "time", f"{seconds:.1f} s"),
-        (
-            "acceptance rate",
-            share(drafts.acceptance_rate),
-            "mean acceptance length",
-            unit(drafts.mean_acceptance_length),
-        ),
+        ("acceptance rate", rate, "mean acceptance length", length),
         ("sent", size(total["bytes_sent"]), "received", size(total["bytes_received"])),
     ]
     asked = lines[0]["asked"] if lines else {}  # strategy and mode are those of all texts

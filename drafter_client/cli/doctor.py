@@ -77,7 +77,6 @@ def parser() -> Parser:
 
 
 def main() -> int:
-    """Run the command with the flags of this process behind its name. Returns the exit status."""
     start.catch_interrupts()
     try:
         return run(sys.argv[2:])

@@ -118,7 +118,7 @@ def _result(line: bytes, name: str, number: int) -> Result:
 
 
 def _is_whole(record: dict[str, Any]) -> bool:
-    """Whether a line has every key that this module and `show_totals` read."""
+    """Whether a line has every key that this module and `show_totals` read. Types are compared: true is no number."""
     kinds: dict[tuple[str, ...], tuple[type, ...]] = {
         ("index",): (int,),
         ("asked",): (dict,),

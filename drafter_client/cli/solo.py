@@ -29,12 +29,7 @@ from specpair.speculation.sampling.sampling import Sampling, choose
 
 
 def run_solo(
-    backend: Backend,
-    text: TextSession,
-    max_tokens: int,
-    sampling: Sampling,
-    tell: Listener,
-    clock: Callable[[], float],
+    backend: Backend, text: TextSession, max_tokens: int, sampling: Sampling, tell: Listener, clock: Callable[[], float]
 ) -> Generator[Committed, None, None]:
     """Yield each token as it is sampled, at most `max_tokens`.
 

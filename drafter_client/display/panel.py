@@ -47,7 +47,6 @@ def _wrapped(parts: Iterable[Text], width: int) -> Text:
 
 
 def show(stats: Stats, console: Console) -> None:
-    """Print the panel of all metrics."""
     lines = Table.grid(padding=(0, 3))
     lines.add_column(style="dim")
     for row in panel_rows.lines(stats):
@@ -60,7 +59,6 @@ def show(stats: Stats, console: Console) -> None:
 
 
 def show_main(stats: Stats, console: Console) -> None:
-    """Print the panel of the main metrics."""
     metrics = _wrapped(map(Text, panel_rows.headline(stats)), min(_NARROW, console.width - _FRAME))
     differs = stats.baseline is not None and stats.baseline.same_tokens is False
     said = [*panel_rows.resumed(stats), *notes(stats), *([compared(stats) or ""] if differs else [])]

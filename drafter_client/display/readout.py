@@ -191,7 +191,6 @@ class Readout:
         self._status.busy(what)
 
     def close(self) -> None:
-        """Remove the status line."""
         self._status.end()
 
     def end(self, stats: Stats, text: str) -> None:

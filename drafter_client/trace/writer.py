@@ -105,10 +105,7 @@ ROUNDS = _table(
     "queue_ms:float forward_ms:float arrived_ms:float committed:int",
 )
 
-TOKENS = _table(
-    "tokens.csv",
-    "run:int! position:int! token:int! source:str! target_decoded:int! committed_ms:float!",
-)
+TOKENS = _table("tokens.csv", "run:int! position:int! token:int! source:str! target_decoded:int! committed_ms:float!")
 
 TABLES = (RUNS, ROUNDS, TOKENS)
 SCHEMA = 1  # version of the object
@@ -157,11 +154,7 @@ class TraceFolder:
     processes."""
 
     def __init__(
-        self,
-        folder: Path | str,
-        today: Callable[[], datetime] = lambda: datetime.now(tz=UTC),
-        *,
-        text: bool = False,
+        self, folder: Path | str, today: Callable[[], datetime] = lambda: datetime.now(tz=UTC), *, text: bool = False
     ) -> None:
         """`today`: returns the present time with its zone.
         `text`: whether the characters of the text and of its draft tokens are recorded, too.
