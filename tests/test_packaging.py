@@ -34,7 +34,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 LAB_SETTINGS = tomllib.loads((LAB_PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
 LAB_DISTRIBUTION = LAB_SETTINGS["project"]
 CORE_RANGES = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
-RANGES = CORE_RANGES | {"lab": LAB_DISTRIBUTION["dependencies"], **LAB_DISTRIBUTION["optional-dependencies"]}
+RANGES = CORE_RANGES | {"lab": LAB_DISTRIBUTION["dependencies"]}
 WHOLE = tomllib.loads((WHOLE_PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BOTH_ENDS = {
     "llguidance",
