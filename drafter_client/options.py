@@ -130,6 +130,7 @@ class Options(TextSpec):
 
     @property
     def predicted(self) -> bool:
+        """Whether there is a prediction of the text."""
         return self.prediction is not None
 
     @property
@@ -175,6 +176,7 @@ class Options(TextSpec):
         return self.lockstep or self.strategy not in DRAFTER_INVARIANT
 
     def with_spec(self, spec: TextSpec, **others: Any) -> "Options":
+        """These options for a text with the given ones, and with others."""
         given = {name: getattr(spec, name) for name in options_of(TextSpec) if name not in ("strategy", "threshold")}
         return replace(self, **given | others)
 

@@ -160,6 +160,7 @@ class Pair:
 
     @property
     def verifiers(self) -> list[VerifierStatus]:
+        """What is known of each verifier."""
         if self._verifiers is not None:
             return self._verifiers.states
         outage, present = self.outage, self._pairing.present

@@ -149,6 +149,7 @@ class Stats(RoundCounts):
 
     @property
     def sources(self) -> Counter[TokenSource]:
+        """The tokens of the text by source."""
         return Counter(self.token_sources)
 
     @property
@@ -178,10 +179,12 @@ class Stats(RoundCounts):
 
     @property
     def ttft_ms(self) -> float:
+        """Milliseconds to the first token."""
         return 1e3 * self.ttft
 
     @property
     def total_ms(self) -> float:
+        """Milliseconds of the whole run."""
         return 1e3 * self.total_time
 
     @property
