@@ -37,16 +37,15 @@ class Layer(NamedTuple):
 class Names:
     """The settings of one end. Its variables begin with the table's name in capitals.
 
+    `settings`: options by their present names.
     `former`: settings by a name that they had before.
     `taken`: options by the names by which their settings may be given.
     `paths`, `path_lists`, `secrets`: such names of settings that name a file, or several with commas, or are secret.
     """
 
     def __init__(self, table: str, options: Mapping[str, Option]) -> None:
-        """`table`: in the file.
-        `options`: by setting.
-        """
-        self.table = table
+        """`table`: in the file."""
+        self.table, self.settings = table, options
         self.former = {each.about.formerly: name for name, each in options.items() if each.about.formerly}
         self.taken = {**options, **{old: options[name] for old, name in self.former.items()}}
         self.paths, self.secrets = (
