@@ -55,6 +55,7 @@ class Vocabulary(ABC):
 
     @property
     def size(self) -> int:
+        """How many token ids there are."""
         return len(self.pieces)
 
     @cached_property
