@@ -5,7 +5,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from specpair.http_service.keys.access import Caller, is_loopback
+from specpair.http_service.keys.access import Caller
 from specpair.http_service.observability.logs import note_session
 from specpair.http_service.replies.events import EventStream
 from specpair.http_service.replies.json_replies import JsonReply
@@ -16,6 +16,7 @@ from specpair.protocol.errors import (
     SessionMismatch,
     SpecPairError,
 )
+from specpair.protocol.http_reply import is_loopback
 from verifier_server.api.streams import committed_tokens, sampling_report, summary, text_events
 from verifier_server.engine.requests import Answer, check_position
 from verifier_server.service import Service

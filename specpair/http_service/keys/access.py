@@ -221,12 +221,6 @@ def client_of(address: str | None) -> str:
     return (address or "") if parsed is None else str(parsed)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its name or its address."""
-    parsed = _parsed(host)
-    return host == "localhost" if parsed is None else parsed.is_loopback
-
-
 @lru_cache(maxsize=4096)
 def is_local(address: str) -> bool:
     """Whether `address` is one of this machine or of a private network. False for text that is not an address."""

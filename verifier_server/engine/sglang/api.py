@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import httpx
 
-from specpair.http_service.keys.access import is_loopback
+from specpair.protocol.http_reply import is_loopback
 from verifier_server.engine.sglang.replies import (
     TOP,
     Judged,
