@@ -64,7 +64,7 @@ class Service:
         self.engine_client = EngineClient()
         self.metrics = ServiceMetrics(self._model_name, by_key=settings.metrics_by_key)
         self.feed = EngineFeed()
-        self.draining = Draining(settings.drain_seconds, lambda: self.sessions.text_under_way())
+        self.draining = Draining(settings.drain_seconds, lambda: self.sessions.admission.text_under_way())
         self.sessions = SessionTable(
             time.monotonic,
             settings.session_ttl,
@@ -147,7 +147,7 @@ class Service:
             return Condition("loading", self.loader.wait_expected), None
         if models.engine.away is not None:
             return Condition("loading", AWAY_WAIT), models.engine.away
-        overloaded = models.engine.state.full or self.sessions.full or self.texts_full()
+        overloaded = models.engine.state.full or self.sessions.admission.full or self.texts_full()
         return Condition("overloaded", 1) if overloaded else Condition("ready"), None
 
     def health(self) -> HealthResponse:
