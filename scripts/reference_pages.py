@@ -16,7 +16,7 @@ from gateway.router import endpoints as router
 from gateway.router.settings import OPTIONS as ROUTER
 from lab.simulator.command_line import schema as simulator_schema
 from lab.simulator.results.measures import MEASURES
-from lab.simulator.search.candidates import SearchKeys
+from lab.simulator.search.comparison import SearchKeys
 from specpair.command_line.parser import Parser, Parsers, Switch, flag, meaning, placeholder
 from specpair.http_service.openapi.operation import Operation
 from specpair.options.option import Option, options_of

@@ -8,7 +8,6 @@ from lab.simulator.commands.command import (
     SimulatorCommand,
     add_jobs,
     add_set,
-    add_tried,
     complain,
     note,
     tell_tried,
@@ -17,9 +16,8 @@ from lab.simulator.commands.command import (
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import read
 from lab.simulator.results.replications import evaluate, processes
-from lab.simulator.search.candidates import BadSearch, SearchCandidate, varied
-from lab.simulator.search.capacity import Bound, Capacity
-from lab.simulator.search.size import size_of
+from lab.simulator.search.capacity import Bound, Capacity, size_of
+from lab.simulator.search.comparison import BadSearch, SearchCandidate, varied
 from specpair.command_line.parser import Parser
 
 _ATTAINMENT = 0.95
@@ -29,18 +27,18 @@ _TIMES = 64  # the greatest count that is tried, in terms of the first
 def _add_arguments(parser: Parser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a configuration")
     add_set(parser)
-    size = parser.add_argument_group("what is counted")
-    size.add_argument(
+    parser.add_argument(
         "--of",
         metavar="KEY",
         help="a key with a whole number, such as devices.drafters.laptop.count, or workload.rate_rps. With drafters "
         "the load grows: rate_rps or users in proportion, since each device brings its share. Of keys of verifiers the "
         "least that holds is found, of all others the most (default: drafters of all kinds, in the file's proportions)",
     )
-    size.add_argument("--step", type=float, metavar="X", help="step of rate_rps (default: a twentieth of the file's)")
-    size.add_argument("--start", type=whole, metavar="N", help="the count that is tried first (default: the file's)")
-    size.add_argument(
-        "--up-to", type=whole, metavar="N", help=f"the greatest count (default: {_TIMES} times the first)"
+    parser.add_argument(
+        "--start",
+        type=whole,
+        metavar="N",
+        help=f"the count that is tried first (default: the file's); it ends at {_TIMES} times as many",
     )
     promise = parser.add_argument_group("promise")
     promise.add_argument(
@@ -68,7 +66,6 @@ def _add_arguments(parser: Parser) -> None:
         help="how far apart the last two counts may be; 0: by 1 (default: %(default)s)",
     )
     add_jobs(effort)
-    add_tried(parser.add_argument_group("output"))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -79,14 +76,11 @@ def _run(options: argparse.Namespace) -> int:
             capacity.find(start)
         ended = True
     except KeyboardInterrupt:
-        pass
+        complain("interrupted" if capacity.trials else "interrupted before the first count was tried")
     finally:
         if capacity.trials:
-            tell_tried(options, [*capacity.sentences(ended)], capacity.table(), capacity.rows())
-    if not ended:
-        complain("interrupted" if capacity.trials else "interrupted before the first count was tried")
-        return INTERRUPTED
-    return 0
+            tell_tried([*capacity.sentences(ended)], capacity.table())
+    return 0 if ended else INTERRUPTED
 
 
 def _prepared(options: argparse.Namespace) -> tuple[Capacity, int]:
@@ -94,19 +88,18 @@ def _prepared(options: argparse.Namespace) -> tuple[Capacity, int]:
     if options.precision < 0:
         raise BadSearch("--precision is 0 or more")
     configuration = read(options.file, options.set)
-    bounds = _bounds(options, configuration)
-    size = size_of(configuration, options.of, options.step)
+    bounds, size = _bounds(options, configuration), size_of(configuration, options.of)
 
     def made(count: int) -> SearchCandidate:
         changes = size.changes(count)
         return SearchCandidate(count, changes, varied(options.file, options.set, changes))
 
     start = options.start or size.start
-    up_to = options.up_to or max(_TIMES * start, size.floor)
-    if not size.floor <= start <= up_to:
-        raise BadSearch(f"--start is {start}: it lies between {size.floor} and --up-to, {up_to}")
+    if start < size.floor:
+        raise BadSearch(f"--start is {start}: it is {size.floor} at least, one of each kind")
     made(start)
-    found = Capacity(size, bounds, made, lambda asked: [], up_to, options.replications, options.precision, note)
+    found = Capacity(size, bounds, made, lambda asked: [], _TIMES * start, options.replications)
+    found.precision, found.told = options.precision, note
     return found, start
 
 
