@@ -191,7 +191,7 @@ def simulator_measures() -> str:
     """Every measure of a run."""
     text = [
         "# Measures of a simulation\n\n[Results of a simulation](../simulator-results.md) says where they stand. "
-        "`objectives` of a search and `--bound` of a capacity take those that are better if they are more or less.\n\n"
+        "`objectives` of a search are those that are better if they are more or less.\n\n"
         "| name | shown as | unit | better | meaning |\n|---|---|---|---|---|"
     ]
     for each in MEASURES.values():

@@ -13,14 +13,12 @@ from lab.simulator.commands.command import (
     tell_tried,
     whole,
 )
-from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import read
 from lab.simulator.results.replications import evaluate, processes
-from lab.simulator.search.capacity import Bound, Capacity, size_of
+from lab.simulator.search.capacity import Capacity, size_of
 from lab.simulator.search.comparison import BadSearch, SearchCandidate, varied
 from specpair.command_line.parser import Parser
 
-_ATTAINMENT = 0.95
 _TIMES = 64  # the greatest count that is tried, in terms of the first
 
 
@@ -40,19 +38,12 @@ def _add_arguments(parser: Parser) -> None:
         metavar="N",
         help=f"the count that is tried first (default: the file's); it ends at {_TIMES} times as many",
     )
-    promise = parser.add_argument_group("promise")
-    promise.add_argument(
+    parser.add_argument(
         "--attainment",
         type=float,
+        default=0.95,
         metavar="SHARE",
-        help=f"least share of requests within slo (default: {_ATTAINMENT}; with --bound: any)",
-    )
-    promise.add_argument(
-        "--bound",
-        action="append",
-        default=[],
-        metavar="MEASURE<=X",
-        help="bound of a measure, such as 'ttft_p95_ms<=1500' or 'throughput_tps>=500'; may be given more than once",
+        help="least share of requests within slo (default: %(default)s)",
     )
     effort = parser.add_argument_group("effort")
     effort.add_argument(
@@ -87,8 +78,14 @@ def _prepared(options: argparse.Namespace) -> tuple[Capacity, int]:
     """Raises BadSearch and others of ERRORS for what makes no sense, before anything runs."""
     if options.precision < 0:
         raise BadSearch("--precision is 0 or more")
+    if not 0 < options.attainment <= 1:
+        raise BadSearch(f"--attainment: {options.attainment:g} is no share above 0 and up to 1, such as 0.95")
     configuration = read(options.file, options.set)
-    bounds, size = _bounds(options, configuration), size_of(configuration, options.of)
+    if not configuration.promises:
+        raise BadSearch(
+            f"{options.file} promises nothing: give one of the keys slo.ttft_ms, slo.tpot_ms, slo.latency_ms"
+        )
+    size = size_of(configuration, options.of)
 
     def made(count: int) -> SearchCandidate:
         changes = size.changes(count)
@@ -98,21 +95,9 @@ def _prepared(options: argparse.Namespace) -> tuple[Capacity, int]:
     if start < size.floor:
         raise BadSearch(f"--start is {start}: it is {size.floor} at least, one of each kind")
     made(start)
-    found = Capacity(size, bounds, made, lambda asked: [], _TIMES * start, options.replications)
+    found = Capacity(size, options.attainment, made, lambda asked: [], _TIMES * start, options.replications)
     found.precision, found.told = options.precision, note
     return found, start
-
-
-def _bounds(options: argparse.Namespace, configuration: Configuration) -> tuple[Bound, ...]:
-    bounds = tuple(map(Bound.parse, options.bound))
-    if options.attainment is None and bounds:
-        return bounds
-    if not configuration.promises:
-        raise BadSearch(
-            f"{options.file} promises nothing: give one of the keys slo.ttft_ms, slo.tpot_ms and slo.latency_ms, or a "
-            "bound such as --bound 'ttft_p95_ms<=1500'"
-        )
-    return (Bound.attainment(_ATTAINMENT if options.attainment is None else options.attainment), *bounds)
 
 
 CAPACITY = SimulatorCommand(
@@ -124,6 +109,6 @@ CAPACITY = SimulatorCommand(
     (
         "specpair simulator capacity fleet.yaml",
         "specpair simulator capacity fleet.yaml --of devices.verifiers.big.count --attainment 0.99",
-        "specpair simulator capacity fleet.yaml --of workload.rate_rps --bound 'ttft_p95_ms<=1500'",
+        "specpair simulator capacity fleet.yaml --of workload.rate_rps --set slo.ttft_ms=1500",
     ),
 )

@@ -13,6 +13,7 @@ The verifier with a paced target takes the usual VERIFIER_… variables and `PAC
 """
 
 import functools
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +23,6 @@ from fastapi import FastAPI
 
 from backends.registry import load
 from lab.simulator.costs.cost import LinearCost
-from lab.simulator.paced.pace import PassPacer
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.load_options import LoadOptions
 from verifier_server.app import create_app
@@ -31,6 +31,7 @@ from verifier_server.settings import from_environment
 if TYPE_CHECKING:
     app: FastAPI
 
+_log = logging.getLogger("specpair.paced")
 
 # Targets. Decoding reads all weights once a token: 7.54 GiB of Qwen2.5 7B Q8_0 take 29.7 ms at the 273 GB/s of a DGX
 # Spark [1] and 34.1 ms measured (29.30 tokens/s [2]), which is 87 % of the bandwidth.
@@ -64,6 +65,47 @@ TARGET_25 = LinearCost(25.0, 0.5, 0.2)
 #   [10] https://github.com/antirez/ds4/pull/706
 DRAFTER_8 = LinearCost(8.0, 1.2, 0.1)
 DRAFTER_4 = LinearCost(4.0, 0.6, 0.02)
+
+
+class PassPacer:
+    """Lets passes take what they cost, and counts them."""
+
+    def __init__(
+        self,
+        cost: LinearCost,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.cost = cost
+        self.passes = 0
+        self.late_passes = 0  # passes that took longer than their cost
+        self.worst_overrun = 0.0  # seconds
+        self._clock, self._sleep = clock, sleep
+        self._told = False
+
+    def of(self, batch: Sequence[Entry], run: Callable[[], list[Logits]]) -> list[Logits]:
+        """Call `run` for the pass over `batch`, and return its result when the time of the pass is over."""
+        began = self._clock()
+        logits = run()
+        left = self.cost.of(batch) - (self._clock() - began)
+        self.passes += 1
+        if left >= 0:
+            self._sleep(left)
+        else:
+            self.late_passes += 1
+            self.worst_overrun = max(self.worst_overrun, -left)
+        return logits
+
+    def tell(self) -> None:
+        """Log, once, how many passes took longer than their cost, if any did."""
+        if self.late_passes and not self._told:
+            _log.warning(
+                "%d of %d passes took longer than they cost, at worst by %.2f ms",
+                self.late_passes,
+                self.passes,
+                1e3 * self.worst_overrun,
+            )
+        self._told = True
 
 
 class Paced(Backend):

@@ -9,7 +9,7 @@ from functools import partial
 
 from backends.llama_cpp.backend import LlamaBackend
 from backends.llama_cpp.load import load
-from lab.simulator.paced.pace import PassPacer
+from lab.simulator.paced.engine import PassPacer
 from specpair.engines.backend import Entry, Logits, Progress
 from specpair.engines.load_options import LoadOptions
 

@@ -1,7 +1,6 @@
 """The most of a fleet's load, or the least of its verifiers, that keeps a promise: found by bisection. Pure."""
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -9,62 +8,24 @@ from typing import Any, Literal
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parts_of
 from lab.simulator.configuration.workload import ClosedArrivals, TraceArrivals
-from lab.simulator.results.measures import CONFIDENCE, MEASURES, SHARE, Estimate, RunMeasure
+from lab.simulator.results.measures import CONFIDENCE, MEASURES, Estimate, RunMeasure
 from lab.simulator.results.replications import EvaluateAll
 from lab.simulator.search.comparison import ATTAINMENT, BadSearch, Changes, SearchCandidate, label, run, shown
 from specpair.command_line.given_values import advice
 from specpair.command_line.table import Table
 
-_BOUND = re.compile(r"\s*(\w+)\s*(<=|>=)\s*(\S+)\s*")
-_SHOWN = ("throughput_tps", "ttft_p95_ms", "tpot_p95_ms", "utilisation")
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A promise: a measure is `limit` at most, or at least."""
-
-    measure: RunMeasure
-    limit: float
-    at_most: bool
-
-    @classmethod
-    def attainment(cls, share: float) -> "Bound":
-        """At least a share of the requests is within `slo`. Raises BadSearch for what is no share."""
-        if not 0 < share <= 1:
-            raise BadSearch(f"--attainment: {share:g} is no share above 0 and up to 1, such as 0.95")
-        return cls(MEASURES[ATTAINMENT], share, at_most=False)
-
-    @classmethod
-    def parse(cls, given: str) -> "Bound":
-        """A bound as it is written in a flag, such as `ttft_p95_ms<=1500`. Raises BadSearch."""
-        groups = _BOUND.fullmatch(given)
-        try:
-            limit = float(groups[3]) if groups else math.nan
-        except ValueError:
-            limit = math.nan
-        if groups is None or not math.isfinite(limit):
-            raise BadSearch(f"--bound: {given!r} is no bound of a measure: write it as in 'ttft_p95_ms<=1500'")
-        if groups[1] not in MEASURES:
-            raise BadSearch(f"--bound: no measure {groups[1]!r}{advice(groups[1], MEASURES)}")
-        return cls(MEASURES[groups[1]], limit, at_most=groups[2] == "<=")
-
-    def keeps(self, value: float) -> bool:
-        """Whether a value keeps it; one that is not a number does not."""
-        return value <= self.limit if self.at_most else value >= self.limit
-
-    def told(self, found: Estimate) -> str:
-        """What there is of it, and what is asked."""
-        unit = "" if self.measure.unit in ("", SHARE) else f" {self.measure.unit}"
-        asked = f"at {'most' if self.at_most else 'least'} {self.measure.shown(self.limit)}{unit} is asked"
-        return f"{self.measure.words} {self.measure.told(found)}{unit}, {asked}"
+_SHOWN = (
+    MEASURES[ATTAINMENT],
+    *(MEASURES[name] for name in ("throughput_tps", "ttft_p95_ms", "tpot_p95_ms", "utilisation")),
+)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of a count."""
+    """What came of a count. `asked`: the share of requests that has to be within `slo`, above 0."""
 
     candidate: SearchCandidate  # its number is the count
-    bounds: tuple[Bound, ...]
+    asked: float
 
     def estimate(self, measure: RunMeasure) -> Estimate:
         """The mean of replications. Where all requests attain the promise, or none does, replications have no spread:
@@ -77,31 +38,29 @@ class Trial:
 
     @property
     def holds(self) -> bool:
-        """Whether all bounds are kept in the mean; one without a value is not."""
-        return all(each.keeps(self.estimate(each.measure).mean) for each in self.bounds)
+        """Whether the promise is kept in the mean; without a value it is not."""
+        return self.estimate(MEASURES[ATTAINMENT]).mean >= self.asked
 
     @property
     def state(self) -> str:
-        """`holds` or `breaks`; `within chance`, where an interval covers what is asked."""
-        kept, sure = [], []
-        for each in self.bounds:
-            found = self.estimate(each.measure)
-            kept.append(each.keeps(found.mean))
-            ends = [found.low, found.high]
-            sure.append(all(end is not None and each.keeps(end) is kept[-1] for end in ends))
-        surely = all(sure) if all(kept) else any(not keeps and sure[at] for at, keeps in enumerate(kept))
-        return f"{'holds' if all(kept) else 'breaks'}{'' if surely else ', within chance'}"
+        """`holds` or `breaks`; `within chance`, where the interval covers what is asked."""
+        found = self.estimate(MEASURES[ATTAINMENT])
+        surely = all(end is not None and (end >= self.asked) is self.holds for end in (found.low, found.high))
+        return f"{'holds' if self.holds else 'breaks'}{'' if surely else ', within chance'}"
 
     @property
     def figures(self) -> str:
-        """What it has of each bound."""
-        return "; ".join(each.told(self.estimate(each.measure)) for each in self.bounds)
+        """What it has of the promise."""
+        measure = MEASURES[ATTAINMENT]
+        told, asked = measure.told(self.estimate(measure)), measure.shown(self.asked)
+        return f"{measure.words} {told}, at least {asked} is asked"
 
 
 @dataclass
 class Capacity:
     """The counts of a size that were tried.
 
+    `asked`: as for `Trial`.
     `made`: the candidate with a count.
     `up_to`: the greatest count.
     `precision`: it ends where a count that holds and one that breaks differ by so large a share of the smaller one, or
@@ -110,7 +69,7 @@ class Capacity:
     """
 
     size: "Size"
-    bounds: tuple[Bound, ...]
+    asked: float
     made: Callable[[int], SearchCandidate]
     evaluate: EvaluateAll
     up_to: int
@@ -146,7 +105,7 @@ class Capacity:
         """Try a count. Returns whether it keeps the promise in the mean."""
         candidate = self.made(count)
         run([candidate], self.replications, self.evaluate)
-        trial = self.trials[count] = Trial(candidate, self.bounds)
+        trial = self.trials[count] = Trial(candidate, self.asked)
         self.told(f"{self.size.shown(count)}: {trial.state}: {trial.figures}")
         return trial.holds
 
@@ -178,12 +137,7 @@ class Capacity:
         """A row for each count, with the keys that follow from it, measures with their intervals, and its state."""
         trials = [self.trials[count] for count in sorted(self.trials)]
         choices = [{self.size.name: each.candidate.number, **each.candidate.choice} for each in trials]
-        names = dict.fromkeys([*(each.measure.name for each in self.bounds), *_SHOWN])
-        measures = [
-            MEASURES[name]
-            for name in names
-            if any(math.isfinite(each.estimate(MEASURES[name]).mean) for each in trials)
-        ]
+        measures = [each for each in _SHOWN if any(math.isfinite(of.estimate(each).mean) for of in trials)]
         rows = (
             (*map(shown, choice.values()), *(measure.told(each.estimate(measure)) for measure in measures), each.state)
             for choice, each in zip(choices, trials, strict=True)

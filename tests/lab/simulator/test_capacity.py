@@ -14,11 +14,11 @@ from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse
 from lab.simulator.results.measures import MEASURES
 from lab.simulator.results.replications import Job, Values
-from lab.simulator.search.capacity import Bound, Capacity, Size, Trial, Wanted, size_of
+from lab.simulator.search.capacity import Capacity, Size, Trial, Wanted, size_of
 from lab.simulator.search.comparison import BadSearch, SearchCandidate
 from tests.lab.simulator.fleets import SMALL_FLEET as FLEET
 
-BOUND = Bound.attainment(0.95)
+ASKED = 0.95
 CLOSED = ("arrival: gamma, cv: 0.01, rate_rps: 60", "arrival: closed, users: 9")
 CEILING = 1000
 
@@ -41,10 +41,10 @@ def fleet(tmp_path: Path) -> Path:
     return file
 
 
-def trial(*values: float, bound: Bound = BOUND, whole: float = 200.0) -> Trial:
+def trial(*values: float, whole: float = 200.0) -> Trial:
     requests = dict.fromkeys(MEASURES, 1.0) | {"whole": whole}
-    replications = [requests | {bound.measure.name: each} for each in values]
-    return Trial(SearchCandidate(1, {}, FLEET_OF_TEXT, replications), (bound,))
+    replications = [requests | {"slo_attainment": each} for each in values]
+    return Trial(SearchCandidate(1, {}, FLEET_OF_TEXT, replications), ASKED)
 
 
 def found(
@@ -67,7 +67,7 @@ def found(
         count = asked
         return SearchCandidate(asked, size.changes(asked), FLEET_OF_TEXT)
 
-    capacity = Capacity(size, (BOUND,), made, evaluate, CEILING, 3, precision)
+    capacity = Capacity(size, ASKED, made, evaluate, CEILING, 3, precision)
     capacity.find(start)
     return capacity
 
@@ -87,23 +87,8 @@ def found(
         ([math.nan, math.nan], "breaks, within chance"),
     ],
 )
-def test_a_bound_is_kept_by_the_mean_and_surely_by_the_whole_interval(values: list[float], state: str) -> None:
+def test_a_promise_is_kept_by_the_mean_and_surely_by_the_whole_interval(values: list[float], state: str) -> None:
     assert trial(*values).state == state and trial(*values).holds is state.startswith("holds")
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        *((each, "is no bound") for each in ("ttft_p95_ms", "ttft_p95_ms<=x", "ttft_p95_ms<=nan", "ttft_p95_ms<1")),
-        ("tfft_p95_ms<=1", "did you mean ttft_p95_ms"),
-    ],
-)
-def test_what_is_no_bound_is_refused(given: str, said: str) -> None:
-    with pytest.raises(BadSearch, match=said):
-        Bound.parse(given)
-    for share in (0.0, 95.0, math.nan):
-        with pytest.raises(BadSearch, match="no share"):
-            Bound.attainment(share)
 
 
 # Sizes.
@@ -186,7 +171,7 @@ def test_the_answer_says_what_holds_and_what_breaks() -> None:
 
 
 def test_the_command_finds_how_much_a_small_fleet_carries(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["capacity", str(fleet), "--of=workload.rate_rps", "--bound=tpot_p95_ms<=12", "--start=20", "--jobs=1"]
+    asked = ["capacity", str(fleet), "--of=workload.rate_rps", "--set=slo.tpot_ms=12", "--start=20", "--jobs=1"]
     assert command_line.run([*asked, "--replications=2", "--precision=0.3"]) == 0
     shown = capsys.readouterr()
     assert "that keeps the promise" in shown.out and "simulator: workload.rate_rps=60.0: " in shown.err
@@ -211,6 +196,7 @@ def test_an_interrupted_command_tells_what_was_tried(
     [
         (["--of=router"], ", no count: name one such as devices.drafters.laptop.count"),
         (["--start=1"], "--start is 1"),
+        (["--attainment=95"], "--attainment: 95 is no share"),
         (["--set=slo.ttft_ms=null"], "promises nothing: give one of the keys slo.ttft_ms"),
     ],
 )
