@@ -82,9 +82,8 @@ def _prepared(options: argparse.Namespace) -> tuple[Capacity, int]:
         raise BadSearch(f"--attainment: {options.attainment:g} is no share above 0 and up to 1, such as 0.95")
     configuration = read(options.file, options.set)
     if not configuration.promises:
-        raise BadSearch(
-            f"{options.file} promises nothing: give one of the keys slo.ttft_ms, slo.tpot_ms, slo.latency_ms"
-        )
+        keys = "slo.ttft_ms, slo.tpot_ms and slo.latency_ms"
+        raise BadSearch(f"{options.file} promises nothing: give one of the keys {keys}")
     size = size_of(configuration, options.of)
 
     def made(count: int) -> SearchCandidate:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
 from lab.given_files import first_mistake, text_of
 from lab.simulator.costs.cost import BadCost, CostUnknown, SequencePass
 
-Curve = list[tuple[float, float]]  # values by ascending places, one at least
+Curve = Sequence[tuple[float, float]]  # values by ascending places, one at least
 
 
 def between(curve: Curve, place: float) -> float:
@@ -62,7 +62,7 @@ class PassTable:
         contexts = {each.context for each in measured}
         if None in contexts and len(contexts) > 1:
             raise BadCost("some cells say at which context they were measured, and others do not: measure those again")
-        self._curves: dict[int, dict[int, Curve]] = {}  # by context and rows: seconds by tokens
+        self._curves: dict[int, dict[int, list[tuple[float, float]]]] = {}  # by context and rows: seconds by tokens
         for context, rows, tokens, seconds in sorted((each.context or 0, *each[:3]) for each in measured):
             curve = self._curves.setdefault(context, {}).setdefault(rows, [])
             if curve and curve[-1][0] == tokens:
