@@ -4,7 +4,7 @@
 left of that time is slept, which releases the interpreter as llama.cpp does while it computes. `time.sleep` ended 0.11
 to 0.18 ms late in the median and 0.26 ms at p95 on 2 virtual cores, with sleeps of 4 to 80 ms.
 
-llama.cpp's engine is paced where it runs its passes (`llama.py`): it may run more than it is asked for.
+llama.cpp's engine is paced where it runs its passes: it may run more than it is asked for.
 
 The verifier with a paced target takes the usual VERIFIER_… variables and `PACED_TARGET`, a cost as
 `str(LinearCost(…))` gives it. With `PACED_DRAFT` the draft model of mode fused is paced, too:
@@ -23,7 +23,7 @@ from fastapi import FastAPI
 
 from backends.registry import load
 from lab.simulator.costs.cost import LinearCost
-from specpair.engines.backend import Backend, Entry, Logits
+from specpair.engines.backend import Backend, Entry, Logits, Progress
 from specpair.engines.load_options import LoadOptions
 from verifier_server.app import create_app
 from verifier_server.settings import from_environment
@@ -151,10 +151,36 @@ class Paced(Backend):
 def load_paced(engine: str, options: LoadOptions, cost: LinearCost) -> Backend:
     """The engine of this name with its model. Raises ModelLoadError."""
     if engine == "llama_cpp":
-        from lab.simulator.paced.llama import load_paced_llama  # only here, so that other engines need no llama.cpp
-
         return load_paced_llama(options, PassPacer(cost))
     return Paced(load(engine, options), cost)
+
+
+def load_paced_llama(options: LoadOptions, pace: PassPacer) -> Backend:
+    """A GGUF file in llama.cpp's engine, each of whose passes takes what `pace` says.
+
+    Of recurrent and hybrid models these are more than its callers ask for: tokens are read again after a rejection, at
+    the head of a pass or in a pass of their own, and what decides between the two is timed when the model is loaded.
+
+    Raises as `backends.llama_cpp.load.load` does.
+    """
+    from backends.llama_cpp.backend import LlamaBackend  # only here, so that other engines need no llama.cpp
+    from backends.llama_cpp.load import load as load_llama
+
+    class PacedLlama(LlamaBackend):
+        def __init__(
+            self, options: LoadOptions, progress: Progress | None = None, *, extra_buffers: bool = True
+        ) -> None:
+            self.pace = pace
+            super().__init__(options, progress, extra_buffers=extra_buffers)
+
+        def close(self) -> None:
+            super().close()
+            self.pace.tell()
+
+        def _pass(self, batch: Sequence[Entry]) -> list[Logits]:
+            return self.pace.of(batch, functools.partial(super()._pass, batch))
+
+    return load_llama(options, made_by=PacedLlama)
 
 
 @functools.cache
