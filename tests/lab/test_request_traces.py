@@ -83,7 +83,7 @@ def test_no_more_is_read_than_is_asked_for() -> None:
     [
         ("", r"^t has no requests: give CSV or JSON Lines with TIMESTAMP"),
         (AZURE, r"^t has no requests"),
-        ("a,b\n1,2\n", r"^t: no trace has the columns \['a', 'b'\]: TIMESTAMP, ContextTokens"),
+        ("a,b\n1,2\n", r"^t, line 2: no trace has the keys a, b: TIMESTAMP, ContextTokens"),
         (AZURE + "1970-01-01 00:00:46,1,1\nyesterday,1,1\n", r"^t, line 3: .*yesterday"),
         (AZURE + "1970-01-01 00:00:46,1\n", r"^t, line 2: "),
         (AZURE + "1970-01-01 00:00:46,1,-1\n", r"^t, line 2: .*negative"),

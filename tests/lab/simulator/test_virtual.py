@@ -101,6 +101,7 @@ def test_a_profile_is_read_from_its_file(tmp_path: Path) -> None:
     profile = read_profile(path)
     assert [profile.chance(position, "code") for position in (0, 1, 9)] == [0.75, 0.5, 0.5]
     assert [profile.chance(position) for position in (0, 1)] == [0.4, 0.5]
+    assert [profile.of_text(kind, random.Random())(0, 0) for kind in ("code", "prose")] == [0.75, 0.4]
 
 
 @pytest.mark.parametrize(
