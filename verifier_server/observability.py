@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from specpair.http_service.observability.health import Condition
-from specpair.http_service.observability.logs import DELETION, INTERRUPT, LogLine
+from specpair.http_service.observability.logs import DELETION, INTERRUPT, log_ended_text
 from specpair.http_service.observability.metrics import PREFIX, ServiceMetrics
 from specpair.http_service.replies.events import EventFeed
 from specpair.numbers import milliseconds
@@ -180,11 +180,12 @@ def log_text(session: Session) -> None:
     """Log the text of a session that has ended, or that nobody continues. Nothing is logged for one without a token."""
     generated = len(session.tokens) - session.decided_from
     if generated:
-        LogLine(
+        log_ended_text(
             *(session.prompt_len, generated, session.seconds, session.drafted, session.accepted),
-            mode_of(session),
-            _ended_by(session),
-        ).log(session.id)
+            mode=mode_of(session),
+            ended_by=_ended_by(session),
+            session_id=session.id,
+        )
 
 
 def mode_of(session: Session) -> str:

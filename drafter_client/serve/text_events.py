@@ -24,7 +24,7 @@ from gateway.openai_api.texts import End, NewTokens
 from specpair.engines.errors import BackendError
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Accounts
-from specpair.http_service.observability.logs import INTERRUPT, LogLine
+from specpair.http_service.observability.logs import INTERRUPT, log_ended_text
 from specpair.protocol.errors import (
     BadGateway,
     EngineError,
@@ -123,7 +123,7 @@ class PairEvents:
     def _log(self, stats: Stats) -> None:
         failure = None if self._stopped else self._failure
         ended_by = STOP_STRING if self._stopped else stats.ended_by or ("error" if failure else INTERRUPT)
-        LogLine(
+        log_ended_text(
             stats.prompt_tokens,
             stats.generated_tokens,
             stats.working_time,
@@ -132,7 +132,7 @@ class PairEvents:
             mode=stats.mode,
             ended_by=ended_by,
             reason=one_line(failure.message) if failure else "",
-        ).log()
+        )
 
     async def _events(self) -> AsyncIterator[NewTokens | End]:
         self.begin()

@@ -12,7 +12,8 @@ from specpair.protocol.messages import BatchRequest, GenerateRequest, PrefillReq
 from specpair.speculation.acceptance.strategies import Strategy
 
 PROMPTED: list[Any] = [PrefillRequest, GenerateRequest]
-PROMPT, DRAFT = {"prompt": "x"}, {"draft_tokens": []}
+PROMPT: dict[str, Any] = {"prompt": "x"}
+DRAFT: dict[str, Any] = {"draft_tokens": []}
 NAN, INFINITE = float("nan"), float("inf")
 INTEGER, NO_TOKEN = "Input should be a valid integer$", ".* is no token id: write it as a decimal number$"
 EXTRA, ONE_PROMPT = "Extra inputs are not permitted$", "give either prompt or prompt_ids$"
