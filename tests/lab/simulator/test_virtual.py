@@ -17,7 +17,7 @@ from lab.simulator.costs.cost import SequencePass
 from lab.simulator.fleet.text import Agreeing, Choices, RuleTarget, Text
 from lab.simulator.virtual.agreement import (
     BadProfile,
-    Judged,
+    Counts,
     Profile,
     constant,
     read_profile,
@@ -98,9 +98,8 @@ FILE = {
 
 
 def test_a_profile_has_the_shares_of_each_kind_and_puts_thin_positions_together() -> None:
-    outcomes = [Judged("code", 0, number % 4 > 0) for number in range(40)]
-    outcomes += [Judged("code", 1, True), Judged("code", 2, False), Judged("prose", 0, False)]
-    profile = Profile.of(outcomes)
+    code, prose = Counts(judged=[40, 1, 1], accepted=[30, 1, 0]), Counts(judged=[1], accepted=[0])
+    profile = Profile.of_counts({"code": code, "prose": prose})
     assert [profile.chance(position, "code") for position in (0, 1, 2, 9)] == [0.75, 0.5, 0.5, 0.5]
     assert profile.chance(0, "prose") == 0.0
 
