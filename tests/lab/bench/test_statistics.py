@@ -67,7 +67,6 @@ def test_speculation_is_summed_before_it_is_divided() -> None:
     ]
     requests = [a_request(index=index, speculation=each) for index, each in enumerate(told)]
     found = summarise(a_case().case, a_side("s"), requests)
-    assert (found.drafted, found.accepted, found.rounds) == (40, 12, 8)
     assert found.values["acceptance_rate"] == pytest.approx(0.3)
     assert found.values["mean_acceptance_length"] == 2.5
     assert found.values["drafted_per_token"] == pytest.approx(40 / 30)
