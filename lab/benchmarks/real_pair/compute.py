@@ -53,7 +53,6 @@ from lab.benchmarks.real_pair.llama_server import (
     llama_server,
     settings,
     shared_flags,
-    source_commit,
 )
 from lab.simulator.paced.padded_target import padded_target
 from models import DEFAULT_DRAFT
@@ -93,7 +92,7 @@ def main() -> None:
                     for way in random.Random(str(place)).sample(left, len(left)):
                         if time.monotonic() < ends:
                             keep(report, place, way, ways[way](prompts[place.kind], place.repeat))
-    report.line(f"# llama.cpp {source_commit()}", *tables(read(report)))
+    report.line(f"# llama.cpp {built()[1]}", *tables(read(report)))
     report.save()
 
 
@@ -129,7 +128,7 @@ def _names(options: argparse.Namespace) -> list[str]:
 @contextmanager
 def _ways(options: argparse.Namespace, temperature: float, names: set[str]) -> Iterator[Ways]:
     """These ways to write a text, and what they need, while the block lasts. Each has written a short text."""
-    program, shared = built(), shared_flags(options.target, CONTEXT, 1)
+    program, shared = built()[0], shared_flags(options.target, CONTEXT, 1)
     draft = DraftModel(options.draft, engine=LoadOptions(context_length=CONTEXT, threads=1))
     drafts = {"draft_model": options.draft, "draft_threads": 1, "draft_slots": 2}
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.bench.case import Arrival, Case, Due, Poisson, Prompt, Traced, TraceFile
-from lab.bench.jobs import WARM_UP, Fitted, PreparedCase, Stretch, as_due, in_a_loop, jobs_of, plan
+from lab.bench.jobs import WARM_UP, Fitted, PreparedCase, Stretch, in_a_loop, jobs_of, plan
 
 PROMPTS = [Prompt(text="a"), Prompt(turns=["b", "c"])]
 
@@ -123,15 +123,6 @@ def test_a_loop_keeps_so_many_under_way(count: int, at_once: int) -> None:
     asyncio.run(in_a_loop(range(count), jobs.run, at_once, time.perf_counter))
     assert jobs.begun == list(range(count))
     assert jobs.most == min(count, at_once)
-
-
-@given(st.integers(1, 20), st.none() | st.integers(1, 6))
-@settings(deadline=None)
-def test_jobs_that_are_due_wait_only_for_a_place(count: int, at_once: int | None) -> None:
-    jobs = Jobs()
-    asyncio.run(as_due(range(count), [0.0] * count, jobs.run, at_once, time.perf_counter))
-    assert sorted(jobs.begun) == list(range(count))
-    assert jobs.most == min(count, at_once or count)
 
 
 def test_an_error_ends_the_others() -> None:
