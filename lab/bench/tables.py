@@ -33,7 +33,7 @@ def load(prepared: PreparedCase) -> str:
     told = [f"group {case.group}", counted(prepared.requests, "request"), at_once]
     told += [f"{case.input_tokens} tokens in"] if case.input_tokens else []
     told += [f"{case.output_tokens} tokens out"]
-    arrival = {} if case.arrival == "closed" else case.arrival.model_dump(exclude={"trace": {"requests"}})
+    arrival = case.arrival.model_dump(exclude_none=True, exclude={"trace": {"requests"}})
     for name, fields in (("arrival", arrival), ("sampling", case.sampling.fields())):
         told += [f"{name}: {_listed(fields)}"] if fields else []
     bounds = {"TTFT": case.slo.ttft_ms, "ITL": case.slo.itl_ms, "latency": case.slo.latency_ms}
