@@ -9,9 +9,10 @@ been accepted, and how many of these were accepted, too.
 """
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -144,16 +145,10 @@ def read_profile(path: Path) -> Profile:
 
 def _law(kinds: Collection[Counts], least: int) -> ByPosition:
     """Share of accepted tokens by position; the last is that of all positions from the first thin one on."""
-    judged, accepted = _summed(each.judged for each in kinds), _summed(each.accepted for each in kinds)
+    judged, accepted = (
+        [sum(each) for each in zip_longest(*lists, fillvalue=0)]
+        for lists in ([each.judged for each in kinds], [each.accepted for each in kinds])
+    )
     full = next((position for position, count in enumerate(judged) if count < least), len(judged))
     shares = [accepted[position] / judged[position] for position in range(full)]
     return ByPosition([*shares, sum(accepted[full:]) / sum(judged[full:])] if full < len(judged) else shares)
-
-
-def _summed(lists: Iterable[Sequence[int]]) -> list[int]:
-    """Lists added up, position by position."""
-    total: list[int] = []
-    for each in lists:
-        total += [0] * (len(each) - len(total))
-        total[: len(each)] = [before + more for before, more in zip(total, each, strict=False)]
-    return total

@@ -17,8 +17,6 @@ from lab.simulator.costs.cost import SequencePass
 from lab.simulator.fleet.text import Agreeing, Choices, RuleTarget, Text
 from lab.simulator.virtual.agreement import (
     BadProfile,
-    Counts,
-    Profile,
     constant,
     read_profile,
     shipped_profile,
@@ -95,13 +93,6 @@ FILE = {
     "measured": "today",
     "kinds": {"code": {"judged": [40, 30], "accepted": [30, 15]}, "story": {"judged": [60], "accepted": [10]}},
 }
-
-
-def test_a_profile_has_the_shares_of_each_kind_and_puts_thin_positions_together() -> None:
-    code, prose = Counts(judged=[40, 1, 1], accepted=[30, 1, 0]), Counts(judged=[1], accepted=[0])
-    profile = Profile.of_counts({"code": code, "prose": prose})
-    assert [profile.chance(position, "code") for position in (0, 1, 2, 9)] == [0.75, 0.5, 0.5, 0.5]
-    assert profile.chance(0, "prose") == 0.0
 
 
 def test_a_profile_is_read_from_its_file(tmp_path: Path) -> None:
