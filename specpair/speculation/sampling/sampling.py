@@ -138,12 +138,6 @@ def choose_several(row: Row, sampling: Sampling, position: int, count: int) -> l
     return chosen
 
 
-def choose_two(row: Row, sampling: Sampling, position: int) -> tuple[int, int | None]:
-    """The first two of `choose_several`; None: there is no second."""
-    first, *others = choose_several(row, sampling, position, 2)
-    return first, others[0] if others else None
-
-
 def probability(row: Row, token: int, sampling: Sampling) -> float:
     """`probabilities` of one token."""
     return probabilities(row, [token], sampling)[0]

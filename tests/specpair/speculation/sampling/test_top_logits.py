@@ -8,7 +8,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from specpair.speculation.sampling import full_logits, gumbel
-from specpair.speculation.sampling.sampling import Logits, Sampling, choose, choose_reference, choose_two, probability
+from specpair.speculation.sampling.sampling import (
+    Logits,
+    Sampling,
+    choose,
+    choose_reference,
+    choose_several,
+    probability,
+)
 from specpair.speculation.sampling.top_logits import TopLogits, top_logits_of
 from tests.examples import examples
 from tests.specpair.speculation.rows import (
@@ -110,7 +117,7 @@ def test_second_choice_is_that_of_the_whole_row(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int
 ) -> None:
     device, top = device_and_top_logits(row, share, sampling, seed)
-    assert choose_two(top, sampling, position) == choose_two(row, sampling, position)
+    assert choose_several(top, sampling, position, 2) == choose_several(row, sampling, position, 2)
     assert device.asked <= 1
     assert choose(top, sampling, position) == choose_reference(row, sampling, position), "the top logits are unchanged"
 
@@ -159,7 +166,7 @@ def test_top_logits_match_the_whole_row_for_152_000_ids(shape: str) -> None:
         top = Device(row, position).top_logits(1024, 0.8)
         for top_k, top_p in product([0, 40, 2000], [1.0, 0.95, 0.5]):
             sampling = Sampling(4, 0.8, top_k, top_p)
-            assert choose_two(top, sampling, position) == choose_two(row, sampling, position), sampling
+            assert choose_several(top, sampling, position, 2) == choose_several(row, sampling, position, 2), sampling
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(1, 1.0), Sampling(1, 1.0, 2), Sampling(1, 1.0, 0, 0.5)])
@@ -182,7 +189,7 @@ def test_invalid_top_logits_are_refused(logits: list[float], log_sum: float, sam
     with pytest.raises(ValueError, match="without a finite maximum"):
         choose(top, sampling, 0)
     with pytest.raises(ValueError, match="without a finite maximum"):
-        choose_two(top, sampling, 0)
+        choose_several(top, sampling, 0, 2)
     with pytest.raises(ValueError, match="without a finite maximum"):
         probability(top, 0, sampling)
 
