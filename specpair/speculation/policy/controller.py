@@ -80,11 +80,7 @@ class SpeculationController:
             self.text, length, latencies, self.drafts_in_flight, width if may_fork else 0, tree_limits
         )
         self._state = DraftingState(
-            self.text,
-            limit,
-            latencies,
-            length,
-            mechanisms=mechanisms,
+            *(self.text, limit, latencies, length, mechanisms),
             timeline=self._timeline,
             branches=self._branches,
         )

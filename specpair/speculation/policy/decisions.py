@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from specpair.speculation.drafting.node_selection import BRANCH_FLOOR, FLOOR, select_nodes
 from specpair.speculation.drafting.tree import TreeNode
-from specpair.speculation.policy.drafting_state import TICK, DraftingState, forced, predicted
+from specpair.speculation.policy.drafting_state import TICK, DraftingState
 from specpair.speculation.policy.timing import LatencyModel, Mean
 
 _WORTH = 0.01  # expected tokens that a request must gain by leaving before the response to the last one
@@ -99,10 +99,7 @@ class SendPolicy:
             return None
         path = self._text.tree.main()[: max(0, self._state.room)]
         chances = self._text.chances(path)
-        drawn = [bool(node.probs) for node in path] if self._always_send else None
-        count = self._length.to_send(
-            self._latencies, chances, plan.skip, drawn, forced=forced(path), predicted=predicted(path)
-        )
+        count = self._length.to_send(path, chances, plan.skip, always_send=self._always_send)
         if self.must_be_sure and count > plan.skip and chances[plan.skip + 1] < _SURE * chances[plan.skip]:
             count = plan.skip
         if self._length.fixed is None and self._timeline.drafts_in_flight:
@@ -207,5 +204,5 @@ class ExpandPolicy:
 
     def _ranked(self, deepest: int) -> Sequence[tuple[float, TreeNode]]:
         """Open nodes less than `deepest` tokens deep, each with the chance that the text passes through it."""
-        beyond_fork = self._length.cap if self._mechanisms.after_recovered or self._branches.pay else 0
+        beyond_fork = self._length.cap(()) if self._mechanisms.after_recovered or self._branches.pay else 0
         return self._text.expandable_nodes(deepest, beyond_fork, BRANCH_FLOOR if self._branches.pay else FLOOR)
