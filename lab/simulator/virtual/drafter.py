@@ -12,7 +12,7 @@ from lab.simulator.virtual.network import SIZES, Network, TextWire, submit
 from lab.simulator.virtual.world import ReachableVerifier, or_raise
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
-from specpair.drafters.run.executors import React
+from specpair.drafters.run.executors import Executor
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafting.lookups import Lookups, TokenLookup
@@ -45,7 +45,7 @@ class Course:
         return len(self.times) / (self.times[-1] - self.opened)
 
 
-class VirtualDrafter:
+class VirtualDrafter(Executor):
     """One drafter with its text, from the prompt to the end. It is the executor of its run (see `Executor`)."""
 
     at_once = True
@@ -115,12 +115,6 @@ class VirtualDrafter:
 
     # What the reactor has run.
 
-    def read(self, text: list[int], held: int) -> None:
-        pass
-
-    def open(self, position: int, react: React) -> None:
-        pass
-
     def draft(self, step: DraftStep, text: list[int]) -> None:
         self._draft(step, step.tails)
 
@@ -144,14 +138,8 @@ class VirtualDrafter:
     def wait(self, timeout: float | None) -> bool:
         raise NotImplementedError("in virtual time, the world calls")
 
-    def traffic(self) -> tuple[int, int]:
-        return 0, 0
-
     def fail(self, error: Exception) -> None:
         raise NotImplementedError("in virtual time, nobody leaves")
-
-    def close(self) -> None:
-        pass
 
     # The network, and the draft model.
 
