@@ -24,7 +24,7 @@ _ALLOWED, _MOST, _FORGIVEN = 0.25, 4.0, 0.005
 
 
 class DraftBalance:
-    """The balance of one text."""
+    """The balance of one text, as the module describes."""
 
     def __init__(self, latencies: LatencyModel) -> None:
         self._latencies = latencies
@@ -38,10 +38,7 @@ class DraftBalance:
         return self.passes < -_ALLOWED
 
     def judged(self, tokens: int, seconds: float) -> None:
-        """Take in a pass with draft tokens, which brought `tokens` tokens.
-
-        `seconds`: of the pass, and of the target's wait for the draft.
-        """
+        """Take in a pass with draft tokens. `seconds`: of the pass, and of the target's wait for the draft."""
         self._add(tokens - seconds / self._step)
         self._drafted = True
 
@@ -108,11 +105,8 @@ class SendPolicy:
                 return None  # waiting for the response loses hardly anything, and shows whether the draft is of use
         if count <= plan.skip and not self._timeline.waits(now):
             return None
-        if any(
-            in_flight_draft.end >= len(self._text.known) + count
-            for in_flight_draft in self._timeline.drafts_in_flight
-            if not in_flight_draft.stale
-        ):
+        end = len(self._text.known) + count
+        if any(sent.end >= end for sent in self._timeline.drafts_in_flight if not sent.stale):
             return None  # an earlier request carries these tokens already
         if count <= plan.skip:
             return path[:count]
@@ -141,16 +135,12 @@ class ExpandPolicy:
             plan = None if rests else self._state.plan(now)
             if plan is not None and plan.more:
                 tip = self._text.tip(self._text.tree.main())
-                return (
-                    self._branches.with_tip(tip, self._ranked(self._state.deepest(now)))
-                    if self._branches.pay
-                    else [tip]
-                )
+                if not self._branches.pay:
+                    return [tip]
+                return self._branches.with_tip(tip, self._ranked(self._state.deepest(now)))
         elif self._length.ahead_pays:
             ranked = [each for each in self._ranked(self._state.deepest(now)) if self._reads_likely(*each)]
-            if ranked:
-                return select_nodes(ranked, self._latencies.draft, self._width)
-            return []
+            return select_nodes(ranked, self._latencies.draft, self._width) if ranked else []
         return [self._text.tree.root] if self._state.shadow_is_due(now) else []
 
     def look_up(self, now: float) -> None:

@@ -96,11 +96,8 @@ class BranchPolicy:
 
         `ranked`: open nodes with their chances, the likeliest first.
         """
-        first = next((each for each in ranked if each[1] is tip), None)
-        if first is None:
-            return [tip]
-        others = [each for each in ranked if each[1] is not tip]
-        return select_nodes([first, *others], self.latencies.draft, self.width)
+        ranked = sorted(ranked, key=lambda each: each[1] is not tip)
+        return select_nodes(ranked, self.latencies.draft, self.width) if ranked and ranked[0][1] is tip else [tip]
 
     def _taken(self, fresh: Sequence[TreeNode], beside: Sequence[SideNode]) -> Sequence[SideNode]:
         """What the verifier takes of the nodes `beside` those of the path that it judges with them, `fresh`."""
