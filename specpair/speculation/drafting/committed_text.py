@@ -22,8 +22,7 @@ class CommittedText:
     ) -> None:
         """`tokens`: ids of the committed text, prompt included: the caller's list, to which committed tokens are
             appended.
-        `ends`: ids of the end tokens.
-        `lookups`: where draft tokens are looked up, having taken in a beginning of the text; None: nowhere.
+        `lookups`: they may have taken in a beginning of the text; None: nothing is looked up.
         `acceptance`: what earlier texts have taught, which is changed; None: nothing.
         """
         self.known = tokens
