@@ -6,7 +6,6 @@ from specpair.command_line import start
 
 
 def main() -> int:
-    """Run the command line and return its exit status."""
     return start.run("drafter_client.cli.program", "drafter")
 
 

@@ -108,7 +108,6 @@ class _Work:
         self.generation: Generation | None = None
 
     def step(self) -> Event | None:
-        """Wait for the next event of the text and return it; None after the last event."""
         with self._lock:
             if self.closed:
                 return None
@@ -117,7 +116,6 @@ class _Work:
             return next(self.generation, None)
 
     def wait_no_more(self) -> None:
-        """Call `Generation.wait_no_more` if the generation has begun; returns at once."""
         if self.generation is not None:
             self.generation.wait_no_more()
 
@@ -178,7 +176,6 @@ class AsyncGeneration:
 
 
 async def _follow(work: _Work, threads: ThreadPoolExecutor) -> AsyncGenerator[Event, None]:
-    """Yield the events of the text; when this generator ends, for whatever reason, close the work."""
     try:
         while not work.closed and (event := await asyncio.wrap_future(threads.submit(work.step))) is not None:
             yield event

@@ -22,26 +22,25 @@ OUTAGE = "outage"  # of OTHER, what was spent waiting for a verifier that was aw
 PARTS = (PREFILL, VERIFY, QUEUE, NETWORK, DRAFTING)
 
 Span = tuple[str, float, float]  # one of PARTS, its begin and its end, seconds
+_METRICS = (  # the keys of `Stats.metrics`, in their order
+    "token_ids model draft_model mode prompt_tokens cached_tokens generated_tokens rounds drafts_sent drafted accepted "
+    "acceptance_rate mean_acceptance_length looked_up looked_up_accepted corpus prediction_tokens prediction_accepted "
+    "prediction_rejected from_grammar target_decoded_tokens token_sources mispredicted next_draft_ready schedules "
+    "tokens_per_second ttft_ms total_ms outages outage_ms itl_ms token_ms times_ms bytes_sent bytes_received "
+    "finish_reason ended_by sampling baseline speed_up turns why resumed verifiers draft_failure decisions logprobs"
+)
 
 
-@dataclass(frozen=True, slots=True)
-class InterTokenLatencies:
-    """Median, 90th percentile and longest of the inter-token latencies (ITL) of a text, in seconds."""
+def itl(token_times: Sequence[float]) -> dict[str, float] | None:
+    """Median, 90th percentile and longest of the inter-token latencies of a text, in seconds; None if it has fewer than
+    two tokens.
 
-    median: float
-    p90: float
-    longest: float
-
-    @classmethod
-    def of(cls, token_times: Sequence[float]) -> "InterTokenLatencies | None":
-        """The statistics of a text; None if it has fewer than two tokens.
-
-        `token_times`: for each token the seconds since the one before. The first token's value is no ITL and ignored.
-        """
-        latencies = token_times[1:]
-        if not latencies:
-            return None
-        return cls(quantile(latencies, 0.5), quantile(latencies, 0.9), max(latencies))
+    `token_times`: for each token the seconds since the one before. The first token's value is no ITL and ignored.
+    """
+    latencies = token_times[1:]
+    if not latencies:
+        return None
+    return {"median": quantile(latencies, 0.5), "p90": quantile(latencies, 0.9), "longest": max(latencies)}
 
 
 @dataclass(slots=True)
@@ -212,20 +211,16 @@ class Stats(RoundCounts):
             return fitted(
                 {part: sum(each[part] for each in self.stretches) for part in self.stretches[0]}, self.total_time
             )
-        parts = self._measured()
+        if self.spans:
+            parts = partition(self.spans, self.began, self.began + self.total_time)
+        else:
+            measured = {part: getattr(self.times, part) for part in PARTS}
+            if self.mode in ("target", "fused") and self.finish_reason is None:
+                # The verifier reports its times at the end of a text. This one was left before its end.
+                measured[VERIFY] += max(0.0, self.working_time - sum(measured.values()))
+            parts = fitted(measured, self.total_time)
         away = min(self.outage_time, parts[OTHER])
         return parts | {OTHER: parts[OTHER] - away, OUTAGE: away}
-
-    def _measured(self) -> dict[str, float]:
-        if self.spans:
-            return partition(self.spans, self.began, self.began + self.total_time)
-        times = self.times
-        measured = {PREFILL: times.prefill, VERIFY: times.verify, QUEUE: times.queue, NETWORK: times.network}
-        measured[DRAFTING] = times.drafting
-        if self.mode in ("target", "fused") and self.finish_reason is None:
-            # The verifier reports its times at the end of a text that it generates. This one was left before its end.
-            measured[VERIFY] += max(0.0, self.working_time - sum(measured.values()))
-        return fitted(measured, self.total_time)
 
     def report(self, text: str) -> dict[str, Any]:
         """The object that `--json` prints; docs/readout.md explains its keys."""
@@ -233,56 +228,30 @@ class Stats(RoundCounts):
 
     def metrics(self) -> dict[str, Any]:
         """All statistics, rounded for printing; None for a value that is not known."""
-        sources, pace = self.sources, InterTokenLatencies.of(self.token_times)
-        return {
-            "token_ids": self.token_ids,
-            "model": self.model,
-            "draft_model": self.draft_model,
-            "mode": self.mode,
-            "prompt_tokens": self.prompt_tokens,
-            "cached_tokens": self.cached_tokens,
-            "generated_tokens": self.generated_tokens,
-            "rounds": self.rounds,
-            "drafts_sent": self.drafts_sent,
-            "drafted": self.drafted,
-            "accepted": self.accepted,
+        sources, pace = self.sources, itl(self.token_times)
+        derived = {
             "acceptance_rate": _rounded(self.acceptance_rate, 4),
             "mean_acceptance_length": _rounded(self.mean_acceptance_length, 3),
-            "looked_up": self.looked_up,
-            "looked_up_accepted": self.looked_up_accepted,
             "corpus": None if self.corpus is None else asdict(self.corpus),
-            "prediction_tokens": self.prediction_tokens,
-            "prediction_accepted": self.prediction_accepted,
-            "prediction_rejected": self.prediction_rejected,
             "from_grammar": self.from_grammar + sources[TokenSource.FORCED],
             "target_decoded_tokens": sources[TokenSource.TARGET_DECODED],
             "token_sources": {source.value: sources[source] for source in TokenSource},
-            "mispredicted": self.mispredicted,
-            "next_draft_ready": self.next_draft_ready,
             "schedules": {schedule.value: count for schedule, count in self.schedules.items()},
             "tokens_per_second": _rounded(self.tokens_per_second, 2),
             "ttft_ms": _rounded(self.ttft_ms if self.token_ids else None, 2),
             "total_ms": round(self.total_ms, 2),
-            "outages": self.outages,
             "outage_ms": round(1e3 * self.outage_time, 2),
-            "itl_ms": _all_ms(asdict(pace)) if pace is not None else None,
+            "itl_ms": pace and _all_ms(pace),
             "token_ms": [round(each, 2) for each in self.token_ms] or None,
             "times_ms": _all_ms(asdict(self.times)),
-            "bytes_sent": self.bytes_sent,
-            "bytes_received": self.bytes_received,
-            "finish_reason": self.finish_reason,
-            "ended_by": self.ended_by,
-            "sampling": self.sampling,
             "baseline": asdict(self.baseline) if self.baseline is not None else None,
             "speed_up": _rounded(self.speed_up, 3),
             "turns": [turn._asdict() for turn in self.turns],
-            "why": self.why,
-            "resumed": self.resumed,
             "verifiers": self.verifiers or None,
-            "draft_failure": self.draft_failure,
             "decisions": [each.body() for each in self.decisions] or None,
             "logprobs": [each.body() for each in self.logprobs] or None,
         }
+        return {name: derived[name] if name in derived else getattr(self, name) for name in _METRICS.split()}
 
 
 def exchange(part: str, sent: float, came: float, queue: float, forward: float) -> list[Span]:
@@ -305,25 +274,20 @@ def partition(spans: Iterable[Span], begin: float, end: float) -> dict[str, floa
     Drafting, the network and the verifier work concurrently, and several drafts may be in flight. Here each moment
     counts once: for the first of `PARTS` that was under way, or for `OTHER` if none was.
     """
-    order = {part: at for at, part in enumerate(PARTS)}
-    changes: list[tuple[float, int, int]] = []
+    changes: list[tuple[float, str, int]] = []
     for part, first, last in spans:
         first, last = max(first, begin), min(last, end)
         if first < last:
-            changes += [(first, order[part], 1), (last, order[part], -1)]
+            changes += [(first, part, 1), (last, part, -1)]
     times = dict.fromkeys((*PARTS, OTHER), 0.0)
-    under_way = [0] * len(PARTS)
+    under_way = dict.fromkeys(PARTS, 0)
     before = begin
-    for now, at, step in sorted(changes):
-        times[_first(under_way)] += now - before
-        under_way[at] += step
+    for now, part, step in sorted(changes):
+        times[next((each for each, count in under_way.items() if count), OTHER)] += now - before
+        under_way[part] += step
         before = now
     times[OTHER] += max(0.0, end - before)
     return times
-
-
-def _first(under_way: list[int]) -> str:
-    return next((part for part, count in zip(PARTS, under_way, strict=True) if count), OTHER)
 
 
 def fitted(times: Mapping[str, float], total: float) -> dict[str, float]:

@@ -23,7 +23,6 @@ EXTRAS = {  # the modules that each extra brings; what all parts need is no extr
     "hub": ("huggingface_hub",),
 }
 LAB = "specpair-lab"  # the distribution of the lab
-LAB_EXTRAS = {"cloudwatch": ("boto3", "botocore")}
 
 
 def installed_version() -> str:
@@ -68,11 +67,11 @@ def installing(extra: str, folder: Path = _FOLDER, environment: Path = Path(sys.
 
     `environment`: the folder of this Python environment.
     """
-    file, distribution = f"requirements/{extra}.txt", LAB if extra in LAB_EXTRAS else DISTRIBUTION
+    file = f"requirements/{extra}.txt"
     if (folder / file).is_file():
         what = f"-r {file}"
     else:
-        what = f"-e '.[{extra}]'" if (folder / "requirements.txt").is_file() else f"'{distribution}[{extra}]'"
+        what = f"-e '.[{extra}]'" if (folder / "requirements.txt").is_file() else f"'{DISTRIBUTION}[{extra}]'"
     return pip_install(what, environment=environment)
 
 

@@ -23,7 +23,6 @@ from specpair.extras import (
     DISTRIBUTION,
     EXTRAS,
     LAB,
-    LAB_EXTRAS,
     MissingExtra,
     extras_named,
     installing,
@@ -35,7 +34,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 LAB_SETTINGS = tomllib.loads((LAB_PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
 LAB_DISTRIBUTION = LAB_SETTINGS["project"]
 CORE_RANGES = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
-RANGES = CORE_RANGES | {"lab": LAB_DISTRIBUTION["dependencies"], **LAB_DISTRIBUTION["optional-dependencies"]}
+RANGES = CORE_RANGES | {"lab": LAB_DISTRIBUTION["dependencies"]}
 WHOLE = tomllib.loads((WHOLE_PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BOTH_ENDS = {
     "llguidance",
@@ -127,7 +126,7 @@ def test_the_code_alone_brings_no_engine_and_nothing_that_compiles() -> None:
     assert _names([""]) == {"numpy", "pydantic", "rich", "llguidance", "shtab"}
 
 
-@pytest.mark.parametrize("extra", ["torch", "mlx", "cloudwatch"])
+@pytest.mark.parametrize("extra", ["torch", "mlx"])
 def test_a_list_of_its_own_has_what_the_extra_has(extra: str) -> None:
     assert _names([extra]) <= {pin.name for pin in _pins(f"requirements/{extra}.txt")}
 
@@ -166,7 +165,7 @@ def test_without_the_lab_its_commands_say_how_to_install_it(
 
 def test_what_the_packages_import_comes_with_an_extra_or_with_both_ends() -> None:
     known = {*sys.stdlib_module_names, *PACKAGES, *BOTH_ENDS}.union(*EXTRAS.values())
-    of_lab = known.union({"yaml"}, *LAB_EXTRAS.values())
+    of_lab = known.union({"yaml"})
     in_checkout = ("lab/benchmarks", "lab/pictures")  # which run there only, with what tests have
     unknown = [
         f"{path.relative_to(ROOT)} imports {name}"
@@ -189,18 +188,16 @@ def test_modules_of_an_extra_are_those_of_its_packages() -> None:
     """A module has the name of its package, or of one that the package brings."""
     brought = {"llama_cpp": "llama-cpp-python", "socksio": "httpx"}
     assert set(EXTRAS) == set(CORE_RANGES) - {"", "all"}
-    assert set(LAB_EXTRAS) == set(LAB_DISTRIBUTION["optional-dependencies"])
-    for extra, modules in {**EXTRAS, **LAB_EXTRAS}.items():
+    for extra, modules in EXTRAS.items():
         assert {brought.get(module, module.replace("_", "-")) for module in modules} <= _names([extra])
 
 
 def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_path: Path) -> None:
-    for name in (*EXTRAS, *LAB_EXTRAS):
-        listed = name in ("torch", "mlx", "cloudwatch", "vllm")
-        distribution = LAB if name in LAB_EXTRAS else CODE
+    for name in EXTRAS:
+        listed = name in ("torch", "mlx", "vllm")
         here = f"-r requirements/{name}.txt" if listed else f"-e '.[{name}]'"
         assert installing(name) == f"{sys.executable} -m pip install {here}"
-        assert installing(name, tmp_path) == f"{sys.executable} -m pip install '{distribution}[{name}]'"
+        assert installing(name, tmp_path) == f"{sys.executable} -m pip install '{CODE}[{name}]'"
 
 
 @pytest.mark.parametrize(

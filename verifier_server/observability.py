@@ -109,13 +109,10 @@ class EngineMetrics(EngineObserver):
 
     def committed(self, session: Session, tokens: int, judged: int, accepted: int, since: float, first: bool) -> None:
         text = self._metrics.text(session.lease.key)
-        text.tokens(tokens)
-        if not first:
-            text.gap(since)
-        else:
-            text.began(session.prompt_len, session.cached_tokens)
-            if session.decided_from == session.prompt_len:  # else its first tokens were committed elsewhere
-                text.first_token(since)
+        text.tokens(tokens, None if first else since)
+        if first:
+            elsewhere = session.decided_from != session.prompt_len
+            text.began(session.prompt_len, session.cached_tokens, None if elsewhere else since)
         if judged:
             text.draft(judged, accepted)
         self._feed.committed(tokens, judged, accepted)

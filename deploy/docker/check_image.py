@@ -253,7 +253,7 @@ def serve(builder: Builder, folder: Path) -> None:
             running[end] = Container(builder.image(end), root, folder / end, own[end])
             stack.callback(running[end].kill)
             check_end(end, running[end])
-        brought = running["drafter"].run("python", "-c", "import boto3, yaml, lab.bench.cli.program") == 0
+        brought = running["drafter"].run("python", "-c", "import yaml, lab.bench.cli.program") == 0
         must(brought, "drafter: what `drafter bench` needs is there")
         for end in ("drafter", "router"):
             must(running[end].stop() == 0, f"{end}: SIGTERM ends it with status 0")

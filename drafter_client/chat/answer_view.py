@@ -52,7 +52,6 @@ class AnswerText:
 
 
 def begins_thoughts(prompt_ids: Sequence[int], vocabulary: Vocabulary, markers: Markers) -> bool:
-    """Whether a prompt ends with the beginning of thoughts."""
     shown = Detokenizer(vocabulary, shown=markers.texts)
     return "".join(map(shown.feed, prompt_ids[-_TAIL:])).rstrip().endswith(markers.begin)
 
@@ -82,13 +81,11 @@ class AnswerView:
         self._status.begin()
 
     def add(self, parts: Sequence[AnswerPart], tokens: int = 0) -> None:
-        """Show the parts that so many new tokens brought."""
         self._status.wipe()
         written = "".join(self._think(part.text) if part.thought else self._say(part) for part in parts)
         self._status.wrote(tokens, written)
 
     def close(self) -> None:
-        """Remove the status line, and end the answer with a blank line."""
         self._status.end()
         for block in self._blocks.finish() if self._blocks is not None else []:
             self._end_block(block)

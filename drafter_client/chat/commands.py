@@ -48,8 +48,6 @@ COMMANDS = {
 
 
 class Called(NamedTuple):
-    """A command with what stands behind it."""
-
     command: ChatCommand
     argument: str
 
@@ -91,6 +89,5 @@ def takes(name: str) -> str:
 
 
 def help_lines() -> list[str]:
-    """A line for each command."""
     width = max(len(each.usage) for each in COMMANDS.values())
     return [f"{each.usage:{width}}  {each.help}" for each in COMMANDS.values()]

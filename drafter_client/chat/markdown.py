@@ -30,7 +30,6 @@ class BlockSplitter:
 
     @property
     def open(self) -> str:
-        """The text of the block that has not ended."""
         return self._lines + self._begun
 
     def feed(self, text: str) -> list[str]:
@@ -111,7 +110,6 @@ class Rows:
         self.begin()
 
     def begin(self) -> None:
-        """A block begins, in a row of its own."""
         self._at_begin = self._size()
         self._broken = False
         self._rows = self._column = 0  # of the cursor, from where the block began
@@ -125,7 +123,6 @@ class Rows:
         self._rows, self._line = self._rows - self._line, 0
 
     def broken(self) -> None:
-        """Something else was written between."""
         self._broken = True
 
     def wrote(self, text: str) -> None:
@@ -140,7 +137,6 @@ class Rows:
             self._column += cells
 
     def line_ended(self) -> None:
-        """A line of the block has ended, and the cursor is where the next one begins."""
         self._line = self._rows
 
     @property

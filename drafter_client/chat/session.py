@@ -31,7 +31,6 @@ _UNFINISHED = "\ufffd"  # at the end of an interrupted text: a part of a charact
 
 
 def modes_of(pair: Pair) -> list[str]:
-    """The modes that can be chosen at present."""
     return [Mode.AUTO.value, *(each.value for each in pair.modes)]
 
 

@@ -28,8 +28,6 @@ CONTINUED = "\\"  # at the end of a line that is typed: the next line belongs to
 
 
 class TurnReader(Protocol):
-    """Where turns come from."""
-
     def read(self) -> str | None:
         """The next turn; None: there is no further one."""
 

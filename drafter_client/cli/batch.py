@@ -41,11 +41,13 @@ from specpair.engines.errors import BackendError, EngineLost
 from specpair.numbers import counted
 from specpair.protocol.errors import EngineError, InternalError, RequestError, SpecPairError
 from specpair.protocol.terminal_text import one_line, several_lines
+from specpair.speculation.acceptance.round_counts import RoundCounts
 from specpair.speculation.acceptance.strategies import Strategy
 
 A = TypeVar("A")
 R = TypeVar("R")
 T = TypeVar("T")
+ENDING = "drafter: ending what is under way; Ctrl-C again does not wait for it"
 _SLICE = 0.1  # seconds: a signal that arrives just before a wait begins is handled only when the wait ends
 
 
@@ -73,7 +75,7 @@ def in_parallel(
             for task in tasks:
                 pool.submit(run, task).add_done_callback(done.put)
             for _ in tasks:
-                future = _first(done)
+                future = _first_of(done)
                 if (error := future.exception()) is not None:
                     failure = failure or error
                 elif (result := future.result()) is not None:
@@ -84,14 +86,11 @@ def in_parallel(
         raise failure
 
 
-def _first(queue: SimpleQueue[T]) -> T:
+def _first_of(queue: SimpleQueue[T]) -> T:
     """Wait for an item. Signals that arrive meanwhile are handled."""
     while True:
         with suppress(Empty):
             return queue.get(timeout=_SLICE)
-
-
-ENDING = "drafter: ending what is under way; Ctrl-C again does not wait for it"
 
 
 def run_many(options: argparse.Namespace) -> int:
@@ -184,16 +183,13 @@ class _Run:
                     print(result.line["text"], flush=True)
 
     def _texts(self) -> int:
-        """How many prompts have a finished text."""
         return len(self._found) + sum(not result.failed for result in self._new)
 
     def _conclude(self, interrupted: bool, failure: Exception | None) -> int:
-        """Report what is left to do, and return the exit status or raise `failure`."""
-        so_far = f"{self._texts()} of {counted(len(self._prompts), 'text is', 'texts are')} "
-        if self._file is None:
-            so_far += "finished; with --output FILE, the same command could go on from there"
-        else:
-            so_far += f"in {self._file.name}; the same command goes on from there"
+        where = "finished; with --output FILE, the same command could go on from there"
+        if self._file is not None:
+            where = f"in {self._file.name}; the same command goes on from there"
+        so_far = f"{self._texts()} of {counted(len(self._prompts), 'text is', 'texts are')} {where}"
         if interrupted:  # errors after that do not matter
             _say(f"drafter: interrupted: {so_far}")
             return INTERRUPTED
@@ -217,19 +213,19 @@ def show_totals(prompts: int, found: Sequence[Result], new: Sequence[Result], se
     written = [result for result in new if not result.failed]
     lines = [result.line for result in (*found, *written)]
     total = {name: sum(line[name] for line in lines) for name in COUNTS}
-    away = [float(line.get("outage_ms", 0.0)) for line in lines]
-    worked = [line["total_ms"] - waited for line, waited in zip(lines, away, strict=True)]
-    rates = [1e3 * line["generated_tokens"] / took for line, took in zip(lines, worked, strict=True) if took > 0]
+    drafts = RoundCounts(rounds=total["rounds"], drafted=total["drafted"], accepted=total["accepted"])
+    away = sum(float(line.get("outage_ms", 0.0)) for line in lines)
+    worked = [(line["generated_tokens"], line["total_ms"] - line.get("outage_ms", 0.0)) for line in lines]
+    rates = [1e3 * tokens / took for tokens, took in worked if took > 0]
     together = sum(result.line["generated_tokens"] for result in written) / seconds if seconds > 0 else None
+    ttft = f"{median(line['ttft_ms'] for line in lines):.0f} ms" if lines else "-"
+    rate, length = share(drafts.acceptance_rate), unit(drafts.mean_acceptance_length)
     rows = [
         ("prompts", str(prompts), "all together", unit(together or None, "tokens/s")),
         ("finished", str(len(lines)), "a text, median", unit(median(rates) if rates else None, "tokens/s")),
-        ("errors", str(len(new) - len(written)), "TTFT, median", _ttft([line["ttft_ms"] for line in lines])),
+        ("errors", str(len(new) - len(written)), "TTFT, median", ttft),
         ("tokens", str(total["generated_tokens"]), "time", f"{seconds:.1f} s"),
-        (
-            *("acceptance rate", share(total["accepted"] / total["drafted"] if total["drafted"] else None)),
-            *("mean acceptance length", unit(1 + total["accepted"] / total["rounds"] if total["rounds"] else None)),
-        ),
+        ("acceptance rate", rate, "mean acceptance length", length),
         ("sent", size(total["bytes_sent"]), "received", size(total["bytes_received"])),
     ]
     asked = lines[0]["asked"] if lines else {}  # strategy and mode are those of all texts
@@ -244,8 +240,8 @@ def show_totals(prompts: int, found: Sequence[Result], new: Sequence[Result], se
     for row in rows:
         table.add_row(*row)
     notes = []
-    if sum(away):
-        notes.append(f"waited {1e-3 * sum(away):.1f} s for the verifier, which is no part of the speed of a text")
+    if away:
+        notes.append(f"waited {1e-3 * away:.1f} s for the verifier, which is no part of the speed of a text")
     if resumed := sum(bool(line.get("resumed")) for line in lines):
         notes.append(f"{counted(resumed, 'text was', 'texts were')} resumed after the verifier went away")
     title = "no text"
@@ -253,10 +249,6 @@ def show_totals(prompts: int, found: Sequence[Result], new: Sequence[Result], se
         model, drafter = lines[0]["model"], lines[0]["draft_model"]
         title = one_line(f"{drafter} drafts for {model}" if drafter else model)
     console.print(Panel(Group(table, *map(Text, notes)), title=Text(title), border_style="blue", expand=False))
-
-
-def _ttft(values: list[float]) -> str:
-    return f"{median(values):.0f} ms" if values else "-"
 
 
 def write(pair: Pair, prompt: FilePrompt, progress: WritingProgress, stop: threading.Event) -> Result | None:

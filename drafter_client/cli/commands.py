@@ -158,11 +158,7 @@ def compare_parser() -> Parser:
         help="prompts, one a line or JSON Lines; a kind of its own each time it is given (default: the two that ship)",
     )
     texts.add_argument(
-        "--runs",
-        metavar="N",
-        type=flags.whole(1, 1000),
-        default=3,
-        help="times that each text is written (default: 3)",
+        "--runs", metavar="N", type=flags.whole(1, 1000), default=3, help="times that each text is written (default: 3)"
     )
     add_options(texts, Options, ["max_tokens", "stop"], max_tokens={"default": 96})
     flags.chat_flags(texts)
@@ -199,13 +195,11 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def chat_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags of `drafter chat`."""
     parser = chat_parser()
     return print_if_asked(parser, _of_text(parser, arguments))
 
 
 def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags of `drafter compare`."""
     parser = compare_parser()
     options = parsed(parser, arguments)
     options.mode, options.strategy = Mode.AUTO, Strategy.COUPLED
@@ -216,7 +210,6 @@ def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags of `drafter serve`."""
     parser = serve_parser()
     options = parsed(parser, arguments)
     options.mode, options.strategy = Mode(options.mode), Strategy.COUPLED
@@ -231,7 +224,6 @@ def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def solo_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags of `drafter solo`."""
     parser = solo_parser()
     options = parsed(parser, arguments)
     there = options.which == "server"

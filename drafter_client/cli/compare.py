@@ -60,6 +60,9 @@ class WayResult(NamedTuple):
     accepted: int
 
 
+_Texts = dict[tuple[str, int, int], WayResult]  # of one way, by kind, prompt and run
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedWay:
     """The results of one way for one kind of prompts. Rates are in tokens per second."""
@@ -127,10 +130,10 @@ def _kinds(options: argparse.Namespace, defaults: Options) -> dict[str, list[Fil
     given: list[Path] | None = options.prompt_file
     chat: dict[str, Any] = {"chat": options.chat, "system": options.system}
     if given is None:
-        cases = sorted(files(__package__).joinpath("cases").iterdir(), key=lambda each: each.name, reverse=True)
+        cases = {each.name: each for each in files(__package__).joinpath("cases").iterdir()}
         return {
-            case.name.partition(".")[0].replace("_", " "): parse_prompts(case.read_bytes(), case.name, defaults, **chat)
-            for case in cases
+            name.partition(".")[0].replace("_", " "): parse_prompts(cases[name].read_bytes(), name, defaults, **chat)
+            for name in sorted(cases, reverse=True)
         }
     names = [path.stem for path in given]
     for path in given:
@@ -183,18 +186,9 @@ def _measure(
                 options = replace(prompt.options, seed=((prompt.options.seed or 0) + run) % SEED_LIMIT)
                 for way in shuffled(all_ways, run, number):
                     stats = _write(pair, way, ids, options)
-                    text = WayResult(
-                        way=way.name,
-                        kind=kind,
-                        run=run,
-                        prompt=number,
-                        token_ids=tuple(stats.token_ids),
-                        tokens_per_second=stats.tokens_per_second or 0.0,
-                        ttft_ms=stats.ttft_ms,
-                        drafted=stats.drafted,
-                        accepted=stats.accepted,
-                    )
-                    texts.append(text)
+                    ids_written, rate = tuple(stats.token_ids), stats.tokens_per_second or 0.0
+                    counts = stats.ttft_ms, stats.drafted, stats.accepted
+                    texts.append(WayResult(way.name, kind, run, number, ids_written, rate, *counts))
                     last = stats if way.mode is Mode.AUTO else last
                     advance()
     order = {way.name: at for at, way in enumerate(all_ways)}
@@ -231,9 +225,7 @@ def table(kind: str, texts: Sequence[WayResult]) -> WayComparison:
     return WayComparison(kind, rows, ranked[0].way, second, won, len(alone))
 
 
-def _row(
-    name: str, texts: dict[tuple[str, int, int], WayResult], alone: dict[tuple[str, int, int], WayResult]
-) -> ComparedWay:
+def _row(name: str, texts: _Texts, alone: _Texts) -> ComparedWay:
     rates = [text.tokens_per_second for text in texts.values()]
     drafted = sum(text.drafted for text in texts.values())
     return ComparedWay(
@@ -252,12 +244,8 @@ def _row(
 def _show(tables: list[WayComparison], last: Stats, fastest: Mode | None, name: str) -> None:
     out = Console(markup=False, highlight=False)
     for each in tables:
-        grid = Grid(
-            title=f"{name}: {each.kind}, {counted(each.texts, 'text')} each",
-            title_justify="left",
-            box=SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),
-        )
+        title = f"{name}: {each.kind}, {counted(each.texts, 'text')} each"
+        grid = Grid(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         shown = _COLUMNS if out.width >= _WIDE else _FEW
         for heading in shown:
             grid.add_column(heading, justify="left" if heading == "way" else "right", no_wrap=True)
@@ -285,9 +273,8 @@ def _rate(value: float) -> str:
 def conclusion(each: WayComparison) -> str:
     """The sentence that names the fastest fixed mode, and the ratio of `auto`, which chooses among the modes."""
     ratios = {row.way: row.ratio for row in each.rows}
-    said = "fastest fixed mode: the target alone"
-    if each.best != TARGET:
-        said = f"fastest fixed mode: {each.best}, {ratios[each.best]:.2f} times the target alone"
+    fastest = "" if each.best == TARGET else f"{each.best}, {ratios[each.best]:.2f} times "
+    said = f"fastest fixed mode: {fastest}the target alone"
     if AUTO in ratios:
         said += f" (auto: {ratios[AUTO]:.2f})"
     if each.second is not None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -49,11 +48,9 @@ from specpair.protocol.errors import SpecPairError
 from specpair.protocol.terminal_text import one_line
 
 PROGRAM = "specpair doctor"
-_MS = 1e3  # milliseconds a second
 
 
 def parser() -> Parser:
-    """The parser of the command."""
     made = Parser(
         PROGRAM,
         usage="[FLAGS]",
@@ -80,7 +77,6 @@ def parser() -> Parser:
 
 
 def main() -> int:
-    """Run the command with the flags of this process behind its name. Returns the exit status."""
     start.catch_interrupts()
     try:
         return run(sys.argv[2:])
@@ -94,86 +90,73 @@ def run(arguments: Sequence[str]) -> int:
     made = parser()
     options = print_if_asked(made, parsed(made, arguments))
     report = _report(options)
-    if options.json:
-        print_json(report.json())
+    if options.json:  # times in milliseconds, sizes in bytes, rates in tokens a second
+        print_json({name: value for name, value in asdict(report).items() if name != "notes"})
     else:
-        report.show(Console(markup=False, highlight=False))
-    return 1 if report.findings else 0
+        _show(report, Console(markup=False, highlight=False))
+    return 1 if report.missing else 0
 
 
 @dataclass(slots=True)
 class DoctorReport:
-    """What the doctor found. `findings`: what is missing or wrong; `notes`: what else there is to say of verifiers."""
+    """What the doctor found. `missing`: what is missing or wrong; `notes`: what else there is to say of verifiers."""
 
     machine: Machine
     engines: Sequence[InstalledEngine]
     models: list[ModelSpeed] = field(default_factory=list)
-    gains: list[Gain] = field(default_factory=list)
+    verifiers: list[Gain] = field(default_factory=list)
+    missing: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
 
-    def json(self) -> dict[str, Any]:
-        """One object. Times are in milliseconds, sizes in bytes, rates in tokens a second."""
-        return {
-            "machine": asdict(self.machine) | {"gpus": [gpu._asdict() for gpu in self.machine.gpus]},
-            "engines": [each._asdict() for each in self.engines],
-            "models": [_model(each) for each in self.models],
-            "verifiers": [_gain(each) for each in self.gains],
-            "missing": [each._asdict() for each in self.findings],
-        }
 
-    def show(self, console: Console) -> None:
-        """Print the tables, then what is missing. Nothing in what other programs sent can move the cursor."""
+def _show(report: DoctorReport, console: Console) -> None:
+    """Print the tables, then what is missing. Nothing in what other programs sent can move the cursor."""
 
-        def say(line: str, style: str = "") -> None:
-            console.print(Text(f" {one_line(line)}".rstrip(), style), soft_wrap=True)
+    def say(line: str, style: str = "") -> None:
+        console.print(Text(f" {one_line(line)}".rstrip(), style), soft_wrap=True)
 
-        def heading(title: str) -> None:
-            console.print(Text(f"\n{one_line(title)}", "bold"))
-
-        heading("This machine")
-        for line in _machine_lines(self.machine):
+    def part(title: str, *lines: str) -> None:
+        console.print(Text(f"\n{one_line(title)}", "bold"))
+        for line in lines:
             say(line)
-        heading("Engines")
-        for each in self.engines:
-            say(f"{each.name:<14} {each.version or 'not installed':<14} {each.mend}")
-        if self.models:
-            heading(f"Models on {self.models[0].engine}")
-            print_table(_models_table(self.models), console)
-        for found in self.gains:
-            heading(f"The verifier at {found.url}")
-            for line in _gain_lines(found):
-                say(line)
-            print_table(_rates_table(found), console)
-        for note in self.notes:
-            heading("No verifier")
-            say(note)
-        heading("Missing" if self.findings else "Nothing is missing")
-        for finding in self.findings:
-            say(finding.what)
-            if finding.mend:
-                say(f"  {finding.mend}", "bold")
+
+    part("This machine", *_machine_lines(report.machine))
+    named = (f"{each.name:<14} {each.version or 'not installed':<14} {each.mend}" for each in report.engines)
+    part("Engines", *named)
+    if report.models:
+        part(f"Models on {report.models[0].engine}")
+        print_table(_models_table(report.models), console)
+    for found in report.verifiers:
+        part(f"The verifier at {found.url}", *_gain_lines(found))
+        print_table(_rates_table(found), console)
+    for note in report.notes:
+        part("No verifier", note)
+    part("Missing" if report.missing else "Nothing is missing")
+    for finding in report.missing:
+        say(finding.what)
+        if finding.mend:
+            say(f"  {finding.mend}", "bold")
 
 
 def _report(options: argparse.Namespace) -> DoctorReport:
     report = DoctorReport(this_machine(), engines())
     if options.backend == "llama_cpp":
-        report.findings += of_llama_cpp(report.engines, report.machine.gpus)
+        report.missing += of_llama_cpp(report.engines, report.machine.gpus)
     target = (options.model or DEFAULT_TARGET, None, STORED)
     for path, hf, weights in (target, (options.draft_model, options.draft_hf, options.draft_weights)):
-        with _told_in(report.findings, options):
+        with _told_in(report.missing, options):
             report.models.append(_speed(options, path, hf, weights))
     key, memory = api_key(options), memory_file()
     for address in addresses_of(options.verifier, direct=False):
-        with _told_in(report.findings, options), said_of_loading() as on_wait:
+        with _told_in(report.missing, options), said_of_loading() as on_wait:
             try:
                 found = gain(address.url, draft_model(options), api_key=key, memory=memory, on_wait=on_wait)
-                report.gains.append(found)
+                report.verifiers.append(found)
             except VerifierUnreachable as error:
                 if options.settings.origin("verifier") != "default":
                     raise
                 report.notes.append(f"{error} (--verifier names another one)")
-    report.findings += [Finding(each.refusal, "") for each in report.gains if each.refusal]
+    report.missing += [Finding(each.refusal) for each in report.verifiers if each.refusal]
     return report
 
 
@@ -183,9 +166,9 @@ def _told_in(findings: list[Finding], options: argparse.Namespace) -> Iterator[N
     try:
         yield
     except ModelLoadError as error:
-        findings.append(Finding(explained(error, options), ""))
+        findings.append(Finding(explained(error, options)))
     except (SpecPairError, DrafterError, BackendError) as error:
-        findings.append(Finding(str(error), ""))
+        findings.append(Finding(str(error)))
 
 
 def _speed(options: argparse.Namespace, path: Path, hf: str | None, weights: str) -> ModelSpeed:
@@ -194,7 +177,7 @@ def _speed(options: argparse.Namespace, path: Path, hf: str | None, weights: str
     if hf is not None:
         path = named_file(hf, options.backend, engine, loading)
     with closing(load_model(options.backend, engine, path, progress=loading)) as backend:
-        times = time_passes(backend, time.perf_counter)
+        times = {width: 1e3 * took for width, took in time_passes(backend, time.perf_counter).items()}
         size = path.stat().st_size if path.is_file() else 0
         return ModelSpeed(backend.model_name, options.backend, size, backend.threads, times[1], times.get(WIDE))
 
@@ -212,64 +195,33 @@ def _models_table(models: Sequence[ModelSpeed]) -> Table:
     headings = ("model", "step ms", "tokens/s", f"pass of {WIDE} ms", "in steps", "weights GB/s")
     rows = []
     for each in models:
-        wide = each.wide
-        passes = (None, None) if wide is None else (_MS * wide, wide / each.step)
-        read = each.size / each.step / 1e9 if each.size else None  # if a decode step reads each weight once
-        rows.append((each.name, *map(figure, (_MS * each.step, 1 / each.step, *passes, read))))
+        wide, step = each.pass_of_8_ms, each.step_ms
+        passes = (None, None) if wide is None else (wide, wide / step)
+        read = each.bytes / step / 1e6 if each.bytes else None  # if a decode step reads each weight once
+        rows.append((each.name, *map(figure, (step, 1e3 / step, *passes, read))))
     return Table(headings, tuple(rows))
 
 
 def _gain_lines(gain: Gain) -> list[str]:
-    passes = gain.target.pass_ms
+    passes = gain.pass_ms
     wide = f", {figure(passes[WIDE - 1])} ms of {WIDE}" if len(passes) >= WIDE else ""
     cost = f"a pass of 1 token takes {figure(passes[0])} ms{wide}" if passes else "it tells no times of passes"
-    lines = [
-        f"{gain.target.name} on {gain.target.engine}; {cost}",
-        f"the round trip takes {figure(_MS * gain.round_trip)} ms",
-    ]
-    if gain.draft is not None:
-        step = "" if gain.step is None else f", {figure(_MS * gain.step)} ms a token"
-        lines.append(f"{gain.draft} drafts here{step}")
+    lines = [f"{gain.model} on {gain.backend}; {cost}", f"the round trip takes {figure(gain.round_trip_ms)} ms"]
+    if gain.draft_model is not None:
+        step = "" if gain.draft_step_ms is None else f", {figure(gain.draft_step_ms)} ms a token"
+        lines.append(f"{gain.draft_model} drafts here{step}")
     if gain.shares_cores:
         lines.append("both ends need the same cores of this machine")
-    best, ratio = gain.best, gain.ratio(gain.best)
-    if best is Mode.TARGET:
+    if gain.fastest == Mode.TARGET:
         lines.append("no mode is expected to be faster than the target alone")
-    elif ratio is not None:
-        lines.append(f"{best} is expected to be the fastest: {ratio:.2f} times the target alone")
+    elif (ratio := gain.ratio(gain.fastest)) is not None:
+        lines.append(f"{gain.fastest} is expected to be the fastest: {ratio:.2f} times the target alone")
     return lines
 
 
 def _rates_table(gain: Gain) -> Table:
     rows = [
-        (str(mode), figure(each.likely), figure(each.low), figure(each.high), figure(gain.ratio(mode)))
-        for mode, each in sorted(gain.rates.items(), key=lambda item: item[0] is not Mode.TARGET)
+        (mode, *map(figure, (rate["likely"], rate["low"], rate["high"], gain.ratio(mode))))
+        for mode, rate in sorted(gain.expected.items(), key=lambda item: item[0] != Mode.TARGET)
     ]
     return Table(("mode", "tokens/s, expected", "at least", "at most", "times the target"), tuple(rows))
-
-
-def _model(speed: ModelSpeed) -> dict[str, Any]:
-    return {
-        "name": speed.name,
-        "engine": speed.engine,
-        "bytes": speed.size,
-        "threads": speed.threads,
-        "step_ms": _MS * speed.step,
-        f"pass_of_{WIDE}_ms": None if speed.wide is None else _MS * speed.wide,
-    }
-
-
-def _gain(gain: Gain) -> dict[str, Any]:
-    return {
-        "url": gain.url,
-        "model": gain.target.name,
-        "backend": gain.target.engine,
-        "pass_ms": list(gain.target.pass_ms),
-        "round_trip_ms": _MS * gain.round_trip,
-        "draft_model": gain.draft,
-        "draft_step_ms": None if gain.step is None else _MS * gain.step,
-        "shares_cores": gain.shares_cores,
-        "expected": {str(mode): each._asdict() for mode, each in gain.rates.items()},
-        "fastest": gain.best,
-        "refusal": gain.refusal or None,
-    }

@@ -3,12 +3,11 @@
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 from backends.llama_cpp.selfcheck import extra_buffers, repair_command
 from backends.machine import available_bytes, cores, cores_to_use, printed, processor, total_bytes
@@ -20,8 +19,6 @@ from drafter_client.pair import Pair
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec, timing_ids
 from specpair.engines.errors import EngineCrash
 from specpair.extras import EXTRAS, installing
-from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.policy.modes.estimate import RateEstimate
 
 NVIDIA, METAL, NEURON = "NVIDIA", "Metal", "Neuron"
 _OF_A_VERIFIER = ("vllm", "sglang")  # engines of the verifier alone, which are extras of the same names
@@ -37,7 +34,8 @@ _ROUNDS = 7
 _LIMIT = 2.0  # seconds after which no further round begins
 
 
-class Gpu(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Gpu:
     """`kind`: NVIDIA, METAL or NEURON. `name`: as its maker's program or the system tells it."""
 
     kind: str
@@ -60,16 +58,8 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Look at this machine."""
-    return Machine(
-        processor=processor(),
-        system=f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
-        cores=cores(),
-        threads=cores_to_use(),
-        memory=total_bytes(),
-        free=available_bytes(),
-        gpus=gpus(),
-    )
+    system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
+    return Machine(processor(), system, cores(), cores_to_use(), *(total_bytes(), available_bytes()), gpus=gpus())
 
 
 def gpus(devices: Path = Path("/dev")) -> tuple[Gpu, ...]:
@@ -82,7 +72,8 @@ def gpus(devices: Path = Path("/dev")) -> tuple[Gpu, ...]:
     return (*found, *(Gpu(NEURON, device.name) for device in sorted(devices.glob("neuron[0-9]*"))))
 
 
-class InstalledEngine(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class InstalledEngine:
     """`version`: of its main package, `installed` if it has none; None if it is not installed.
 
     `mend`: what makes it run; empty: it does.
@@ -93,11 +84,12 @@ class InstalledEngine(NamedTuple):
     mend: str
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Finding:
     """Something that is missing or wrong. `mend`: the command or the words that mend it; empty: `what` has them."""
 
     what: str
-    mend: str
+    mend: str = ""
 
 
 def engines(found: Callable[[str], object] = find_spec) -> list[InstalledEngine]:
@@ -106,24 +98,15 @@ def engines(found: Callable[[str], object] = find_spec) -> list[InstalledEngine]
 
 
 def _engine(name: str, found: Callable[[str], object]) -> InstalledEngine:
-    modules: Sequence[str]
-    if name in _ELSEWHERE:
-        module, mend = _ELSEWHERE[name]
-        modules = [module]
-    else:
-        extra = EXTRA_OF.get(name, name)
-        modules, mend = EXTRAS[extra], installing(extra)
-    missing = any(found(module) is None for module in modules)
-    if missing:
+    extra = EXTRA_OF.get(name, name)
+    module, mend = _ELSEWHERE.get(name) or (EXTRAS[extra][0], installing(extra))
+    if any(found(each) is None for each in ([module] if name in _ELSEWHERE else EXTRAS[extra])):
         return InstalledEngine(name, None, mend)
-    return InstalledEngine(name, "installed" if name in _WITHOUT_PACKAGE else _version(modules[0]), "")
-
-
-def _version(module: str) -> str | None:
     try:
-        return version(_DISTRIBUTION.get(module, module))
+        known = "installed" if name in _WITHOUT_PACKAGE else version(_DISTRIBUTION.get(module, module))
     except PackageNotFoundError:
-        return "unknown"
+        known = "unknown"
+    return InstalledEngine(name, known, "")
 
 
 def of_llama_cpp(
@@ -139,7 +122,7 @@ def of_llama_cpp(
     try:
         extra_buffers()  # in a process of its own: a crash would end this one
     except EngineCrash as crash:
-        return [Finding(str(crash), "")]
+        return [Finding(str(crash))]
     from backends.llama_cpp.library import lib  # loads the library
 
     option = next((_OFFLOAD[gpu.kind] for gpu in gpus if gpu.kind in _OFFLOAD), None)
@@ -150,22 +133,21 @@ def of_llama_cpp(
 
 @dataclass(frozen=True, slots=True)
 class ModelSpeed:
-    """`step`, `wide`: seconds of a pass over one token, and over `WIDE`; `wide` is None where a pass takes fewer.
-    `size`: bytes of the model's file, or 0 if it is no file; `threads`: CPU threads, 0 on another device.
+    """`step_ms`: of a pass over one token; `pass_of_8_ms`: over `WIDE`, None where a pass takes fewer.
+    `bytes`: of the model's file, or 0 if it is no file; `threads`: CPU threads, 0 on another device.
     """
 
     name: str
     engine: str
-    size: int
+    bytes: int
     threads: int
-    step: float
-    wide: float | None
+    step_ms: float
+    pass_of_8_ms: float | None
 
 
 def time_passes(backend: Backend, clock: Callable[[], float]) -> dict[int, float]:
-    """Seconds of passes over 1 and `WIDE` tokens in slot 0, by width: those that the engine can take.
-
-    `clock`: returns seconds. Raises what the engine raises.
+    """Seconds of passes over 1 and `WIDE` tokens in slot 0, by width: those that the engine can take. Raises what the
+    engine raises.
 
     The shortest of several passes counts, since the first may prepare what later ones use. The slot is read anew for
     each, because an engine may not be able to take tokens back.
@@ -190,28 +172,26 @@ def time_passes(backend: Backend, clock: Callable[[], float]) -> dict[int, float
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """`round_trip`, `step`: seconds; `step` is that of the draft model here. `rates`: tokens a second by mode.
-    `refusal`: why this machine cannot draft; empty: it can.
+    """`draft_step_ms`: of the draft model here. `expected`: tokens a second (`likely`, `low`, `high`) by mode.
+    `fastest`: the mode of the highest likely rate. `refusal`: why this machine cannot draft; None: it can.
     """
 
     url: str
-    target: ModelInfo
-    round_trip: float
-    draft: str | None
-    step: float | None
+    model: str
+    backend: str | None
+    pass_ms: list[float]
+    round_trip_ms: float
+    draft_model: str | None
+    draft_step_ms: float | None
     shares_cores: bool
-    rates: Mapping[Mode, RateEstimate]
-    refusal: str = ""
+    expected: dict[str, dict[str, float]]
+    fastest: str
+    refusal: str | None
 
-    def ratio(self, mode: Mode) -> float | None:
+    def ratio(self, mode: str) -> float | None:
         """The likely rate of a mode divided by that of the target alone; None: the verifier offers no such mode."""
-        alone = self.rates.get(Mode.TARGET)
-        return self.rates[mode].likely / alone.likely if alone and mode in self.rates else None
-
-    @property
-    def best(self) -> Mode:
-        """The mode of the highest likely rate."""
-        return max(self.rates, key=lambda mode: self.rates[mode].likely)
+        alone = self.expected.get(Mode.TARGET)
+        return self.expected[mode]["likely"] / alone["likely"] if alone else None
 
 
 def gain(
@@ -233,24 +213,23 @@ def gain(
     def paired(draft: DraftModel | None) -> Pair:
         return Pair(url, draft, api_key=api_key, branches=1, memory=memory, patience=0.0, on_wait=on_wait)
 
+    refusal = None
     try:
-        with paired(source) as pair:
-            return _told(url, pair)
+        pair = paired(source)
     except VocabularyMismatch as error:
-        refusal = str(error)
-    with paired(None) as pair:
-        return _told(url, pair, refusal)
-
-
-def _told(url: str, pair: Pair, refusal: str = "") -> Gain:
-    drafting, selection = pair.paired.drafting, pair.paired.selection
-    return Gain(
-        url=url,
-        target=pair.target,
-        round_trip=selection.link,
-        draft=drafting.name,
-        step=None if drafting.times is None else drafting.times.token,
-        shares_cores=drafting.shares_cores,
-        rates=selection.rates,
-        refusal=refusal,
-    )
+        refusal, pair = str(error), paired(None)
+    with pair:
+        drafting, selection = pair.paired.drafting, pair.paired.selection
+        return Gain(
+            url=url,
+            model=pair.target.name,
+            backend=pair.target.engine,
+            pass_ms=list(pair.target.pass_ms),
+            round_trip_ms=1e3 * selection.link,
+            draft_model=drafting.name,
+            draft_step_ms=None if drafting.times is None else 1e3 * drafting.times.token,
+            shares_cores=drafting.shares_cores,
+            expected={str(mode): each._asdict() for mode, each in selection.rates.items()},
+            fastest=str(max(selection.rates, key=lambda mode: selection.rates[mode].likely)),
+            refusal=refusal,
+        )

@@ -17,9 +17,9 @@ from specpair.command_line.given_values import SettingsError
 from specpair.command_line.layers import (
     Layer,
     LayeredSettings,
+    Names,
     first_path,
     lasting_layers,
-    names_of,
     settings_model,
     settings_table,
 )
@@ -34,12 +34,11 @@ class DrafterSettings(LayeredSettings):
 
     @classmethod
     def usual_key(cls, name: str) -> str:
-        """The flag of a setting that was not given."""
         return flag(name)
 
 
 # The flags that can last: not those of one text or of its output. A command takes those that it has a flag for.
-NAMES = names_of("drafter", OPTIONS)
+NAMES = Names("drafter", OPTIONS)
 
 
 def parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
@@ -77,7 +76,6 @@ def print_if_asked(parser: Parser, options: argparse.Namespace) -> argparse.Name
 
 
 def _flag(given: Mapping[str, Any], name: str) -> str:
-    """The flag of the setting `name`, as it was given."""
     return flag(f"no_{name}" if given[name] is False else name)
 
 
@@ -113,7 +111,6 @@ def _without(layer: Layer, *names: str) -> Layer:
 
 
 def lasting_flags(parser: argparse.ArgumentParser, *titles: str) -> None:
-    """Groups of the flags of the program."""
     for title in titles:
         add_options(parser.add_argument_group(title), ProgramOptions)
 
@@ -173,7 +170,6 @@ def chat_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def option_flags(parser: argparse.ArgumentParser, *titles: str) -> None:
-    """Groups of the flags of a text's options."""
     for title in titles:
         add_options(parser.add_argument_group(title), Options)
 

@@ -22,7 +22,6 @@ from specpair.protocol.errors import SpecPairError
 
 
 def models_parser() -> Parser:
-    """The parser of `python -m drafter_client models`."""
     parser = command.parser("drafter")
     parser.add_config_flags()
     add_options(parser.add_argument_group("verifier, for list and suggest"), ProgramOptions, ["verifier", "api_key"])

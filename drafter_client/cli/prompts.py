@@ -1,7 +1,7 @@
 """Reads a file of prompts: one a line, or JSON Lines, where each prompt may have its own settings."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -15,29 +15,27 @@ from specpair.options.option import options_of
 from specpair.protocol.terminal_text import is_text, one_line
 from specpair.speculation.sampling.processors import token_id
 
-_OTHERS: dict[str, tuple[tuple[type, ...], str]] = {
+_Types = dict[str, tuple[tuple[type, ...], str]]  # by key
+_OTHERS: _Types = {
     "prompt": ((str,), "text"),
     "id": ((str, int), "text or a whole number"),
     "system": ((str,), "text"),
     "messages": ((list,), "a list of messages"),
 }
 _MEANING = {int: "a whole number", float: "a number", str: "text"}  # of the types of options
-_SPECIAL: dict[str, tuple[tuple[type, ...], str]] = {
-    "logit_bias": ((dict,), "an object of token ids and numbers"),
-    "prediction": ((str,), "text"),
-    "json_schema": ((dict, bool), "an object of JSON, or true"),
-    "choice": ((list,), "a list of texts"),
-    "stop": ((str, list), "text or a list of texts"),
-}
 # Of each key, the types that its value may have, which are compared, not tested with isinstance: true is no number.
-_KEYS: dict[str, tuple[tuple[type, ...], str]] = {
+_KEYS: _Types = {
     **_OTHERS,
     **{
         name: (each.types, _MEANING[each.kind])
         for name, each in options_of(Options).items()
         if each.about.group in ("text", "sampling", "grammar") and each.types is not None
     },
-    **_SPECIAL,
+    "logit_bias": ((dict,), "an object of token ids and numbers"),
+    "prediction": ((str,), "text"),
+    "json_schema": ((dict, bool), "an object of JSON, or true"),
+    "choice": ((list,), "a list of texts"),
+    "stop": ((str, list), "text or a list of texts"),
 }
 _LONGEST = 60  # characters of an id that messages show
 _MESSAGES = TypeAdapter(list[ChatMessage])
@@ -45,13 +43,8 @@ _MESSAGES = TypeAdapter(list[ChatMessage])
 
 @dataclass(frozen=True, slots=True)
 class FilePrompt:
-    """A prompt of a file, with its settings.
-
-    `index`: its place among the file's prompts, from 0.
-    `id`: the name given there, if any.
-    `messages`: those of a conversation, in place of `text`.
-    `chat`: whether a chat template is applied.
-    """
+    """A prompt of a file, with its settings. `index`: its place among the file's prompts, from 0. `messages`: of a
+    conversation, in place of `text`. `chat`: whether a chat template is applied."""
 
     index: int
     text: str
@@ -63,21 +56,14 @@ class FilePrompt:
 
     @property
     def said(self) -> str | Messages:
-        """The text, or the messages."""
         return self.text if self.messages is None else self.messages
 
     @property
     def label(self) -> str:
-        """The name of the prompt in messages."""
-        return label(self.index, self.id)
-
-
-def label(index: int, own_id: str | int | None) -> str:
-    """The name of a prompt in messages: `index` + 1, which counts the prompts of the file, and its id if it has one."""
-    if own_id is None:
-        return f"prompt {index + 1}"
-    name = one_line(str(own_id))
-    return f"prompt {index + 1} ({name if len(name) <= _LONGEST else name[: _LONGEST - 1] + '…'})"
+        """The name of the prompt in messages: it counts the prompts of the file, and has its id if it has one."""
+        name = "" if self.id is None else one_line(str(self.id))
+        shown = name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
+        return f"prompt {self.index + 1}" + ("" if self.id is None else f" ({shown})")
 
 
 def parse_prompts(
@@ -101,22 +87,14 @@ def parse_prompts(
             options = replace(defaults, **settings)
         except BadOption as error:
             raise BadPromptFile(f"{where}: {error}") from None
-        messages = given.get("messages")
+        messages, own_id = given.get("messages"), given.get("id")
         if "system" in given and not chat and messages is None:
             raise BadPromptFile(f"{where}: system is a message of a chat: add --chat")
-        if "id" in given and ids.setdefault(given["id"], number) != number:
-            raise BadPromptFile(f"{where}: the id {given['id']!r} is that of line {ids[given['id']]}, too")
-        prompts.append(
-            FilePrompt(
-                len(prompts),
-                given.get("prompt", ""),
-                options,
-                given.get("id"),
-                chat=chat or messages is not None,
-                system=given.get("system", system),
-                messages=messages,
-            )
-        )
+        if own_id is not None and ids.setdefault(own_id, number) != number:
+            raise BadPromptFile(f"{where}: the id {own_id!r} is that of line {ids[own_id]}, too")
+        is_chat, system_message = chat or messages is not None, given.get("system", system)
+        prompt = FilePrompt(len(prompts), given.get("prompt", ""), options, own_id, is_chat, system_message, messages)
+        prompts.append(prompt)
     if not prompts:
         raise BadPromptFile(f"{name} is empty: write one prompt a line")
     return prompts
@@ -163,7 +141,15 @@ def _object(line: str, where: str) -> dict[str, Any]:
     if ("prompt" in given) == ("messages" in given):
         refuse("there is no prompt" if "prompt" not in given else "there are messages and a prompt: leave one out")
     if "messages" in given:
-        given["messages"] = _messages(given["messages"], refuse)
+        try:
+            messages = _MESSAGES.validate_json(json.dumps(given["messages"]))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            path = ".".join(map(str, ("messages", *first["loc"])))
+            refuse(f"{path}: {first['msg'].removeprefix('Value error, ')}")
+        if not messages:
+            refuse("messages is empty: give at least one message")
+        given["messages"] = [message.for_template() for message in messages]
     elif not given["prompt"]:
         refuse("the prompt is empty: give at least one character to continue")
     if "logit_bias" in given:
@@ -173,16 +159,3 @@ def _object(line: str, where: str) -> dict[str, Any]:
             refuse(f"logit_bias names {wrong[:_LONGEST]!r}, which is no token id")
         given["logit_bias"] = {int(key): bias for key, bias in biases.items()}
     return given
-
-
-def _messages(given: list[Any], refuse: Callable[[str], NoReturn]) -> Messages:
-    """The messages of a conversation as a chat template gets them."""
-    try:
-        found = _MESSAGES.validate_json(json.dumps(given))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(map(str, ("messages", *first["loc"])))
-        refuse(f"{path}: {first['msg'].removeprefix('Value error, ')}")
-    if not found:
-        refuse("messages is empty: give at least one message")
-    return [message.for_template() for message in found]

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from drafter_client.cli.prompts import FilePrompt
 from drafter_client.errors import BadOutput, ForeignOutput, OtherResults, OutputBusy
-from drafter_client.options import Mode
+from drafter_client.options import Mode, Options
 from specpair import shared_files
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
@@ -47,25 +47,16 @@ class ModelNames(NamedTuple):
     here: str | None = None
     there: str | None = None
 
-    def drafting(self, mode: Mode) -> list[str | None]:
-        """The draft models that a text in this mode can be drafted with."""
-        places = {Mode.REMOTE: [self.here], Mode.FUSED: [self.there], Mode.TARGET: []}
-        return places[mode]
-
-    @property
-    def modes(self) -> list[Mode]:
-        """The modes that there are draft models for, and the target alone."""
-        drafting = [(Mode.REMOTE, self.here), (Mode.FUSED, self.there)]
-        return [*(mode for mode, model in drafting if model is not None), Mode.TARGET]
+    def drafting(self, options: Options) -> list[str | None]:
+        """The draft models that a text with these options can be drafted with."""
+        places = {Mode.REMOTE: self.here, Mode.FUSED: self.there}
+        mode = options.settled_mode([*(mode for mode, model in places.items() if model is not None), Mode.TARGET])
+        return [] if mode is Mode.TARGET else [places[mode]]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a prompt.
-
-    `line`: the parsed line of the file.
-    `index`: of the prompt, from 0.
-    """
+    """The result of the prompt `index`, from 0: the parsed `line` of the file."""
 
     index: int
     line: dict[str, Any]
@@ -94,14 +85,13 @@ def _head(prompt: FilePrompt, models: ModelNames) -> dict[str, Any]:
     options = prompt.options
     asked = {"target": models.target, "chat": prompt.chat, "system": prompt.system} | options.settings()
     if options.strategy not in DRAFTER_INVARIANT:
-        asked["drafting"] = models.drafting(options.settled_mode(models.modes))
+        asked["drafting"] = models.drafting(options)
     head = {"format": FORMAT, "index": prompt.index, "id": prompt.id, "prompt": prompt.said, "asked": asked}
     parsed: dict[str, Any] = json.loads(json.dumps(head))  # so that it equals its parsed line
     return parsed
 
 
 def encode(result: Result) -> bytes:
-    """The line as bytes, with its line feed."""
     return json.dumps(result.line).encode() + b"\n"
 
 
@@ -128,17 +118,18 @@ def _result(line: bytes, name: str, number: int) -> Result:
 
 
 def _is_whole(record: dict[str, Any]) -> bool:
-    """Whether a line has every key that this module and `show_totals` read."""
-    if (
-        type(record["index"]) is not int
-        or type(record.get("asked")) is not dict
-        or not {"id", "prompt"} <= record.keys()
-    ):
-        return False
+    """Whether a line has every key that this module and `show_totals` read. Types are compared: true is no number."""
+    kinds: dict[tuple[str, ...], tuple[type, ...]] = {
+        ("index",): (int,),
+        ("asked",): (dict,),
+    }  # types are compared: true is no number here
     if "error" in record:
-        return type(record["error"]) is dict and type(record["error"].get("message")) is str
-    kinds = {_TEXTS: (str,), COUNTS: (int,), _TIMES: (int, float)}  # types are compared: true is no number here
-    return all(type(record.get(name)) in types for names, types in kinds.items() for name in names)
+        if type(record["error"]) is not dict or type(record["error"].get("message")) is not str:
+            return False
+    else:
+        kinds |= {_TEXTS: (str,), COUNTS: (int,), _TIMES: (int, float)}
+    typed = all(type(record.get(name)) in types for names, types in kinds.items() for name in names)
+    return typed and {"id", "prompt"} <= record.keys()
 
 
 def _foreign(name: str, number: int) -> ForeignOutput:
@@ -180,9 +171,8 @@ def _brief(then: dict[str, Any], key: str, now: dict[str, Any]) -> str:
 
 
 def _other(name: str, what: str) -> OtherResults:
-    return OtherResults(
-        f"{name} holds the results of another run: {what}. Give another --output, or the settings of that run"
-    )
+    advice = "Give another --output, or the settings of that run"
+    return OtherResults(f"{name} holds the results of another run: {what}. {advice}")
 
 
 class ResultsFile:

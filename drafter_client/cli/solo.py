@@ -18,6 +18,7 @@ from drafter_client.generation.generation import Generation
 from drafter_client.http.text_session import TextSession
 from drafter_client.options import Mode
 from drafter_client.pair import Pair
+from drafter_client.pair_options import PairKeywords
 from drafter_client.statistics import SOLO, Stats
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.engines.backend import Backend, Entry, top_logits_spec
@@ -28,12 +29,7 @@ from specpair.speculation.sampling.sampling import Sampling, choose
 
 
 def run_solo(
-    backend: Backend,
-    text: TextSession,
-    max_tokens: int,
-    sampling: Sampling,
-    tell: Listener,
-    clock: Callable[[], float],
+    backend: Backend, text: TextSession, max_tokens: int, sampling: Sampling, tell: Listener, clock: Callable[[], float]
 ) -> Generator[Committed, None, None]:
     """Yield each token as it is sampled, at most `max_tokens`.
 
@@ -92,17 +88,10 @@ def run_solo_command(options: argparse.Namespace) -> int:
     chosen = replace(drawing_options(options), mode=Mode.TARGET).settled()
     readout = Readout(as_json=options.json, stream=options.stream, stats=options.stats)
     if options.which == "server":
-        verifier = {"api_key": api_key(options), "patience": options.patience}
-        with said_of_loading() as on_wait:
-            pair = Pair(
-                options.verifier,
-                None,
-                **verifier,
-                on_wait=on_wait,
-                on_outage=say_outage(),
-                on_prompt=say_prompt(),
-                on_notice=say_notice,
-            )
+        told = PairKeywords(on_outage=say_outage(), on_prompt=say_prompt(), on_notice=say_notice)
+        told |= {"api_key": api_key(options), "patience": options.patience}
+        with said_of_loading() as told["on_wait"]:
+            pair = Pair(options.verifier, None, **told)
         with pair:
             return show(pair.generate(prompt_ids(pair, prompt, options.chat, options.system), chosen), readout)
     engine = engine_of(options)

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
@@ -55,7 +55,6 @@ def pair_of(
 ) -> Pair:
     """The pair that the flags describe.
 
-    `texts`: how many texts it generates at a time.
     `observer`: takes the events of each text, in place of a trace.
     `on_outage`: called with each outage, too.
     `log`: takes what would be shown of waits for the verifier; None: it is shown.
@@ -107,11 +106,9 @@ def retry_until_there(
     sleep: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """The result of `make`, which is repeated while no verifier answers.
+    """The result of `make`, which is repeated while no verifier answers, `patience` seconds at most.
 
     `make`: is given `say` for its notices. Those that each attempt would repeat are not said.
-    `patience`: seconds to wait at most, of which `say` is told.
-    `clock`: in seconds.
 
     Raises what `make` raises: VerifierUnreachable when the patience is over.
     """
@@ -124,19 +121,17 @@ def retry_until_there(
     while True:
         try:
             made = make(notice)
+            waits = False
+            return made
         except VerifierUnreachable as error:
             if clock() - began >= patience:
                 raise
             notice(f"waiting for the verifier, {patience:g} s at most (--patience): {error}")
             waits = True
-        else:
-            waits = False
-            return made
         sleep(CHECK_PAUSE)
 
 
 def api_key(options: argparse.Namespace) -> str | None:
-    """The verifier's key, if one is given."""
     key: SecretStr | None = options.api_key
     return None if key is None else key.get_secret_value()
 
@@ -161,7 +156,6 @@ def _source(options: argparse.Namespace) -> Source | None:
 
 
 def draft_model(options: argparse.Namespace) -> DraftModel:
-    """The draft model on this machine, from the flags."""
     return DraftModel(
         options.draft_model,
         options.backend,
@@ -174,7 +168,6 @@ def draft_model(options: argparse.Namespace) -> DraftModel:
 
 
 def engine_of(options: argparse.Namespace) -> LoadOptions:
-    """The settings of the engine on this machine, from the flags."""
     return LoadOptions(**given(LoadOptions, options))
 
 
@@ -189,22 +182,20 @@ def drawing_options(options: argparse.Namespace) -> Options:
     return Options(**{name: value for name, value in given(Options, options).items() if name in drawn})
 
 
-def served_options(options: argparse.Namespace) -> Options:
-    """The options of all texts that `drafter serve` generates, from the flags."""
-    return Options(**given(Options, options))
+def served_options(options: argparse.Namespace, **others: Any) -> Options:
+    """The options of all texts of a command, from the flags, and others."""
+    return Options(**given(Options, options) | others)
 
 
 def text_options(options: argparse.Namespace) -> Options:
     """All options of a text, from the flags."""
-    flags = given(Options, options) | {"explain": options.verbose, "prediction": read_prediction(options)}
-    return Options(**flags)
+    return served_options(options, explain=options.verbose, prediction=read_prediction(options))
 
 
 def read_prompt(options: argparse.Namespace) -> str:
     """The prompt, from the flag or from standard input. Raises BadPrompt."""
-    text: str
-    if options.prompt is not None:
-        text = options.prompt
+    text: str | None = options.prompt
+    if text is not None:
         check_encoding("prompt", text)
     elif sys.stdin is None or sys.stdin.isatty():
         raise BadPrompt("no prompt: give --prompt, or pipe one into standard input")
@@ -214,9 +205,8 @@ def read_prompt(options: argparse.Namespace) -> str:
         except UnicodeDecodeError:
             raise BadPrompt("standard input is not UTF-8 text") from None
     if not text:
-        raise BadPrompt(
-            "the prompt is empty: give at least one character to continue, with --prompt or in standard input"
-        )
+        where = "with --prompt or in standard input"
+        raise BadPrompt(f"the prompt is empty: give at least one character to continue, {where}")
     return text
 
 

@@ -9,19 +9,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from drafter_client.display.panel_rows import (
-    SOURCES,
-    bars,
-    columns,
-    compared,
-    couples,
-    headline,
-    hints,
-    lines,
-    notes,
-    resumed,
-    title,
-)
+from drafter_client.display import panel_rows
+from drafter_client.display.panel_rows import SOURCES, bars, compared, couples, hints, notes
 from drafter_client.statistics import Stats
 from specpair.numbers import percentages
 from specpair.speculation.acceptance.token_details import TokenSource
@@ -39,8 +28,6 @@ STYLES = {
     TokenSource.FORCED: "magenta",
 }
 _COLOURS = {"prefill": "magenta", "drafting": "green", "network": "yellow", "queue": "red", "other": "white"}
-_WAITS = "\nwhat the text waited for"
-_NOTHING = ("", "")
 _LEVELS = "▁▂▃▄▅▆▇█"
 
 
@@ -60,45 +47,34 @@ def _wrapped(parts: Iterable[Text], width: int) -> Text:
 
 
 def show(stats: Stats, console: Console) -> None:
-    """Print the panel of all metrics."""
-    parts: list[RenderableType] = [
-        _pairs(stats, console.width >= _SIDE_BY_SIDE),
-        *_lines(stats),
-        Text(_WAITS, "dim"),
-        _times(stats, console.width),
-    ]
-    parts += [*_tokens(stats, console.width), *(Text("\n" + said, "yellow") for said in notes(stats))]
-    parts += [*_baseline(stats), *_hints(stats)]
-    _print(stats, console, parts, "")
+    lines = Table.grid(padding=(0, 3))
+    lines.add_column(style="dim")
+    for row in panel_rows.lines(stats):
+        lines.add_row(*row)
+    parts: list[RenderableType] = [_pairs(stats, console.width >= _SIDE_BY_SIDE)]
+    parts += [lines] if lines.rows else []
+    parts += [Text("\nwhat the text waited for", "dim"), _times(stats, console.width), *_tokens(stats, console.width)]
+    parts += [*(Text("\n" + said, "yellow") for said in notes(stats)), *_baseline(stats)]
+    _print(stats, console, parts, None)
 
 
 def show_main(stats: Stats, console: Console) -> None:
-    """Print the panel of the main metrics."""
-    metrics = _wrapped(map(Text, headline(stats)), min(_NARROW, console.width - _FRAME))
+    metrics = _wrapped(map(Text, panel_rows.headline(stats)), min(_NARROW, console.width - _FRAME))
     differs = stats.baseline is not None and stats.baseline.same_tokens is False
-    said = [*resumed(stats), *notes(stats), *([compared(stats) or ""] if differs else [])]
-    _print(stats, console, [metrics, *(Text(each, "yellow") for each in said), *_hints(stats)], "all: --stats")
+    said = [*panel_rows.resumed(stats), *notes(stats), *([compared(stats) or ""] if differs else [])]
+    _print(stats, console, [metrics, *(Text(each, "yellow") for each in said)], Text("all: --stats", "dim"))
 
 
-def _print(stats: Stats, console: Console, parts: list[RenderableType], below: str) -> None:
-    frame = Panel(
-        Group(*parts),
-        title=Text(title(stats)),
-        subtitle=Text(below, "dim") if below else None,
-        subtitle_align="right",
-        border_style="blue",
-        expand=False,
-    )
-    console.print(frame)
+def _print(stats: Stats, console: Console, parts: list[RenderableType], below: Text | None) -> None:
+    whole, title = Group(*parts, *(Text(hint, "dim") for hint in hints(stats))), Text(panel_rows.title(stats))
+    console.print(Panel(whole, title=title, subtitle=below, subtitle_align="right", border_style="blue", expand=False))
 
 
 def _pairs(stats: Stats, side_by_side: bool) -> Table:
-    left, right = columns(stats)
-    rows: list[tuple[str, ...]]
+    left, right = panel_rows.columns(stats)
+    rows: list[tuple[str, ...]] = [*left, *right, *(row for couple in couples(stats) for row in couple)]
     if side_by_side:
-        rows = [(*one, *other) for one, other in [*zip_longest(left, right, fillvalue=_NOTHING), *couples(stats)]]
-    else:
-        rows = [*left, *right, *(row for couple in couples(stats) for row in couple)]
+        rows = [(*one, *other) for one, other in [*zip_longest(left, right, fillvalue=("", "")), *couples(stats)]]
     table = Table.grid(padding=(0, 3))
     for _ in range(0, len(rows[0]), 2):
         table.add_column(justify="left", style="dim")
@@ -106,14 +82,6 @@ def _pairs(stats: Stats, side_by_side: bool) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def _lines(stats: Stats) -> list[Table]:
-    table = Table.grid(padding=(0, 3))
-    table.add_column(style="dim")
-    for row in lines(stats):
-        table.add_row(*row)
-    return [table] if table.rows else []
 
 
 def _times(stats: Stats, width: int) -> Table:
@@ -154,10 +122,6 @@ def sparkline(values: Sequence[float]) -> str:
     """One block character for each of `values`, its height proportional to the value. No value may be negative."""
     greatest = max(values, default=0.0) or 1.0
     return "".join(_LEVELS[min(len(_LEVELS) - 1, int(len(_LEVELS) * value / greatest))] for value in values)
-
-
-def _hints(stats: Stats) -> list[Text]:
-    return [Text(hint, "dim") for hint in hints(stats)]
 
 
 def _baseline(stats: Stats) -> list[Text]:

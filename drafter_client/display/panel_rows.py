@@ -1,18 +1,7 @@
 """The rows, bars and notes of the panel, as text. Which there are depends on the mode. A dash: a value is not known."""
 
 from drafter_client.options import Mode
-from drafter_client.statistics import (
-    NETWORK,
-    OTHER,
-    OUTAGE,
-    PREFILL,
-    QUEUE,
-    SOLO,
-    VERIFY,
-    InterTokenLatencies,
-    Stats,
-    fitted,
-)
+from drafter_client.statistics import NETWORK, OTHER, OUTAGE, PREFILL, QUEUE, SOLO, VERIFY, Stats, fitted, itl
 from specpair.numbers import counted
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.strategies import Strategy
@@ -66,24 +55,17 @@ _COMPARED = {
     False: "the text differs, most likely after a near-tie (docs/strategies.md: near-ties)",
     None: "another text, as by this strategy it may be",
 }
-_SPEED_UP = "{:.2f}x the target"
 _SLOWER = 0.95  # a speed-up below this is no measurement error
 
 
 def title(stats: Stats) -> str:
     """The title: which models wrote the text."""
-    return one_line(_title(stats))  # names may be of files, with any characters
-
-
-def _title(stats: Stats) -> str:
-    if stats.mode == SOLO:
-        return f"{stats.model} alone, on this machine"
-    if stats.mode == Mode.TARGET:
-        return f"{stats.model} alone"
-    if not stats.draft_model:
-        return stats.model
-    where = ", on the verifier" if stats.mode == Mode.FUSED else ""
-    return f"{stats.draft_model} drafts for {stats.model}{where}"
+    said = stats.model
+    if stats.mode in (SOLO, Mode.TARGET):
+        said += " alone" + (", on this machine" if stats.mode == SOLO else "")
+    elif stats.draft_model:
+        said = f"{stats.draft_model} drafts for {said}" + (", on the verifier" if stats.mode == Mode.FUSED else "")
+    return one_line(said)  # names may be of files, with any characters
 
 
 def columns(stats: Stats) -> tuple[list[LabelledValue], list[LabelledValue]]:
@@ -101,33 +83,28 @@ def columns(stats: Stats) -> tuple[list[LabelledValue], list[LabelledValue]]:
 
 def couples(stats: Stats) -> list[tuple[LabelledValue, LabelledValue]]:
     """Pairs of rows that belong together."""
+    asked = stats.sampling
     pairs: list[tuple[LabelledValue, LabelledValue]] = []
+
+    def add(label: str, value: object, label_beside: str, value_beside: object) -> None:
+        pairs.append(((label, str(value)), (label_beside, str(value_beside))))
+
     if stats.looked_up:
-        pairs.append(
-            (
-                ("looked up", counted(stats.looked_up, "draft token")),
-                ("looked up, accepted", str(stats.looked_up_accepted)),
-            )
-        )
+        add("looked up", counted(stats.looked_up, "draft token"), "looked up, accepted", stats.looked_up_accepted)
     if set(stats.schedules) - {Schedule.LOCKSTEP}:
         ready = share(stats.next_draft_ready / stats.mispredicted if stats.mispredicted else None)
-        pairs.append((("mispredicted", counted(stats.mispredicted, "token")), ("next draft ready", ready)))
-        late = str(stats.drafts_sent - stats.rounds)
-        pairs.append((("drafts sent", str(stats.drafts_sent)), ("drafts out of date", late)))
-    strategy = stats.sampling.get("strategy", Strategy.COUPLED)
+        add("mispredicted", counted(stats.mispredicted, "token"), "next draft ready", ready)
+        add("drafts sent", stats.drafts_sent, "drafts out of date", stats.drafts_sent - stats.rounds)
+    strategy = asked.get("strategy", Strategy.COUPLED)
     if strategy != Strategy.COUPLED:
-        pairs.append(
-            (("strategy", str(strategy)), ("the text is", exactness(strategy, drafted=_may_be_drafted(stats))))
-        )
-    if stats.sampling.get("temperature"):
-        drawn = f"{stats.sampling['temperature']:g}"
-        pairs.append((("temperature", drawn), ("seed", str(stats.sampling.get("seed")))))
-    least, biased = stats.sampling.get("min_p"), len(stats.sampling.get("logit_bias", ()))
+        add("strategy", strategy, "the text is", exactness(strategy, drafted=_may_be_drafted(stats)))
+    if asked.get("temperature"):
+        add("temperature", f"{asked['temperature']:g}", "seed", asked.get("seed"))
+    least, biased = asked.get("min_p"), len(asked.get("logit_bias", ()))
     if least or biased:
-        share_of_greatest = "off" if least is None else f"{least:g}"
-        pairs.append((("min_p", share_of_greatest), ("biased tokens", str(biased))))
+        add("min_p", "off" if least is None else f"{least:g}", "biased tokens", biased)
     if stats.mode != SOLO:
-        pairs.append((("sent", size(stats.bytes_sent)), ("received", size(stats.bytes_received))))
+        add("sent", size(stats.bytes_sent), "received", size(stats.bytes_received))
     return pairs
 
 
@@ -142,14 +119,8 @@ def _of_the_pair(stats: Stats) -> list[LabelledValue]:
 
 
 def _of_the_model(stats: Stats) -> list[LabelledValue]:
-    pace = InterTokenLatencies.of(stats.token_times)
-    median, p90, longest = (None, None, None) if pace is None else (pace.median, pace.p90, pace.longest)
-    return [
-        ("ITL median", ms(median)),
-        ("ITL p90", ms(p90)),
-        ("ITL longest", ms(longest)),
-        ("TPOT", ms(_per_token(stats))),
-    ]
+    latencies = itl(stats.token_times) or dict.fromkeys(("median", "p90", "longest"))
+    return [*((f"ITL {name}", ms(value)) for name, value in latencies.items()), ("TPOT", ms(_per_token(stats)))]
 
 
 def _per_token(stats: Stats) -> float | None:
@@ -160,8 +131,9 @@ def _per_token(stats: Stats) -> float | None:
 def lines(stats: Stats) -> list[LabelledValue]:
     """Rows that take a line of the panel each."""
     rows: list[LabelledValue] = []
-    if penalties := _penalties(stats):
-        rows.append(("penalties", penalties))
+    penalties = {name: stats.sampling.get(f"{name}_penalty") for name in ("presence", "frequency", "repetition")}
+    if on := [f"{name} {value:g}" for name, value in penalties.items() if value is not None]:
+        rows.append(("penalties", ", ".join(on)))
     if stats.schedules:
         counts = stats.sources
         sources = [f"{counts[source]} {name}" for source, name in SOURCES.items() if counts[source]]
@@ -181,21 +153,15 @@ def lines(stats: Stats) -> list[LabelledValue]:
     return rows
 
 
-def _penalties(stats: Stats) -> str:
-    """The penalties that are on; empty if none is."""
-    found = {name: stats.sampling.get(f"{name}_penalty") for name in ("presence", "frequency", "repetition")}
-    return ", ".join(f"{name} {value:g}" for name, value in found.items() if value is not None)
-
-
 def _resumed_at(stats: Stats) -> str:
     return ", ".join(map(str, stats.resumed))
 
 
 def _schedules(stats: Stats) -> str:
     """The schedules of the text; if there are several, each with its share of the committed tokens."""
-    total = sum(stats.schedules.values())
     if len(stats.schedules) == 1:
         return next(iter(stats.schedules)).value
+    total = sum(stats.schedules.values())
     return ", ".join(f"{schedule.value} {count / total:.0%}" for schedule, count in stats.schedules.most_common())
 
 
@@ -240,12 +206,12 @@ def headline(stats: Stats) -> list[str]:
         metrics.append(f"{stats.tokens_per_second:.1f} tokens/s")
     metrics.append(f"TTFT {ttft(stats.ttft, stats.generated_tokens)}")
     if stats.mode in (SOLO, Mode.TARGET):
-        metrics += [f"TPOT {ms(value)}" for value in [_per_token(stats)] if value is not None]
+        metrics += [] if (pace := _per_token(stats)) is None else [f"TPOT {ms(pace)}"]
     else:
         metrics.append(f"acceptance rate {share(stats.acceptance_rate)}")
     metrics.append(f"ended by {_end(stats)}")
     if stats.speed_up is not None:
-        metrics.append(_SPEED_UP.format(stats.speed_up))
+        metrics.append(f"{stats.speed_up:.2f}x the target")
     return metrics
 
 

@@ -25,7 +25,6 @@ ProgressReport = Callable[[str], AbstractContextManager[Callable[[float], None]]
 
 @contextmanager
 def silent(what: str) -> Iterator[Callable[[float], None]]:
-    """Show nothing, in place of `loading`."""
     yield lambda fraction: None
 
 
@@ -68,12 +67,10 @@ class WritingProgress:
             self._show()
 
     def finished(self) -> None:
-        """Count a finished prompt."""
         with self._lock:
             self._done += 1
 
     def aside(self) -> AbstractContextManager[None]:
-        """A context in which others may write to the terminal."""
         return nullcontext()
 
     def row_of_its_own(self) -> str:
@@ -116,7 +113,6 @@ class _Bar(WritingProgress):
         self._bar.console.print(Text(line), soft_wrap=True)
 
     def busy(self, what: str) -> bool:
-        """Returns False, since the bar has no room for `what`."""
         return False
 
     def _show(self) -> None:
@@ -169,7 +165,6 @@ def said_of_loading(log: Callable[[str], object] | None = None) -> Iterator[Call
 
 
 def say_notice(line: str) -> None:
-    """Say something on standard error."""
     say_line(f"drafter: {line}")
 
 

@@ -15,6 +15,7 @@ from drafter_client.display.status_line import StatusLine, may_share_rows, scree
 from drafter_client.generation.generation import Token, Tokens
 from drafter_client.statistics import Stats
 from specpair.protocol.terminal_text import several_lines
+from specpair.speculation.acceptance.judge import Decision
 
 _WIDEST = 14  # characters of a token
 _HEAD = f"{'place':>5}  {'token':<{_WIDEST}} {'p':>6}  {'draft':<{_WIDEST}} {'p':>6} {'q':>6} {'drawn':>6}  verdict"
@@ -38,11 +39,9 @@ class DecisionTable:
                 if not self._begun:
                     self._begun = True
                     self._out.print(Text(_HEAD, "dim"), soft_wrap=True)
-                self._out.print(Text(self._line(at, token), _STYLES[token.decision.verdict]), soft_wrap=True)
+                self._out.print(Text(self._line(at, token.decision), _STYLES[token.decision.verdict]), soft_wrap=True)
 
-    def _line(self, position: int, token: Token) -> str:
-        why = token.decision
-        assert why is not None
+    def _line(self, position: int, why: Decision) -> str:
         draft = "-" if why.draft is None else self._shown(why.draft)
         numbers = " ".join(f"{_number(each):>6}" for each in (why.draft_p, why.q, why.drawn))
         return (
@@ -192,7 +191,6 @@ class Readout:
         self._status.busy(what)
 
     def close(self) -> None:
-        """Remove the status line."""
         self._status.end()
 
     def end(self, stats: Stats, text: str) -> None:

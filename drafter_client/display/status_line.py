@@ -99,7 +99,6 @@ class StatusLine:
         self.busy("waiting for the first token")
 
     def wipe(self) -> None:
-        """Erase the line, before something else is written."""
         with _lock:
             if self._drawn:
                 self._drawn = False

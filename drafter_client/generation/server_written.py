@@ -4,15 +4,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from drafter_client.errors import BadReply, ConnectionLost
-from drafter_client.generation.events import (
-    Began,
-    Committed,
-    Ended,
-    Listener,
-    PromptCached,
-    PromptRead,
-    Served,
-)
+from drafter_client.generation.events import Began, Committed, Ended, Listener, PromptCached, PromptRead, Served
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import broken_promise, expect
 from drafter_client.http.text_session import ResponseBounds, TextSession

@@ -26,11 +26,7 @@ from drafter_client.http.responses import (
     read_verify,
 )
 from drafter_client.http.text_session import TextSession
-from specpair.protocol.errors import (
-    NotFound,
-    RequestError,
-    UnknownSession,
-)
+from specpair.protocol.errors import NotFound, RequestError, UnknownSession
 from specpair.protocol.messages import GenerateRequest, PrefillRequest, VerifyRequest, build
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
@@ -64,11 +60,12 @@ class Others(Protocol):
 class VerifierClient(Requests):
     """One connection to a verifier; used by one thread at a time.
 
+    `at`: the network address to take of those that the name in `url` has; empty: any.
     `outages` waits for a verifier that went away, before a request without a session is repeated; None: such a request
     is not repeated.
-    `at`: the network address to take of those that the name in `url` has; empty: any.
     `others`: the other verifiers to which the client moves when its own is away; None: there are none.
-    The other arguments, and errors: as of `Requests`.
+    `transport`: sends the requests, and is closed by whoever made it; None: the client makes its own.
+    The errors: as of `Requests`.
     """
 
     others: "Others | None"

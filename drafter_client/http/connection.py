@@ -56,20 +56,15 @@ class Traffic:
     def begin(self, url: str, path: str, timeout: float) -> None:
         """Bound the duration of a response from `path` at `url`. The transport bounds the wait for each part of the
         response to `timeout` seconds."""
-        seconds = timeout + SLOW_LINK
+        seconds, bare = timeout + SLOW_LINK, path.partition("?")[0]
         self.where = url + path
-        self._most_of_path = MOST.get(path.partition("?")[0], MOST_ELSEWHERE)
-        self._patience = EVENT_PATIENCE.get(path.partition("?")[0], math.inf)
+        self._most_of_path, self._patience = MOST.get(bare, MOST_ELSEWHERE), EVENT_PATIENCE.get(bare, math.inf)
         self._late = f"took more than {seconds:g} s for one response"
         self._deadline = self._clock() + seconds
 
     def head(self, status: int, length: int | None) -> None:
-        """Bound the body that follows a head.
-
-        `length`: bytes that the head announces; None: it announces none.
-
-        Raises BadReply if that is too long.
-        """
+        """Bound the body that follows a head, which announces `length` bytes, or none. Raises BadReply if that is too
+        long."""
         most = self._most_of_path if status == 200 else MOST_OF_AN_ERROR
         if length is not None and length > most:
             raise self.refused(f"announces {length} bytes, at most {most} are read")
@@ -113,10 +108,9 @@ class HttpConnection:
     def __init__(
         self, url: str, transport: httpx.BaseTransport | None = None, *, at: str = "", checks_health: bool = True
     ) -> None:
-        """`at`: the network address to take of those that its name has; empty: any.
-        `transport`: sends the requests, is shared with others and not closed; none of its responses is probed for.
+        """`transport`: sends the requests, is shared with others and not closed; none of its responses is probed for.
             None: a connection of its own.
-        `checks_health`: whether to ask that.
+        `at`: the network address to take of those that its name has; empty: any.
         """
         in_full = with_scheme(url)
         address, self._at = parsed(in_full), at
@@ -169,10 +163,13 @@ class HttpConnection:
         if body is not None:
             sent.append((b"Content-Length", b"%d" % len(body)))
         limits = {"connect": CONNECT_TIMEOUT, "read": timeout, "write": timeout, "pool": timeout}
-        # With a stream, httpx looks for no further headers, which is much faster.
-        stream = httpx.ByteStream(body or b"")
-        extensions = {"timeout": limits}
-        request = httpx.Request(method, self._address_of(path), headers=sent, stream=stream, extensions=extensions)
+        request = httpx.Request(
+            method,
+            self._address_of(path),
+            headers=sent,
+            stream=httpx.ByteStream(body or b""),  # with a stream, httpx looks for no further headers: much faster
+            extensions={"timeout": limits},
+        )
         try:
             self.traffic.begin(self.url, path, timeout)
             self._check()
@@ -219,7 +216,7 @@ class HttpConnection:
 
     @contextmanager
     def probing(self, probe: ResponseProbe) -> Iterator[None]:
-        """A context in which `probe` is asked while a response takes long, in place of `/health`."""
+        """A context in which `probe` is asked in place of `/health`."""
         self._probe = probe
         try:
             yield
@@ -292,10 +289,9 @@ class HttpConnection:
         cause = error.__cause__ and error.__cause__.__cause__  # of httpcore's error
         if isinstance(cause, HeadTooLong) or getattr(cause, "error_status_hint", None) == 431:  # h11's, with a proxy
             return self.traffic.refused(f"sent more than {MOST_OF_A_HEAD} bytes without an end")
-        # Many servers that expect TLS close the connection without a word.
-        advice = (
-            "" if self.traffic.received or not self._plain else ": if it speaks TLS, write https:// instead of http://"
-        )
+        advice = ""
+        if self._plain and not self.traffic.received:  # many servers that expect TLS close it without a word
+            advice = ": if it speaks TLS, write https:// instead of http://"
         return ConnectionLost(f"the connection to {self.url} broke: {reason.rstrip('.')}{advice}")
 
     def _ask_probe(self, waited: float) -> None:

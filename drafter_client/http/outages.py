@@ -70,20 +70,13 @@ class VerifierLoad(NamedTuple):
 
 
 class Health(NamedTuple):
-    """The health of a verifier.
-
-    `why`: the reason if it is not `ready`.
-    `progress`: how much of its model it has loaded, 0 to 1; None: unknown.
-    `identity`: its identity if it is ready, and tells it to this caller.
-    `draining`: whether it takes no new texts any more, and ends those under way.
-    `load`: how busy it is.
-    """
+    """The health of a verifier."""
 
     ready: bool
-    why: str = ""
-    progress: float | None = None
-    identity: str = ""
-    draining: bool = False
+    why: str = ""  # it is not ready
+    progress: float | None = None  # how much of its model it has loaded, 0 to 1; None: unknown
+    identity: str = ""  # if it is ready, and tells it to this caller
+    draining: bool = False  # whether it takes no new texts any more, and ends those under way
     load: VerifierLoad = VerifierLoad()
 
 
@@ -140,13 +133,12 @@ class Outages:
                     result = request()
                     answered = True
                     return result
-                except Exception as error:
-                    if not retries.is_outage(error):
+                except Exception as failure:
+                    if not retries.is_outage(failure):
                         raise
-                    failure = error
-                outage = outage or self.begin(self.stop, failure, begun=False)
-                if not outage.until_ready(failure, check_health):
-                    raise failure from None
+                    outage = outage or self.begin(self.stop, failure, begun=False)
+                    if not outage.until_ready(failure, check_health):
+                        raise
         finally:
             if outage is not None:
                 outage.end(answered)

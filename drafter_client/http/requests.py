@@ -68,11 +68,8 @@ def _changed(cookies: Cookies, header: str) -> Cookies:
 
 
 class Requests:
-    """Requests over one connection to a verifier; used by one thread at a time.
-
-    `transport`: sends the requests, and is closed by whoever made it; None: the client makes its own. `sleep` and
-        `clock` (seconds) are arguments so that tests need no waiting.
-    `outage_follows`: whether an outage is waited for after a request that fails.
+    """Requests over one connection to a verifier; used by one thread at a time. `outage_follows`: whether an outage is
+    waited for after a request that fails.
 
     Raises BadUrl, and BadKey for an API key that no HTTP header can carry. An empty key counts as none.
     """
@@ -89,10 +86,8 @@ class Requests:
         sleep: Callable[[float], object],
         clock: Callable[[], float],
     ) -> None:
-        self.address = address
-        self.connection = HttpConnection(address.url, transport, at=address.at)
-        self.url = self.connection.url
         self._sleep, self._clock, self._transport = sleep, clock, transport
+        self._open(address)
         self._api_key, self._outage_follows = api_key, outage_follows
         self._reached = False  # whether a connection was ever made
         self._aborted = threading.Event()
@@ -100,13 +95,15 @@ class Requests:
         self._headers = [(b"Content-Type", b"application/json")]
         if api_key:  # an environment variable may be set and empty
             if not (api_key.isascii() and api_key.isprintable()):
-                raise BadKey(
-                    "the API key holds a line break or a character that no HTTP header can carry: check how it is set"
-                )
+                wrong = "a line break or a character that no HTTP header can carry"
+                raise BadKey(f"the API key holds {wrong}: check how it is set")
             self._headers.append((b"Authorization", b"Bearer " + api_key.encode()))
 
     def _connect_to(self, address: VerifierAddress) -> None:
         self.connection.close()
+        self._open(address)
+
+    def _open(self, address: VerifierAddress) -> None:
         self.address = address
         self.connection = HttpConnection(address.url, self._transport, at=address.at)
         self.url = self.connection.url
@@ -186,11 +183,8 @@ class Requests:
         `patience`: as for `HttpConnection.respond`.
         """
         method, headers = "GET" if body is None else "POST", [*self._headers_of(session_id), *(more or [])]
-        # Not `self.connection` from here on: `prefill` hands it over.
-        connection = self.connection
-        with connection.respond(
-            method, path, body, headers, SILENCE, silence=ConnectionLost, patience=patience
-        ) as response:
+        connection = self.connection  # which `prefill` hands over meanwhile
+        with connection.respond(method, path, body, headers, SILENCE, ConnectionLost, patience) as response:
             self._cookies.keep(self.url, session_id, response.headers.get_list("Set-Cookie"))
             if response.status_code != 200:
                 response.read()
@@ -213,13 +207,11 @@ class Requests:
 
         def pause_after(error: Exception, attempts: int, seconds: float) -> retries.Pause:
             self._reached = self._reached or isinstance(error, ConnectionLost)
-            return retries.after_broken_connection(
-                error,
-                attempts,
-                seconds,
-                reached=self._reached,
-                outage_follows=self._outage_follows,
-                others=self.others is not None,
+            others, follows = self.others is not None, self._outage_follows
+            return (
+                retries.after_broken_connection(error, attempts, seconds, outage_follows=follows, others=others)
+                if self._reached
+                else None
             )
 
         def pause(seconds: float) -> None:

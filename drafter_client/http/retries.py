@@ -92,19 +92,16 @@ def repeat(
 
 
 def after_broken_connection(
-    error: Exception, attempts: int, seconds: float, *, reached: bool, outage_follows: bool, others: bool = False
+    error: Exception, attempts: int, seconds: float, *, outage_follows: bool, others: bool
 ) -> Pause:
     """The pause after a failed attempt, if `error` is a broken connection; the first arguments are those in `repeat`.
 
-    `reached`: whether a connection was ever made.
     `outage_follows`: whether an outage is waited for afterwards.
     `others`: whether other verifiers may go on.
     """
-    if not isinstance(error, (ConnectionLost, VerifierUnreachable)) or not reached:
-        return None
-    if attempts >= (2 if others else _FEW_ATTEMPTS if outage_follows else _ATTEMPTS) or (
-        outage_follows and seconds > _BRIDGED
-    ):
+    most = 2 if others else _FEW_ATTEMPTS if outage_follows else _ATTEMPTS
+    broken = isinstance(error, (ConnectionLost, VerifierUnreachable))
+    if not broken or attempts >= most or (outage_follows and seconds > _BRIDGED):
         return None
     return FIRST_PAUSE * 2.0 ** (attempts - 1)
 

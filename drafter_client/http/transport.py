@@ -27,10 +27,8 @@ PROBE_AFTER, PROBE_AGAIN = 5.0, 3.0  # seconds without a response until `on_sile
 
 
 class Http11Connection:
-    """One exchange at a time over `stream`. Raises the errors of httpx.
-
-    A request's body must have the length that its headers say.
-    """
+    """One exchange at a time over `stream`. Raises the errors of httpx. A request's body must have the length that its
+    headers say."""
 
     def __init__(self, stream: httpcore.NetworkStream) -> None:
         self._stream = stream
@@ -50,16 +48,10 @@ class Http11Connection:
             reply.end()
             self.close()
             raise
-        return httpx.Response(
-            reply.head.status,
-            headers=reply.head.headers,
-            stream=Body(self._body(reply, limits), functools.partial(self._over, reply)),
-            extensions={
-                "http_version": b"HTTP/" + reply.version.encode(),
-                "reason_phrase": reply.reason,
-                "network_stream": self._stream,
-            },
-        )
+        body = Body(self._body(reply, limits), functools.partial(self._over, reply))
+        version, stream = b"HTTP/" + reply.version.encode(), self._stream
+        more = {"http_version": version, "reason_phrase": reply.reason, "network_stream": stream}
+        return httpx.Response(reply.head.status, headers=reply.head.headers, stream=body, extensions=more)
 
     def _body(self, reply: ReplyParser, limits: dict[str, Any]) -> Iterator[bytes]:
         while True:
@@ -105,11 +97,7 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
     """
 
     def __init__(
-        self,
-        url: httpx.URL,
-        on_read: Callable[[], None],
-        on_silence: Callable[[float], None] | None,
-        at: str = "",
+        self, url: httpx.URL, on_read: Callable[[], None], on_silence: Callable[[float], None] | None, at: str = ""
     ) -> None:
         """`on_read`: called before each read.
         `on_silence`: called with the seconds waited, again and again while a response takes long.
@@ -181,15 +169,13 @@ class _ProxiedConnection:
         self.is_closed, self.has_expired = connection.is_closed, connection.has_expired
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        asked = httpcore.Request(
-            request.method,
-            self._url(target=request.url.raw_path),
-            headers=request.headers.raw,
-            content=request.stream,
-            extensions=request.extensions,
-        )
+        url, sent = self._url(target=request.url.raw_path), request.headers.raw
         with _errors_of_httpx():
-            response = self._connection.handle_request(asked)
+            response = self._connection.handle_request(
+                httpcore.Request(
+                    request.method, url, headers=sent, content=request.stream, extensions=request.extensions
+                )
+            )
         body = Body(response.iter_stream(), response.close)
         return httpx.Response(response.status, headers=response.headers, stream=body, extensions=response.extensions)
 
@@ -216,18 +202,12 @@ class _Stream(httpcore.NetworkStream):
             if on_sent is not None:
                 on_sent()
         if timeout is None or self._connecting:
-            return self._read_from_proxy(max_bytes)
-        if self._transport.awaits_head and self._transport.on_silence is not None:
-            return self._read_patiently(max_bytes, timeout, self._transport.on_silence)
-        return self._inner.read(max_bytes, timeout)
-
-    def _read_from_proxy(self, max_bytes: int) -> bytes:
-        try:
-            return self._inner.read(max_bytes, CONNECT_TIMEOUT)
-        except httpcore.ReadTimeout:
-            raise httpcore.ConnectTimeout(f"the proxy sent nothing for {CONNECT_TIMEOUT:g} s") from None
-
-    def _read_patiently(self, max_bytes: int, timeout: float, on_silence: Callable[[float], None]) -> bytes:
+            try:
+                return self._inner.read(max_bytes, CONNECT_TIMEOUT)
+            except httpcore.ReadTimeout:
+                raise httpcore.ConnectTimeout(f"the proxy sent nothing for {CONNECT_TIMEOUT:g} s") from None
+        if not self._transport.awaits_head or self._transport.on_silence is None:
+            return self._inner.read(max_bytes, timeout)
         waited, pause = 0.0, min(PROBE_AFTER, timeout)
         while True:
             try:
@@ -236,7 +216,7 @@ class _Stream(httpcore.NetworkStream):
                 waited += pause
                 if waited >= timeout:
                     raise
-            on_silence(waited)
+            self._transport.on_silence(waited)
             pause = min(PROBE_AGAIN, timeout - waited)
 
     def start_tls(

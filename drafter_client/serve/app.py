@@ -136,7 +136,6 @@ class _Service:
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
-        """A context in which the application serves."""
         if (warning := self._gate.access.warning()) is not None:
             _log.warning("%s", warning)
         drained = self._draining if self._draining.seconds else None
@@ -175,7 +174,6 @@ class _Service:
         self._pair.wait_no_more()
 
     def state(self) -> PairState:
-        """What the page shows of the service."""
         pair = self._pair
         return PairState(
             status=self.condition().status,
@@ -200,7 +198,6 @@ class _Service:
         return LocalNode(node, self._gate.accounts.generated_tokens)
 
     def condition(self) -> Condition:
-        """What `/health` answers."""
         if self._draining.begun:
             return Condition("draining", 1)
         if self._pair.outage is not None:
@@ -233,6 +230,5 @@ def why(pair: Pair) -> str | None:
 
 
 def _target_alone(pair: Pair) -> MeasuredRate | None:
-    """What the target alone made, as measured."""
     found = pair.paired.selection.measured(Mode.TARGET)
     return None if found is None else MeasuredRate(tokens_per_second=round(found[0], 1), remembered=found[1])

@@ -64,7 +64,6 @@ class _TextTeller:
         self._counted: float | None = None  # when the counts were told
 
     def take(self, event: events.RunEvent, now: float) -> None:
-        """Tell of an event, a `Listener`."""
         if not self._feed.heard:
             return
         match event:
@@ -124,8 +123,6 @@ LOOK = 2.0  # seconds of silence after which the state is looked at
 
 
 class PairEventEndpoints:
-    """The endpoint as a method."""
-
     def __init__(self, gate: Gate, feed: Feed, network: NetworkFeed, state: Callable[[], PairState]) -> None:
         self._gate, self._feed, self._network, self._state = gate, feed, network, state
 

@@ -51,15 +51,12 @@ class DrafterMetrics:
         self._outage.labels(self._metrics.model_name()).set(0.0 if outage.over else outage.seconds)
 
     def chose(self, mode: str) -> None:
-        """Count a text, or a stretch, in this mode."""
         self._modes.labels(self._metrics.model_name(), mode).inc()
 
     def exchanged(self, seconds: float) -> None:
-        """Count the round trip of a verify request."""
         self._round_trips.labels(self._metrics.model_name()).observe(seconds)
 
     def resumed(self) -> None:
-        """Count an outage after which a text was resumed."""
         self._resumed.labels(self._metrics.model_name()).inc()
 
 
@@ -74,7 +71,6 @@ class _MetricsCounter:
         self._ended = False
 
     def take(self, event: events.RunEvent, now: float) -> None:
-        """Count an event, a `Listener`."""
         match event:  # the most frequent ones first
             case events.Answered():
                 self._count_answer(event, now)
@@ -102,12 +98,9 @@ class _MetricsCounter:
     def _count_tokens(self, event: events.Committed, now: float) -> None:
         if not event.tokens:
             return
-        self._text.tokens(len(event.tokens))
-        if self._last is not None:
-            self._text.gap(now - self._last)
-        elif self._began is not None:
-            self._text.began(self._prompt_tokens, self._cached_tokens)
-            self._text.first_token(now - self._began)
+        self._text.tokens(len(event.tokens), None if self._last is None else now - self._last)
+        if self._last is None and self._began is not None:
+            self._text.began(self._prompt_tokens, self._cached_tokens, now - self._began)
         self._last = now
         for each in event.rounds:
             if each.judged:
@@ -134,7 +127,6 @@ class PairVerifierGauges(Collector):
         self._model_name, self._verifiers = model_name, verifiers
 
     def collect(self) -> Iterator[Metric]:
-        """The gauges, with their present values."""
         ready = self._gauge("verifier_ready", "1 for a verifier that takes new texts, 0 for others.")
         link = self._gauge("verifier_round_trip_seconds", "The shortest of the last round trips to a verifier.")
         for each in self._verifiers():

@@ -162,8 +162,6 @@ def paced(before: NodePace | None, now: NodePace) -> NodePace:
 
 
 class LocalNode(NamedTuple):
-    """What this service knows of itself."""
-
     node: NetworkNode
     generated_tokens: int
 
@@ -192,7 +190,6 @@ class NetworkFeed(EventFeed[bytes]):
         self._paces: dict[str, NodePace] = {}  # by node
 
     def network(self) -> Network:
-        """What is known now."""
         texts, own = self._pair.texts_under_way, self._own()
         nodes, links = {own.node.name: own.node}, list[NetworkLink]()
         with self._lock:

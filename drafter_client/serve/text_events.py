@@ -55,7 +55,6 @@ class UsageCounter:
         self._account.begin_text(caller.limits, self._clock())
 
     def came(self, tokens: int) -> None:
-        """Count newly committed tokens."""
         self._account.count(self._clock(), prompt=self._prompt_tokens, generated=tokens)
         self._prompt_tokens = 0
 

@@ -11,9 +11,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from drafter_client.errors import (
-    DrafterError,
-)
+from drafter_client.errors import DrafterError
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.pairing import Paired
@@ -26,11 +24,7 @@ from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.request_bodies import RequestBodies
 from specpair.http_service.shutdown import Draining
-from specpair.protocol.errors import (
-    ModeUnavailable,
-    SpecPairError,
-    VerifierAway,
-)
+from specpair.protocol.errors import ModeUnavailable, SpecPairError, VerifierAway
 from specpair.protocol.messages import TokenizeRequest
 from specpair.speculation.text_options import TextSpec
 
@@ -94,12 +88,7 @@ class PairSource:
             raise reported(refusal)
         target, vocabulary = paired.info, paired.drafting.vocabulary
         return Target(
-            target.name,
-            vocabulary,
-            target.context_length,
-            target.max_drafts,
-            target.chat_template,
-            target.identity,
+            target.name, vocabulary, target.context_length, target.max_drafts, target.chat_template, target.identity
         )
 
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -80,92 +79,36 @@ def _lines(rows: Iterable[Sequence[str]]) -> str:
     return text.getvalue()
 
 
-_RUN = Column("run", int, needed=True)
+def _table(file: str, columns: str) -> TraceTable:
+    """`columns`: names and kinds, as in `run:int!`; those with an exclamation mark are needed."""
+    kinds = {"str": str, "int": int, "float": float}
+    parted = (column.partition(":") for column in columns.split())
+    return TraceTable(
+        file, tuple(Column(name, kinds[kind.rstrip("!")], kind.endswith("!")) for name, _, kind in parted)
+    )
 
-RUNS = TraceTable(
+
+RUNS = _table(
     "runs.csv",
-    (
-        _RUN,
-        Column("started", str, needed=True),
-        Column("mode", str, needed=True),
-        Column("model", str),
-        Column("draft_model", str),
-        Column("strategy", str),
-        Column("threshold", float),
-        Column("temperature", float),
-        Column("top_k", int),
-        Column("top_p", float),
-        Column("seed", int),
-        Column("prompt_tokens", int, needed=True),
-        Column("generated_tokens", int, needed=True),
-        Column("finish_reason", str),
-        Column("error", str),
-        Column("tokens_per_second", float),
-        Column("ttft_ms", float),
-        Column("total_ms", float, needed=True),
-        Column("prefill_ms", float, needed=True),
-        Column("drafting_ms", float, needed=True),
-        Column("network_ms", float, needed=True),
-        Column("queue_ms", float, needed=True),
-        Column("verify_ms", float, needed=True),
-        Column("rounds", int, needed=True),
-        Column("drafts_sent", int, needed=True),
-        Column("drafted", int, needed=True),
-        Column("accepted", int, needed=True),
-        Column("acceptance_rate", float),
-        Column("mean_acceptance_length", float),
-        Column("looked_up", int, needed=True),
-        Column("looked_up_accepted", int, needed=True),
-        Column("target_decoded_tokens", int, needed=True),
-        Column("mispredicted", int, needed=True),
-        Column("next_draft_ready", int, needed=True),
-        Column("bytes_sent", int, needed=True),
-        Column("bytes_received", int, needed=True),
-    ),
+    "run:int! started:str! mode:str! model:str draft_model:str strategy:str threshold:float temperature:float "
+    "top_k:int top_p:float seed:int prompt_tokens:int! generated_tokens:int! finish_reason:str error:str "
+    "tokens_per_second:float ttft_ms:float total_ms:float! prefill_ms:float! drafting_ms:float! "
+    "network_ms:float! queue_ms:float! verify_ms:float! rounds:int! drafts_sent:int! drafted:int! accepted:int! "
+    "acceptance_rate:float mean_acceptance_length:float looked_up:int! looked_up_accepted:int! "
+    "target_decoded_tokens:int! mispredicted:int! next_draft_ready:int! bytes_sent:int! bytes_received:int!",
 )
 
-ROUNDS = TraceTable(
+ROUNDS = _table(
     "rounds.csv",
-    (
-        _RUN,
-        Column("round", int, needed=True),
-        Column("schedule", str, needed=True),
-        Column("position", int, needed=True),
-        Column("k", int, needed=True),
-        Column("judged", int),
-        Column("accepted", int),
-        Column("ran", int),
-        Column("looked_up", int),
-        Column("confidence_mean", float),
-        Column("confidence_min", float),
-        Column("draft_ms", float, needed=True),
-        Column("sent_ms", float, needed=True),
-        Column("rtt_ms", float),
-        Column("network_ms", float),
-        Column("queue_ms", float),
-        Column("forward_ms", float),
-        Column("arrived_ms", float),
-        Column("committed", int),
-    ),
+    "run:int! round:int! schedule:str! position:int! k:int! judged:int accepted:int ran:int looked_up:int "
+    "confidence_mean:float confidence_min:float draft_ms:float! sent_ms:float! rtt_ms:float network_ms:float "
+    "queue_ms:float forward_ms:float arrived_ms:float committed:int",
 )
 
-TOKENS = TraceTable(
-    "tokens.csv",
-    (
-        _RUN,
-        Column("position", int, needed=True),
-        Column("token", int, needed=True),
-        Column("source", str, needed=True),
-        Column("target_decoded", int, needed=True),
-        Column("committed_ms", float, needed=True),
-    ),
-)
+TOKENS = _table("tokens.csv", "run:int! position:int! token:int! source:str! target_decoded:int! committed_ms:float!")
 
 TABLES = (RUNS, ROUNDS, TOKENS)
-
-
 SCHEMA = 1  # version of the object
-
 _writing = threading.Lock()  # the only lock on Windows: there, only one process at a time may write to a folder
 
 
@@ -176,7 +119,8 @@ def append(path: Path, header: str, lines: str = "") -> None:
     header.
     """
     try:
-        with _opened(path) as file:
+        with _writing, open(path, "a+b", buffering=0) as file:
+            shared_files.lock(file.fileno(), wait=True)
             end = file.seek(0, os.SEEK_END)
             text = lines
             if end == 0:
@@ -190,7 +134,13 @@ def append(path: Path, header: str, lines: str = "") -> None:
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":  # an earlier writer was killed: its unfinished line stays separate
                     text = "\n" + lines
-            _write(file, text.encode(errors="backslashreplace"), end)
+            rest = text.encode(errors="backslashreplace")
+            try:
+                while rest:
+                    rest = rest[file.write(rest) :]
+            except BaseException:  # a full disk or Ctrl-C: remove the incomplete lines
+                file.truncate(end)
+                raise
     except OSError as error:
         raise unwritable(path, error) from None
 
@@ -199,33 +149,12 @@ def unwritable(path: Path, error: OSError) -> TraceError:
     return TraceError(f"the trace {path} cannot be written: {error.strerror}")
 
 
-def _write(file: FileIO, text: bytes, end: int) -> None:
-    try:
-        while text:
-            text = text[file.write(text) :]
-    except BaseException:  # a full disk or Ctrl-C: remove the incomplete lines
-        file.truncate(end)
-        raise
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[FileIO]:
-    """The file, open for reading and appending, and locked against other writers."""
-    with _writing, open(path, "a+b", buffering=0) as file:
-        shared_files.lock(file.fileno(), wait=True)
-        yield file
-
-
 class TraceFolder:
     """Writes traces to one folder, which is created if missing. Several runs may write at once, also from several
     processes."""
 
     def __init__(
-        self,
-        folder: Path | str,
-        today: Callable[[], datetime] = lambda: datetime.now(tz=UTC),
-        *,
-        text: bool = False,
+        self, folder: Path | str, today: Callable[[], datetime] = lambda: datetime.now(tz=UTC), *, text: bool = False
     ) -> None:
         """`today`: returns the present time with its zone.
         `text`: whether the characters of the text and of its draft tokens are recorded, too.

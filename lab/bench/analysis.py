@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from lab.bench.comparison import Comparison, Sample, compare
 from lab.bench.errors import BadRecords, BadSide
-from lab.bench.records import CaseRecord, MeasuredRequest, Results, Run
+from lab.bench.jobs import PreparedCase
+from lab.bench.records import MeasuredRequest, Results, Run
 from lab.bench.summary import Summary, summarise
 from specpair.command_line.given_values import advice
 
@@ -13,27 +14,12 @@ _SHOWN = 24  # characters of each text, from where they differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """Two texts of the same prompt and seed that differ.
-
-    `character`: how many characters they begin with in common. `one`, `other`: how the text of the side and that of the
-    baseline go on from there, the first few characters; empty: the text ends there. None: the run keeps no texts.
-    """
-
-    prompt: str
-    repetition: int
-    seed: int | None
-    character: int | None = None
-    one: str | None = None
-    other: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Equality:
     """How many requests of the same prompt and seed got the same text from both sides.
 
     `differing`: prompts of the others, by name, without repetition.
-    `first`: the first pair that differs, by repetition and request; None: all are equal.
+    `first`: the first pair that differs, by repetition and request: its prompt and seed, after how many characters, and
+        how each text goes on there; None: all are equal.
     """
 
     case: str
@@ -42,19 +28,13 @@ class Equality:
     pairs: int
     equal: int
     differing: tuple[str, ...]
-    first: Difference | None = None
+    first: str | None = None
 
     @property
     def sentence(self) -> str:
         """The same as a sentence."""
         said = f"{self.equal} of {self.pairs} texts of {self.side} equal those of {self.baseline}, by prompt and seed"
-        if self.first is None:
-            return said
-        said = f"{said}; the first that differs: prompt {self.first.prompt}, seed {self.first.seed}"
-        if self.first.character is None:
-            return f"{said} (the run keeps no texts)"
-        one, other = (repr(text) if text else "its end" for text in (self.first.one, self.first.other))
-        return f"{said}, after {self.first.character} characters {one} in place of {other}"
+        return said if self.first is None else f"{said}; the first that differs: {self.first}"
 
 
 def equality(
@@ -81,22 +61,17 @@ def equality(
     )
 
 
-def _difference(one: MeasuredRequest, other: MeasuredRequest) -> Difference:
+def _difference(one: MeasuredRequest, other: MeasuredRequest) -> str:
+    said = f"prompt {one.prompt}, seed {one.seed}"
     if one.text is None or other.text is None:
-        return Difference(prompt=one.prompt, repetition=one.repetition, seed=one.seed)
+        return f"{said} (the run keeps no texts)"
     pairs = enumerate(zip(one.text, other.text, strict=False))
     at = next((at for at, (mine, theirs) in pairs if mine != theirs), min(len(one.text), len(other.text)))
-    return Difference(
-        prompt=one.prompt,
-        repetition=one.repetition,
-        seed=one.seed,
-        character=at,
-        one=one.text[at : at + _SHOWN],
-        other=other.text[at : at + _SHOWN],
-    )
+    mine, theirs = (repr(text[at : at + _SHOWN]) if text[at:] else "its end" for text in (one.text, other.text))
+    return f"{said}, after {at} characters {mine} in place of {theirs}"
 
 
-FORMAT = "specpair-bench-report-1"
+FORMAT = "specpair-bench-report-2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +89,7 @@ class Analysis:
     equalities: tuple[Equality, ...]
     format: str = FORMAT
 
-    def summaries_of(self, case: CaseRecord) -> list[Summary]:
+    def summaries_of(self, case: PreparedCase) -> list[Summary]:
         """Those of a case, in the order of the sides."""
         return [each for each in self.summaries if each.case == case.name]
 
@@ -143,7 +118,7 @@ def analyse(results: Results, baseline: str | None = None) -> Analysis:
         complete=results.is_complete,
         baseline=baseline,
         summaries=tuple(
-            summarise(case, side, samples[case.name, side.name].requests)
+            summarise(case.case, side, samples[case.name, side.name].requests)
             for case in run.cases
             for side in run.sides
             if samples[case.name, side.name].requests
@@ -173,7 +148,7 @@ def merged(runs: Sequence[tuple[str, Results]]) -> Results:
     if not common:
         raise BadRecords("the runs have no case in common: a case is the same if its name and its prompts are")
     names = {case.name for case in common}
-    sides, requests, stretches, offset = [], [], [], 0
+    sides, requests, offset = [], list[MeasuredRequest](), 0
     for name, each in runs:
         sides += [replace(side, name=f"{name}:{side.name}") for side in each.run.sides]
         requests += [
@@ -181,15 +156,10 @@ def merged(runs: Sequence[tuple[str, Results]]) -> Results:
             for found in each.requests
             if found.case in names
         ]
-        stretches += [
-            replace(found, side=f"{name}:{found.side}", number=found.number + offset)
-            for found in each.stretches
-            if found.case in names
-        ]
         offset += 1 + max([found.stretch for found in each.requests], default=0)
-    run = replace(first, sides=tuple(sides), cases=tuple(common), interleaving="blocks")
-    return Results(run, requests, stretches)
+    return Results(replace(first, sides=tuple(sides), cases=tuple(common)), requests)
 
 
-def _same(case: CaseRecord, others: Sequence[CaseRecord]) -> bool:
-    return any((case.name, case.prompts_hash) == (other.name, other.prompts_hash) for other in others)
+def _same(case: PreparedCase, others: Sequence[PreparedCase]) -> bool:
+    mine = (case.name, case.case.system, case.case.prompts)
+    return any(mine == (other.name, other.case.system, other.case.prompts) for other in others)

@@ -1,74 +1,69 @@
-"""Asks a side what a job says, in OpenAI's fields, and makes a record of each request."""
+"""What an endpoint takes, as requests for one token before anything is measured find out, and bodies of requests."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import httpx
 
 from lab.bench.case import Api, Case, Prompt
 from lab.bench.client import EndpointClient, Exchange
 from lab.bench.errors import BadSide
-from lab.bench.jobs import Job, PreparedCase
-from lab.bench.records import MeasuredRequest, RequestFailure, hash_of
-from lab.bench.sides import Side
+from lab.bench.records import RequestFailure, Side
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Abilities:
-    """What an endpoint takes, as `probe` found out.
+class ProbedSide:
+    """A side that answers, and what it takes.
 
-    `model`: the name to ask for.
+    `side`: with the model to ask for, and what the endpoint tells of itself.
     `apis`: those that answered, with what the others said in `refusals`.
     `takes`: of the fields `ignore_eos` and `cache_salt`, those that it does not refuse.
     `cold`: further fields by which a prompt is read anew.
-    `server`: what it tells of itself.
     """
 
-    model: str
+    side: Side
+    client: EndpointClient
     apis: frozenset[Api]
     refusals: dict[str, str]
     takes: frozenset[str]
     cold: Json
-    server: dict[str, str]
 
 
 def body_of(
     case: Case,
     prompt: Prompt,
-    abilities: Abilities,
-    extra: Json,
+    asked: ProbedSide,
     *,
     api: Api,
     text: str | None,
     answers: tuple[str, ...] = (),
     max_tokens: int,
-    seed: int | None,
+    seed: int,
     salt: str = "",
 ) -> Json:
-    """The body of a request.
+    """The body of a request. What the side adds comes before all else.
 
-    `extra`: of the side; it comes before all else.
     `text`: of a prompt that is one, at the length that is asked for.
     `answers`: those to the turns before.
     `salt`: requests with another one share nothing in the endpoint's cache.
     """
-    said: Json = {"model": abilities.model}
+    said: Json = {"model": asked.side.model}
     if api == "chat":
         said["messages"] = messages_of(case, prompt, text, answers)
     else:
         said["prompt"] = text
     said |= {"max_tokens": max_tokens, "stream": True, "stream_options": {"include_usage": True}}
-    said |= case.sampling.fields()
-    if seed is not None:
-        said["seed"] = seed
-    if case.ignore_eos and "ignore_eos" in abilities.takes:
+    said |= case.sampling.fields() | {"seed": seed}
+    if case.ignore_eos and "ignore_eos" in asked.takes:
         said["ignore_eos"] = True
-    if salt and "cache_salt" in abilities.takes:
+    if salt and "cache_salt" in asked.takes:
         said["cache_salt"] = salt
     if case.cache == "cold" and prompt.turns is None:
-        said |= abilities.cold
-    return {**said, **case.body, **prompt.body, **extra}
+        said |= asked.cold
+    return {**said, **case.body, **prompt.body, **asked.side.extra}
 
 
 def messages_of(case: Case, prompt: Prompt, text: str | None, answers: tuple[str, ...]) -> list[Json]:
@@ -84,108 +79,100 @@ def messages_of(case: Case, prompt: Prompt, text: str | None, answers: tuple[str
     return [*found, {"role": "user", "content": prompt.turns[len(answers)]}]
 
 
-_SEEDS = 2**53
+_ASKED: dict[Api, Json] = {
+    "completions": {"prompt": "1, 2, 3,"},
+    "chat": {"messages": [{"role": "user", "content": "Count to three."}]},
+}
+_OPTIONAL = {"ignore_eos": True, "cache_salt": "a"}
+_COLD = {"llamacpp": {"cache_prompt": False}}  # by who owns the model
+_NOT_THERE = (404, 405, 501)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asker:
-    """Asks a side for the jobs of one stretch.
-
-    `began`: the moment by the client's clock at which the run began.
-    `salt`: keeps prompts apart from those of other stretches in the endpoint's cache.
-    `keeps_texts`: whether records have the texts, or only their hashes.
-    """
-
-    side: Side
-    client: EndpointClient
-    abilities: Abilities
-    prepared: PreparedCase
-    repetition: int
-    stretch: int
-    seed: int
-    began: float
-    salt: str
-    keeps_texts: bool
-
-    async def ask(self, job: Job, scheduled: float, record: Callable[[MeasuredRequest], None]) -> None:
-        """Ask for a job, and record each of its requests as soon as it is over.
-
-        `scheduled`: seconds since the run began.
-
-        Raises BadSide where no endpoint answers any more.
-        """
-        case, prepared = self.prepared.case, self.prepared
-        prompt = case.prompts[job.prompt]
-        seed = case.sampling.seed
-        if seed is None:
-            seed = (self.seed + max(0, self.repetition) * len(prepared.jobs) + job.number) % _SEEDS
-        answers: tuple[str, ...] = ()
-        for turn, index in enumerate(job.indices):
-            body = body_of(
-                case,
-                prompt,
-                self.abilities,
-                self.side.extra,
-                api=prepared.api,
-                text=prepared.text_of(job),
-                answers=answers,
-                max_tokens=job.max_tokens,
-                seed=seed,
-                salt=self.salt if case.cache == "warm" else f"{self.salt}-{job.number}",
-            )
-            exchange = await self.client.ask(prepared.api, body)
-            if exchange.failure is not None and exchange.failure.kind == "unreachable":
-                raise BadSide(f"{self.side.name} is gone: {exchange.failure.message}")
-            made = self._record(exchange, index, prompt.name or str(job.prompt), seed, scheduled)
-            record(made)
-            if made.failure is not None:
-                self._skip(made, job.indices[turn + 1 :], record)
-                return
-            answers += (exchange.reply.text,)
-            scheduled = made.started + made.ended
-
-    def _record(self, exchange: Exchange, index: int, prompt: str, seed: int, scheduled: float) -> MeasuredRequest:
-        reply, usage = exchange.reply, exchange.reply.usage or {}
-        text = reply.text
-        return MeasuredRequest(
-            side=self.side.name,
-            case=self.prepared.case.name,
-            repetition=self.repetition,
-            index=index,
-            stretch=self.stretch,
-            prompt=prompt,
-            seed=seed,
-            scheduled=round(scheduled, 6),
-            started=round(exchange.started - self.began, 6),
-            chunks=exchange.chunks,
-            ended=exchange.ended,
-            tokens_in=usage.get("prompt_tokens"),
-            tokens_out=usage.get("completion_tokens"),
-            cached=(usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
-            finish=reply.finish,
-            text=text if self.keeps_texts else None,
-            text_hash=hash_of(text),
-            speculation=reply.speculation,
-            failure=exchange.failure,
+async def probe(side: Side, client: EndpointClient) -> ProbedSide | None:
+    """What the endpoint of a side takes; None: it refuses the side's `extra`, and the side may lack. Raises BadSide."""
+    model, server = await _model(side, client)
+    found: dict[Api, Exchange] = {api: await _asked(client, api, model, side.extra) for api in _ASKED}
+    failures: dict[Api, RequestFailure] = {api: each.failure for api, each in found.items() if each.failure is not None}
+    apis = [api for api in found if api not in failures]
+    if not apis:
+        if side.may_lack and all(each.status == 400 for each in failures.values()):
+            return None
+        raise _complaint(side, [*failures.values()])
+    if all(found[api].reply.usage is None for api in apis):
+        raise BadSide(
+            f"{side.name} counts no tokens at the end of a stream (stream_options.include_usage), which figures come "
+            "from: measure an endpoint that does"
         )
+    takes = [
+        name
+        for name, value in _OPTIONAL.items()
+        if (await _asked(client, apis[0], model, {name: value, **side.extra})).failure is None
+    ]
+    named = found[apis[0]].headers.get("server")
+    return ProbedSide(
+        side=replace(side, model=model, server=server | ({"server": named} if named else {}), may_lack=False),
+        client=client,
+        apis=frozenset(apis),
+        refusals={api: each.message for api, each in failures.items()},
+        takes=frozenset(takes),
+        cold=_COLD.get(server.get("owned_by", ""), {}),
+    )
 
-    def _skip(self, failed: MeasuredRequest, indices: range, record: Callable[[MeasuredRequest], None]) -> None:
-        """Record the turns behind one that failed."""
-        for index in indices:
-            skipped = RequestFailure(kind="skipped", message="an earlier turn of the conversation failed")
-            now = failed.started + failed.ended
-            record(
-                MeasuredRequest(
-                    side=failed.side,
-                    case=failed.case,
-                    repetition=failed.repetition,
-                    index=index,
-                    stretch=failed.stretch,
-                    prompt=failed.prompt,
-                    seed=failed.seed,
-                    scheduled=now,
-                    started=now,
-                    ended=0.0,
-                    failure=skipped,
-                )
-            )
+
+def chosen_api(case: Case, sides: Sequence[ProbedSide]) -> Api:
+    """The API by which all sides are asked for a case: chats, unless it wants completions, or does without chats and a
+    side has none. Raises BadSide, which names a side that lacks what the case needs."""
+    takes: list[Api] = ["completions"] if case.api == "completions" else ["chat"]
+    if case.api == "any" and not case.needs_chat:
+        takes.append("completions")
+    for api in takes:
+        if all(api in each.apis for each in sides):
+            return api
+    last = takes[-1]
+    lacking = next(each for each in sides if last not in each.apis)
+    raise BadSide(
+        f"the case {case.name} needs {'chats' if last == 'chat' else last}, and {lacking.side.name} has none "
+        f"({lacking.refusals[last]}): choose other cases with --case, or serve a model that has them"
+    )
+
+
+async def _model(side: Side, client: EndpointClient) -> tuple[str, dict[str, str]]:
+    """The model to ask for, and what the endpoint tells of it."""
+    try:
+        response = await client.get("/models")
+        listed = response.json()["data"] if response.status_code == 200 else []
+        models = {str(each["id"]): each for each in listed}
+    except httpx.HTTPError as error:
+        raise BadSide(
+            f"no endpoint answers for {side.name} at {side.url} ({error or type(error).__name__}): "
+            "is it running, and is the address right?"
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        models = {}
+    if response.status_code in (401, 403):
+        raise BadSide(
+            f"{side.name} wants another key ({side.url}): name the variable that has it with --key {side.name}=…"
+        )
+    if side.model is None and not models:
+        raise BadSide(f"{side.name} lists no models at {side.url}/models: name one with --model, or mend the address")
+    if side.model is not None and models and side.model not in models:
+        raise BadSide(f"{side.name} has no model {side.model!r}, it lists {', '.join(models)}: choose with --model")
+    model = side.model or next(iter(models))
+    owner = models.get(model, {}).get("owned_by")
+    return model, {"owned_by": str(owner)} if owner else {}
+
+
+async def _asked(client: EndpointClient, api: Api, model: str, further: Json) -> Exchange:
+    common = {"model": model, "max_tokens": 1, "stream": True, "stream_options": {"include_usage": True}}
+    return await client.ask(api, {**common, "temperature": 0, **_ASKED[api], **further})
+
+
+def _complaint(side: Side, failures: list[RequestFailure]) -> BadSide:
+    """Why a side can answer neither a completion nor a chat."""
+    if all(each.status in _NOT_THERE for each in failures):
+        return BadSide(
+            f"{side.name} has neither {side.url}/completions nor {side.url}/chat/completions (status "
+            f"{failures[0].status}): mend the address, it mostly ends in /v1"
+        )
+    told = [each for each in failures if each.status not in _NOT_THERE]
+    return BadSide(f"{side.name} refuses a text of one token at {side.url}: {told[0].message}")

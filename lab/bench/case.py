@@ -1,10 +1,9 @@
 """A case of load as its file has it. The fields here are the keys of the file."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from lab.bench.records import Slo
 from specpair.command_line.given_values import advice
 from specpair.command_line.known_keys import KnownKeys
 
@@ -37,17 +36,27 @@ class Bursts(_Keys):
     bursts: Burst
 
 
+class Due(NamedTuple):
+    """A request of a trace: seconds after the first, and how long its input and output were."""
+
+    seconds: float
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
 class TraceFile(_Keys):
     """Arrivals of a file, in a form that `lab.request_traces` reads.
 
     `file`: relative to the case's file.
     `speed`: how many times faster than recorded.
     `lengths`: whether requests have the recorded lengths of input and output, too.
+    `requests`: what the file has.
     """
 
     file: str
     speed: Positive = 1.0
     lengths: bool = True
+    requests: list[Due] = Field(default_factory=list)
 
 
 class Traced(_Keys):
@@ -100,15 +109,12 @@ class Sampling(_Keys):
         return {name: value for name, value in self if value is not None and name != "seed"}
 
 
-class Objective(_Keys):
-    """Bounds in milliseconds."""
+class Slo(_Keys):
+    """Service level objective: bounds in milliseconds that a request must keep to be good; None: no bound."""
 
     ttft_ms: Positive | None = None
     itl_ms: Positive | None = None
     latency_ms: Positive | None = None
-
-    def as_slo(self) -> Slo:
-        return Slo(ttft_ms=self.ttft_ms, itl_ms=self.itl_ms, latency_ms=self.latency_ms)
 
 
 class Prompt(_Keys):
@@ -184,7 +190,7 @@ class Case(_Keys):
     cache: Literal["cold", "warm"] = "cold"
     arrival: Arrival = "closed"
     sampling: Sampling = Sampling()
-    slo: Objective = Objective()
+    slo: Slo = Slo()
     body: Json = Field(default_factory=dict)
 
     @property

@@ -1,54 +1,20 @@
-"""Reads cases from YAML files, those that ship and those of a user, and says when their requests are due."""
+"""Reads cases from YAML files: those that ship, and those of a user."""
 
 import fnmatch
 import json
-import random
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from hashlib import sha256
 from importlib.resources import as_file, files
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from lab.bench.case import Arrival, Bursts, Case, Poisson, Prompt, Traced
+from lab.bench.case import Case, Due, Prompt, Traced
 from lab.bench.errors import BadCase
 from lab.given_files import first_mistake, keys_of, text_of
 from lab.request_traces import BadTrace, requests
 from specpair.command_line.given_values import advice
-
-
-class Due(NamedTuple):
-    """A request of a trace: seconds after the first, and how long its input and output were."""
-
-    seconds: float
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-def due_times(arrival: Arrival, count: int, seed: str, trace: Sequence[Due]) -> list[float] | None:
-    """Seconds after the beginning at which `count` requests are due, in ascending order. None: a closed loop, in which
-    a request begins as another ends.
-
-    `seed`: of random arrivals.
-    `trace`: what the file of `arrival` has, if it names one; it begins anew behind its end.
-    """
-    if arrival == "closed":
-        return None
-    if isinstance(arrival, Poisson):
-        draw = random.Random(seed)
-        gaps = [draw.expovariate(arrival.poisson) for _ in range(count)]
-        return list(accumulate(gaps))
-    if isinstance(arrival, Bursts):
-        return [number // arrival.bursts.size * arrival.bursts.every for number in range(count)]
-    speed = arrival.trace.speed
-    mean = trace[-1].seconds / max(1, len(trace) - 1)
-    length = trace[-1].seconds + mean  # from one first request to the next
-    return [(number // len(trace) * length + trace[number % len(trace)].seconds) / speed for number in range(count)]
 
 
 def parse_trace(text: str, name: str) -> list[Due]:
@@ -63,37 +29,13 @@ def parse_trace(text: str, name: str) -> list[Due]:
 _PROMPT = TypeAdapter(Prompt)
 
 
-@dataclass(frozen=True)
-class LoadedCase:
-    """A case with what its files have.
-
-    `trace`: the requests of its trace; empty: its arrivals are no trace.
-    """
-
-    case: Case
-    trace: Sequence[Due] = ()
-
-    @property
-    def name(self) -> str:
-        return self.case.name
-
-    @cached_property
-    def prompts_hash(self) -> str:
-        said = [prompt.model_dump() for prompt in self.case.prompts]
-        return sha256(json.dumps([self.case.system, said], sort_keys=True).encode()).hexdigest()[:16]
-
-    def changed(self, **fields: Any) -> "LoadedCase":
-        """The case with other values of some keys."""
-        return replace(self, case=self.case.model_copy(update=fields))
-
-
-def shipped_cases() -> dict[str, LoadedCase]:
+def shipped_cases() -> dict[str, Case]:
     """The cases that ship, by name."""
     with as_file(files(__package__) / "shipped_cases") as folder:
         return {case.name: case for case in read_cases(folder)}
 
 
-def read_cases(path: Path) -> list[LoadedCase]:
+def read_cases(path: Path) -> list[Case]:
     """The case in a file, or those in a folder's files that end in .yaml or .yml. Raises BadCase."""
     if path.is_dir():
         found = sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml"))
@@ -103,20 +45,20 @@ def read_cases(path: Path) -> list[LoadedCase]:
     return [_read(path)]
 
 
-def chosen_cases(names: Sequence[str], own: Iterable[Path]) -> list[LoadedCase]:
+def chosen_cases(names: Sequence[str], own: Iterable[Path]) -> list[Case]:
     """The cases called so, in that order; without names, all of `own`, or else all that ship.
 
     `names`: `aws-*` stands for all that begin so.
     `own`: files and folders of a user's cases, which come before those that ship.
     """
-    mine: dict[str, LoadedCase] = {}
+    mine: dict[str, Case] = {}
     for path in own:
         for case in read_cases(path):
             if case.name in mine:
                 raise BadCase(f"--cases: two cases are called {case.name}: rename one of the files")
             mine[case.name] = case
     known = mine if mine and not names else {**shipped_cases(), **mine}
-    chosen: dict[str, LoadedCase] = {}
+    chosen: dict[str, Case] = {}
     for name in names or ["*"]:
         found = fnmatch.filter(known, name)
         if not found:
@@ -126,7 +68,7 @@ def chosen_cases(names: Sequence[str], own: Iterable[Path]) -> list[LoadedCase]:
     return list(chosen.values())
 
 
-def _read(path: Path) -> LoadedCase:
+def _read(path: Path) -> Case:
     """The case in a file. Raises BadCase, which names the file and the key."""
     given = keys_of(path, BadCase, "write at least group, description and prompts", f"the case {path}")
     try:
@@ -141,17 +83,17 @@ def _read(path: Path) -> LoadedCase:
         raise BadCase(f"the case {path}: messages and turns are for chats, and api is completions")
     if case.arrival != "closed" and any(prompt.turns for prompt in case.prompts) and case.concurrency is not None:
         raise BadCase(f"the case {path}: conversations that arrive have no bound: leave concurrency out")
-    return _with_trace(case, path)
+    return _with_trace(case, path) if isinstance(case.arrival, Traced) else case
 
 
-def _with_trace(case: Case, path: Path) -> LoadedCase:
-    if not isinstance(case.arrival, Traced):
-        return LoadedCase(case)
-    file = path.parent / case.arrival.trace.file
-    trace = parse_trace(text_of(file, BadCase, _named(file)), str(file))
-    if case.requests is None:
-        case = case.model_copy(update={"requests": len(trace)})
-    return LoadedCase(case, trace)
+def _with_trace(case: Case, path: Path) -> Case:
+    """The case with the requests of its trace."""
+    assert isinstance(case.arrival, Traced)
+    trace = case.arrival.trace
+    file = path.parent / trace.file
+    found = parse_trace(text_of(file, BadCase, _named(file)), str(file))
+    arrival = Traced(trace=trace.model_copy(update={"requests": found}))
+    return case.model_copy(update={"arrival": arrival, "requests": case.requests or len(found)})
 
 
 def _prompts(given: Any) -> Any:

@@ -11,8 +11,8 @@ import httpx
 
 from drafter_client.http.addresses import proxy_for
 from drafter_client.http.transport import CONNECT_TIMEOUT, IDLE_LIMIT
-from lab.bench.records import RequestFailure, Speculation
-from lab.bench.sides import Side
+from lab.bench.records import RequestFailure, Side, Speculation
+from lab.bench.sides import key_of
 
 _DONE = "[DONE]"
 
@@ -95,12 +95,10 @@ def speculation_in(chunk: Mapping[str, Any]) -> Speculation | None:
     """
     found = (chunk.get("metrics") or {}).get("speculative_decoding")
     if found and "num_draft_tokens" in found:
-        histogram = found.get("acceptance_histogram")
         return Speculation(
             drafted=found["num_draft_tokens"],
             accepted=found["num_accepted_draft_tokens"],
             rounds=found.get("num_spec_steps"),
-            accepted_per_round=tuple(histogram) if histogram else None,
         )
     found = chunk.get("spec_decode")
     if found and "num_draft_tokens" in found:
@@ -133,7 +131,8 @@ class Exchange(NamedTuple):
 
 
 class EndpointClient:
-    """Asks one side's endpoint, many requests at a time. Loopback is never reached through a proxy. Raises BadUrl.
+    """Asks one side's endpoint, many requests at a time. Loopback is never reached through a proxy. Raises BadUrl, and
+    BadSide where the variable of its key is not set.
 
     `timeout`: seconds that a reply may be silent.
     `transport`: of httpx, in place of connections of its own.
@@ -148,10 +147,9 @@ class EndpointClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._side, self._clock, self._timeout = side, clock, timeout
-        url = httpx.URL(side.url)
+        url, key = httpx.URL(side.url), key_of(side)
         self._http = httpx.AsyncClient(
-            headers={"Accept-Encoding": "identity"}
-            | ({"Authorization": f"Bearer {side.key}"} if side.key is not None else {}),
+            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key is not None else {}),
             verify=ssl.create_default_context() if url.scheme == "https" else False,
             timeout=httpx.Timeout(timeout, connect=CONNECT_TIMEOUT, pool=None),
             limits=httpx.Limits(max_connections=None, keepalive_expiry=IDLE_LIMIT),
@@ -209,11 +207,10 @@ def _refused(response: httpx.Response) -> RequestFailure:
     """The failure of a status of 400 or more, with the message that the body has."""
     try:
         error = response.json()
-        error = error.get("error", error)
-        said = error.get("message", error) if isinstance(error, dict) else error
+        said = _message(error.get("error", error))
     except (ValueError, AttributeError):
         said = response.text.strip() or response.reason_phrase
-    return _failure("status", str(said), response.status_code)
+    return _failure("status", said, response.status_code)
 
 
 def _incomplete(reply: Reply) -> RequestFailure | None:

@@ -17,7 +17,3 @@ class BadSide(BadBench):
 
 class BadRecords(BadBench):
     """The results of `drafter bench` cannot be read or written; the message names the file and the line."""
-
-
-class BadPush(BadBench):
-    """The figures of a run cannot be sent to CloudWatch."""

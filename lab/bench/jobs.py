@@ -1,15 +1,15 @@
 """What is asked in a repetition of a case, in which order sides and cases take turns, and when jobs begin."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from lab.bench.case import Api, Case, Count, Traced
-from lab.bench.case_files import Due
-from lab.bench.records import Interleaving
+from lab.bench.case import Api, Arrival, Bursts, Case, Count, Due, Poisson, Traced
 
 Done = Set[tuple[str, str, int, int]]  # side, case, repetition, index of the requests that were measured
 WARM_UP = -1  # the repetition of requests for warming up
@@ -47,7 +47,15 @@ class PreparedCase(BaseModel):
     case: Case
     api: Api
     jobs: tuple[Job, ...]
-    trace: tuple[Due, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.case.name
+
+    @property
+    def requests(self) -> int:
+        """How many a repetition has."""
+        return sum(job.requests for job in self.jobs)
 
     def text_of(self, job: Job) -> str | None:
         """The text of a job's prompt; None: it has messages or turns."""
@@ -62,16 +70,16 @@ class Fitted(NamedTuple):
     tokens: int
 
 
-def jobs_of(case: Case, trace: Sequence[Due], fitted: Sequence[Fitted | None]) -> tuple[Job, ...]:
+def jobs_of(case: Case, fitted: Sequence[Fitted | None]) -> tuple[Job, ...]:
     """The jobs of a repetition.
 
     `fitted`: of each prompt; None: its text stays as it is.
     """
     jobs, index = [], 0
-    has_lengths = isinstance(case.arrival, Traced) and case.arrival.trace.lengths
+    trace = case.arrival.trace if isinstance(case.arrival, Traced) else None
     for number in range(case.jobs):
         at = number % len(case.prompts)
-        due = trace[number % len(trace)] if has_lengths else Due(0.0)
+        due = trace.requests[number % len(trace.requests)] if trace is not None and trace.lengths else Due(0.0)
         fit, wanted = fitted[at], due.input_tokens
         job = Job(
             number=number,
@@ -87,68 +95,68 @@ def jobs_of(case: Case, trace: Sequence[Due], fitted: Sequence[Fitted | None]) -
 
 
 @dataclass(frozen=True)
-class PlannedStretch:
-    """Jobs that load a side together."""
+class Stretch:
+    """Jobs that load a side together, without an interruption: throughput is counted over it."""
 
     side: str
-    case: str
+    case: PreparedCase
     repetition: int
     jobs: tuple[Job, ...]
 
 
 def plan(
-    cases: Sequence[PreparedCase],
-    sides: Sequence[str],
-    *,
-    repetitions: int,
-    warm_up: int,
-    interleaving: Interleaving,
-    done: Done = frozenset(),
-) -> Iterator[list[PlannedStretch]]:
-    """Yield the stretches of a run in order; those in one list run at the same time.
+    cases: Sequence[PreparedCase], sides: Sequence[str], *, repetitions: int, warm_up: int, done: Done = frozenset()
+) -> Iterator[Stretch]:
+    """Yield the stretches of a run in order.
 
     Case by case: first each side is warmed up with `warm_up` jobs, then sides take turns within each repetition, and
-    another side begins each time. `requests`: they take turns after as many jobs as run at once, or after all of them
-    where requests arrive by themselves. `blocks`: after all jobs of the repetition. `auto`: by requests where one runs
-    at a time, as this is least disturbed by a machine whose speed changes; else by blocks. `together`: all at once.
+    another side begins each time. Where one job runs at a time, they take turns after each, as this is least disturbed
+    by a machine whose speed changes; else after all jobs of the repetition.
 
     `done`: what is left out. A conversation of which a turn is missing is asked again as a whole.
     """
     turn = 0
     for each in cases:
-        case = each.case
-        rounds = [(WARM_UP, each.jobs[:warm_up])]
-        for repetition in range(repetitions):
-            size = _turn(case, interleaving) or len(each.jobs)
-            rounds += [(repetition, each.jobs[at : at + size]) for at in range(0, len(each.jobs), size)]
+        size = 1 if each.case.arrival == "closed" and each.case.most_at_once == 1 else len(each.jobs)
+        rounds = [
+            (repetition, each.jobs[at : at + size])
+            for repetition in range(repetitions)
+            for at in range(0, len(each.jobs), size)
+        ]
         missing = {
-            (at, side): tuple(job for job in jobs if not _is_done(job, side, case.name, repetition, done))
-            for at, (repetition, jobs) in enumerate(rounds)
+            side: [tuple(job for job in jobs if not _is_done(job, side, each.name, at, done)) for at, jobs in rounds]
             for side in sides
         }
-        for at, (repetition, jobs) in enumerate(rounds):
-            ordered = [*sides[turn % len(sides) :], *sides[: turn % len(sides)]]
+        for number, (repetition, jobs) in enumerate([(WARM_UP, each.jobs[:warm_up]), *rounds], -1):
+            for side in [*sides[turn % len(sides) :], *sides[: turn % len(sides)]]:
+                warming = jobs if any(missing[side]) else ()
+                if left := warming if repetition == WARM_UP else missing[side][number]:
+                    yield Stretch(side, each, repetition, left)
             turn += bool(jobs)
-            stretches = [
-                PlannedStretch(side, case.name, repetition, missing[at, side])
-                for side in ordered
-                if missing[at, side]
-                and (repetition != WARM_UP or any(missing[later, side] for later in range(1, len(rounds))))
-            ]
-            if interleaving == "together" and stretches:
-                yield stretches
-            else:
-                yield from ([stretch] for stretch in stretches)
-
-
-def _turn(case: Case, interleaving: Interleaving) -> int | None:
-    """After how many jobs sides take turns; None: after all."""
-    by_requests = interleaving == "requests" or (interleaving == "auto" and case.most_at_once == 1)
-    return case.most_at_once if by_requests and case.arrival == "closed" else None
 
 
 def _is_done(job: Job, side: str, case: str, repetition: int, done: Done) -> bool:
     return all((side, case, repetition, index) in done for index in job.indices)
+
+
+def due_times(arrival: Arrival, count: int, seed: str) -> list[float] | None:
+    """Seconds after the beginning at which `count` requests are due, in ascending order. None: a closed loop, in which
+    a request begins as another ends.
+
+    `seed`: of random arrivals. A trace begins anew behind its end.
+    """
+    if arrival == "closed":
+        return None
+    if isinstance(arrival, Poisson):
+        draw = random.Random(seed)
+        gaps = [draw.expovariate(arrival.poisson) for _ in range(count)]
+        return list(accumulate(gaps))
+    if isinstance(arrival, Bursts):
+        return [number // arrival.bursts.size * arrival.bursts.every for number in range(count)]
+    trace, speed = arrival.trace.requests, arrival.trace.speed
+    mean = trace[-1].seconds / max(1, len(trace) - 1)
+    length = trace[-1].seconds + mean  # from one first request to the next
+    return [(number // len(trace) * length + trace[number % len(trace)].seconds) / speed for number in range(count)]
 
 
 T = TypeVar("T")
@@ -164,7 +172,7 @@ async def in_a_loop(jobs: Sequence[T], run: Run[T], at_once: int, clock: Callabl
         for job in waiting:
             await run(job, clock())
 
-    await together([worker() for _ in range(min(at_once, len(jobs)))])
+    await _together([worker() for _ in range(min(at_once, len(jobs)))])
 
 
 async def as_due(
@@ -184,10 +192,10 @@ async def as_due(
         async with places:
             await run(job, begun + seconds)
 
-    await together([one(job, seconds) for job, seconds in zip(jobs, due, strict=True)])
+    await _together([one(job, seconds) for job, seconds in zip(jobs, due, strict=True)])
 
 
-async def together(works: Sequence[Awaitable[None]]) -> None:
+async def _together(works: Sequence[Awaitable[None]]) -> None:
     """Do all works at once. Raises the first error, which ends the others; they have ended when this returns."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:

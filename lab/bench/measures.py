@@ -57,14 +57,6 @@ LATENCY = Measure(
     "from sending a request to its last chunk with text",
     "aiperf: request_latency; vLLM: e2el; LLMPerf: end_to_end_latency",
 )
-LATENCY_PER_TOKEN = Measure(
-    "latency_per_token_ms",
-    "latency/token",
-    "ms",
-    "lower",
-    "latency / output tokens: the first token's time is in it",
-    "LLMPerf: inter_token_latency",
-)
 SPEED = Measure(
     "tokens_per_second",
     "tokens/s",
@@ -135,10 +127,9 @@ OF_A_REQUEST: dict[Measure, Callable[[MeasuredRequest], float | None]] = {
     TTFT: lambda request: request.ttft_ms,
     ITL: lambda request: request.itl_ms,
     LATENCY: lambda request: request.latency_ms,
-    LATENCY_PER_TOKEN: lambda request: request.latency_per_token_ms,
     SPEED: lambda request: request.tokens_per_second,
 }
-DISTRIBUTED = (TTFT, ITL, CHUNK_GAP, LATENCY, LATENCY_PER_TOKEN, SPEED)  # those that a summary has percentiles of
+DISTRIBUTED = (TTFT, ITL, CHUNK_GAP, LATENCY, SPEED)  # those that a summary has percentiles of
 SINGLE = (  # those that a summary has one value of
     *(LOAD_SPEED, GOODPUT, GOOD_SHARE),
     *(ACCEPTANCE_RATE, ACCEPTANCE_LENGTH, DRAFTED, COST),

@@ -1,177 +1,151 @@
 """Measures what is left of a run, stretch by stretch, and shows how far it is."""
 
 import time
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from lab.bench.asking import Asker
-from lab.bench.case_files import due_times
-from lab.bench.jobs import WARM_UP, Job, PlannedStretch, PreparedCase, as_due, in_a_loop, plan, together
-from lab.bench.preparing import ProbedSide
+from lab.bench.asking import ProbedSide, body_of
+from lab.bench.client import Exchange
+from lab.bench.errors import BadSide
+from lab.bench.jobs import WARM_UP, Job, Stretch, as_due, due_times, in_a_loop, plan
 from lab.bench.record_files import RecordsWriter
-from lab.bench.records import MeasuredRequest, Run, Stretch
-from specpair.numbers import counted
+from lab.bench.records import MeasuredRequest, RequestFailure, Run, hash_of
+
+_SEEDS = 2**53
 
 
 class Measuring:
     """Measures the rest of a run, and writes each record as soon as it is there.
 
-    `clock`: that of the sides' clients. `now`: seconds since 1970.
+    `stretches`: what is left to measure: requests that failed, too.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        cases: Sequence[PreparedCase],
-        sides: Sequence[ProbedSide],
-        writer: RecordsWriter,
-        *,
-        clock: Callable[[], float] = time.perf_counter,
-        now: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, run: Run, sides: Sequence[ProbedSide], writer: RecordsWriter) -> None:
         self._run, self._writer = run, writer
-        self._cases = {each.case.name: each for each in cases}
         self._sides = {each.side.name: each for each in sides}
-        self._clock = clock
-        self._began = clock() - (now() - run.begun_unix)
-        stretches = [each.number for each in writer.records if isinstance(each, Stretch)]
-        self._first = max(stretches, default=-1) + 1
-        self._number = self._first
+        self._began = time.perf_counter() - (time.time() - run.begun_unix)  # by the clock of the sides' clients
+        self._first = max([each.stretch for each in writer.records], default=-1) + 1
+        done = {(each.side, *each.pairing) for each in writer.records if not each.is_warm_up and each.failure is None}
+        self.stretches = list(
+            plan(run.cases, [*self._sides], repetitions=run.repetitions, warm_up=run.warm_up, done=done)
+        )
 
     async def measure(self, watch: "RunProgress") -> None:
         """Measure all that has no record yet, or failed. What was measured stays, also if this is cancelled.
 
         Raises BadSide where an endpoint is gone.
         """
-        for stretches in self.stretches():
-            watch.begin(stretches)
-            await together([self._stretch(each, watch) for each in stretches])
-
-    def stretches(self) -> list[list[PlannedStretch]]:
-        """What is left to measure: requests that failed, too."""
-        made = [each for each in self._writer.records if isinstance(each, MeasuredRequest) and not each.is_warm_up]
-        done = {(each.side, *each.pairing) for each in made if each.failure is None}
-        found = plan(
-            list(self._cases.values()),
-            list(self._sides),
-            repetitions=self._run.repetitions,
-            warm_up=self._run.warm_up,
-            interleaving=self._run.interleaving,
-            done=done,
-        )
-        return list(found)
-
-    async def _stretch(self, planned: PlannedStretch, watch: "RunProgress") -> None:
-        number = self._number
-        self._number += 1
-        prepared, probed = self._cases[planned.case], self._sides[planned.side]
-        asker = Asker(
-            side=probed.side,
-            client=probed.client,
-            abilities=probed.abilities,
-            prepared=prepared,
-            repetition=planned.repetition,
-            stretch=number,
-            seed=self._run.seed,
-            began=self._began,
-            salt=f"{self._run.begun_unix}-{self._first}-{number}",
-            keeps_texts=bool(self._run.options.get("texts", True)),
-        )
-        requests: list[MeasuredRequest] = []
-
-        def record(request: MeasuredRequest) -> None:
-            requests.append(request)
-            self._writer.add(request)
-            watch.request(request)
-
-        async def run(job: Job, scheduled: float) -> None:
-            await asker.ask(job, scheduled, record)
-
-        try:
-            await self._paced(planned, prepared, run)
-        finally:
-            if requests:
-                made = _stretch_of(planned, number, requests)
-                self._writer.add(made)
-                watch.stretch(made)
-
-    async def _paced(
-        self, planned: PlannedStretch, prepared: PreparedCase, run: Callable[[Job, float], Awaitable[None]]
-    ) -> None:
-        """Begin the jobs as the case's arrivals have it; those for warming up in a loop."""
-        case = prepared.case
-        seed = f"{self._run.seed}-{case.name}-{planned.repetition}"
-        due = due_times(case.arrival, len(prepared.jobs), seed, prepared.trace)
-        if due is None or planned.repetition == WARM_UP:
-            await in_a_loop(planned.jobs, run, case.most_at_once or 1, self._now)
-        else:
-            first = due[planned.jobs[0].number] if planned.jobs[0].number else 0.0  # of an interrupted run, later
-            own = [due[job.number] - first for job in planned.jobs]
-            await as_due(planned.jobs, own, run, case.concurrency, self._now)
+        for number, stretch in enumerate(self.stretches, self._first):
+            watch.begin(stretch)
+            run, case = partial(self._ask, watch, stretch, number), stretch.case.case
+            seed = f"{self._run.seed}-{case.name}-{stretch.repetition}"
+            due = due_times(case.arrival, len(stretch.case.jobs), seed)
+            if due is None or stretch.repetition == WARM_UP:
+                await in_a_loop(stretch.jobs, run, case.most_at_once or 1, self._now)
+            else:
+                first = due[stretch.jobs[0].number] if stretch.jobs[0].number else 0.0  # of an interrupted run, later
+                own = [due[job.number] - first for job in stretch.jobs]
+                await as_due(stretch.jobs, own, run, case.concurrency, self._now)
 
     def _now(self) -> float:
         """Seconds since the run began."""
-        return self._clock() - self._began
+        return time.perf_counter() - self._began
+
+    async def _ask(self, watch: "RunProgress", stretch: Stretch, number: int, job: Job, scheduled: float) -> None:
+        """Ask for a job, and record each of its requests as soon as it is over.
+
+        `number`: of the stretch. `scheduled`: seconds since the run began.
+
+        Raises BadSide where no endpoint answers any more.
+        """
+        prepared, case, asked = stretch.case, stretch.case.case, self._sides[stretch.side]
+        prompt, seed, answers = case.prompts[job.prompt], case.sampling.seed, list[str]()
+        if seed is None:
+            seed = (self._run.seed + max(0, stretch.repetition) * len(prepared.jobs) + job.number) % _SEEDS
+        # Keeps prompts apart from those of other stretches in the endpoint's cache, and of other jobs.
+        salt = f"{self._run.begun_unix}-{self._first}-{number}" + ("" if case.cache == "warm" else f"-{job.number}")
+        record = partial(
+            MeasuredRequest,
+            side=stretch.side,
+            case=case.name,
+            repetition=stretch.repetition,
+            stretch=number,
+            prompt=prompt.name or str(job.prompt),
+            seed=seed,
+        )
+        failed = False
+        for index in job.indices:
+            if failed:
+                why = RequestFailure(kind="skipped", message="an earlier turn of the conversation failed")
+                made = record(index=index, scheduled=scheduled, started=scheduled, ended=0.0, failure=why)
+            else:
+                body = body_of(
+                    case,
+                    prompt,
+                    asked,
+                    api=prepared.api,
+                    text=prepared.text_of(job),
+                    answers=tuple(answers),
+                    max_tokens=job.max_tokens,
+                    seed=seed,
+                    salt=salt,
+                )
+                exchange = await asked.client.ask(prepared.api, body)
+                if exchange.failure is not None and exchange.failure.kind == "unreachable":
+                    raise BadSide(f"{stretch.side} is gone: {exchange.failure.message}")
+                started = round(exchange.started - self._began, 6)
+                made = record(index=index, scheduled=round(scheduled, 6), started=started, **self._told(exchange))
+                answers.append(exchange.reply.text)
+                scheduled, failed = started + made.ended, made.failure is not None
+            self._writer.add(made)
+            watch.request()
+
+    def _told(self, exchange: Exchange) -> dict[str, Any]:
+        """The fields of a record that an exchange tells."""
+        reply, usage = exchange.reply, exchange.reply.usage or {}
+        return {
+            "chunks": exchange.chunks,
+            "ended": exchange.ended,
+            "tokens_in": usage.get("prompt_tokens"),
+            "tokens_out": usage.get("completion_tokens"),
+            "cached": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+            "finish": reply.finish,
+            "text": reply.text if self._run.texts else None,
+            "text_hash": hash_of(reply.text),
+            "speculation": reply.speculation,
+            "failure": exchange.failure,
+        }
 
 
-def _stretch_of(planned: PlannedStretch, number: int, requests: Sequence[MeasuredRequest]) -> Stretch:
-    return Stretch(
-        number=number,
-        side=planned.side,
-        case=planned.case,
-        repetition=planned.repetition,
-        begun=min(each.started for each in requests),
-        ended=round(max(each.started + each.ended for each in requests), 6),
-    )
-
-
-_Turn = tuple[str, int, str]  # case, repetition, side
 _REDRAWS = 2.0  # a second: each takes a few milliseconds, in which no chunk's time is taken
 
 
 class RunProgress:
-    """Shows how far a run is: a bar over all requests in a terminal, a line for each repetition of a side elsewhere."""
+    """Shows how far a run is: a bar over all requests in a terminal, a line for each repetition elsewhere."""
 
-    def __init__(self, console: Console, bar: Progress, stretches: Sequence[PlannedStretch], repetitions: int) -> None:
-        self._console, self._bar, self._repetitions = console, bar, repetitions
+    def __init__(self, console: Console, bar: Progress, stretches: Sequence[Stretch], repetitions: int) -> None:
+        self._console, self._bar, self._repetitions, self._place = console, bar, repetitions, ""
         self._task = bar.add_task("", total=sum(job.requests for each in stretches for job in each.jobs))
-        self._left = Counter(map(_turn, stretches))
-        self._requests, self._seconds = Counter[_Turn](), defaultdict[_Turn, float](float)
 
-    def begin(self, stretches: Sequence[PlannedStretch]) -> None:
-        names = ", ".join(each.side for each in stretches)
-        self._bar.update(self._task, description=f"{self._place(stretches[0])}: {names}")
+    def begin(self, stretch: Stretch) -> None:
+        now = f"repetition {stretch.repetition + 1} of {self._repetitions}"
+        place = f"{stretch.case.name}, {'warming up' if stretch.repetition == WARM_UP else now}"
+        if place != self._place and not self._console.is_terminal:
+            self._console.print(f"drafter: {place}", soft_wrap=True)
+        self._place = place
+        self._bar.update(self._task, description=f"{place}: {stretch.side}")
 
-    def request(self, request: MeasuredRequest) -> None:
+    def request(self) -> None:
         self._bar.advance(self._task)
-        self._requests[_turn(request)] += 1
-
-    def stretch(self, stretch: Stretch) -> None:
-        turn = _turn(stretch)
-        self._left[turn] -= 1
-        self._seconds[turn] += stretch.ended - stretch.begun
-        if self._left[turn] == 0 and not self._console.is_terminal:
-            made = counted(self._requests[turn], "request")
-            said = f"{self._place(stretch)}: {stretch.side}, {made} in {self._seconds[turn]:.1f} s"
-            self._console.print(f"drafter: {said}", soft_wrap=True)
-
-    def _place(self, stretch: PlannedStretch | Stretch) -> str:
-        if stretch.repetition == WARM_UP:
-            return f"{stretch.case}, warming up"
-        return f"{stretch.case}, repetition {stretch.repetition + 1} of {self._repetitions}"
-
-
-def _turn(of: PlannedStretch | Stretch | MeasuredRequest) -> _Turn:
-    return of.case, of.repetition, of.side
 
 
 @contextmanager
-def shown(console: Console, stretches: Sequence[PlannedStretch], repetitions: int) -> Iterator[RunProgress]:
+def shown(console: Console, stretches: Sequence[Stretch], repetitions: int) -> Iterator[RunProgress]:
     """A context that shows the progress of a run on `console`. `stretches`: those that are left."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     options: dict[str, Any] = {"transient": True, "refresh_per_second": _REDRAWS, "disable": not console.is_terminal}

@@ -6,12 +6,16 @@ from dataclasses import asdict
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from lab.bench import measures, tables
 from lab.bench.analysis import Analysis
 from lab.bench.comparison import Comparison
 from lab.bench.errors import BadRecords
-from lab.bench.records import CaseRecord, MeasuredRequest, Results
+from lab.bench.jobs import PreparedCase
+from lab.bench.records import MeasuredRequest, Results
 from lab.bench.summary import Distribution
 from lab.reports.charts import Ratio, Spread, legend, legend_mark, ratios, spreads
 from lab.reports.document import charted, contents, document, folded, table, terms
@@ -19,14 +23,10 @@ from lab.reports.markup import Markup, joined, tag
 from specpair import shared_files
 from specpair.numbers import counted
 
+_ANALYSIS = TypeAdapter(Analysis)
 _CHARTED = (measures.SPEED, measures.TTFT, measures.ITL, measures.LATENCY)
 _DRAWN = ("mark: median, stroke: 90 %, end of the line: 99 %", "mark: median, line: the middle half")
-_TURNS = {
-    "auto": "Sides take turns: request by request where a case sends one at a time, else by whole repetitions.",
-    "requests": "Sides take turns, request by request.",
-    "blocks": "Sides take turns by whole repetitions.",
-    "together": "Sides are loaded at the same time.",
-}
+_TURNS = "Sides of one run take turns: request by request where a case sends one at a time, else by whole repetitions."
 _DIFFERING = 3  # texts that differ, shown of a case and side
 _TEXT = 1500  # characters of a text that are shown
 
@@ -54,12 +54,12 @@ def _facts(analysis: Analysis) -> Iterator[Markup]:
     if machine:
         yield tag("p", f"Measured from: {machine}.", class_="soft")
     if len(run.sides) > 1:
-        yield tag("p", _TURNS[run.interleaving], class_="soft")
+        yield tag("p", _TURNS, class_="soft")
     if not analysis.complete:
         yield tag("p", tag("strong", "The run is not finished: these are the requests that were made."))
 
 
-def _contents(analysis: Analysis, cases: Sequence[CaseRecord]) -> Markup:
+def _contents(analysis: Analysis, cases: Sequence[PreparedCase]) -> Markup:
     links = [("sides", "Sides")]
     if len(analysis.run.sides) > 1:
         links.append(("ratios", "Who wins"))
@@ -116,7 +116,7 @@ def _count(found: Sequence[Comparison], side: str, winner: str | None = None) ->
     return sum(each.side == side and winner in (None, each.winner) for each in found)
 
 
-def _figures(analysis: Analysis, cases: Sequence[CaseRecord]) -> Iterator[Markup]:
+def _figures(analysis: Analysis, cases: Sequence[PreparedCase]) -> Iterator[Markup]:
     numbers = {side.name: number for number, side in enumerate(analysis.run.sides)}
     charts = []
     for measure in _CHARTED:
@@ -153,7 +153,7 @@ def _spread(measure: measures.Measure, side: int, values: Distribution) -> Sprea
     return Spread(side, values.p50, values.p50, values.p99, values.p90)
 
 
-def _case(analysis: Analysis, results: Results, case: CaseRecord) -> Markup:
+def _case(analysis: Analysis, results: Results, case: PreparedCase) -> Markup:
     numbers = {side.name: number for number, side in enumerate(analysis.run.sides)}
     found = tables.sides(analysis, case)
     rows = [(joined(legend_mark(numbers[name]), name), *cells) for name, *cells in found.rows]
@@ -161,7 +161,7 @@ def _case(analysis: Analysis, results: Results, case: CaseRecord) -> Markup:
     return tag(
         "section",
         tag("h2", case.name),
-        tag("p", case.description),
+        tag("p", case.case.description),
         tag("p", tables.load(case), class_="soft"),
         table(found.headings, rows, f"Figures of {case.name}"),
         tag("ul", *(tag("li", said) for said in tables.verdicts(analysis, case)), class_="said"),
@@ -172,7 +172,7 @@ def _case(analysis: Analysis, results: Results, case: CaseRecord) -> Markup:
     )
 
 
-def _failures(results: Results, case: CaseRecord) -> Iterator[Markup]:
+def _failures(results: Results, case: PreparedCase) -> Iterator[Markup]:
     failed = [each for each in results.requests if each.case == case.name and each.failure is not None]
     if failed:
         messages = sorted(
@@ -182,7 +182,7 @@ def _failures(results: Results, case: CaseRecord) -> Iterator[Markup]:
         yield folded(counted(len(failed), "request") + " failed", tag("ul", *items, class_="said"))
 
 
-def _differing(analysis: Analysis, results: Results, case: CaseRecord) -> Iterator[Markup]:
+def _differing(analysis: Analysis, results: Results, case: PreparedCase) -> Iterator[Markup]:
     """The first texts that differ between a side and the baseline, beside each other."""
     texts = {(each.side, each.pairing): each for each in results.requests if each.case == case.name and each.text}
     for equal in analysis.equalities:
@@ -214,7 +214,7 @@ def _definitions() -> Markup:
     return tag("section", tag("h2", "Definitions"), each, id="definitions")
 
 
-def _anchor(case: CaseRecord) -> str:
+def _anchor(case: PreparedCase) -> str:
     """A hash: names may hold what an anchor may not."""
     return "case-" + sha256(case.name.encode()).hexdigest()[:8]
 
@@ -222,7 +222,9 @@ def _anchor(case: CaseRecord) -> str:
 def write_reports(analysis: Analysis, results: Results, folder: Path) -> list[Path]:
     """Write the page, and the analysis as JSON. Returns the paths, the page's first. Raises BadRecords if a file cannot
     be written."""
-    measured = asdict(analysis) | {"measures": [asdict(each) for each in measures.ALL]}
+    without: Any = {"run": {"cases": {"__all__": {"jobs": True, "case": {"prompts"}}}}}  # those are in run.json
+    measured = _ANALYSIS.dump_python(analysis, mode="json", exclude=without)
+    measured["measures"] = [asdict(each) for each in measures.ALL]
     paths = []
     for name, content in (
         ("report.html", page(analysis, results)),

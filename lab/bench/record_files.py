@@ -1,35 +1,31 @@
-"""The files of a run: `run.json`, `cases.json`, and `records.jsonl`, written line by line as requests end."""
+"""The files of a run: `run.json`, and `records.jsonl`, written line by line as requests end."""
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-from pydantic import Discriminator, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from lab.bench.errors import BadRecords
-from lab.bench.jobs import PreparedCase
-from lab.bench.records import FORMAT, MeasuredRequest, Record, Results, Run, Stretch
+from lab.bench.records import FORMAT, MeasuredRequest, Results, Run
 from lab.given_files import first_mistake
 from specpair import shared_files
 
-RUN, CASES, RECORDS = "run.json", "cases.json", "records.jsonl"
-_RUN = TypeAdapter(Run)
-_CASES = TypeAdapter(tuple[PreparedCase, ...])
-_RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[MeasuredRequest | Stretch, Discriminator("record")])
+RUN, RECORDS = "run.json", "records.jsonl"
+_RUN, _RECORD = TypeAdapter(Run), TypeAdapter(MeasuredRequest)
 
 
 def read_results(folder: Path) -> Results:
-    """The results in the folder of a run, complete or not. A last line that was cut off is left out. Raises
-    BadRecords."""
-    run = read_run(folder)
-    path = folder / RECORDS
+    """The results in the folder of a run, complete or not. A last line that was cut off is left out. Of a request that
+    was made twice, by a run that went on, the later counts. Raises BadRecords."""
+    run, path = read_run(folder), folder / RECORDS
     with _errors_named(path):
         records, _ = parse_records(path.read_bytes() if path.exists() else b"", str(path))
-    return results_of(run, records)
+    return Results(run, [*{(each.side, *each.pairing): each for each in records if not each.is_warm_up}.values()])
 
 
 def read_run(folder: Path) -> Run:
@@ -38,34 +34,20 @@ def read_run(folder: Path) -> Run:
     if not path.is_file():
         raise BadRecords(f"{folder} is no folder of 'drafter bench': it has no {RUN}")
     with _errors_named(path):
-        return parse_run(path.read_bytes(), str(path))
-
-
-def results_of(run: Run, records: Sequence[Record]) -> Results:
-    """The results that some records are. Of a request that was made twice, by a run that went on, the later counts."""
-    made = {
-        (each.side, *each.pairing): each
-        for each in records
-        if isinstance(each, MeasuredRequest) and not each.is_warm_up
-    }
-    return Results(run, list(made.values()), [each for each in records if isinstance(each, Stretch)])
-
-
-def parse_run(data: bytes, name: str) -> Run:
-    """The run in the content of the file called `name`. Raises BadRecords."""
+        data = path.read_bytes()
     try:
         given = json.loads(data)
     except (ValueError, RecursionError):
-        raise BadRecords(f"{name} is no JSON: was it cut off? Begin a new run in another folder") from None
+        raise BadRecords(f"{path} is no JSON: was it cut off? Begin a new run in another folder") from None
     if type(given) is not dict or given.get("format") != FORMAT:
-        raise BadRecords(f"{name} is not of the format {FORMAT}: read it with the version that wrote it")
+        raise BadRecords(f"{path} is not of the format {FORMAT}: read it with the version that wrote it")
     try:
         return _RUN.validate_json(data)
     except ValidationError as error:
-        _refuse(error, name, "begin a new run in another folder")
+        _refuse(error, str(path), "begin a new run in another folder")
 
 
-def parse_records(data: bytes, name: str) -> tuple[list[Record], int]:
+def parse_records(data: bytes, name: str) -> tuple[list[MeasuredRequest], int]:
     """The records in the content of the file called `name`, and the number of bytes that they take: without a last
     line that was cut off. Raises BadRecords, which names the line."""
     *lines, _ = data.split(b"\n")
@@ -82,15 +64,10 @@ def _refuse(error: ValidationError, where: str, advice: str) -> NoReturn:
     raise BadRecords(f"{where}: this is no record of 'drafter bench' ({first_mistake(error)}): {advice}")
 
 
-def encode_run(run: Run) -> bytes:
-    return json.dumps(asdict(run), indent=2).encode() + b"\n"
-
-
-def encode_record(record: Record) -> bytes:
-    """A record as its line, with the line feed. Fields that have their default are left out, but for `record`."""
-    defaults = {each.name: each.default for each in type(record).__dataclass_fields__.values()}
-    given = asdict(record)
-    kept = {name: value for name, value in given.items() if name == "record" or value != defaults[name]}
+def encode_record(record: MeasuredRequest) -> bytes:
+    """A record as its line, with the line feed. Fields that have their default are left out."""
+    defaults = {each.name: each.default for each in MeasuredRequest.__dataclass_fields__.values()}
+    kept = {name: value for name, value in asdict(record).items() if value != defaults[name]}
     return json.dumps(kept, separators=(",", ":")).encode() + b"\n"
 
 
@@ -114,7 +91,7 @@ class RecordsWriter:
                 os.close(self._descriptor)
                 raise
 
-    def add(self, record: Record) -> None:
+    def add(self, record: MeasuredRequest) -> None:
         """Write a record at once, so that it outlives this process."""
         line = encode_record(record)
         with _errors_named(self._path):
@@ -126,20 +103,15 @@ class RecordsWriter:
         os.close(self._descriptor)
 
 
-def write_run(folder: Path, run: Run, cases: Sequence[PreparedCase]) -> None:
-    """Make the folder of a new run; what names it a run is written last. Raises BadRecords, also where there is a run
-    already."""
+def write_run(folder: Path, run: Run) -> None:
+    """Make the folder of a new run. Raises BadRecords, also where there is a run already."""
     path = folder / RUN
     with _errors_named(path):
         folder.mkdir(parents=True, exist_ok=True)
         if path.exists():
             raise BadRecords(f"{folder} has a run already: go on with --resume {folder}, or give another --output")
-        for file_path, content in (
-            (folder / CASES, _CASES.dump_json(tuple(cases), indent=1) + b"\n"),
-            (path, encode_run(run)),
-        ):
-            with shared_files.replacing(file_path) as file:
-                file.write(content)
+        with shared_files.replacing(path) as file:
+            file.write(_RUN.dump_json(run, indent=2) + b"\n")
 
 
 @contextmanager
@@ -148,14 +120,3 @@ def _errors_named(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise BadRecords(f"{path} cannot be read or written: {error.strerror or error}") from None
-
-
-def read_cases(folder: Path) -> tuple[PreparedCase, ...]:
-    """The cases of the run in a folder, as they were prepared. Raises BadRecords."""
-    path = folder / CASES
-    with _errors_named(path):
-        data = path.read_bytes()
-    try:
-        return _CASES.validate_json(data)
-    except ValidationError as error:
-        _refuse(error, str(path), "begin a new run in another folder")

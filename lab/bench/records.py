@@ -1,11 +1,10 @@
 """What `drafter bench` measured: the contract between measuring and all that reads its results.
 
 A run is a folder with two files. `run.json` says what was asked of whom, on which machine (`Run`). `records.jsonl` has
-a line for each request (`MeasuredRequest`) and for each stretch of load (`Stretch`), in the order in which they ended;
-`record` says which. `record_files` reads and writes them.
+a line for each request (`MeasuredRequest`), in the order in which they ended. `record_files` reads and writes them.
 
-`scheduled`, `started` and the times of a stretch are seconds since the run began; the pauses of an interrupted run
-count. `chunks` and `ended` of a request are seconds since its `started`.
+`scheduled` and `started` are seconds since the run began; the pauses of an interrupted run count. `chunks` and `ended`
+of a request are seconds since its `started`.
 """
 
 from collections.abc import Sequence
@@ -13,8 +12,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal
 
-FORMAT = "specpair-bench-1"
-Interleaving = Literal["auto", "requests", "blocks", "together"]
+from lab.bench.jobs import WARM_UP, PreparedCase
+
+FORMAT = "specpair-bench-2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,13 +23,11 @@ class Speculation:
 
     `drafted`, `accepted`: draft tokens that were judged, and those of them that were kept.
     `rounds`: passes of the target over a draft.
-    `accepted_per_round`: how many rounds accepted 0, 1, 2, … draft tokens.
     """
 
     drafted: int
     accepted: int
     rounds: int | None = None
-    accepted_per_round: tuple[int, ...] | None = None
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -63,7 +61,8 @@ class MeasuredRequest:
 
     `repetition`, `index`: of the case, and of the request in it, both from 0. Requests for warming up have a repetition
         of -1 and belong to no figure.
-    `stretch`: number of the `Stretch` in which it ran.
+    `stretch`: number of the stretch of load (`jobs.Stretch`) in which it ran. A repetition of a case is one of each
+        side, or several, if sides take turns by requests or if the run was interrupted.
     `prompt`: name of its prompt in the case.
     `seed`: of its sampling.
     `scheduled`: when it was due by the case's arrivals, in seconds since the run began.
@@ -96,11 +95,10 @@ class MeasuredRequest:
     text_hash: str | None = None
     speculation: Speculation | None = None
     failure: RequestFailure | None = None
-    record: Literal["request"] = "request"
 
     @property
     def is_warm_up(self) -> bool:
-        return self.repetition < 0
+        return self.repetition == WARM_UP
 
     @property
     def pairing(self) -> tuple[str, int, int]:
@@ -130,12 +128,6 @@ class MeasuredRequest:
         return 1000 * (self.chunks[-1] - self.chunks[0]) / (self.tokens_out - 1)
 
     @property
-    def latency_per_token_ms(self) -> float | None:
-        """latency / tokens_out, with the first token in it: LLMPerf's inter-token latency. None: no tokens, or they are
-        not counted."""
-        return 1000 * self.chunks[-1] / self.tokens_out if self.chunks and self.tokens_out else None
-
-    @property
     def chunk_gaps_ms(self) -> list[float]:
         """Times between one chunk and the next: aiperf's inter-chunk latency, which vLLM's benchmark calls ITL."""
         return [1000 * (later - earlier) for earlier, later in zip(self.chunks, self.chunks[1:], strict=False)]
@@ -147,84 +139,26 @@ class MeasuredRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """Requests that loaded a side together, without an interruption: throughput is counted over it.
+class Side:
+    """An endpoint that is measured, under a name. Keys are in no record: `api_key_variable` names the variable that
+    holds one.
 
-    A repetition of a case is one stretch of each side, or several, if sides take turns by requests or if the run was
-    interrupted.
-
-    `begun`, `ended`: of its first and last request, in seconds since the run began.
-    """
-
-    number: int
-    side: str
-    case: str
-    repetition: int
-    begun: float
-    ended: float
-    record: Literal["stretch"] = "stretch"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slo:
-    """Service level objective of a case: bounds in milliseconds that a request must keep to be good; None: no bound."""
-
-    ttft_ms: float | None = None
-    itl_ms: float | None = None
-    latency_ms: float | None = None
-
-    def is_met(self, request: MeasuredRequest) -> bool:
-        """Whether a request kept every bound. One that failed, or lacks a figure that has a bound, did not."""
-        if request.failure is not None:
-            return False
-        return all(
-            bound is None or ((value := getattr(request, name)) is not None and value <= bound)
-            for name, bound in (("ttft_ms", self.ttft_ms), ("itl_ms", self.itl_ms), ("latency_ms", self.latency_ms))
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideRecord:
-    """An endpoint that was measured. Keys are in no record: `api_key_variable` names the variable that held one.
-
-    `url`: its base, up to and with `/v1`.
-    `model`: as it was asked for.
-    `extra`: what was added to the body of each request.
+    `url`: its base, with `/v1` or whatever stands before `/completions`.
+    `model`: as it is asked for. None: the first that the endpoint lists.
+    `extra`: what is added to the body of each request.
     `price_per_hour`: of its machines, in any currency.
     `server`: what it tells of itself (`owned_by` of its model, header `server`).
+    `may_lack`: whether to leave the side out where the endpoint refuses `extra`, in place of an error.
     """
 
     name: str
     url: str
-    model: str
+    model: str | None = None
     api_key_variable: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     price_per_hour: float | None = None
     server: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseRecord:
-    """A case as it was run.
-
-    `group`: the kind of work: `predictable`, `high-entropy`, `code`, `editing`, …
-    `requests`: in a repetition. `concurrency`: requests under way at most; None: as many as arrive.
-    `input_tokens`, `output_tokens`: lengths that were asked for; None: of the prompts, and until the model ends.
-    `arrival`, `sampling`: as in the case's file.
-    `prompts_hash`: of all prompts, so that runs can be compared.
-    """
-
-    name: str
-    group: str
-    description: str
-    requests: int
-    concurrency: int | None
-    input_tokens: int | None
-    output_tokens: int | None
-    arrival: dict[str, Any]
-    sampling: dict[str, Any]
-    slo: Slo = Slo()
-    prompts_hash: str = ""
+    may_lack: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,26 +166,24 @@ class Run:
     """What a run measures. A run that goes on after an interruption has the same one.
 
     `begun`: UTC, in ISO 8601. `begun_unix`: the same in seconds, the zero of the run's clock.
-    `interleaving`: how sides take turns; `auto`: by requests in cases with one at a time, by blocks in others.
-    `options`: the other options of the command, by name.
+    `timeout`, `texts`: as the options of the command.
+    `asked`: a hash of all that was asked for: a command with the same one goes on with the run.
     `machine`: of the client: `cpu`, `cores`, `memory_gib`, `system`, `python`.
     """
 
-    sides: tuple[SideRecord, ...]
-    cases: tuple[CaseRecord, ...]
+    sides: tuple[Side, ...]
+    cases: tuple[PreparedCase, ...]
     repetitions: int
     warm_up: int
-    interleaving: Interleaving
     seed: int
     begun: str
     begun_unix: float
-    options: dict[str, Any] = field(default_factory=dict)
+    timeout: float = 600.0
+    texts: bool = True
+    asked: str = ""
     machine: dict[str, str] = field(default_factory=dict)
     version: str = ""
     format: str = FORMAT
-
-
-Record = MeasuredRequest | Stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +192,6 @@ class Results:
 
     run: Run
     requests: Sequence[MeasuredRequest]
-    stretches: Sequence[Stretch]
 
     @property
     def requests_wanted(self) -> int:

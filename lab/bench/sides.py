@@ -1,17 +1,16 @@
-"""A side: an endpoint that is measured, as the flags describe it."""
+"""The sides of a run, the endpoints that are measured, as the flags describe them."""
 
 import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
 from drafter_client.http.addresses import with_scheme
 from lab.bench.errors import BadSide
-from lab.bench.records import SideRecord
+from lab.bench.records import Side
 from specpair.command_line.given_values import advice
 
 Json = dict[str, Any]
@@ -19,36 +18,14 @@ _NAME = re.compile(r"[\w.-]+")
 MODES = ("off", "remote", "fused", "auto")  # of `speculative` in a request
 
 
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """An endpoint under a name.
-
-    `url`: its base, with `/v1` or whatever stands before `/completions`.
-    `model`: None: the first that the endpoint lists.
-    `key`: sent as the bearer token.
-    `extra`: added to the body of each request.
-    `may_lack`: whether to leave the side out where the endpoint refuses `extra`, in place of an error.
-    """
-
-    name: str
-    url: str
-    model: str | None = None
-    key: str | None = field(default=None, repr=False)
-    key_variable: str | None = None
-    extra: Json = field(default_factory=dict)
-    price_per_hour: float | None = None
-    may_lack: bool = False
-
-    def as_record(self, model: str, server: Mapping[str, str]) -> SideRecord:
-        return SideRecord(
-            name=self.name,
-            url=self.url,
-            model=model,
-            api_key_variable=self.key_variable,
-            extra=self.extra,
-            price_per_hour=self.price_per_hour,
-            server=dict(server),
-        )
+def key_of(side: Side, environment: Mapping[str, str] = os.environ) -> str | None:
+    """What is sent as the bearer token; None: nothing. Raises BadSide where the variable is not set."""
+    variable = side.api_key_variable
+    if variable is None:
+        return None
+    if not environment.get(variable):
+        raise BadSide(f"--key: the variable {variable}, which has the key of {side.name}, is not set")
+    return environment[variable]
 
 
 def sides_of(
@@ -59,7 +36,6 @@ def sides_of(
     keys: Sequence[str] = (),
     prices: Sequence[str] = (),
     extras: Sequence[str] = (),
-    environment: Mapping[str, str] = os.environ,
 ) -> list[Side]:
     """The sides that the flags describe. Raises BadSide, which names the flag.
 
@@ -88,35 +64,13 @@ def sides_of(
                 name=name,
                 url=_base(url),
                 model=model.get(name),
-                key=_key(name, key.get(name), environment),
-                key_variable=key.get(name),
+                api_key_variable=key.get(name),
                 extra=added,
                 price_per_hour=_price(price[name]) if name in price else None,
                 may_lack=may_lack,
             )
         )
     return sides
-
-
-def side_of_record(record: SideRecord, environment: Mapping[str, str] = os.environ) -> Side:
-    """The side of a run that goes on. Raises BadSide where the variable of its key is not set."""
-    return Side(
-        name=record.name,
-        url=record.url,
-        model=record.model,
-        key=_key(record.name, record.api_key_variable, environment),
-        key_variable=record.api_key_variable,
-        extra=record.extra,
-        price_per_hour=record.price_per_hour,
-    )
-
-
-def _key(name: str, variable: str | None, environment: Mapping[str, str]) -> str | None:
-    if variable is None:
-        return None
-    if not environment.get(variable):
-        raise BadSide(f"--key: the variable {variable}, which has the key of {name}, is not set")
-    return environment[variable]
 
 
 def _named(given: str) -> tuple[str, str]:

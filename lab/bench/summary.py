@@ -9,7 +9,8 @@ from math import fsum
 import numpy as np
 
 from lab.bench import measures
-from lab.bench.records import CaseRecord, MeasuredRequest, SideRecord, Slo, Speculation
+from lab.bench.case import Case, Slo
+from lab.bench.records import MeasuredRequest, Side, Speculation
 
 QUANTILES = (25, 50, 75, 90, 95, 99)
 
@@ -72,7 +73,6 @@ class Summary:
     `requests`: all, failed ones among them. `failures`: how many, by kind.
     `tokens_in`, `tokens_out`: of the requests that tell.
     `loaded_s`: seconds under load.
-    `accepted_per_round`: how many rounds accepted 0, 1, 2, … draft tokens; empty: not told.
     """
 
     case: str
@@ -87,10 +87,9 @@ class Summary:
     drafted: int | None
     accepted: int | None
     rounds: int | None
-    accepted_per_round: tuple[int, ...]
 
 
-def summarise(case: CaseRecord, side: SideRecord, requests: Sequence[MeasuredRequest]) -> Summary:
+def summarise(case: Case, side: Side, requests: Sequence[MeasuredRequest]) -> Summary:
     """Summarise the requests of a side in a case. Their order does not matter."""
     whole = [each for each in requests if each.failure is None]
     tokens_out = sum(each.tokens_out or 0 for each in whole)
@@ -101,7 +100,7 @@ def summarise(case: CaseRecord, side: SideRecord, requests: Sequence[MeasuredReq
         if side.price_per_hour is not None:
             values[measures.COST] = side.price_per_hour / _HOUR * loaded / tokens_out * _MILLION
     if requests and case.slo != Slo():
-        good = sum(case.slo.is_met(each) for each in requests)
+        good = sum(_is_good(each, case.slo) for each in requests)
         values[measures.GOOD_SHARE] = good / len(requests)
         if loaded > 0:
             values[measures.GOODPUT] = good / loaded
@@ -126,7 +125,13 @@ def summarise(case: CaseRecord, side: SideRecord, requests: Sequence[MeasuredReq
         drafted=drafted,
         accepted=accepted,
         rounds=rounds,
-        accepted_per_round=_histogram(told),
+    )
+
+
+def _is_good(request: MeasuredRequest, slo: Slo) -> bool:
+    """Whether a request kept every bound. One that failed, or lacks a figure that has a bound, did not."""
+    return request.failure is None and all(
+        bound is None or ((value := getattr(request, name)) is not None and value <= bound) for name, bound in slo
     )
 
 
@@ -147,10 +152,3 @@ def _drafts(
     if (mean := length.mean_acceptance_length) is not None:
         values[measures.ACCEPTANCE_LENGTH] = mean
     return total.drafted, total.accepted, rounds
-
-
-def _histogram(told: Sequence[Speculation]) -> tuple[int, ...]:
-    counts: Counter[int] = Counter()
-    for each in told:
-        counts.update(dict(enumerate(each.accepted_per_round or ())))
-    return tuple(counts[length] for length in range(max(counts, default=-1) + 1))

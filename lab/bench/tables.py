@@ -9,8 +9,8 @@ from rich.text import Text
 from lab.bench import measures
 from lab.bench.analysis import Analysis
 from lab.bench.comparison import FEWEST, Comparison
+from lab.bench.jobs import PreparedCase
 from lab.bench.measures import Measure
-from lab.bench.records import CaseRecord
 from lab.bench.summary import Summary
 from lab.reports.charts import times
 from specpair.command_line.table import NOTHING, Table, figure, print_table
@@ -26,14 +26,15 @@ def title(analysis: Analysis) -> str:
     return told.replace("T", " ") if analysis.complete else f"{told.replace('T', ' ')}, not finished"
 
 
-def load(case: CaseRecord) -> str:
+def load(prepared: PreparedCase) -> str:
     """One line that says what a case sends."""
-    at_once = "as many at once as arrive" if case.concurrency is None else f"{case.concurrency} at once"
-    told = [f"group {case.group}", counted(case.requests, "request"), at_once]
+    case = prepared.case
+    at_once = "as many at once as arrive" if case.most_at_once is None else f"{case.most_at_once} at once"
+    told = [f"group {case.group}", counted(prepared.requests, "request"), at_once]
     told += [f"{case.input_tokens} tokens in"] if case.input_tokens else []
-    told += [f"{case.output_tokens} tokens out"] if case.output_tokens else []
-    arrival = {name: given for name, given in case.arrival.items() if name != "closed"}
-    for name, fields in (("arrival", arrival), ("sampling", case.sampling)):
+    told += [f"{case.output_tokens} tokens out"]
+    arrival = {} if case.arrival == "closed" else case.arrival.model_dump(exclude={"trace": {"requests"}})
+    for name, fields in (("arrival", arrival), ("sampling", case.sampling.fields())):
         told += [f"{name}: {_listed(fields)}"] if fields else []
     bounds = {"TTFT": case.slo.ttft_ms, "ITL": case.slo.itl_ms, "latency": case.slo.latency_ms}
     kept = [f"{name} of {figure(bound)} ms" for name, bound in bounds.items() if bound is not None]
@@ -48,7 +49,7 @@ def _listed(fields: Mapping[str, Any]) -> str:
     )
 
 
-def verdicts(analysis: Analysis, case: CaseRecord) -> list[str]:
+def verdicts(analysis: Analysis, case: PreparedCase) -> list[str]:
     """What the comparisons of a case say, as sentences: for each side first what differs, then what does not;
     equality of texts last."""
     compared = [
@@ -85,7 +86,7 @@ def _compared(comparisons: Sequence[Comparison]) -> Iterator[str]:
 STATISTICS = ("mean", "p50", "p90", "p99")
 
 
-def sides(analysis: Analysis, case: CaseRecord) -> Table:
+def sides(analysis: Analysis, case: PreparedCase) -> Table:
     """A case: a row for each side. Columns in which no side has anything are left out."""
     found = analysis.summaries_of(case)
     columns = [(heading, [cell(analysis, each) for each in found]) for heading, cell in _COLUMNS]
@@ -100,7 +101,7 @@ def endpoints(analysis: Analysis) -> Table:
     rows = tuple(
         (
             side.name + (" (baseline)" if side.name == analysis.baseline else ""),
-            side.model,
+            side.model or NOTHING,
             side.url,
             ", ".join(f"{key} {value}" for key, value in side.server.items()) or NOTHING,
             figure(side.price_per_hour),
@@ -110,7 +111,7 @@ def endpoints(analysis: Analysis) -> Table:
     return Table(("side", "model", "address", "server", "price an hour"), rows)
 
 
-def percentiles(analysis: Analysis, case: CaseRecord) -> Table:
+def percentiles(analysis: Analysis, case: PreparedCase) -> Table:
     """A case: a row for each measure that has percentiles, and each side."""
     rows = tuple(
         (_headed(measure), each.side, *(figure(getattr(values, name)) for name in STATISTICS))
@@ -128,7 +129,7 @@ def overview(analysis: Analysis) -> Table:
     rows = tuple(
         (
             case.name,
-            case.group,
+            case.case.group,
             *(_ratio(analysis.comparison(case.name, side, measures.SPEED.key)) for side in others),
             *(_equal_texts(analysis, case.name, side) for side in others),
         )
@@ -183,7 +184,7 @@ def _equal_texts(analysis: Analysis, case: str, side: str) -> str:
 
 
 def _headed(measure: Measure) -> str:
-    return f"{measure.name}, {measure.unit}" if measure.unit in ("ms", "J", "requests/s") else measure.name
+    return f"{measure.name}, {measure.unit}" if measure.unit in ("ms", "requests/s") else measure.name
 
 
 _COLUMNS: tuple[tuple[str, Callable[[Analysis, Summary], str]], ...] = (
@@ -208,7 +209,7 @@ def show(analysis: Analysis, console: Console) -> None:
         if not analysis.summaries_of(case):
             continue
         console.print(
-            Text(f"\n{one_line(case.name)}", "bold"), Text(one_line(case.description), "dim"), soft_wrap=whole
+            Text(f"\n{one_line(case.name)}", "bold"), Text(one_line(case.case.description), "dim"), soft_wrap=whole
         )
         console.print(Text(one_line(load(case)), "dim"), soft_wrap=whole)
         print_table(sides(analysis, case), console)

@@ -21,8 +21,6 @@ class HeadTooLong(ReplyError):
 
 
 class ReplyHead(NamedTuple):
-    """The begin of a reply."""
-
     status: int
     headers: list[tuple[bytes, bytes]]  # names in lower case
 

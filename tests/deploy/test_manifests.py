@@ -10,7 +10,7 @@ from drafter_client.cli.commands import serve_parser
 from drafter_client.cli.flags import parsed
 from gateway.router.settings import from_flags as router_settings
 from lab.bench.case_files import chosen_cases
-from lab.bench.cli.command_line import bench_options, report_parser
+from lab.bench.cli.command_line import bench_options
 from lab.bench.sides import sides_of
 from scripts import kubernetes_alerts
 from specpair.http_service.web_pages import EXPOSED
@@ -162,13 +162,6 @@ def test_benchmark_measures_what_serves() -> None:
         if "nameSuffix" in path.read_text(encoding="utf-8")
     )
     assert set(asked.key) <= {each["name"] for each in bench["env"]}
-
-
-def test_metrics_are_sent_as_the_report_takes_it() -> None:
-    [metrics] = [each for each in CONTAINERS if each.get("name") == "metrics"]
-    bench, report, *flags = metrics["args"]
-    asked = report_parser().parse(flags)
-    assert (bench, report) == ("bench", "report") and asked.cloudwatch and str(asked.folder) == "/results"
 
 
 def test_ports_are_those_of_the_images() -> None:

@@ -4,10 +4,9 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from drafter_client.cli import flags
-from lab.bench.records import Interleaving
 from specpair.command_line.options import add_options, flag_reader, given, option_of
 from specpair.command_line.parser import Parser, Switch
 from specpair.options.option import option
@@ -35,12 +34,6 @@ class BenchOptions:
     extra: tuple[str, ...] = _several("object to add to the body of each request", "[NAME=]JSON")
     repetitions: int = option(3, "times that each case is run", ge=1, le=1000, group="measuring")
     warm_up: int = option(1, "requests before, which are not measured", ge=0, le=1000, group="measuring")
-    interleave: str = option(
-        "auto",
-        "how sides take turns; auto: by requests in cases with one at a time, by blocks in others",
-        choices=get_args(Interleaving),
-        group="measuring",
-    )
     seed: int = option(0, "of texts and of random arrivals", ge=0, lt=2**53, group="measuring")
     timeout: float = option(
         600.0, "how long a reply may be silent", gt=0, le=86400, group="measuring", placeholder="SECONDS"
@@ -109,14 +102,11 @@ def report_parser() -> Parser:
         examples=(
             "drafter bench report bench-20260131-120000",
             "drafter bench report bench-20260131-120000 --baseline vllm",
-            "drafter bench report bench-20260131-120000 --cloudwatch Specpair/Bench",
         ),
     )
     runs = parser.add_argument_group("run")
     runs.add_argument("folder", type=flags.path, metavar="DIR", help="the folder of the run")
     _add_baseline(parser)
-    push = parser.add_argument_group("push")
-    push.add_argument("--cloudwatch", metavar="NAMESPACE", help="put the medians into this namespace of CloudWatch")
     return parser
 
 

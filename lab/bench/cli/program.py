@@ -7,23 +7,22 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from drafter_client.cli.steps import INTERRUPTED
-from lab.bench import cloudwatch
 from lab.bench.analysis import analyse, merged
-from lab.bench.case_files import LoadedCase, chosen_cases
+from lab.bench.asking import ProbedSide
+from lab.bench.case import Case
+from lab.bench.case_files import chosen_cases
 from lab.bench.cli.command_line import BenchOptions, bench_options, bench_parser, compare_parser, report_parser
 from lab.bench.errors import BadBench, BadSide
-from lab.bench.jobs import PreparedCase
 from lab.bench.measuring import Measuring, shown
 from lab.bench.page import write_reports
-from lab.bench.preparing import ProbedSide, asked_of, described, prepared, probed
-from lab.bench.record_files import RUN, RecordsWriter, read_cases, read_results, read_run, write_run
+from lab.bench.preparing import asked_of, described, prepared, probed
+from lab.bench.record_files import RUN, RecordsWriter, read_results, read_run, write_run
 from lab.bench.records import Results, Run
-from lab.bench.sides import side_of_record, sides_of
+from lab.bench.sides import sides_of
 from lab.bench.tables import show
 from specpair.command_line.parser import Parsers
 from specpair.command_line.table import standard_output
@@ -38,8 +37,8 @@ def run_bench(options: argparse.Namespace) -> int:
     out = standard_output()
     chosen: BenchOptions = options.bench
     if options.list:
-        for loaded in chosen_cases(chosen.case, chosen.cases):
-            out.print(f"{loaded.name:22}{loaded.case.group:14}{loaded.case.description}", soft_wrap=True)
+        for case in chosen_cases(chosen.case, chosen.cases):
+            out.print(f"{case.name:22}{case.group:14}{case.description}", soft_wrap=True)
         return 0
     folder = options.resume or chosen.output or Path(time.strftime("bench-%Y%m%d-%H%M%S"))
 
@@ -77,12 +76,10 @@ def _interrupted(folder: Path, out: Console, note: Note) -> int:
 
 async def _bench(options: argparse.Namespace, folder: Path, notes: Console, note: Note) -> Results:
     async with AsyncExitStack() as stack:
-        run, cases, sides = await _begun(options, folder, stack, note)
+        run, sides = await _begun(options, folder, stack, note)
         with closing(RecordsWriter(folder)) as writer:
-            measuring = Measuring(run, cases, sides, writer)
-
-            left = [each for at_once in measuring.stretches() for each in at_once]
-            with shown(notes, left, run.repetitions) as watch:
+            measuring = Measuring(run, sides, writer)
+            with shown(notes, measuring.stretches, run.repetitions) as watch:
                 try:
                     await measuring.measure(watch)
                 except BadSide as error:
@@ -92,38 +89,36 @@ async def _bench(options: argparse.Namespace, folder: Path, notes: Console, note
 
 async def _begun(
     options: argparse.Namespace, folder: Path, stack: AsyncExitStack, note: Note
-) -> tuple[Run, Sequence[PreparedCase], list[ProbedSide]]:
+) -> tuple[Run, list[ProbedSide]]:
     """A new run, or the one in the folder."""
     chosen: BenchOptions = options.bench
-    asked: dict[str, Any] | None = None
+    asked = None
     if options.resume is None:
         sides = sides_of(
             chosen.side, chosen.modes, models=chosen.model, keys=chosen.key, prices=chosen.price, extras=chosen.extra
         )
-        loaded = [_changed(each, chosen) for each in chosen_cases(chosen.case, chosen.cases)]
-        asked = asked_of(chosen, sides, loaded)
+        cases = [_changed(each, chosen) for each in chosen_cases(chosen.case, chosen.cases)]
+        asked = asked_of(chosen, sides, cases)
         if not (folder / RUN).is_file():
             found = await probed(sides, chosen.timeout, stack, note)
-            pairs = await prepared(loaded, found, note, all_needed=bool(chosen.case or chosen.cases))
-            run = described(chosen, asked, pairs, found)
-            cases = [each for _, each in pairs]
-            write_run(folder, run, cases)
-            return run, cases, found
+            ready = await prepared(cases, found, note, all_needed=bool(chosen.case or chosen.cases))
+            run = described(chosen, asked, ready, found)
+            write_run(folder, run)
+            return run, found
     run = read_run(folder)
-    if asked is not None and run.options.get("asked") != asked:
+    if asked is not None and run.asked != asked:
         raise BadBench(
             f"{folder} has a run of other sides, cases or options: give another --output, or go on with that run by "
             f"--resume {folder}"
         )
-    known = [side_of_record(each) for each in run.sides]
     note(f"going on with the run in {folder}")
-    return run, read_cases(folder), await probed(known, float(run.options.get("timeout", chosen.timeout)), stack, note)
+    return run, await probed(run.sides, run.timeout, stack, note)
 
 
-def _changed(loaded: LoadedCase, chosen: BenchOptions) -> LoadedCase:
+def _changed(case: Case, chosen: BenchOptions) -> Case:
     """The case with what the flags give in place of its own."""
     given = {"requests": chosen.requests, "concurrency": chosen.clients, "output_tokens": chosen.output_tokens}
-    return loaded.changed(**{name: value for name, value in given.items() if value is not None})
+    return case.model_copy(update={name: value for name, value in given.items() if value is not None})
 
 
 def run_bench_report(arguments: Sequence[str]) -> int:
@@ -131,9 +126,6 @@ def run_bench_report(arguments: Sequence[str]) -> int:
     options = report_parser().parse(arguments)
     results = read_results(options.folder)
     _report(results, options.baseline, options.folder)
-    if options.cloudwatch is not None:
-        count = cloudwatch.put(results, options.cloudwatch)
-        _note(f"{counted(count, 'metric')} are in CloudWatch's namespace {options.cloudwatch}")
     return 0
 
 

@@ -50,7 +50,7 @@ def prompts_by_kind(target: Backend, renderer: Renderer, most: int) -> Iterator[
 
     cases, own = shipped_cases(), yaml.safe_load(PROMPTS.read_text(encoding="utf-8"))
     for kind in dict.fromkeys([*_CASES, *own]):
-        shipped = [each.cut_to(None) for name in _CASES.get(kind, ()) for each in cases[name].case.prompts]
+        shipped = [each.cut_to(None) for name in _CASES.get(kind, ()) for each in cases[name].prompts]
         texts = [*shipped, *own.get(kind, ())][:most]
         # Code is continued, as an editor asks for it.
         yield kind, [vocabulary.encode(text) if kind == "code" else asked([_said("user", text)]) for text in texts]
@@ -92,7 +92,7 @@ def _together(
 
 
 def _conversations(target: Backend, asked: Asked, most: int) -> Iterator[list[int]]:
-    chat, left = shipped_cases()["chat"].case, most
+    chat, left = shipped_cases()["chat"], most
     for prompt in chat.prompts:
         messages = [_said("system", chat.system or "")]
         for turn in prompt.turns or ():

@@ -18,7 +18,6 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import TextSession
 from drafter_client.statistics import Stats
 from specpair.drafters.base import Drafter
-from specpair.numbers import quantile
 from specpair.protocol.responses import GenerateTokensEvent
 from specpair.protocol.service_responses import ModelInfo
 
@@ -129,22 +128,3 @@ def connected(url: str) -> Iterator[VerifierClient]:
     with closing(VerifierClient(url)) as client:
         client.wait_until_ready()
         yield client
-
-
-def table(written: Mapping[str, Sequence[Written]]) -> list[str]:
-    """A line a way, each compared with `target` on the same texts; the range is the middle half of the texts."""
-    lines, targets = [], written["target"]
-    for way, texts in written.items():
-        ratios = [rate([text]) / rate([target]) for text, target in zip(texts, targets, strict=True)]
-        same = sum(text.tokens == target.tokens for text, target in zip(texts, targets, strict=True))
-        names = ("rounds", "drafted", "accepted", "looked_up")
-        rounds, drafted, accepted, found = (sum(getattr(text.stats, name) for text in texts) for name in names)
-        lines.append(
-            f"  {way:26} {rate(texts):7.1f} tokens/s  {rate(texts) / rate(targets):.2f}x target"
-            f"  ({quantile(ratios, 0.25):.2f} to {quantile(ratios, 0.75):.2f})"
-            f"  {same} of {len(texts)} texts are the target's"
-        )
-        if drafted:
-            lines[-1] += f"; {drafted} drafted, {accepted} accepted, {found} looked up"
-            lines[-1] += f"; mean acceptance length {1 + accepted / max(1, rounds):.2f}"
-    return lines

@@ -52,8 +52,6 @@ def run(configuration: Configuration, seed: int) -> Real:
     """Run a configuration, with all its times as they stand. Raises ValueError for what has no real counterpart."""
     if len(configuration.devices.drafters) != 1:
         raise ValueError("a real run has drafters of one kind, which are its users' devices in every mode")
-    if configuration.failures or configuration.autoscaling:
-        raise ValueError("a real run has no failures and no autoscaling")
     link, found = _link(configuration), Real()
     with tempfile.TemporaryDirectory() as name:
         with _served(configuration, link, Path(name)) as url:

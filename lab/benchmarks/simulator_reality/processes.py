@@ -136,10 +136,10 @@ def application() -> FastAPI:
     """A verifier by these variables."""
     read = Configuration.model_validate_json(Path(os.environ[_FILE]).read_text())
     kind = read.devices.verifiers[int(os.environ[_KIND])]
-    target = RuleTarget(slots=kind.slots, context_length=kind.longest(), max_batch_tokens=kind.batch_tokens)
+    target = RuleTarget(slots=kind.slots, context_length=kind.longest, max_batch_tokens=kind.batch_tokens)
     target.takes_trees = False  # then drafters that ship send chains, as simulated ones do unless their file says tree
     late = open(os.environ[_LATE], "w", encoding="ascii", buffering=1)  # noqa: SIM115 for as long as the process lives
-    engine = Timed(target, kind.pass_cost(), lambda multiple: late.write(f"{multiple:.5f}\n"))
+    engine = Timed(target, kind.pass_cost, lambda multiple: late.write(f"{multiple:.5f}\n"))
     return create_app(from_environment(), engine)
 
 
@@ -153,9 +153,9 @@ class PacedDrafts:
 
     def __init__(self, configuration: Configuration) -> None:
         kind = configuration.devices.drafters[0]
-        self.model = AgreeingModel(BRANCHES, _CONTEXT, kind.agreement.built())
+        self.model = AgreeingModel(BRANCHES, _CONTEXT, kind.agreement.built)
         self.late: list[float] = []  # the time of each pass of the model, as a multiple of what it costs
-        self.engine = Timed(self.model, kind.pass_cost(), self.late.append)
+        self.engine = Timed(self.model, kind.pass_cost, self.late.append)
 
     def drafter(self, vocabulary: Vocabulary, sampling: Sampling) -> Drafter:
         """The drafter of the next text."""

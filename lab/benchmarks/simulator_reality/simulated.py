@@ -8,7 +8,7 @@ alone.
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -19,11 +19,9 @@ import yaml
 from gateway.balancing import C, NewText, Policy, ordered
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.operation import between
-from lab.simulator.configuration.workload import WorkloadKeys
 from lab.simulator.fleet.fleet import Fleet
 from lab.simulator.fleet.record import Record, Sample
-from lab.simulator.fleet.settings import FleetSetting
-from lab.simulator.simulation import seed_of, setting_of
+from lab.simulator.results.replications import seed_of
 from specpair.numbers import quantile
 
 BARS = {"throughput": 0.04, "ttft_p50": 0.1, "ttft_p95": 0.1, "round_p50": 0.1, "round_p95": 0.1}
@@ -205,10 +203,11 @@ class _Drawn(Policy):
 class _Redrawn(Fleet):
     """A fleet whose links and devices are drawn anew, while workload and texts stay those of the seed."""
 
-    def __init__(self, setting: FleetSetting, seed: int, workload: WorkloadKeys, kept: _Kept, draw: int) -> None:
+    def __init__(self, configuration: Configuration, seed: int, kept: _Kept, draw: int) -> None:
         self._draw = draw
-        drawn = replace(setting, policy=lambda: _Drawn(setting.policy(), draw))
-        super().__init__(drawn, workload.conversations(random.Random(f"{seed}/workload")), kept)
+        conversations = configuration.workload.conversations(random.Random(f"{seed}/workload"))
+        super().__init__(configuration, seed, conversations, kept)
+        self.policy = _Drawn(self.policy, draw)
 
     def stream(self, name: str) -> random.Random:
         return super().stream(f"{self._draw}/{name}" if name.endswith(("/link", "/device")) else name)
@@ -218,7 +217,7 @@ def records_of(configuration: Configuration, seed: int, draw: int = 0) -> list[R
     """All records of a simulation. `draw`: another number, another chance of what no seed decides in reality: links,
     a router's ties, and which free device a user takes."""
     kept = _Kept()
-    fleet = _Redrawn(setting_of(configuration, seed), seed, configuration.workload, kept, draw)
+    fleet = _Redrawn(configuration, seed, kept, draw)
     fleet.run(until=configuration.sim_time_ms * MS)
     fleet.interrupt()
     return kept.records

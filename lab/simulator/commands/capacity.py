@@ -16,7 +16,7 @@ from lab.simulator.commands.command import (
 )
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import read
-from lab.simulator.results.replications import evaluation
+from lab.simulator.results.replications import evaluate, processes
 from lab.simulator.search.candidates import BadSearch, SearchCandidate, varied
 from lab.simulator.search.capacity import Bound, Capacity
 from lab.simulator.search.size import size_of
@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace) -> int:
     capacity, start = _prepared(options)
     ended = False
     try:
-        with evaluation(options.jobs) as capacity.evaluate:
+        with processes(options.jobs, evaluate) as capacity.evaluate:
             capacity.find(start)
         ended = True
     except KeyboardInterrupt:

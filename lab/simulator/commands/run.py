@@ -1,16 +1,13 @@
 """The command `run`: runs a configuration, prints what came of it, and writes a folder of results."""
 
 import argparse
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from lab.simulator.commands.command import (
     INTERRUPTED,
@@ -20,12 +17,10 @@ from lab.simulator.commands.command import (
     complain,
     note,
 )
-from lab.simulator.configuration.keys import MS
 from lab.simulator.configuration.reading import read
 from lab.simulator.results.page import page
-from lab.simulator.results.replications import replicated
+from lab.simulator.results.replications import Replication, processes, replicate
 from lab.simulator.results.summary import RunSummary, show
-from lab.simulator.simulation import Stopped
 from specpair import shared_files
 from specpair.command_line.parser import Parser
 from specpair.command_line.table import standard_output
@@ -50,57 +45,27 @@ def _run(options: argparse.Namespace) -> int:
     if any(folder.glob("requests-*")):
         return complain(f"{folder} has the results of a run already: name another folder, or remove it")
     folder.mkdir(parents=True, exist_ok=True)
-    asked = configuration.replications * configuration.sim_time_ms * MS
-    with _progress(asked) as progress:
-        found = replicated(configuration, jobs=options.jobs, folder=folder, progress=progress)
-    run = RunSummary.of(options.file.stem, configuration, found)
-    run.write(folder)
-    with shared_files.replacing(folder / "report.html") as file:
-        file.write(page(run).encode())
-    show(run, standard_output())
-    note(f"the results are in {folder}, the report is {folder / 'report.html'}")
-    if run.interrupted:
-        seconds = sum(each.seconds for each in found)
-        complain(f"interrupted: this is what came up to {seconds:g} of {asked:g} simulated seconds")
-        return INTERRUPTED
-    return 0
-
-
-@contextmanager
-def _progress(seconds: float) -> Iterator[Callable[[float], None]]:
-    """A context in which the function that it gives shows on standard error, if that is a terminal, how many of
-    `seconds` simulated ones are over. The bar vanishes at its end.
-
-    In it, Ctrl-C has that function raise Stopped at its next call. A second Ctrl-C raises KeyboardInterrupt at once.
-    """
-    stopped = False
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal stopped
-        if stopped:
-            raise KeyboardInterrupt
-        stopped = True
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f} of {task.total:.0f} s"),
-        TimeRemainingColumn(),
-    )
-    before = signal.signal(signal.SIGINT, stop)
+    count, found = configuration.replications, list[Replication]()
+    hidden = not sys.stderr.isatty()
     try:
-        with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
-            task = bar.add_task("simulated", total=seconds)
-
-            def tell(now: float) -> None:
-                bar.update(task, completed=now)
-                if stopped:
-                    raise Stopped
-
-            yield tell
-    finally:
-        signal.signal(signal.SIGINT, before)
+        with (
+            processes(min(options.jobs, count), partial(replicate, folder=folder)) as replications,
+            Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar,
+        ):
+            task = bar.add_task("replications", total=count)
+            for each in replications([(configuration, number) for number in range(count)]):
+                found.append(each)
+                bar.advance(task)
+    except KeyboardInterrupt:
+        complain(f"interrupted: {len(found)} of {count} replications have ended")
+    if found:
+        run = RunSummary.of(options.file.stem, configuration, found)
+        run.write(folder)
+        with shared_files.replacing(folder / "report.html") as file:
+            file.write(page(run).encode())
+        show(run, standard_output())
+        note(f"the results are in {folder}, the report is {folder / 'report.html'}")
+    return 0 if len(found) == count else INTERRUPTED
 
 
 RUN = SimulatorCommand(

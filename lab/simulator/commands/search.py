@@ -13,7 +13,7 @@ from lab.simulator.commands.command import (
     note,
     tell_tried,
 )
-from lab.simulator.results.replications import evaluation
+from lab.simulator.results.replications import evaluate, processes
 from lab.simulator.search.candidates import (
     BadSearch,
     SearchCandidate,
@@ -58,8 +58,8 @@ def _run(options: argparse.Namespace) -> int:
     goals = Goals.of(keys.objectives, keys.attainment)
     outcomes, interrupted = [CandidateOutcome(each) for each in _candidates(options, keys)], False
     try:
-        with evaluation(options.jobs) as evaluate:
-            run(outcomes, keys.replications, evaluate)
+        with processes(options.jobs, evaluate) as evaluate_all:
+            run(outcomes, keys.replications, evaluate_all)
     except KeyboardInterrupt:
         interrupted = True
     begun = [each for each in outcomes if each.replications]

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, mode
 from gateway.balancing import DEFAULT, KNOWN, LOOK_EVERY, check_policy
 from lab.simulator.configuration.devices import Devices
 from lab.simulator.configuration.keys import FOLDER, Count, Keys, Mistake, NonNegative, Positive
-from lab.simulator.configuration.operation import ALL, AutoscalingKeys, ConnectionKeys, FailureKeys, Prices, SloKeys
+from lab.simulator.configuration.operation import ALL, ConnectionKeys, Prices, SloKeys
 from lab.simulator.configuration.workload import WorkloadKeys
 from specpair.command_line.given_values import advice
 
@@ -71,10 +71,6 @@ class Configuration(Keys):
     """what users ask for, and when"""
     slo: SloKeys = Field(default_factory=SloKeys)
     """what users are promised"""
-    failures: list[FailureKeys] = Field(default_factory=list)
-    """what fails"""
-    autoscaling: list[AutoscalingKeys] = Field(default_factory=list)
-    """how the fleet grows and shrinks"""
     sample_every_ms: Positive = 250.0
     """how often the verifiers' load is written down"""
     prices: Prices = Field(default_factory=Prices)
@@ -118,10 +114,6 @@ class Configuration(Keys):
         for number, each in enumerate(self.connections):
             yield from _unknown(each.drafters, [ALL, *drafters], "connections", number, "drafters")
             yield from _unknown(each.verifiers, [ALL, *verifiers], "connections", number, "verifiers")
-        for number, failure in enumerate(self.failures):
-            yield from _unknown(failure.devices, verifiers, "failures", number, "devices")
-        for number, scaled in enumerate(self.autoscaling):
-            yield from _unknown(scaled.devices, verifiers, "autoscaling", number, "devices")
         for key in ("per_hour", "watts"):
             for name in getattr(self.prices, key):
                 yield from _unknown(name, [*verifiers, *drafters], "prices", key, name)

@@ -1,5 +1,6 @@
 """The keys of `devices`: verifiers and drafters, of kinds, and what a pass of each takes."""
 
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -37,7 +38,9 @@ class StatedCost(Keys):
     per_sequence_ms: NonNegative = 0.0
     """added by each further sequence, beside its tokens"""
 
+    @cached_property
     def built(self) -> PassCost:
+        """The cost itself."""
         return LinearCost(self.decode_ms, self.per_token_ms, self.per_sequence_ms)
 
 
@@ -48,8 +51,14 @@ class TableCost(Keys):
     table_path: File | Annotated[list[File], Field(min_length=1)]
     """what `python -m lab.benchmarks.verify_curve` wrote, as JSON; several files, if they are at different contexts"""
 
+    @model_validator(mode="after")
+    def _is_readable(self) -> "TableCost":
+        _ = self.built  # raises BadCost, a ValueError, for a file that is no table
+        return self
+
+    @cached_property
     def built(self) -> PassCost:
-        """Raises BadCost for a file that is no table."""
+        """The cost itself. Raises BadCost."""
         return read_table(*([self.table_path] if isinstance(self.table_path, Path) else self.table_path))
 
 
@@ -79,7 +88,7 @@ class Costly(Keys):
             has = " and ".join([*named, *(["cost"] if self.cost is not None else [])]) or "neither"
             raise Mistake(f"{self.called()}: has {has}: give model and device, or cost", *named[:1])
         if self.cost is None:
-            self.pass_cost()  # raises BadCost, a ValueError, for names that are in no catalogue
+            _ = self.pass_cost  # raises BadCost, a ValueError, for names that are in no catalogue
         return self
 
     def called(self) -> str:
@@ -88,13 +97,14 @@ class Costly(Keys):
 
     def held_tokens(self) -> int | None:
         """Tokens of KV cache that the device's memory holds beside the weights; None where it is not named."""
-        cost = None if self.device is None else self.pass_cost()
+        cost = None if self.device is None else self.pass_cost
         return cost.cache_tokens() if isinstance(cost, Roofline) else None
 
+    @cached_property
     def pass_cost(self) -> PassCost:
         """What a pass takes. Raises BadCost for a file that is none of a cost."""
         if self.cost is not None:
-            return self.cost.built()
+            return self.cost.built
         assert self.model is not None and self.device is not None, "checked when the file was read"
         own = [] if self.catalogue_path is None else [self.catalogue_path]
         return roofline(self.model, self.device, *own, weights=self.weights, cache=self.cache)
@@ -122,7 +132,9 @@ class StatedAgreement(Keys):
     by_position: Annotated[list[Share], Field(min_length=1)]
     """of the first draft token, the second, …, each given that those before agreed; the last holds for all further"""
 
+    @cached_property
     def built(self) -> Law:
+        """The law itself."""
         return ByPosition(self.by_position)
 
 
@@ -139,11 +151,12 @@ class ProfiledAgreement(Keys):
     def _is_readable(self) -> "ProfiledAgreement":
         if (self.profile is None) == (self.profile_path is None):
             raise Mistake("an agreement of the law profile has one of profile and profile_path", "profile")
-        self.built()  # raises BadProfile, a ValueError
+        _ = self.built  # raises BadProfile, a ValueError
         return self
 
+    @cached_property
     def built(self) -> Law:
-        """Raises BadProfile for a file that is none, and for a name that no profile has."""
+        """The law itself. Raises BadProfile for a file that is none, and for a name that no profile has."""
         if self.profile_path is not None:
             return read_profile(Path(self.profile_path))
         assert self.profile is not None, "checked when the file was read"
@@ -213,12 +226,20 @@ class VerifierKeys(DeviceKeys):
             )
         return self
 
+    @cached_property
     def longest(self) -> int:
         """Tokens of a text, at most."""
         held = self.held_tokens()
         if self.context is not None or held is None:
             return self.context or _CONTEXT
         return min(_CONTEXT, held if self.shared_cache else held // self.slots)
+
+    @property
+    def shares_device(self) -> bool:
+        """Whether passes of its draft model and of the target slow each other down."""
+        if self.draft is None or self.draft.shares_device is not None:
+            return self.draft is not None and bool(self.draft.shares_device)
+        return self.draft.device is not None and self.device is not None
 
 
 class DrafterKeys(DeviceKeys):

@@ -1,11 +1,11 @@
-"""The keys for how a fleet is connected and run: its links, its objectives, what fails, how it grows, what it costs."""
+"""The keys for how a fleet is connected and run: its links, its objectives, what it costs."""
 
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from lab.simulator.configuration.keys import MS, Count, Keys, Mistake, NonNegative, Number, Positive
+from lab.simulator.configuration.keys import MS, Keys, NonNegative, Positive
 from lab.simulator.virtual.network import Network
 from specpair.command_line.given_values import advice
 
@@ -19,40 +19,6 @@ class SloKeys(Keys):
     """from its first token to its last, for each further token, at most"""
     latency_ms: Positive | None = None
     """from a request to its last token, at most"""
-
-
-class FailureKeys(Keys):
-    """Verifiers of a kind fail, each by itself, and lose their sessions."""
-
-    devices: str
-    """the kind"""
-    up_s: Number
-    """how long one runs until it fails"""
-    repair_s: Number
-    """how long until it runs again"""
-
-
-class AutoscalingKeys(Keys):
-    """The number of verifiers of a kind follows the queue."""
-
-    devices: str
-    """the kind; its `count` is the number at the beginning"""
-    least: Count = 1
-    """verifiers at all times"""
-    most: Count
-    """verifiers at most"""
-    queue_time_ms: Positive
-    """mean time of a request in the queue at which one is added; at half of it, one is taken away"""
-    every_s: Positive = 15.0
-    """how often the queue is looked at"""
-    start_up_s: NonNegative = 60.0
-    """until one that was added takes texts"""
-
-    @model_validator(mode="after")
-    def _ascend(self) -> "AutoscalingKeys":
-        if self.least > self.most:
-            raise Mistake(f"least, {self.least}, is above most, {self.most}", "least")
-        return self
 
 
 class Prices(Keys):

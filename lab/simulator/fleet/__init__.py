@@ -1,2 +1,1 @@
-"""Fleets in virtual time: verifiers, drafters and a router on one clock, failures, autoscaling, and the times of each
-request."""
+"""Fleets in virtual time: verifiers, drafters and a router on one clock, and the times of each request."""

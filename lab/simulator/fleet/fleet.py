@@ -1,42 +1,99 @@
 """A fleet on one clock: users' conversations come, a router chooses nodes, texts are written. Times in seconds."""
 
+import math
 import random
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 
-from drafter_client.http.retries import PATIENCE
-from gateway.balancing import NewText, ordered
-from lab.simulator.fleet.nodes import Nodes
+from gateway.balancing import NewText, Policy, ordered, policy_of
+from lab.simulator.configuration.configuration import Configuration
+from lab.simulator.configuration.keys import MS
+from lab.simulator.configuration.operation import ALL, network_between
+from lab.simulator.configuration.workload import ClosedArrivals
+from lab.simulator.fleet.nodes import FleetNode
 from lab.simulator.fleet.record import Conversation, FleetObserver, Record, Status
-from lab.simulator.fleet.run import Dispatcher, RequestRun
-from lab.simulator.fleet.settings import DeviceKind, FleetSetting
-from lab.simulator.fleet.text import text_of
+from lab.simulator.fleet.request import FleetDevice, RequestRun
+from lab.simulator.fleet.text import Text, text_of
 from lab.simulator.virtual.draft_engine import DraftEngine, Learnt
+from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import EventLoop
 
 
-class FleetDevice:
-    """A device."""
+class Fleet:
+    """A fleet at work."""
 
-    __slots__ = ("kind", "learnt")
+    def __init__(
+        self, configuration: Configuration, seed: int, conversations: Iterator[Conversation], observer: FleetObserver
+    ) -> None:
+        """`seed`: all the chance but that of `conversations`.
+        `conversations`: in the order of their starts. In a closed loop, each begins as another ends.
+        `observer`: told of all requests, and of the verifiers' load now and then.
+        """
+        self.loop, self.configuration, self.observer = EventLoop(), configuration, observer
+        self.policy: Policy = policy_of(configuration.router)()
+        self._seed = seed
+        kinds, window = configuration.devices.verifiers, configuration.batching_window
+        names = [(f"{kind.name}-{number}", kind) for kind in kinds for number in range(1, kind.count + 1)]
+        self.nodes = {name: FleetNode(self.loop, name, kind, window) for name, kind in names}
+        self.longest = max(kind.longest for kind in kinds)  # text that a verifier takes, in tokens
+        self._networks: dict[tuple[str, str], Network] = {}
+        self._free = [
+            FleetDevice(kind, Learnt(DraftEngine(self.loop, kind.pass_cost)))
+            for kind in configuration.devices.drafters
+            for _ in range(kind.count)
+        ]
+        self._waiting: deque[RunningConversation] = deque()  # for a free device
+        self._conversations, self._all_come = conversations, False
+        self._under_way: dict[RunningConversation, None] = {}  # in the order of their beginning
+        self._closed = isinstance(configuration.workload, ClosedArrivals)
+        if configuration.look_every_ms:
+            self._every(configuration.look_every_ms * MS, self._look)
+        self._every(configuration.sample_every_ms * MS, self._sample)
+        for _ in range(configuration.workload.users if isinstance(configuration.workload, ClosedArrivals) else 1):
+            self._next()
 
-    def __init__(self, loop: EventLoop, kind: DeviceKind) -> None:
-        self.kind = kind
-        self.learnt = Learnt(None if kind.cost is None else DraftEngine(loop, kind.cost))
+    @property
+    def finished(self) -> bool:
+        """Whether all conversations are over."""
+        return self._all_come and not self._under_way
 
+    def run(self, until: float = float("inf")) -> None:
+        """Let time pass until all conversations are over, at most up to `until`.
 
-class DevicePool:
-    """Gives free devices to users: first come, first served, each of the free devices as likely."""
+        Raises RuntimeError for a text that is not the target's.
+        """
+        self.loop.run(until, lambda: self.finished)
 
-    def __init__(self, loop: EventLoop, kinds: Sequence[DeviceKind]) -> None:
-        self._loop, self._kinds = loop, kinds
-        self._free = [FleetDevice(loop, kind) for kind in kinds for _ in range(kind.count or 0)]
-        self._waiting: deque[RunningConversation] = deque()
+    def interrupt(self) -> None:
+        """Tell the observer of the requests that are under way, as unfinished ones. Nothing can be run afterwards."""
+        for each in self._under_way:
+            each.interrupt()
 
-    def take(self, user: "RunningConversation", rng: random.Random) -> None:
+    def stream(self, name: str) -> random.Random:
+        """The stream of chance of this name."""
+        return random.Random(f"{self._seed}/{name}")
+
+    def network(self, device: FleetDevice, node: FleetNode) -> Network:
+        """The link between the two. The router stands on the way, and takes no time."""
+        ends = (ALL if device.kind is None else device.kind.name, node.kind.name)
+        if ends not in self._networks:
+            self._networks[ends] = network_between(self.configuration.connections, *ends)
+        return self._networks[ends]
+
+    def route(self, text: NewText, tokens: int) -> FleetNode:
+        """The node that the policy chooses for a text of so many tokens, its answer included."""
+        taking = [each for each in self.nodes.values() if each.kind.longest >= tokens]
+        if not self.configuration.look_every_ms:
+            for each in taking:
+                each.look()
+        return self.policy.choose(ordered(text.key, taking), text)
+
+    # Devices: first come, first served, each of the free ones as likely.
+
+    def take_device(self, user: "RunningConversation", rng: random.Random) -> None:
         """Have the user begin at a device, once one is free. `rng`: decides which one."""
-        if self._kinds[0].count is None:
-            user.begin(FleetDevice(self._loop, self._kinds[0]))
+        if not self.configuration.devices.drafters:
+            user.begin(FleetDevice(None, Learnt()))
         elif self._free:
             number = rng.randrange(len(self._free))
             self._free[number], self._free[-1] = self._free[-1], self._free[number]
@@ -44,46 +101,16 @@ class DevicePool:
         else:
             self._waiting.append(user)
 
-    def release(self, device: FleetDevice) -> None:
-        """Take a device back from its user."""
-        if device.kind.count is None:
-            return
-        if self._waiting:
-            self._waiting.popleft().begin(device)
-        else:
-            self._free.append(device)
-
-
-class Users:
-    """All conversations of a workload: an open one, or the closed loop of a number of users."""
-
-    def __init__(
-        self, fleet: Dispatcher, setting: FleetSetting, conversations: Iterator[Conversation], observer: FleetObserver
-    ) -> None:
-        """`conversations`: in the order of their starts. In a closed loop, one begins as another ends."""
-        self.fleet, self.setting, self.observer = fleet, setting, observer
-        self.pool = DevicePool(fleet.loop, setting.devices)
-        self.under_way: dict[RunningConversation, None] = {}  # in the order of their beginning
-        self.longest = max(each.context for each in setting.kinds)  # text that a verifier takes, in tokens
-        self._conversations, self._all_come = conversations, False
-        for _ in range(setting.users or 1):
+    def over(self, dialogue: "RunningConversation", device: FleetDevice | None) -> None:
+        """Note that a conversation is over, which gives its device back."""
+        if device is not None and device.kind is not None:
+            if self._waiting:
+                self._waiting.popleft().begin(device)
+            else:
+                self._free.append(device)
+        del self._under_way[dialogue]
+        if self._closed:
             self._next()
-
-    @property
-    def finished(self) -> bool:
-        """Whether all conversations are over."""
-        return self._all_come and not self.under_way
-
-    def over(self, dialogue: "RunningConversation") -> None:
-        """Note that a conversation is over."""
-        del self.under_way[dialogue]
-        if self.setting.users is not None:
-            self._next()
-
-    def interrupt(self) -> None:
-        """Tell of the requests that are under way as unfinished."""
-        for each in self.under_way:
-            each.interrupt()
 
     def _next(self) -> None:
         """Wait for the next conversation."""
@@ -94,23 +121,37 @@ class Users:
 
         def come() -> None:
             dialogue = RunningConversation(self, conversation)
-            self.under_way[dialogue] = None
+            self._under_way[dialogue] = None
             dialogue.think()
-            if self.setting.users is None:
+            if not self._closed:
                 self._next()
 
-        self.fleet.loop.at(conversation.start, come)
+        self.loop.at(conversation.start, come)
+
+    def _every(self, seconds: float, do: Callable[[], object]) -> None:
+        def again() -> None:
+            do()
+            self.loop.at(self.loop.now + seconds, again)
+
+        self.loop.at(self.loop.now + seconds, again)
+
+    def _look(self) -> None:
+        for each in self.nodes.values():
+            each.look()
+
+    def _sample(self) -> None:
+        self.observer.sample([each.sample() for each in self.nodes.values()])
 
 
 class RunningConversation:
     """A conversation under way. It keeps its device from its first turn to its end.
 
-    A turn that no verifier's context holds is refused, one for which no verifier is there for too long fails, and the
-    conversation is over.
+    A turn that no verifier's context holds is refused, one that an overloaded verifier does not take for too long
+    fails, and the conversation is over.
     """
 
-    def __init__(self, users: Users, conversation: Conversation) -> None:
-        self._users, self._fleet, self._conversation = users, users.fleet, conversation
+    def __init__(self, fleet: Fleet, conversation: Conversation) -> None:
+        self._fleet, self._conversation = fleet, conversation
         self._device: FleetDevice | None = None
         self._number = 0  # of the turn
         self._before: list[int] = []  # the text so far
@@ -122,134 +163,61 @@ class RunningConversation:
         self._fleet.loop.at(self._fleet.loop.now + self._conversation.turns[self._number].think, self._ask)
 
     def begin(self, device: FleetDevice) -> None:
+        """Begin at a device that is free."""
         assert self._record is not None, "it has asked"
-        self._device = device
-        self._record.device, self._record.waited = device.kind.name, self._fleet.loop.now - self._record.sent
+        self._device, self._record.waited = device, self._fleet.loop.now - self._record.sent
         self._write(self._record, device)
 
     def interrupt(self) -> None:
         """Tell of the request that is under way as unfinished."""
         if self._run is not None:
-            self._run.abort()
+            self._run.close()
         if self._record is not None:
             self._tell(Status.UNFINISHED)
 
     def _ask(self) -> None:
-        device = self._device
         conversation, turn = self._conversation, self._conversation.turns[self._number]
         before = len(self._before) if self._number else 1 + conversation.prefix
-        prompt_tokens = before + conversation.new_tokens(self._number)
-        self._record = Record(
-            conversation.name,
-            self._number,
-            conversation.tenant,
-            prompt_tokens,
-            turn.output_tokens,
-            self._fleet.loop.now,
-        )
-        if self._record.text_tokens > self._users.longest:
-            self._tell(Status.REFUSED)
-            self._end()
-        elif device is None:
-            self._users.pool.take(self, self._fleet.stream(f"{conversation.name}/device"))
+        tokens = before + conversation.new_tokens(self._number), turn.output_tokens
+        self._record = Record(conversation.name, self._number, conversation.tenant, *tokens, sent=self._fleet.loop.now)
+        if self._record.text_tokens > self._fleet.longest:
+            self._end(Status.REFUSED)
+        elif self._device is None:
+            self._fleet.take_device(self, self._fleet.stream(f"{conversation.name}/device"))
         else:
-            self._record.device = device.kind.name
-            self._write(self._record, device)
+            self._write(self._record, self._device)
 
     def _write(self, record: Record, device: FleetDevice) -> None:
         """Have the answer written."""
-        conversation, setting, stream = self._conversation, self._users.setting, self._fleet.stream
-        name = f"{conversation.name}/{self._number}"
+        conversation, fleet = self._conversation, self._fleet
+        record.device = "" if device.kind is None else device.kind.name
         prefixes: tuple[str, ...] = (conversation.name,) if self._number else ()
         prefixes += (conversation.tenant,) if conversation.prefix else ()
+        tpot = fleet.configuration.slo_of(conversation.tenant).tpot_ms
+        deadline = math.inf if tpot is None else tpot * MS  # of each draft, which brings one token at least
+        new = NewText(f"{conversation.name}/{self._number}", prefixes, float(record.output_tokens), deadline)
+        node = fleet.route(new, record.text_tokens)
+        text: Text = text_of(conversation, self._number, self._before, fleet.stream)
         self._run = RequestRun(
-            self._fleet,
-            record,
-            text_of(conversation, self._number, self._before, stream),
-            NewText(name, prefixes, float(record.output_tokens), setting.deadlines(conversation.tenant)),
-            device.kind,
-            device.learnt,
-            stream(f"{name}/link"),
-            self._over,
-            self._failed,
+            fleet, device, node, record, text, deadline, over=self._over, failed=lambda: self._end(Status.FAILED)
         )
-        self._fleet.route(self._run)
 
     def _over(self, run: RequestRun) -> None:
-        self._before = run.text.tokens(0, run.record.prompt_tokens + run.record.output_tokens)
+        self._before = run.text.tokens(0, run.record.text_tokens)
         self._tell(Status.WHOLE)
         self._number += 1
-        go_on = self.think if self._number < len(self._conversation.turns) else self._end
+        go_on = self.think if self._number < len(self._conversation.turns) else self._leave
         self._fleet.loop.at(run.released, go_on)
-
-    def _failed(self) -> None:
-        self._tell(Status.FAILED)
-        self._end()
 
     def _tell(self, status: Status) -> None:
         assert self._record is not None
         record, self._record, self._run = self._record, None, None
         record.status, record.over = status, self._fleet.loop.now
-        gone_on = status in (Status.WHOLE, Status.UNFINISHED)
-        record.last = not gone_on or self._number + 1 == len(self._conversation.turns)
-        self._users.observer.record(record)
+        self._fleet.observer.record(record)
 
-    def _end(self) -> None:
-        if self._device is not None:
-            self._users.pool.release(self._device)
-        self._users.over(self)
+    def _end(self, status: Status) -> None:
+        self._tell(status)
+        self._leave()
 
-
-class Fleet:
-    """A fleet at work."""
-
-    def __init__(self, setting: FleetSetting, conversations: Iterator[Conversation], observer: FleetObserver) -> None:
-        """`conversations`: in the order of their starts. In a closed loop, each begins as another ends."""
-        self.loop = EventLoop()
-        self._setting = setting
-        self._homeless: dict[RequestRun, float] = {}  # texts for which no node is there, and since when
-        self.verifiers = Nodes(self.loop, setting, self.stream, observer, self._settle)
-        self._policy = setting.policy()
-        self.users = Users(self, setting, conversations, observer)
-
-    def run(self, until: float = float("inf")) -> None:
-        """Let time pass until all conversations are over, at most up to `until`.
-
-        Raises RuntimeError for a text that is not the target's.
-        """
-        self.loop.run(until, lambda: self.users.finished)
-
-    def interrupt(self) -> None:
-        """Tell the observer of the requests that are under way, as unfinished ones. Nothing can be run afterwards."""
-        self.users.interrupt()
-
-    def stream(self, name: str) -> random.Random:
-        """The stream of chance of this name."""
-        return random.Random(f"{self._setting.seed}/{name}")
-
-    def route(self, run: RequestRun) -> None:
-        """Begin a text, or go on with it, at the node that the policy chooses; without nodes, when there is one.
-
-        Its device waits for that as long as the client that ships, and then gives up.
-        """
-        taking = [each for each in self.verifiers.taking() if each.kind.context >= run.record.text_tokens]
-        if not taking:
-            self._homeless[run] = since = self.loop.now
-
-            def over() -> None:
-                if self._homeless.get(run) == since:
-                    del self._homeless[run]
-                    run.give_up()
-
-            self.loop.at(since + PATIENCE, over)
-            return
-        if not self._setting.look_every:
-            for each in taking:
-                each.look()
-        run.begin(self._policy.choose(ordered(run.new_text.key, taking), run.new_text))
-
-    def _settle(self) -> None:
-        """Begin the texts for which there was no node."""
-        homeless, self._homeless = self._homeless, {}
-        for run in homeless:
-            self.route(run)
+    def _leave(self) -> None:
+        self._fleet.over(self, self._device)

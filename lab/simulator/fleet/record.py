@@ -47,7 +47,7 @@ class Status(StrEnum):
 
     WHOLE = "whole"  # all its tokens came
     REFUSED = "refused"  # with its answer, its text is longer than any verifier's context
-    FAILED = "failed"  # its device waited too long for a verifier that is away or overloaded
+    FAILED = "failed"  # its device waited too long for an overloaded verifier
     UNFINISHED = "unfinished"  # the simulated time was over before
 
 
@@ -67,12 +67,11 @@ class Record:
     status: Status = Status.WHOLE
     device: str = ""  # the kind of its device; "": it had none, or the kind has no name
     waited: float = 0.0  # for a free device
-    nodes: list[str] = field(default_factory=list)  # that wrote it, one after the other
+    nodes: list[str] = field(default_factory=list)  # the verifier that wrote it
     times: list[float] = field(default_factory=list)  # when each output token was known
     drafted: int = 0  # draft tokens that were judged
     accepted: int = 0  # of these
     over: float = 0.0  # when it was over; if it is unfinished, when the simulated time was
-    last: bool = True  # whether it is the conversation's last one
 
     @property
     def text_tokens(self) -> int:
@@ -107,8 +106,6 @@ class Sample:
     at: float
     node: str
     kind: str
-    up: bool  # whether it is there
-    texts: int  # under way there
     waiting: int  # requests that wait for a pass
     held: int  # slots in use
     slots: int
@@ -125,4 +122,4 @@ class FleetObserver(Protocol):
         """A request is over."""
 
     def sample(self, samples: Sequence[Sample]) -> None:
-        """All verifiers at one moment, those that are lost included."""
+        """All verifiers at one moment."""

@@ -98,12 +98,12 @@ _FEWEST = 12  # intervals, however short the run is
 class VerifierLoad:
     """What a verifier did, or several. Sums over samples are means times their number."""
 
-    up: float = 0.0  # seconds that it was there
+    seconds: float = 0.0
     busy: float = 0.0  # seconds of passes
     passes: int = 0
     rows: int = 0
     tokens: int = 0
-    samples: int = 0  # in which it was there
+    samples: int = 0
     waiting: int = 0  # requests, over samples
     held: int = 0  # slots, over samples
     slots: int = 0  # over samples
@@ -112,15 +112,15 @@ class VerifierLoad:
     def between(cls, last: Sample, now: Sample) -> "VerifierLoad":
         """Of a verifier between two samples."""
         return cls(
-            up=now.at - last.at if now.up else 0.0,
+            seconds=now.at - last.at,
             busy=now.busy - last.busy,
             passes=now.passes - last.passes,
             rows=now.rows - last.rows,
             tokens=now.tokens - last.tokens,
-            samples=int(now.up),
+            samples=1,
             waiting=now.waiting,
             held=now.held,
-            slots=now.slots if now.up else 0,
+            slots=now.slots,
         )
 
     def __add__(self, other: "VerifierLoad") -> "VerifierLoad":
@@ -130,7 +130,7 @@ class VerifierLoad:
         """Those of MEASURES that verifiers have."""
         return {
             # A pass is counted as a whole when it begins.
-            "utilisation": min(share(self.busy, self.up), 1.0) if self.up else math.nan,
+            "utilisation": min(share(self.busy, self.seconds), 1.0) if self.seconds else math.nan,
             "occupancy": share(self.rows, self.passes),
             "tokens_per_pass": share(self.tokens, self.passes),
             "queue_depth": share(self.waiting, self.samples),
@@ -148,14 +148,14 @@ class Gathered:
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._begin, self._end = configuration.burn_in_ms * MS, configuration.sim_time_ms * MS
-        self._records: list[tuple[Record, SloDecision | None]] = []
+        self.records: list[tuple[Record, SloDecision | None]] = []
         self._loads: list[tuple[Sample, Sample, VerifierLoad]] = []  # what a verifier did between two samples
         self._last: dict[str, Sample] = {}  # by verifier
 
     # The observer.
 
     def record(self, record: Record) -> None:
-        self._records.append((record, decided(record, self._configuration.slo_of(record.tenant))))
+        self.records.append((record, decided(record, self._configuration.slo_of(record.tenant))))
 
     def sample(self, samples: Sequence[Sample]) -> None:
         for each in samples:
@@ -163,19 +163,15 @@ class Gathered:
                 self._loads.append((before, each, VerifierLoad.between(before, each)))
             self._last[each.node] = each
 
-    def ended(self, at: float) -> None:
-        """The replication has ended at `at`, perhaps before its time."""
-        self._end = at
-
     # What came of it.
 
     def measures(self) -> dict[str, float]:
         """All of MEASURES by name; not a number, where there is no value."""
-        seconds = max(self._end - self._begin, 0.0)
-        tokens = sum(len(each.times) - bisect_left(each.times, self._begin) for each, _ in self._records)
+        seconds = self._end - self._begin
+        tokens = sum(len(each.times) - bisect_left(each.times, self._begin) for each, _ in self.records)
         ended = [
             decision is not None and decision.kept
-            for each, decision in self._records
+            for each, decision in self.records
             if each.status is Status.WHOLE and each.end >= self._begin
         ]
         energy, cost = self._joules(), self._price()
@@ -183,7 +179,6 @@ class Gathered:
             "throughput_tps": share(tokens, seconds),
             "requests_rps": share(len(ended), seconds),
             "goodput_rps": share(sum(ended), seconds) if self._configuration.promises else math.nan,
-            "fairness": self._fairness(),
             "energy_j_per_token": share(energy, tokens) if energy else math.nan,
             "cost_per_million": share(1e6 * cost, tokens) if cost else math.nan,
             **self._measures_of(lambda record: True),
@@ -206,17 +201,16 @@ class Gathered:
     def series(self) -> dict[str, list[float]]:
         """Some measures in equal intervals of the simulated time; not a number, where there is none. Each figure counts
         where it became known: at the end, many requests are under way."""
-        seconds = self._configuration.sim_time_ms * MS
-        count = intervals_of(seconds)
-        width = seconds / count
+        count = min(max(math.floor(self._end / _LEAST_SECONDS), _FEWEST), _MOST)
+        width = self._end / count
 
         def interval(at: float) -> int:
             return min(int(at / width), count - 1)
 
-        tokens = Counter(interval(at) for each, _ in self._records for at in each.times)
+        tokens = Counter(interval(at) for each, _ in self.records for at in each.times)
         ttft, tpot = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
         kept, loads = defaultdict[int, list[bool]](list), defaultdict[int, VerifierLoad](VerifierLoad)
-        for record, decision in self._records:
+        for record, decision in self.records:
             if record.times:
                 ttft[interval(record.first)].append(record.ttft)
             if record.status is Status.WHOLE and len(record.times) > 1:
@@ -227,7 +221,7 @@ class Gathered:
             loads[interval(sample.at)] += load
         values = [
             {
-                "throughput_tps": share(tokens[at], min(max(self._end - at * width, 0.0), width)),
+                "throughput_tps": share(tokens[at], width),
                 "ttft_p95_ms": percentile(ttft[at], 0.95) / MS,
                 "tpot_p95_ms": percentile(tpot[at], 0.95) / MS,
                 "slo_attainment": share(sum(kept[at]), len(kept[at])),
@@ -239,13 +233,13 @@ class Gathered:
 
     def _measures_of(self, belongs: Callable[[Record], bool]) -> dict[str, float]:
         """Of the requests of a group."""
-        group = [(record, decision) for record, decision in self._records if belongs(record)]
+        group = [(record, decision) for record, decision in self.records if belongs(record)]
         decisions = [each for _, each in group if each is not None and each.at >= self._begin]
         return measures_of([record for record, _ in group if record.sent >= self._begin], decisions)
 
     def _grouped(self, of: Callable[[Record], str]) -> dict[str, dict[str, float]]:
         found = {}
-        for name in sorted({of(record) for record, _ in self._records}):
+        for name in sorted({of(record) for record, _ in self.records}):
             values = self._measures_of(lambda record, name=name: of(record) == name)  # type: ignore[misc]
             found[name] = {each: values[each] for each in _GROUPED}
         return found
@@ -261,10 +255,10 @@ class Gathered:
     def _device_seconds(self) -> dict[str, float]:
         """How long devices of each kind were there, all together."""
         drafters = self._configuration.devices.drafters
-        found = {kind.name: kind.count * max(self._end - self._begin, 0.0) for kind in drafters}
+        found = {kind.name: kind.count * (self._end - self._begin) for kind in drafters}
         for name, load in self._by_verifier().items():
             kind = self._last[name].kind
-            found[kind] = found.get(kind, 0.0) + load.up
+            found[kind] = found.get(kind, 0.0) + load.seconds
         return found
 
     def _joules(self) -> float:
@@ -276,19 +270,3 @@ class Gathered:
         seconds = self._device_seconds()
         hourly = math.fsum(prices.per_hour.get(kind, 0.0) * each / 3600 for kind, each in seconds.items())
         return hourly + prices.per_kwh * self._joules() / _JOULES_A_KWH
-
-    def _fairness(self) -> float:
-        """Jain's index over the speeds of conversations, in tokens a second while their requests ran."""
-        tokens, seconds = Counter[str](), defaultdict[str, float](float)
-        for each, _ in self._records:
-            if each.sent >= self._begin:
-                until = self._end if each.status is Status.UNFINISHED or not each.times else each.end
-                tokens[each.conversation] += len(each.times)
-                seconds[each.conversation] += until - each.sent
-        speeds = [tokens[name] / taken for name, taken in seconds.items() if taken > 0]
-        return share(math.fsum(speeds) ** 2, len(speeds) * math.fsum(speed * speed for speed in speeds))
-
-
-def intervals_of(seconds: float) -> int:
-    """In how many intervals a run of so many simulated seconds is shown."""
-    return min(max(math.floor(seconds / _LEAST_SECONDS), _FEWEST), _MOST)

@@ -78,7 +78,7 @@ def _within(t: float, degrees: int) -> float:
 @dataclass(frozen=True, slots=True)
 class RunMeasure:
     """A figure of a run, 0 or more. `statistic`: which one of a distribution it is, such as "p95"; "": it is a figure
-    of its own. `most`: what no value is above; a share is 1 at most anyway.
+    of its own.
 
     Measures of one distribution have one `title`.
     """
@@ -89,7 +89,6 @@ class RunMeasure:
     better: Literal["more", "less", ""]
     meaning: str
     statistic: str = ""
-    most: float = math.inf
 
     @property
     def words(self) -> str:
@@ -113,7 +112,7 @@ class RunMeasure:
 
     def estimate(self, values: Sequence[float]) -> Estimate:
         """The mean of what replications gave, with an interval that has nothing in it that cannot be."""
-        return estimate(values, 0.0, 1.0 if self.unit == SHARE else self.most)
+        return estimate(values, 0.0, 1.0 if self.unit == SHARE else math.inf)
 
     def shown(self, value: float | None, signed: bool = False) -> str:
         """A value of it without its unit; a share in percent. `signed`: with a plus, as a difference."""
@@ -155,42 +154,25 @@ _OWN = (
     RunMeasure(
         "goodput_rps", "goodput", "requests/s", "more", "requests that became whole and kept all bounds, a second"
     ),
-    RunMeasure(
-        "fairness",
-        "fairness",
-        "",
-        "more",
-        "Jain's index of the tokens per second that each conversation saw while its requests ran: 1, all the same; "
-        "1/n, one of n had all",
-        most=1.0,
-    ),
     RunMeasure("acceptance", "acceptance", SHARE, "more", "accepted draft tokens / draft tokens that were judged"),
     RunMeasure(
         "tokens_per_round", "tokens per round", "tokens", "more", "tokens of an arrival at the user behind the first"
     ),
-    RunMeasure("utilisation", "utilisation", SHARE, "", "time of passes / time that verifiers were there"),
+    RunMeasure("utilisation", "utilisation", SHARE, "", "time of passes / time"),
     RunMeasure("occupancy", "batch occupancy", "rows/pass", "", "sequences of a verifier's pass, mean"),
     RunMeasure("tokens_per_pass", "tokens per pass", "tokens", "", "tokens of a verifier's pass, mean"),
     RunMeasure("queue_depth", "queue depth", "requests", "less", "requests that wait for a pass at a verifier, mean"),
     RunMeasure("slots_held", "slots in use", SHARE, "", "slots that hold a text / all slots of verifiers, mean"),
-    RunMeasure(
-        "energy_j_per_token",
-        "energy",
-        "J/token",
-        "less",
-        "`prices.watts` of all devices that are there / throughput",
-    ),
+    RunMeasure("energy_j_per_token", "energy", "J/token", "less", "`prices.watts` of all devices / throughput"),
     RunMeasure(
         "cost_per_million",
         "cost",
         "/1M tokens",
         "less",
-        "`prices.per_hour` of all devices that are there, and their energy at `prices.per_kwh`, for a million tokens",
+        "`prices.per_hour` of all devices, and their energy at `prices.per_kwh`, for a million tokens",
     ),
     RunMeasure("whole", "whole requests", "", "", "requests of which all tokens came"),
-    RunMeasure(
-        "failed", "failed requests", "", "less", "requests whose device gave up, as verifiers were away or overloaded"
-    ),
+    RunMeasure("failed", "failed requests", "", "less", "requests whose device gave up, as a verifier was overloaded"),
     RunMeasure("unfinished", "unfinished requests", "", "", "requests under way when the simulated time was over"),
 )
 

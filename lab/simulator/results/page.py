@@ -54,7 +54,7 @@ def _facts(run: RunSummary) -> Iterator[Markup]:
         class_="soft",
     )
     if run.interrupted:
-        yield tag("p", tag("strong", "The run was interrupted: these are figures of the time before."))
+        yield tag("p", tag("strong", "The run was interrupted: these are figures of the replications before."))
 
 
 def _over_time(run: RunSummary) -> Iterator[Markup]:

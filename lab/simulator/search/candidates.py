@@ -13,8 +13,6 @@ from lab.given_files import Loader, first_mistake, keys_of
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import Keys, Share
 from lab.simulator.configuration.reading import BadConfiguration, read
-from lab.simulator.costs.cost import BadCost
-from lab.simulator.simulation import setting_of
 
 VARIANT = "variant"  # the name of the choice between sets of values
 
@@ -81,7 +79,7 @@ def candidates(keys: SearchKeys, file: Path, overrides: Sequence[str] = ()) -> t
     for choice in keys.choices():
         try:
             configuration = varied(file, overrides, keys.changes(choice))
-        except (BadConfiguration, BadCost) as error:
+        except BadConfiguration as error:
             complaints.append(f"{label(choice)}: {error}")
         else:
             found.append(SearchCandidate(len(found) + 1, choice, configuration))
@@ -89,10 +87,8 @@ def candidates(keys: SearchKeys, file: Path, overrides: Sequence[str] = ()) -> t
 
 
 def varied(file: Path, overrides: Sequence[str], changes: Changes) -> Configuration:
-    """A configuration with changes that can run. Raises BadConfiguration and BadCost."""
-    configuration = read(file, [*overrides, *(f"{key}={shown(value)}" for key, value in changes.items())])
-    setting_of(configuration, seed=0)
-    return configuration
+    """A configuration with changes. Raises BadConfiguration."""
+    return read(file, [*overrides, *(f"{key}={shown(value)}" for key, value in changes.items())])
 
 
 def label(choice: Mapping[str, Any]) -> str:

@@ -60,7 +60,7 @@ def size_of(configuration: Configuration, key: str | None = None, step: float | 
     if parts[:2] == ["devices", "drafters"] and parts[-1] == "count":
         total, load = _total(configuration), _load(configuration)
         return Size(key, value, 1, "most", lambda count: {key: count} | load((total - value + count) / total))
-    wanted: Wanted = "least" if parts[:2] == ["devices", "verifiers"] or parts[0] == "autoscaling" else "most"
+    wanted: Wanted = "least" if parts[:2] == ["devices", "verifiers"] else "most"
     return Size(key, value, 1, wanted, lambda count: {key: count})
 
 

@@ -3,35 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
-from lab.bench.records import (
-    CaseRecord,
-    MeasuredRequest,
-    Results,
-    Run,
-    SideRecord,
-    Slo,
-    Speculation,
-    Stretch,
-    hash_of,
-)
+from lab.bench.case import Case, Prompt, Slo
+from lab.bench.jobs import Job, PreparedCase
+from lab.bench.records import MeasuredRequest, Results, Run, Side, Speculation, hash_of
 
 
-def a_case(name: str = "counting", **given: Any) -> CaseRecord:
-    values: dict[str, Any] = {
-        "group": "predictable",
-        "description": "counts from 1",
-        "requests": 8,
-        "concurrency": 1,
-        "input_tokens": 64,
-        "output_tokens": 10,
-        "arrival": {},
-        "sampling": {"temperature": 0.0},
-    }
-    return CaseRecord(name=name, **(values | given))
+def a_case(name: str = "counting", requests: int = 8, **given: Any) -> PreparedCase:
+    values: dict[str, Any] = {"group": "predictable", "description": "counts from 1", "prompts": [Prompt(text="1, 2,")]}
+    case = Case(name=name, **(values | {"input_tokens": 64, "output_tokens": 10} | given))
+    jobs = (Job(number=at, index=at, requests=1, prompt=0, max_tokens=10) for at in range(requests))
+    return PreparedCase(case=case, api="completions", jobs=tuple(jobs))
 
 
-def a_side(name: str, **given: Any) -> SideRecord:
-    return SideRecord(name=name, url="http://127.0.0.1:1/v1", model="m", **given)
+def a_side(name: str, **given: Any) -> Side:
+    return Side(name=name, url="http://127.0.0.1:1/v1", model="m", **given)
 
 
 def a_request(**given: Any) -> MeasuredRequest:
@@ -64,11 +49,10 @@ def at_pace(seconds: float, **given: Any) -> MeasuredRequest:
     return a_request(chunks=chunks, ended=chunks[-1] + 0.001, **given)
 
 
-def a_run(sides: Sequence[SideRecord], cases: Sequence[CaseRecord], **given: Any) -> Run:
+def a_run(sides: Sequence[Side], cases: Sequence[PreparedCase], **given: Any) -> Run:
     values: dict[str, Any] = {
         "repetitions": 1,
         "warm_up": 1,
-        "interleaving": "requests",
         "seed": 0,
         "begun": "2026-01-01T00:00:00+00:00",
         "begun_unix": 1767225600.0,
@@ -84,10 +68,9 @@ def pair_and_target() -> Results:
     sides = [a_side("target", price_per_hour=3.6), a_side("pair", price_per_hour=7.2)]
     cases = [
         a_case(slo=Slo(latency_ms=800)),
-        a_case("noise", group="high-entropy", concurrency=1),
+        a_case("noise", group="high-entropy"),
     ]
-    requests, stretches = [], []
-    clock, number = 0.0, 0
+    requests, clock = list[MeasuredRequest](), 0.0
     for case, times in (("counting", 0.5), ("noise", 1.0)):
         for index in range(8):
             for side in ("target", "pair"):
@@ -99,16 +82,12 @@ def pair_and_target() -> Results:
                     case=case,
                     index=index,
                     prompt=f"p{index}",
-                    stretch=number,
+                    stretch=len(requests),
                     started=clock,
                     scheduled=clock,
                     text=f"so it is <b>{index}</b> #### {index}",
-                    speculation=Speculation(drafted=12, accepted=6, rounds=3, accepted_per_round=(1, 0, 1, 0, 1))
-                    if side == "pair"
-                    else None,
+                    speculation=Speculation(drafted=12, accepted=6, rounds=3) if side == "pair" else None,
                 )
                 requests.append(made)
-                ended = clock + made.ended
-                stretches.append(Stretch(number=number, side=side, case=case, repetition=0, begun=clock, ended=ended))
-                clock, number = ended, number + 1
-    return Results(a_run(sides, cases), requests, stretches)
+                clock += made.ended
+    return Results(a_run(sides, cases), requests)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.bench.case import Arrival, Burst, Bursts, Poisson, Prompt, Traced, TraceFile
-from lab.bench.case_files import Due, chosen_cases, due_times, parse_trace, read_cases, shipped_cases
+from lab.bench.case import Arrival, Burst, Bursts, Due, Poisson, Prompt, Traced, TraceFile
+from lab.bench.case_files import chosen_cases, parse_trace, read_cases, shipped_cases
 from lab.bench.errors import BadCase
+from lab.bench.jobs import due_times
 from lab.bench.preparing import characters_for
 
 CASE = "group: code\ndescription: d\n"
@@ -22,7 +23,7 @@ def case_file(tmp_path: Path, text: str, name: str = "mine.yaml") -> Path:
 
 
 def test_cases_ship_for_each_kind_of_work() -> None:
-    shipped = {name: each.case for name, each in shipped_cases().items()}
+    shipped = shipped_cases()
     groups = {case.group for case in shipped.values()}
     assert groups >= {
         *("predictable", "high-entropy", "code", "editing", "summarising"),
@@ -40,12 +41,12 @@ def test_a_case_is_read_with_its_files(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,9,3\n")
     text = CASE + "prompts: [a]\nprompt_file: more.jsonl\nbody: {mode: off}\n"
     text += "arrival: {trace: {file: t.csv}}\n"
-    [loaded] = read_cases(case_file(tmp_path, text))
-    case = loaded.case
+    [case] = read_cases(case_file(tmp_path, text))
     assert (case.name, case.body) == ("mine", {"mode": "off"})  # no switch, as in YAML 1.2
     assert [prompt.text for prompt in case.prompts] == ["a", "b", None]
     assert case.prompts[2].requests == 2
-    assert (loaded.trace[0].output_tokens, case.jobs, case.most_at_once) == (3, 1, None)
+    assert isinstance(case.arrival, Traced) and case.arrival.trace.requests == [Due(0.0, 9, 3)]
+    assert (case.jobs, case.most_at_once) == (1, None)
     assert case.needs_chat
 
 
@@ -84,7 +85,7 @@ def test_cases_are_chosen_by_name_and_pattern(tmp_path: Path) -> None:
     assert [each.name for each in chosen_cases([], [tmp_path])] == ["code", "other"]
     chosen = chosen_cases(["aws-c*", "code"], [own])
     assert [each.name for each in chosen] == ["aws-cat-on-the-mat", "aws-counting", "code"]
-    assert chosen[-1].case.description == "d"  # one's own comes before the one that ships
+    assert chosen[-1].description == "d"  # one's own comes before the one that ships
     with pytest.raises(BadCase, match=r"no case 'cod' \(files of your own: --cases\); did you mean code\?"):
         chosen_cases(["cod"], [])
     with pytest.raises(BadCase, match="two cases are called code"):
@@ -104,29 +105,29 @@ TRACES = st.lists(st.floats(0, 1e4), min_size=1, max_size=8).map(
 ARRIVALS: st.SearchStrategy[Arrival] = (
     st.builds(Poisson, poisson=RATES)
     | st.builds(Bursts, bursts=st.builds(Burst, size=st.integers(1, 9), every=RATES))
-    | st.builds(Traced, trace=st.builds(TraceFile, file=st.just("t.csv"), speed=RATES))
+    | st.builds(Traced, trace=st.builds(TraceFile, file=st.just("t.csv"), speed=RATES, requests=TRACES))
 )
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
 
-@given(ARRIVALS, st.integers(1, 40), TRACES, st.text())
-def test_times_ascend_and_are_those_of_the_seed(arrival: Arrival, count: int, trace: list[Due], seed: str) -> None:
-    due = due_times(arrival, count, seed, trace)
+@given(ARRIVALS, st.integers(1, 40), st.text())
+def test_times_ascend_and_are_those_of_the_seed(arrival: Arrival, count: int, seed: str) -> None:
+    due = due_times(arrival, count, seed)
     assert due is not None and len(due) == count and due[0] >= 0
     assert due == sorted(due)
-    assert due == due_times(arrival, count, seed, trace)
+    assert due == due_times(arrival, count, seed)
 
 
 @given(st.integers(1, 9), RATES, st.integers(1, 40))
 def test_bursts_have_their_size(size: int, every: float, count: int) -> None:
-    due = due_times(Bursts(bursts=Burst(size=size, every=every)), count, "", [])
+    due = due_times(Bursts(bursts=Burst(size=size, every=every)), count, "")
     assert due is not None
     assert [due.count(each) for each in dict.fromkeys(due)][:-1] == [size] * ((count - 1) // size)
 
 
 def test_a_trace_is_sped_up_and_begins_anew() -> None:
-    arrival = Traced(trace=TraceFile(file="t.csv", speed=2.0))
-    assert due_times(arrival, 5, "", [Due(0.0), Due(2.0), Due(4.0)]) == [0.0, 1.0, 2.0, 3.0, 4.0]
+    arrival = Traced(trace=TraceFile(file="t.csv", speed=2.0, requests=[Due(0.0), Due(2.0), Due(4.0)]))
+    assert due_times(arrival, 5, "") == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 @pytest.mark.parametrize(

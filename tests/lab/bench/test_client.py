@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from lab.bench.client import EndpointClient, EventSplitter, Exchange, Reply, speculation_in
 from lab.bench.errors import BadSide
-from lab.bench.records import Speculation
-from lab.bench.sides import Side, side_of_record, sides_of
+from lab.bench.records import Side, Speculation
+from lab.bench.sides import key_of, sides_of
 
 
 def event(chunk: Any) -> bytes:
@@ -63,11 +63,10 @@ def test_a_chunk_brings_text_if_it_has_any() -> None:
                         "num_draft_tokens": 9,
                         "num_accepted_draft_tokens": 5,
                         "num_spec_steps": 3,
-                        "acceptance_histogram": [0, 1, 2, 0],
                     }
                 }
             },
-            Speculation(drafted=9, accepted=5, rounds=3, accepted_per_round=(0, 1, 2, 0)),
+            Speculation(drafted=9, accepted=5, rounds=3),
         ),
         (
             {"spec_decode": {"num_drafts": 3, "num_draft_tokens": 9, "num_accepted_tokens": 5}},
@@ -82,7 +81,12 @@ def test_speculation_is_read_in_each_shape(chunk: dict[str, Any], told: Speculat
     assert speculation_in(chunk) == told
 
 
-SIDE = Side(name="a", url="http://host/v1", key="secret")
+SIDE = Side(name="a", url="http://host/v1", api_key_variable="KEY")
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "secret")
 
 
 class Parts(httpx.AsyncByteStream):
@@ -167,19 +171,15 @@ def test_values_are_of_all_sides_or_of_one() -> None:
         keys=["b=KEY"],
         prices=["2.5", "b=0"],
         extras=['{"x": 1}', 'a={"y": "p=q"}'],
-        environment={"KEY": "secret"},
     )
     assert (first.url, second.url) == ("http://host:1/v1", "http://host:2/v1")
     assert (first.model, second.model) == ("m", "n")
-    assert (first.key, second.key) == (None, "secret")
+    assert (key_of(first), key_of(second), second.api_key_variable) == (None, "secret", "KEY")
     assert (first.price_per_hour, second.price_per_hour) == (2.5, None)  # 0 is not known
     assert (first.extra, second.extra) == ({"y": "p=q"}, {"x": 1})
     assert "secret" not in repr(second)
-    record = second.as_record("n", {})
-    assert "secret" not in repr(record)
-    assert side_of_record(record, {"KEY": "secret"}) == second
-    with pytest.raises(BadSide, match="the variable KEY, which has the key of b, is not set"):
-        side_of_record(record, {})
+    with pytest.raises(BadSide, match="--key: the variable KEY, which has the key of b, is not set"):
+        key_of(second, {})
 
 
 def test_modes_are_sides() -> None:
@@ -198,12 +198,11 @@ def test_modes_are_sides() -> None:
         ({"given": ["a=http://me:pw@host/v1"]}, "name the variable of its key with --key"),
         ({"given": ["a=h", "a=i"]}, "--side: two sides are called a"),
         ({"given": ["pair=h"], "models": ["pare=m"]}, "--model: no side is called 'pare'; did you mean pair?"),
-        ({"given": ["a=h"], "keys": ["NO_SUCH"]}, "--key: the variable NO_SUCH, which has the key of a, is not set"),
         ({"given": ["a=h"], "prices": ["cheap"]}, "--price: 'cheap' is no price of an hour"),
         ({"given": ["a=h"], "extras": ["{"]}, "--extra: '{' is no object of JSON"),
     ],
 )
 def test_a_bad_flag_is_named(given: dict[str, list[str]], message: str) -> None:
     with pytest.raises(BadSide) as caught:
-        sides_of(**given, environment={})
+        sides_of(**given)
     assert message in str(caught.value)

@@ -2,19 +2,16 @@
 
 import asyncio
 import time
-from typing import get_args
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.bench.case import Arrival, Case, Poisson, Prompt, Traced, TraceFile
-from lab.bench.case_files import Due
-from lab.bench.jobs import WARM_UP, Fitted, PlannedStretch, PreparedCase, as_due, in_a_loop, jobs_of, plan
-from lab.bench.records import Interleaving
+from lab.bench.case import Arrival, Case, Due, Poisson, Prompt, Traced, TraceFile
+from lab.bench.jobs import WARM_UP, Fitted, PreparedCase, Stretch, as_due, in_a_loop, jobs_of, plan
 
 PROMPTS = [Prompt(text="a"), Prompt(turns=["b", "c"])]
-INTERLEAVINGS: st.SearchStrategy[Interleaving] = st.sampled_from(get_args(Interleaving))
 
 
 def prepared(name: str, requests: int, concurrency: int | None = None, arrival: Arrival = "closed") -> PreparedCase:
@@ -27,7 +24,7 @@ def prepared(name: str, requests: int, concurrency: int | None = None, arrival: 
         concurrency=concurrency,
         arrival=arrival,
     )
-    return PreparedCase(case=case, api="chat", jobs=jobs_of(case, [], [None, None]))
+    return PreparedCase(case=case, api="chat", jobs=jobs_of(case, [None, None]))
 
 
 CASES = st.lists(st.tuples(st.integers(1, 7), st.integers(1, 4)), min_size=1, max_size=3).map(
@@ -36,42 +33,33 @@ CASES = st.lists(st.tuples(st.integers(1, 7), st.integers(1, 4)), min_size=1, ma
 SIDES = st.sampled_from([["a"], ["a", "b"], ["a", "b", "c"]])
 
 
-def asked(stretches: list[list[PlannedStretch]]) -> list[tuple[str, str, int, int]]:
+def asked(stretches: list[Stretch]) -> list[tuple[str, str, int, int]]:
     return [
-        (each.side, each.case, each.repetition, index)
-        for at_once in stretches
-        for each in at_once
+        (each.side, each.case.name, each.repetition, index)
+        for each in stretches
         for job in each.jobs
         for index in job.indices
         if each.repetition != WARM_UP
     ]
 
 
-@given(CASES, SIDES, st.integers(1, 3), st.integers(0, 2), INTERLEAVINGS, st.randoms())
+@given(CASES, SIDES, st.integers(1, 3), st.integers(0, 2), st.randoms())
 def test_every_request_is_asked_once_and_what_is_left_after_an_interruption(
-    cases: list[PreparedCase],
-    sides: list[str],
-    repetitions: int,
-    warm_up: int,
-    interleaving: Interleaving,
-    random: object,
+    cases: list[PreparedCase], sides: list[str], repetitions: int, warm_up: int, random: Random
 ) -> None:
-    def planned(done: set[tuple[str, str, int, int]]) -> list[list[PlannedStretch]]:
-        found = plan(
-            cases, sides, repetitions=repetitions, warm_up=warm_up, interleaving=interleaving, done=frozenset(done)
-        )
-        return list(found)
+    def planned(done: set[tuple[str, str, int, int]]) -> list[Stretch]:
+        return list(plan(cases, sides, repetitions=repetitions, warm_up=warm_up, done=done))
 
     whole = asked(planned(set()))
     wanted = {
-        (side, each.case.name, repetition, index)
+        (side, each.name, repetition, index)
         for side in sides
         for each in cases
         for repetition in range(repetitions)
-        for index in range(sum(job.requests for job in each.jobs))
+        for index in range(each.requests)
     }
     assert len(whole) == len(wanted) and set(whole) == wanted
-    done = set(random.sample(whole, random.randint(0, len(whole))))  # type: ignore[attr-defined]
+    done = set(random.sample(whole, random.randint(0, len(whole))))
     left = asked(planned(done))
     assert wanted - done <= set(left)
     assert len(left) == len(set(left))
@@ -80,28 +68,20 @@ def test_every_request_is_asked_once_and_what_is_left_after_an_interruption(
 
 @given(CASES, st.integers(1, 3))
 def test_sides_take_turns_and_begin_by_turns(cases: list[PreparedCase], repetitions: int) -> None:
-    found = list(plan(cases, ["a", "b"], repetitions=repetitions, warm_up=0, interleaving="requests"))
-    order = [each.side for [each] in found]
-    assert all(set(order[at : at + 2]) == {"a", "b"} for at in range(0, len(order), 2))
-    assert [order[at] for at in range(0, len(order), 2)] == [
-        "a" if at % 2 == 0 else "b" for at in range(len(order) // 2)
-    ]
-    sizes = {each.case: len(each.jobs) for [each] in found}
-    assert all(size <= (cases[int(name)].case.most_at_once or 0) for name, size in sizes.items())
+    found = list(plan(cases, ["a", "b"], repetitions=repetitions, warm_up=0))
+    order = [each.side for each in found]
+    assert order == ["a", "b", "b", "a"] * (len(order) // 4) + ["a", "b"] * (len(order) % 4 // 2)
+    for each in found:
+        assert len(each.jobs) == (1 if each.case.case.most_at_once == 1 else len(each.case.jobs))
 
 
-def test_sides_run_together() -> None:
-    found = list(plan([prepared("0", 2)], ["a", "b"], repetitions=1, warm_up=1, interleaving="together"))
-    assert [[(each.side, each.repetition) for each in at_once] for at_once in found] == [
-        [("a", WARM_UP), ("b", WARM_UP)],
-        [("b", 0), ("a", 0)],
-    ]
-
-
-def test_requests_that_arrive_by_themselves_are_in_one_block() -> None:
+def test_sides_are_warmed_up_first_and_requests_that_arrive_by_themselves_are_in_one_block() -> None:
     case = prepared("0", 4, arrival=Poisson(poisson=1.0))
-    found = list(plan([case], ["a"], repetitions=1, warm_up=0, interleaving="requests"))
-    assert [len(each.jobs) for [each] in found] == [4]
+    found = plan([case], ["a", "b"], repetitions=1, warm_up=1)
+    assert [(each.side, each.repetition, len(each.jobs)) for each in found] == [
+        *(("a", WARM_UP, 1), ("b", WARM_UP, 1)),
+        *(("b", 0, 4), ("a", 0, 4)),
+    ]
 
 
 def test_jobs_have_the_lengths_of_a_trace() -> None:
@@ -112,10 +92,9 @@ def test_jobs_have_the_lengths_of_a_trace() -> None:
         prompts=[Prompt(before="> ", text="abc")],
         requests=3,
         output_tokens=9,
-        arrival=Traced(trace=TraceFile(file="t")),
+        arrival=Traced(trace=TraceFile(file="t", requests=[Due(0.0, 10, 5), Due(1.0, 20, 6)])),
     )
-    trace = [Due(0.0, 10, 5), Due(1.0, 20, 6)]
-    made = PreparedCase(case=case, api="completions", jobs=jobs_of(case, trace, [Fitted(40, 10)]), trace=tuple(trace))
+    made = PreparedCase(case=case, api="completions", jobs=jobs_of(case, [Fitted(40, 10)]))
     assert [(job.characters, job.max_tokens) for job in made.jobs] == [(40, 5), (80, 6), (40, 5)]
     assert made.text_of(made.jobs[0]) == "> " + ("abc" * 14)[:40]
     assert PreparedCase.model_validate_json(made.model_dump_json()) == made

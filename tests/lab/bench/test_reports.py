@@ -4,7 +4,6 @@ import io
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,15 +11,15 @@ from rich.console import Console
 from drafter_client.cli.program import main
 from lab.bench import tables
 from lab.bench.analysis import Analysis, analyse, merged
-from lab.bench.cloudwatch import metric_data, put
-from lab.bench.errors import BadPush, BadRecords
-from lab.bench.jobs import WARM_UP, Job, PlannedStretch
+from lab.bench.case import Prompt
+from lab.bench.errors import BadRecords
+from lab.bench.jobs import WARM_UP, Stretch
 from lab.bench.measuring import shown
 from lab.bench.page import page
-from lab.bench.record_files import RECORDS, RUN, encode_record, encode_run
-from lab.bench.records import Record, RequestFailure, Results, Stretch
+from lab.bench.record_files import RECORDS, encode_record, write_run
+from lab.bench.records import RequestFailure, Results
 from lab.bench.tables import show
-from tests.lab.bench.runs import a_case, a_request, a_run, a_side, at_pace, pair_and_target
+from tests.lab.bench.runs import a_case, a_run, a_side, at_pace, pair_and_target
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\u202e"
 
@@ -84,7 +83,7 @@ def test_what_models_and_servers_wrote_stays_text(results: Results) -> None:
         else each
         for each in results.requests
     ]
-    hostile = Results(results.run, requests, results.stretches)
+    hostile = Results(results.run, requests)
     text = page(analyse(hostile), hostile)
     found = Reader(text)
     assert "script" not in {name for name, _ in found.elements}
@@ -95,10 +94,10 @@ def test_what_models_and_servers_wrote_stays_text(results: Results) -> None:
 
 def test_a_run_of_one_side_and_a_run_without_records_have_a_page() -> None:
     run = a_run([a_side("only")], [a_case(), a_case("other")])
-    alone = Results(run, [at_pace(0.1, side="only")], [])
+    alone = Results(run, [at_pace(0.1, side="only")])
     found = Reader(page(analyse(alone), alone)).text
     assert "Who wins" not in found and "The run is not finished" in found
-    nothing = Results(run, [], [])
+    nothing = Results(run, [])
     Reader(page(analyse(nothing), nothing))
 
 
@@ -120,16 +119,14 @@ def test_what_differs_is_said_first_and_what_does_not_in_one_sentence(analysis: 
     assert counting[0].startswith("tokens/s: pair is 2.00 times target (")
     assert [each for each in noise if "no difference seen" in each] == [noise[0]]
     assert noise[0].startswith("pair: no difference seen in tokens/s (0.9")
-    few = Results(results.run, [each for each in results.requests if each.index < 3], results.stretches)
+    few = Results(results.run, [each for each in results.requests if each.index < 3])
     said = tables.verdicts(analyse(few), results.run.cases[0])
     assert said[0].startswith("pair: too few to tell, 5 requests are needed; times target: tokens/s ")
 
 
 def written(folder: Path, results: Results) -> Path:
-    folder.mkdir()
-    (folder / RUN).write_bytes(encode_run(results.run))
-    records: list[Record] = [*results.requests, *results.stretches]
-    (folder / RECORDS).write_bytes(b"".join(map(encode_record, records)))
+    write_run(folder, results.run)
+    (folder / RECORDS).write_bytes(b"".join(map(encode_record, results.requests)))
     return folder
 
 
@@ -154,8 +151,8 @@ def test_what_cannot_be_reported_is_said(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_two_runs_are_compared_by_the_cases_that_both_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = pair_and_target()
-    other = replace(results.run.cases[1], prompts_hash="other")
-    changed = Results(replace(results.run, cases=(results.run.cases[0], other)), results.requests, results.stretches)
+    other = a_case("noise", prompts=[Prompt(text="another")])
+    changed = Results(replace(results.run, cases=(results.run.cases[0], other)), results.requests)
     before, after = written(tmp_path / "before", results), written(tmp_path / "after", changed)
     assert main(["bench", "compare", str(before), str(after), "--output", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out
@@ -165,79 +162,21 @@ def test_two_runs_are_compared_by_the_cases_that_both_have(tmp_path: Path, capsy
 
 def test_runs_without_a_case_in_common_are_refused() -> None:
     results = pair_and_target()
-    other = Results(replace(results.run, cases=()), [], [])
+    other = Results(replace(results.run, cases=()), [])
     with pytest.raises(BadRecords, match="no case in common"):
         merged([("a", results), ("b", other)])
 
 
 def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere() -> None:
-    planned = PlannedStretch("pair", "code", 0, (Job(number=0, index=0, requests=1, prompt=0, max_tokens=1),))
-    warming = PlannedStretch("pair", "code", WARM_UP, planned.jobs)
-    order = (warming, planned, planned)
-    stretches = [
-        Stretch(number=number, side="pair", case="code", repetition=repetition, begun=0.0, ended=4.0)
-        for number, repetition in enumerate((WARM_UP, 0, 0))
-    ]
-    said = {}
+    case = a_case("code", requests=1)
+    warming, *measured = (Stretch("pair", case, repetition, case.jobs) for repetition in (WARM_UP, 0, 0))
+    order, said = [warming, *measured], {}
     for terminal in (True, False):
         out = io.StringIO()
-        console = Console(file=out, force_terminal=terminal, width=100)
-        with shown(console, order, 3) as watch:
-            for each, stretch in zip(order, stretches, strict=True):
-                watch.begin([each])
-                watch.request(a_request(side="pair", case="code", repetition=stretch.repetition))
-                watch.stretch(stretch)
+        with shown(Console(file=out, force_terminal=terminal, width=100), order, 3) as watch:
+            for each in order:
+                watch.begin(each)
+                watch.request()
         said[terminal] = out.getvalue()
     assert "code, repetition 1 of 3: pair" in said[True] and "3/3" in said[True]
-    assert said[False].splitlines() == [
-        "drafter: code, warming up: pair, 1 request in 4.0 s",
-        "drafter: code, repetition 1 of 3: pair, 2 requests in 8.0 s",
-    ]
-
-
-# CloudWatch.
-
-
-def test_cloudwatch_gets_the_medians_by_variant_and_test_case() -> None:
-    results = pair_and_target()
-    data = metric_data(results)
-    assert len(data) == 2 * 2 * 6
-    found = {(*(each["Value"] for each in one["Dimensions"]), one["MetricName"]): one for one in data}
-    tokens = found["pair", "counting", "OutputTokens"]
-    assert (tokens["Value"], tokens["Unit"]) == (10, "Count")
-    assert [each["Name"] for each in tokens["Dimensions"]] == ["Variant", "TestCase"]
-    analysis = analyse(results)
-    first = found["target", "counting", "TTFT"]
-    assert first["Value"] == pytest.approx(analysis.summaries[0].distributions["ttft_ms"].p50 / 1000)
-    assert (first["Unit"], first["Timestamp"].isoformat()) == ("Seconds", "2026-01-01T00:00:00+00:00")
-    names = {"TTFT", "InterTokenLatency", "EndToEndLatency", "RequestOutputThroughput", "InputTokens", "OutputTokens"}
-    assert {name for *_, name in found} == names
-
-
-@pytest.fixture
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "EC2_METADATA_DISABLED": "true"}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-
-
-def test_metrics_are_put_a_thousand_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    boto3 = pytest.importorskip("boto3", reason="boto3 is not installed: requirements/cloudwatch.txt")
-    results, puts = pair_and_target(), list[tuple[str, int]]()
-
-    class Taking:
-        def put_metric_data(self, Namespace: str, MetricData: list[Any]) -> None:  # noqa: N803
-            puts.append((Namespace, len(MetricData)))
-
-    monkeypatch.setattr(boto3, "client", lambda *_, **__: Taking())
-    cases = tuple(replace(results.run.cases[0], name="counting") for _ in range(90))
-    assert put(Results(replace(results.run, cases=cases), results.requests, []), "Test") == 1080
-    assert puts == [("Test", 1000), ("Test", 80)]
-
-
-@pytest.mark.usefixtures("credentials")
-def test_a_missing_region_or_package_is_named() -> None:
-    message = r"CloudWatch (needs boto3: .*cloudwatch|did not take the figures: You must specify a region)"
-    with pytest.raises(BadPush, match=message):
-        put(pair_and_target())
+    assert said[False].splitlines() == ["drafter: code, warming up", "drafter: code, repetition 1 of 3"]

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.bench.analysis import analyse, equality
+from lab.bench.case import Slo
 from lab.bench.comparison import FEWEST, Sample, compare, paired_ratio
-from lab.bench.records import MeasuredRequest, RequestFailure, Results, Slo, Speculation
+from lab.bench.records import MeasuredRequest, RequestFailure, Results, Speculation
 from lab.bench.summary import summarise
 from tests.lab.bench.runs import a_case, a_request, a_side, at_pace, pair_and_target
 
@@ -32,8 +34,8 @@ def four_at_two_at_once() -> list[MeasuredRequest]:
 
 
 def test_a_summary_has_the_figures_of_its_definitions() -> None:
-    case = a_case(concurrency=2, slo=Slo(latency_ms=1500))
-    found = summarise(case, a_side("s", price_per_hour=9.0), four_at_two_at_once())
+    case = a_case(slo=Slo(latency_ms=1500))
+    found = summarise(case.case, a_side("s", price_per_hour=9.0), four_at_two_at_once())
     assert (found.requests, found.tokens_out, found.loaded_s) == (4, 40, 4)
     assert found.values == {
         "load_tokens_per_second": 10,
@@ -49,24 +51,23 @@ def test_a_summary_has_the_figures_of_its_definitions() -> None:
 
 def test_failures_belong_to_the_load_but_to_no_latency() -> None:
     failed = a_request(index=1, started=1.5, ended=2.5, failure=RequestFailure(kind="timeout", message="late"))
-    found = summarise(a_case(slo=Slo(ttft_ms=1000)), a_side("s"), [a_request(), failed])
+    found = summarise(a_case(slo=Slo(ttft_ms=1000)).case, a_side("s"), [a_request(), failed])
     assert (found.requests, found.failures, found.loaded_s, found.tokens_out) == (2, {"timeout": 1}, 4, 10)
     assert found.distributions["latency_ms"].count == 1
     assert found.values["good_share"] == 0.5
-    only = summarise(a_case(), a_side("s"), [failed])
+    only = summarise(a_case().case, a_side("s"), [failed])
     assert (only.distributions, only.values) == ({}, {})
 
 
 def test_speculation_is_summed_before_it_is_divided() -> None:
     told = [
-        Speculation(drafted=10, accepted=8, rounds=2, accepted_per_round=(0, 0, 0, 0, 2)),
-        Speculation(drafted=30, accepted=4, rounds=6, accepted_per_round=(4, 0, 2)),
+        Speculation(drafted=10, accepted=8, rounds=2),
+        Speculation(drafted=30, accepted=4, rounds=6),
         Speculation(drafted=0, accepted=0),
     ]
     requests = [a_request(index=index, speculation=each) for index, each in enumerate(told)]
-    found = summarise(a_case(), a_side("s"), requests)
+    found = summarise(a_case().case, a_side("s"), requests)
     assert (found.drafted, found.accepted, found.rounds) == (40, 12, 8)
-    assert found.accepted_per_round == (4, 0, 2, 0, 2)
     assert found.values["acceptance_rate"] == pytest.approx(0.3)
     assert found.values["mean_acceptance_length"] == 2.5
     assert found.values["drafted_per_token"] == pytest.approx(40 / 30)
@@ -123,8 +124,7 @@ def test_the_order_of_records_does_not_matter() -> None:
     for seed in range(3):
         shuffle = random.Random(seed)
         requests = shuffle.sample([*results.requests], len(results.requests))
-        stretches = shuffle.sample([*results.stretches], len(results.stretches))
-        assert analyse(Results(results.run, requests, stretches)) == expected
+        assert analyse(Results(results.run, requests)) == expected
 
 
 @pytest.mark.parametrize(
@@ -151,3 +151,28 @@ def test_the_first_texts_that_differ_are_told(mine: str | None, theirs: str | No
     found = equality("c", "pair", "target", ones, others)
     assert found is not None and (found.equal, found.pairs) == (1, 3)
     assert "the first that differs: prompt p3, seed 7" in found.sentence and found.sentence.endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("slo", "given", "good"),
+    [
+        ({}, {}, True),
+        ({"ttft_ms": 500, "latency_ms": 1500}, {}, True),
+        ({"ttft_ms": 499}, {}, False),
+        ({"ttft_ms": 500}, {"failure": RequestFailure(kind="timeout", message="")}, False),
+        ({"itl_ms": 500}, {"tokens_out": 1}, False),
+    ],
+)
+def test_a_request_meets_an_objective_only_with_every_bound(
+    slo: dict[str, float], given: dict[str, Any], good: bool
+) -> None:
+    made = a_request(**{"chunks": (0.5, 1.5), "tokens_out": 5, **given})
+    bounds = Slo(**{name: float(bound) for name, bound in slo.items()})
+    assert summarise(a_case(slo=bounds).case, a_side("s"), [made]).values.get("good_share", 1.0) == good
+
+
+def test_figures_of_a_request() -> None:
+    made = a_request(chunks=(0.5, 0.5, 1.5), tokens_out=5)
+    assert (made.ttft_ms, made.latency_ms, made.itl_ms) == (500, 1500, 250)
+    assert made.chunk_gaps_ms == [0, 1000]
+    assert made.tokens_per_second == pytest.approx(5 / 1.5)

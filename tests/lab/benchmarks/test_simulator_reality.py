@@ -148,7 +148,6 @@ def test_every_configuration_is_read() -> None:
     ("keys", "complaint"),
     [
         ({"connections": [{"rtt_ms": 8, "jitter_ms": 0, "loss": 0.1}]}, "without loss"),
-        ({"failures": [{"devices": "big", "up_s": 10, "repair_s": 1}]}, "no failures"),
     ],
 )
 def test_what_has_no_real_counterpart_is_refused(keys: Mapping[str, object], complaint: str) -> None:

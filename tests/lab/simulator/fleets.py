@@ -1,18 +1,38 @@
 """Small fleets, what is asked of them, and all that they tell."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from random import Random
+from typing import Any
 
-from lab.simulator.costs.cost import LinearCost
+from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.fleet.fleet import Fleet
 from lab.simulator.fleet.record import Conversation, Record, Sample, Turn
-from lab.simulator.fleet.settings import Breakdowns, DeviceKind, FleetMode, FleetSetting, VerifierKind
-from lab.simulator.virtual.network import Network
 
-KIND = VerifierKind(LinearCost(25.0, 0.5, 0.2), slots=32, draft_cost=LinearCost(8.0, 1.2, 0.1))
-DEVICE = DeviceKind(Network(0.02, 0.002, 0.01), FleetMode.TARGET, LinearCost(8.0, 1.2, 0.1))
-TWO = FleetSetting({"a": KIND, "b": KIND}, (DEVICE,))
+TARGET = {"law": "linear", "decode_ms": 25, "per_token_ms": 0.5, "per_sequence_ms": 0.2}
+DRAFT = {"law": "linear", "decode_ms": 8, "per_token_ms": 1.2, "per_sequence_ms": 0.1}
+MODES = ("target", "fused", "lockstep", "remote")
+WORKLOAD = {"arrival": "poisson", "rate_rps": 1, "prompt_tokens": 9, "output_tokens": 5}  # of files, not of these tests
+
+
+def link(rtt_ms: float, jitter_ms: float = 0.0, loss: float = 0.0, **ends: str) -> dict[str, Any]:
+    """A connection without a bandwidth that matters."""
+    return {"rtt_ms": rtt_ms, "jitter_ms": jitter_ms, "loss": loss, "bandwidth_mbps": 1e12, **ends}
+
+
+def configured(
+    mode: str = "target",
+    verifiers: Sequence[dict[str, Any]] = ({"name": "a"},),
+    drafters: Sequence[dict[str, Any]] = ({"name": "laptop"},),
+    **keys: Any,
+) -> Configuration:
+    """A fleet whose verifiers all have a draft model. `verifiers`, `drafters`: keys of each kind, beside these."""
+    kind = {"cost": TARGET, "slots": 32, "draft": {"cost": DRAFT, "agreement": 0.8}}
+    device = {"cost": DRAFT, "agreement": 0.8, "count": 50}
+    devices = {"verifiers": [kind | each for each in verifiers], "drafters": [device | each for each in drafters]}
+    given = {"sim_time_ms": 1e9, "sample_every_ms": 1e9, "connections": [link(20, 2, 0.01)], "workload": WORKLOAD}
+    return Configuration.model_validate({**given, "mode": mode, "devices": devices, **keys})
+
+
+TWO = [{"name": "a"}, {"name": "b"}]
 
 
 def conversations(count: int, gap: float, turns: int = 2, output: int = 24) -> Iterator[Conversation]:
@@ -21,17 +41,6 @@ def conversations(count: int, gap: float, turns: int = 2, output: int = 24) -> I
         yield Conversation(
             f"c{number}", number * gap, tuple(Turn(20, output + number % 5, 0.2) for _ in range(turns)), "t", 10
         )
-
-
-def lost(at: float, repair: float, kind: VerifierKind = KIND) -> VerifierKind:
-    """Verifiers that are lost once, after `at` seconds, for `repair` seconds."""
-
-    def up(rng: Random) -> float:
-        first = not hasattr(rng, "was_asked")
-        setattr(rng, "was_asked", True)  # noqa: B010
-        return at if first else 1e9
-
-    return replace(kind, breakdowns=(Breakdowns(up, lambda rng: repair),))
 
 
 class Kept:
@@ -49,15 +58,13 @@ class Kept:
 
 
 def run(
-    setting: FleetSetting,
-    coming: Iterator[Conversation],
-    observer: Kept | None = None,
-    until: float = float("inf"),
+    configuration: Configuration, coming: Iterator[Conversation], until: float = float("inf"), seed: int = 0
 ) -> tuple[list[Record], Fleet]:
     """The records in the order of their conversations and turns. A wrong text is an error of the fleet."""
-    found = observer or Kept()
-    fleet = Fleet(setting, coming, found)
+    found = Kept()
+    fleet = Fleet(configuration, seed, coming, found)
     fleet.run(until)
+    fleet.interrupt()
     return sorted(found.records, key=lambda each: (int(each.conversation[1:]), each.turn)), fleet
 
 

@@ -16,7 +16,6 @@ from lab.simulator.configuration.keys import Keys
 from lab.simulator.configuration.operation import ALL, LINKS, between
 from lab.simulator.configuration.reading import BadConfiguration, parse
 from lab.simulator.costs.catalogue import roofline
-from lab.simulator.simulation import setting_of
 from tests.paths import ROOT
 
 SMALL = """\
@@ -46,8 +45,8 @@ def test_the_example_is_valid_and_is_the_same_when_it_is_written_and_read_again(
 
 def test_what_the_example_has_in_comments_is_valid() -> None:
     """Those keys that can stand beside the others."""
-    head, failures, tail = example().partition("# failures:")
-    text = head + re.sub("^# ", "", failures + tail, flags=re.MULTILINE)
+    head, prices, tail = example().partition("# prices:")
+    text = head + re.sub("^# ", "", prices + tail, flags=re.MULTILINE)
     text = re.sub(
         r"^( +)# (weight|prefill_chunk|jitter_ms|loss|bandwidth_mbps|shared_prefix_tokens|latency_ms):",
         r"\1\2:",
@@ -55,7 +54,7 @@ def test_what_the_example_has_in_comments_is_valid() -> None:
         flags=re.MULTILINE,
     )
     configuration = parse(text, "example", ROOT)
-    assert configuration.failures and configuration.autoscaling and configuration.prices.per_hour
+    assert configuration.prices.per_hour
     assert configuration.connections[1].loss == LINKS["wan"].loss
     assert configuration.slo.latency_ms is not None
 
@@ -169,7 +168,7 @@ NAMED = "model: llama-3.1-70b, device: h100-sxm-x4, weights: fp8"
 
 def test_a_device_by_name_has_the_cost_of_the_catalogue() -> None:
     text = SMALL.replace("cost: {law: linear, decode_ms: 25}", NAMED) + "  arrival: poisson\n  rate_rps: 1\n" + DRAWN
-    seconds = parse(text, "f.yaml", ROOT).devices.verifiers[0].pass_cost().seconds([(1, 100)])
+    seconds = parse(text, "f.yaml", ROOT).devices.verifiers[0].pass_cost.seconds([(1, 100)])
     assert seconds == roofline("llama-3.1-70b", "h100-sxm-x4", weights="fp8").seconds([(1, 100)])
     with pytest.raises(BadConfiguration, match=r"line 5: devices\.verifiers\[0\]: .*h100-sxm"):
         parse(text.replace("h100-sxm-x4", "h100-sx"), "f.yaml", ROOT)
@@ -186,9 +185,9 @@ def test_slots_and_contexts_that_no_memory_holds_are_refused() -> None:
         read(", slots: 99, context: 30000")
     with pytest.raises(BadConfiguration, match="give a smaller context"):
         read(f", shared_cache: true, context: {held + 1}")
-    assert read(f", slots: 2, context: {held // 2}").devices.verifiers[0].longest() == held // 2
-    assert setting_of(read(", slots: 99"), 0).verifiers["big-1"].context == held // 99
-    assert read(", slots: 99, shared_cache: true").devices.verifiers[0].longest() == 32_768
+    assert read(f", slots: 2, context: {held // 2}").devices.verifiers[0].longest == held // 2
+    assert read(", slots: 99").devices.verifiers[0].longest == held // 99
+    assert read(", slots: 99, shared_cache: true").devices.verifiers[0].longest == 32_768
 
 
 def test_init_writes_the_example_once_and_check_names_a_mistake(

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from dataclasses import asdict
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -16,9 +17,15 @@ from lab.simulator.fleet.record import Record, Sample, Status
 from lab.simulator.results.gathered import Gathered
 from lab.simulator.results.measures import MEASURES, estimate, t_quantile
 from lab.simulator.results.page import page
-from lab.simulator.results.replications import REQUESTS, Replication, evaluation, replicated, written
+from lab.simulator.results.replications import (
+    REQUESTS,
+    Replication,
+    evaluate,
+    processes,
+    replicate,
+    write_requests,
+)
 from lab.simulator.results.summary import RunSummary, show
-from lab.simulator.simulation import Stopped
 from tests.paths import ROOT
 
 FILE = """
@@ -43,19 +50,18 @@ def a_record(
     *,
     status: Status = Status.WHOLE,
     name: str = "c",
-    last: bool = True,
     drafted: int = 0,
     accepted: int = 0,
 ) -> Record:
     over = 60.0 if status is Status.UNFINISHED else times[-1]
     wanted = len(times) if status is Status.WHOLE else 4
-    made = Record(name, 0, "all", 10, wanted, sent, status, "laptop", times=times, over=over, last=last)
+    made = Record(name, 0, "all", 10, wanted, sent, status, "laptop", times=times, over=over)
     made.drafted, made.accepted = drafted, accepted
     return made
 
 
-def a_sample(at: float, node: str = "big-1", *, up: bool = True, passes: int = 0, busy: float = 0.0) -> Sample:
-    return Sample(at, node, "big", up, 1, 2, 4, 8, passes, busy, 3 * passes, 6 * passes)
+def a_sample(at: float, node: str = "big-1", *, passes: int = 0, busy: float = 0.0) -> Sample:
+    return Sample(at, node, "big", 2, 4, 8, passes, busy, 3 * passes, 6 * passes)
 
 
 def test_times_of_requests() -> None:
@@ -113,23 +119,14 @@ def test_series_have_no_edge_where_requests_are_under_way() -> None:
     assert found.measures()["slo_attainment"] == pytest.approx(0.5, abs=0.01)
 
 
-def test_fairness_is_over_conversations() -> None:
-    """Jain's index of 1 and 3 tokens a second is (1 + 3)² / (2 (1 + 9))."""
-    found = gathered()
-    found.record(a_record(20.0, [20.5, 21.0], name="slow", last=False))  # its second turn brings it to 1 a second
-    found.record(a_record(30.0, [33.0, 33.0], name="slow"))
-    found.record(a_record(20.0, [21.0, 21.0, 21.0], name="fast"))
-    assert found.measures()["fairness"] == pytest.approx(16 / 20)
-
-
 def test_verifiers() -> None:
     found = gathered()
     for at, passes, busy in ((5.0, 7, 1.0), (10.0, 10, 2.0), (20.0, 30, 6.0), (30.0, 50, 10.0)):
-        found.sample([a_sample(at, passes=passes, busy=busy), a_sample(at, "big-2", up=at < 30)])
+        found.sample([a_sample(at, passes=passes, busy=busy), a_sample(at, "big-2")])
     values = found.measures()
-    assert values["utilisation"] == pytest.approx(8 / (20 + 10))
+    assert values["utilisation"] == pytest.approx(8 / (20 + 20))
     assert (values["occupancy"], values["tokens_per_pass"]) == (3.0, 6.0)
-    assert (values["queue_depth"], values["slots_held"]) == (2 * 4 / 3, 4 * 4 / (3 * 8))
+    assert (values["queue_depth"], values["slots_held"]) == (2.0, 0.5)
     assert found.nodes()["big-1"]["utilisation"] == pytest.approx(0.4)
 
 
@@ -187,48 +184,25 @@ def test_results_and_files_are_the_same_whatever_the_processes(configuration: Co
     for jobs in (1, 2):
         folder = tmp_path / str(jobs)
         folder.mkdir()
-        seconds: list[float] = []
-        found.append(replicated(configuration, jobs=jobs, folder=folder, progress=seconds.append))
+        with processes(jobs, partial(replicate, folder=folder)) as replications:
+            found.append([*replications([(configuration, number) for number in range(2)])])
         contents.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
-        assert seconds == sorted(seconds) and seconds[-1] == pytest.approx(12, abs=0.5)
     assert json.dumps([*map(asdict, found[0])]) == json.dumps([*map(asdict, found[1])])
-    assert contents[0] == contents[1] and {"requests-1.csv", "requests-2.csv"} <= {*contents[0]}
+    assert contents[0] == contents[1] and [*contents[0]] == ["requests-1.csv", "requests-2.csv"]
     assert found[0][0].measures != found[0][1].measures, "each has a chance of its own"
-
-
-def test_evaluations_do_not_depend_on_the_number_of_processes(configuration: Configuration) -> None:
-    asked = [(configuration, 0), (configuration.model_copy(update={"router": "random"}), 1)]
-    with evaluation(1) as alone, evaluation(2) as together:
-        assert repr([*alone(asked)]) == repr([*together(asked)])
-
-
-def test_an_error_of_a_process_is_that_of_the_run(configuration: Configuration) -> None:
-    wrong = configuration.model_copy(update={"router": "nobody:Nothing"})
-    with pytest.raises(ValueError, match="nobody"):
-        replicated(wrong, jobs=2)
-
-
-def test_a_file_has_a_line_for_each_request(configuration: Configuration, tmp_path: Path) -> None:
-    [_, second] = replicated(configuration, folder=tmp_path)
-    with (tmp_path / "requests-2.csv").open(encoding="utf-8", newline="") as file:
-        requests = [*csv.DictReader(file)]
+    assert repr(evaluate(configuration, 1)) == repr(found[0][1].measures)
+    requests = [*csv.DictReader(StringIO(contents[0]["requests-2.csv"].decode()))]
     assert [*requests[0]] == [*REQUESTS] and {each["replication"] for each in requests} == {"2"}
     whole = [each for each in requests if each["status"] == "whole" and float(each["sent_s"]) >= 0.5]
-    assert len(whole) == second.measures["whole"]
+    assert len(whole) == found[0][1].measures["whole"]
     text = (ROOT / "docs" / "simulator-results.md").read_text(encoding="utf-8")
     assert not [name for name in REQUESTS if f"`{name}`" not in text]
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_what_is_stopped_has_what_came_until_then(configuration: Configuration, jobs: int) -> None:
-    def progress(seconds: float) -> None:
-        if seconds >= 3.0:
-            raise Stopped
-
-    found = replicated(configuration.model_copy(update={"replications": 8}), jobs=jobs, progress=progress)
-    assert len(found) < 8 and all(each.seconds <= 6.0 for each in found)
-    assert jobs == 2 or (len(found) == 1 and found[0].seconds == 3.0)
-    assert found[0].measures["throughput_tps"] > 0
+def test_an_error_of_a_process_is_that_of_the_run(configuration: Configuration) -> None:
+    wrong = configuration.model_copy(update={"router": "nobody:Nothing"})
+    with pytest.raises(ValueError, match="nobody"), processes(2, evaluate) as evaluate_all:
+        [*evaluate_all([(wrong, 0)])]
 
 
 # What people look at: names of tenants, devices and conversations may be anything, and stay text wherever they are.
@@ -265,16 +239,16 @@ def run(folder: Path) -> RunSummary:
     """A run in which everything has the hostile names, and a folder with its files."""
     configuration = parse(HOSTILE_FILE, "fleet.yaml", folder)
     gathered = Gathered(configuration)
-    with written(gathered, configuration, folder, 0) as observer:
-        for number, name in enumerate(NAMES):
-            sent = 10.0 + number
-            record = Record(name, 0, name, 10, 2, sent, device=name, nodes=[name], times=[sent + 1, sent + 2])
-            record.over = sent + 2
-            observer.record(record)
-        for at in (10.0, 20.0):
-            observer.sample([Sample(at, name, name, True, 1, 1, 1, 2, 3, at / 2, 3, 3) for name in NAMES])
+    for number, name in enumerate(NAMES):
+        sent = 10.0 + number
+        record = Record(name, 0, name, 10, 2, sent, device=name, nodes=[name], times=[sent + 1, sent + 2])
+        record.over = sent + 2
+        gathered.record(record)
+    write_requests(gathered.records, folder, 0)
+    for at in (10.0, 20.0):
+        gathered.sample([Sample(at, name, name, 1, 1, 2, 3, at / 2, 3, 3) for name in NAMES])
     told = gathered.measures(), gathered.tenants(), gathered.devices(), gathered.nodes(), gathered.series()
-    return RunSummary.of(NAMES[0] + NAMES[4], configuration, [Replication(1, 60.0, *told)])
+    return RunSummary.of(NAMES[0] + NAMES[4], configuration, [Replication(1, *told)])
 
 
 def test_the_page_is_one_file_without_scripts_or_outside_references(run: RunSummary) -> None:

@@ -89,7 +89,7 @@ def test_a_space_or_an_objective_that_makes_no_sense_is_refused() -> None:
         (["throughput_tsp"], "did you mean throughput_tps"),
         (["utilisation"], "neither better"),
         ([], "at least one"),
-        (["fairness", "fairness"], "twice"),
+        (["acceptance", "acceptance"], "twice"),
     ):
         with pytest.raises(BadSearch, match=message):
             Goals.of(names)
@@ -200,7 +200,7 @@ def test_what_is_interrupted_shows_what_came_before(
     fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ended: int, runs: Sequence[str]
 ) -> None:
     @contextmanager
-    def interrupted(jobs: int) -> Iterator[EvaluateAll]:
+    def interrupted(jobs: int, do: object) -> Iterator[EvaluateAll]:
         def evaluate(asked: Sequence[Job]) -> Iterator[Values]:
             for configuration, number in asked[:ended]:
                 yield by_formula(configuration, number)
@@ -208,7 +208,7 @@ def test_what_is_interrupted_shows_what_came_before(
 
         yield evaluate
 
-    monkeypatch.setattr("lab.simulator.commands.search.evaluation", interrupted)
+    monkeypatch.setattr("lab.simulator.commands.search.processes", interrupted)
     asked = ["search", str(fleet), f"--vary={COUNT}=2,4,6", "--replications=4", "--jobs=1"]
     assert command_line.run([*asked, f"--csv={fleet.parent / 's.csv'}"]) == 130
     assert capsys.readouterr().err.splitlines()[-1].startswith("simulator: interrupted")

@@ -1,5 +1,7 @@
 """A configuration runs: the same seed gives the same records, and keys make a difference."""
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,9 +12,8 @@ from lab.simulator.command_line import example
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse, read
 from lab.simulator.fleet.record import Status
-from lab.simulator.results.gathered import Gathered
+from lab.simulator.results.replications import seed_of, simulate
 from lab.simulator.search.candidates import candidates, read_search
-from lab.simulator.simulation import seed_of, simulate
 from tests.lab.simulator.fleets import Kept
 from tests.paths import ROOT
 
@@ -76,11 +77,33 @@ def test_the_example_runs_as_it_is_written(tmp_path: Path, capsys: pytest.Captur
     assert "requests" in capsys.readouterr().out
 
 
+def test_an_interrupted_run_keeps_the_replications_that_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @contextmanager
+    def interrupted(jobs: int, do: Callable[[Configuration, int], object]) -> Iterator[object]:
+        def one(asked: Sequence[tuple[Configuration, int]]) -> Iterator[object]:
+            yield do(*asked[0])
+            raise KeyboardInterrupt
+
+        yield one
+
+    monkeypatch.setattr("lab.simulator.commands.run.processes", interrupted)
+    file = tmp_path / "fleet.yaml"
+    file.write_text(SMALL, encoding="utf-8")
+    asked = ["run", str(file), "--output", str(tmp_path / "out"), "--replications", "3"]
+    assert command_line.run(asked) == 130
+    assert "was interrupted" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert command_line.run(asked) == 1
+    said = capsys.readouterr().err
+    assert "1 of 3 replications have ended" in said and "has the results of a run already" in said
+
+
 @pytest.mark.parametrize("file", [each for each in EXAMPLES if each not in SEARCHES], ids=lambda file: file.stem)
 def test_a_second_of_a_worked_question_runs(file: Path) -> None:
     kept = Kept()
     configuration = read(file, ["sim_time_ms=1000", "burn_in_ms=0"])
-    assert simulate(configuration, seed_of(configuration, 0), kept) == 1.0
+    simulate(configuration, seed_of(configuration, 0), kept)
     assert kept.samples
 
 
@@ -97,8 +120,6 @@ def test_all_candidates_of_a_worked_question_can_run(file: Path) -> None:
         ("", "router: random\n"),
         ("", "router: jsq\nlook_every_ms: 0\n"),
         ("", "sample_every_ms: 100\n"),
-        ("", "failures: [{devices: big, up_s: 1, repair_s: {distribution: exponential, mean: 1}}]\n"),
-        ("", "autoscaling: [{devices: big, most: 4, queue_time_ms: 20, every_s: 0.5, start_up_s: 0.5}]\n"),
         ("sim_time_ms: 3000", "sim_time_ms: 2000"),
         ("mode: fused", "mode: target"),
         ("count: 2", "count: 3"),
@@ -122,16 +143,6 @@ def test_a_key_makes_a_difference(before: str, after: str) -> None:
     changed = FUSED.replace(before, after, 1) if before else after + FUSED
     assert changed != FUSED
     differ(FUSED, changed)
-
-
-def test_a_fleet_whose_verifiers_are_gone_for_good_has_results() -> None:
-    text = SMALL.replace("sim_time_ms: 4000", "sim_time_ms: 400000\nslo: {ttft_ms: 1000}")
-    text = text.replace("rate_rps: 4", "rate_rps: 0.1")
-    configuration = configured(text + "failures: [{devices: big, up_s: 0.001, repair_s: 10000000}]\n")
-    gathered = Gathered(configuration)
-    gathered.ended(simulate(configuration, seed_of(configuration, 0), gathered))
-    measures = gathered.measures()
-    assert measures["whole"] == measures["slo_attainment"] == 0.0 and measures["failed"] > 0
 
 
 def test_long_prompts_on_a_slow_link_come_late() -> None:
