@@ -200,9 +200,7 @@ class HasDetails(Protocol):
 
     @property
     def sources(self) -> list[TokenMark]: ...
-
     @property
     def decisions(self) -> list[Decision | None] | None: ...
-
     @property
     def logprobs(self) -> list[TokenLogprobs | None] | None: ...
