@@ -15,12 +15,14 @@ from specpair.drafters.run.events import Answered, Committed, Completion, Drafte
 from specpair.drafters.run.executors import Executor
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.speculation.draft import Draft
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.drafting.lookups import Lookups, TokenLookup
 from specpair.speculation.drafting.node_selection import DraftStep
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import UNSAID, Mechanisms, RejectionPolicy
+from specpair.speculation.policy.timing import LatencyModel
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
@@ -93,7 +95,7 @@ class VirtualDrafter(Executor):
         ends = world.backend.vocabulary.ends
         self.session = Session(name, list(prompt), len(prompt), TextSpec.of(sampling), limit, ends)
         self.session.self_continue = mechanisms.self_continue
-        self._estimates = estimates or Estimates.untaught(pass_times)
+        self._estimates = estimates or Estimates(LatencyModel(pass_times), AcceptanceModel())
         self._latencies = self._estimates.latencies
         self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction, corpus=corpus)
         self._latencies.exchanged(network.rtt + overhead, 0.0, 0.0)

@@ -163,7 +163,7 @@ def side_nodes(
 _STEPS = 50  # chances are taken by fiftieths, so that few are computed
 
 
-def levels(first: float, others: Sequence[float], width: int, depth: int) -> Sequence[float]:
+def tree_levels(first: float, others: Sequence[float], width: int, depth: int) -> Sequence[float]:
     """Item k: chance that the text is in the tree after k tokens, for k up to `depth`.
 
     `first`: chance of the first choice.

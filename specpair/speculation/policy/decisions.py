@@ -181,7 +181,8 @@ class ExpandPolicy:
         chance = next((chance for chance, each in ranked if each is node), 0.0) * self._text.typical
         others = [other for other in ranked if other[1] not in step.nodes]
         if self._branches.pay:  # the step brings second choices, too
-            others.append((chance / self._text.typical * (1.0 - self._text.typical) * self._text.runner_up, node))
+            typical, runner_up = self._text.typical, self._text.acceptance.runners_up.shares[0]
+            others.append((chance / typical * (1.0 - typical) * runner_up, node))
             others.sort(key=lambda pair: pair[0], reverse=True)
         return chance >= FLOOR and len(select_nodes([(chance, node), *others], self._latencies.draft, self._width)) == 1
 

@@ -14,7 +14,14 @@ from math import inf
 
 from specpair.speculation.draft import Draft, TreeLimits
 from specpair.speculation.drafting.committed_text import CommittedText
-from specpair.speculation.drafting.node_selection import FLOOR, DraftStep, SideNode, select_nodes
+from specpair.speculation.drafting.node_selection import (
+    FLOOR,
+    DraftStep,
+    SideNode,
+    select_nodes,
+    side_nodes,
+    tree_levels,
+)
 from specpair.speculation.drafting.tree import TreeNode, draft_of
 from specpair.speculation.policy.draft_length import MAX_AUTO, DraftLength, DraftPlan, Prospects
 from specpair.speculation.policy.schedule import Mechanisms
@@ -42,7 +49,7 @@ class BranchPolicy:
     def update(self) -> None:
         """Decide anew whether branches pay."""
         if self.width:
-            runner_up = (1.0 - self.text.typical) * self.text.runner_up
+            runner_up = (1.0 - self.text.typical) * self.text.acceptance.runners_up.shares[0]
             worth = self.length.beside([runner_up], max(1, self.length.best), 1.0) > 0
             self.pay = worth and self.latencies.wider <= _WIDER
 
@@ -53,8 +60,9 @@ class BranchPolicy:
         """
         if not self.pay:
             return []
-        found = list(islice(self.text.side_nodes(path, chances, skip, self._in_flight), _CANDIDATES))
-        end = path[skip - 1] if 0 < skip <= len(path) else self.text.tree.root
+        root, acceptance = self.text.tree.root, self.text.acceptance
+        found = list(islice(side_nodes(root, path, chances, acceptance, skip, self._in_flight), _CANDIDATES))
+        end = path[skip - 1] if 0 < skip <= len(path) else root
         groups: dict[int, list[SideNode]] = {}  # by where the text stands when the pass begins
         for each in found:
             if each.level > skip:
@@ -85,7 +93,7 @@ class BranchPolicy:
         for each in self.beside(main, chances[: made + 1], skip):
             if skip < each.level <= made:
                 levels[each.level] += each.chance
-        law = self.text.levels(self.width, MAX_AUTO + 1)
+        law = tree_levels(self.text.typical, self.text.acceptance.runners_up.shares, self.width, MAX_AUTO + 1)
         for depth in range(made + 1, len(levels)):
             ahead = min(max(1, depth - skip), len(law) - 1)
             levels[depth] = levels[depth - 1] * law[ahead] / law[ahead - 1]
