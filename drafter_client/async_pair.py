@@ -39,10 +39,15 @@ class AsyncPair:
 
     async def __aenter__(self) -> "AsyncPair":
         making = self._threads.submit(self._make)
+
+        def close_if_made(_: Future[Pair]) -> None:
+            if not making.cancelled() and making.exception() is None:
+                making.result().close()
+
         try:
             self._pair = await asyncio.shield(asyncio.wrap_future(making))
         except BaseException:
-            making.add_done_callback(_close_if_made)  # if the task was cancelled, the thread still makes the pair
+            making.add_done_callback(close_if_made)  # if the task was cancelled, the thread still makes the pair
             self._threads.shutdown(wait=False)
             raise
         return self
@@ -51,15 +56,16 @@ class AsyncPair:
         pair = self._opened()
         self._pair, self._why_none = None, "this pair is closed"
         pair.wait_no_more()  # directly, since all threads may be busy waiting for a verifier
+
+        def close() -> None:
+            for work in list(self._works):
+                work.close()
+            pair.close()
+
         try:
-            await asyncio.shield(self._run(lambda: self._close(pair)))
+            await asyncio.shield(self._run(close))
         finally:
             self._threads.shutdown(wait=False)
-
-    def _close(self, pair: Pair) -> None:
-        for work in list(self._works):
-            work.close()
-        pair.close()
 
     def _opened(self) -> Pair:
         if self._pair is None:
@@ -91,11 +97,6 @@ class AsyncPair:
 
     def _run(self, do: Callable[[], T]) -> "asyncio.Future[T]":
         return asyncio.wrap_future(self._threads.submit(do))
-
-
-def _close_if_made(making: "Future[Pair]") -> None:
-    if not making.cancelled() and making.exception() is None:
-        making.result().close()
 
 
 class _Work:

@@ -65,9 +65,8 @@ class Pair:
         self._writing: dict[int, tuple[TextSession, VerifierClient]] = {}  # the texts under way, by their `id`
         self._closed = self._ending = False
         self._renderer = Renderer()  # of chat templates
-        self._outages = Outages(
-            self._options.patience, self._options.on_outage, start_patience=self._options.start_patience
-        )
+        patience, before_begin = self._options.patience, self._options.start_patience
+        self._outages = Outages(patience, self._options.on_outage, start_patience=before_begin)
         self._earlier = EarlierTexts(self._options.clock)
         with corpus_errors_named():
             self._corpora = DraftCorpora([Path(each) for each in self._options.corpus], corpus_folder())

@@ -1,12 +1,9 @@
 """The program `drafter`: chooses the command, and turns errors into messages and exit statuses."""
 
 import io
-import signal
 import sys
-import threading
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from drafter_client.cli import commands
 from drafter_client.cli.batch import run_many
@@ -18,6 +15,7 @@ from drafter_client.cli.steps import (
     check_draft_n,
     check_system,
     explained,
+    on_sigterm,
     pair_of,
     prompt_ids,
     read_prompt,
@@ -72,22 +70,25 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # characters that its encoding lacks are replaced
             stream.reconfigure(errors="replace")
+    terminated = False
+
+    def terminate() -> None:  # as Ctrl-C does: sessions are released, and the text so far is shown
+        nonlocal terminated
+        terminated = True
+        raise KeyboardInterrupt
+
     try:
         start.catch_interrupts()
-        with _ended_by_sigterm() as terminated:
-            status = _interruptible(arguments)
+        with on_sigterm(terminate):
+            try:
+                status = _run(arguments)
+            except KeyboardInterrupt:
+                print("\ndrafter: interrupted", file=sys.stderr)
+                status = INTERRUPTED
         return TERMINATED if terminated and status == INTERRUPTED else status
     except (SpecPairError, DrafterError, BackendError) as error:
         print(f"drafter: {several_lines(str(error))}", file=sys.stderr)
         return 1
-
-
-def _interruptible(arguments: list[str]) -> int:
-    try:
-        return _run(arguments)
-    except KeyboardInterrupt:
-        print("\ndrafter: interrupted", file=sys.stderr)
-        return INTERRUPTED
 
 
 def _run(arguments: list[str]) -> int:
@@ -145,23 +146,3 @@ def _run_with_model(run: Callable[[Namespace], int], options: Namespace) -> int:
         return run(options)
     except ModelLoadError as error:
         raise ModelLoadError(explained(error, options)) from error
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[list[int]]:
-    """A context in which SIGTERM acts like Ctrl-C: sessions are released, and the text so far is shown. The list is
-    empty until SIGTERM comes."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
-        yield received
-        return
-
-    def interrupt(number: int, _frame: object) -> None:
-        received.append(number)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield received
-    finally:
-        signal.signal(signal.SIGTERM, before)
