@@ -97,7 +97,7 @@ class TextRun:
 
     def _keep_measurements(self) -> None:
         # Lockstep, a fixed draft length or a failed draft model would distort the rates for later runs.
-        if not self.options.lockstep_only and self.options.draft_n is None and self._draft_failure is None:
+        if self.options.one_mode is None and self._draft_failure is None:
             self._learnt()[0].keep()
 
     def _begin(self, client: VerifierClient, options: Options) -> Run:

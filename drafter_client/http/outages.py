@@ -61,14 +61,6 @@ class Stop:
                     self._breaks.remove(abort)
 
 
-class VerifierLoad(NamedTuple):
-    """The load of a verifier: `texts` under way, requests `waiting` for a pass, and whether it refuses new texts."""
-
-    texts: int = 0
-    waiting: int = 0
-    overloaded: bool = False
-
-
 class Health(NamedTuple):
     """The health of a verifier."""
 
@@ -77,7 +69,9 @@ class Health(NamedTuple):
     progress: float | None = None  # how much of its model it has loaded, 0 to 1; None: unknown
     identity: str = ""  # if it is ready, and tells it to this caller
     draining: bool = False  # whether it takes no new texts any more, and ends those under way
-    load: VerifierLoad = VerifierLoad()
+    texts: int = 0  # under way
+    waiting: int = 0  # requests that wait for a pass
+    overloaded: bool = False  # whether it refuses new texts
 
 
 class Outage(NamedTuple):

@@ -179,7 +179,7 @@ class Verifiers:
     def _usable(self) -> list[KnownVerifier]:
         now = self._clock()
         ready = [each for each in self._all if each.ready and each.out_until <= now]
-        return [each for each in ready if not each.health.load.overloaded] or ready
+        return [each for each in ready if not each.health.overloaded] or ready
 
     def _all_changed(self) -> bool:
         """Whether all that are of any use have changed to another model."""
