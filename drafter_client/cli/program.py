@@ -5,23 +5,11 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 
-from drafter_client.cli import commands
+from drafter_client.cli import commands, steps
 from drafter_client.cli.batch import run_many
 from drafter_client.cli.compare import run_compare
 from drafter_client.cli.flags import keys_file
 from drafter_client.cli.solo import run_solo_command
-from drafter_client.cli.steps import (
-    INTERRUPTED,
-    check_draft_n,
-    check_system,
-    explained,
-    on_sigterm,
-    pair_of,
-    prompt_ids,
-    read_prompt,
-    show,
-    text_options,
-)
 from drafter_client.display.readout import Readout
 from drafter_client.errors import DrafterError
 from drafter_client.options import Mode
@@ -41,12 +29,12 @@ SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a computing thread d
 
 def run_draft(options: Namespace) -> int:
     """Generate the text and show it with its metrics. Returns the exit status."""
-    check_system(options)
-    prompt = read_prompt(options)
-    chosen = text_options(options)
-    with pair_of(options) as pair:
-        check_draft_n(pair, options)
-        ids = prompt_ids(pair, prompt, options.chat, options.system)
+    steps.check_system(options)
+    prompt = steps.read_prompt(options)
+    chosen = steps.text_options(options)
+    with steps.pair_of(options) as pair:
+        steps.check_draft_n(pair, options)
+        ids = steps.prompt_ids(pair, prompt, options.chat, options.system)
         generation = pair.generate(ids, chosen.cold() if options.baseline else chosen)
 
         piece = generation.piece if options.verbose else None
@@ -59,7 +47,7 @@ def run_draft(options: Namespace) -> int:
                 same = options.strategy in DRAFTER_INVARIANT
                 generation.stats.baseline = Baseline.of(alone, generation.stats.token_ids if same else None)
 
-        return show(generation, readout, measure)
+        return steps.show(generation, readout, measure)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,13 +67,13 @@ def main(arguments: list[str] | None = None) -> int:
 
     try:
         start.catch_interrupts()
-        with on_sigterm(terminate):
+        with steps.on_sigterm(terminate):
             try:
                 status = _run(arguments)
             except KeyboardInterrupt:
                 print("\ndrafter: interrupted", file=sys.stderr)
-                status = INTERRUPTED
-        return TERMINATED if terminated and status == INTERRUPTED else status
+                status = steps.INTERRUPTED
+        return TERMINATED if terminated and status == steps.INTERRUPTED else status
     except (SpecPairError, DrafterError, BackendError) as error:
         print(f"drafter: {several_lines(str(error))}", file=sys.stderr)
         return 1
@@ -145,4 +133,4 @@ def _run_with_model(run: Callable[[Namespace], int], options: Namespace) -> int:
     try:
         return run(options)
     except ModelLoadError as error:
-        raise ModelLoadError(explained(error, options)) from error
+        raise ModelLoadError(steps.explained(error, options)) from error
