@@ -10,9 +10,8 @@ from weakref import WeakSet
 from drafter_client.conversation import Messages
 from drafter_client.draft_sources import DraftModel, Source
 from drafter_client.generation.generation import Event, Finished, Generation
-from drafter_client.options import Options
+from drafter_client.options import VERIFIER, Options, PairKeywords
 from drafter_client.pair import Pair
-from drafter_client.pair_options import VERIFIER, PairKeywords
 from drafter_client.statistics import Stats
 from specpair.protocol.service_responses import ModelInfo
 

@@ -22,8 +22,7 @@ from drafter_client.http.outages import Health, Outage, Outages, Stop
 from drafter_client.http.text_session import TextSession
 from drafter_client.http.verifiers import Verifiers, when_ready
 from drafter_client.modes.memory import ModeMemory
-from drafter_client.options import Mode, Options
-from drafter_client.pair_options import VERIFIER, PairKeywords, PairOptions, corpus_errors_named
+from drafter_client.options import VERIFIER, Mode, Options, PairKeywords, PairOptions, corpus_errors_named
 from drafter_client.pairing import Paired, Pairing, RunningSession, TextSlots
 from drafter_client.statistics import Stats
 from drafter_client.text_run import TextRun

@@ -22,9 +22,8 @@ from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.http.outages import Outage
 from drafter_client.http.retries import CHECK_PAUSE
 from drafter_client.modes.memory import memory_file
-from drafter_client.options import Mode, Options
+from drafter_client.options import Mode, Observer, Options
 from drafter_client.pair import Pair
-from drafter_client.pair_options import Observer
 from drafter_client.program_options import ENGINE, NGRAM, is_plugged_drafter
 from drafter_client.statistics import SOLO
 from drafter_client.trace.writer import TraceFolder

@@ -11,7 +11,7 @@ from drafter_client.generation import events
 from drafter_client.generation.events import Listener, to_all
 from drafter_client.http.health import VerifierStatus
 from drafter_client.http.outages import Outage
-from drafter_client.pair_options import Observer
+from drafter_client.options import Observer
 from drafter_client.statistics import Stats
 from specpair.http_service.observability.logs import current
 from specpair.http_service.observability.metrics import PREFIX, LabelledMetrics, ServiceMetrics
@@ -35,7 +35,7 @@ class DrafterMetrics:
 
     @contextmanager
     def run(self, stats: Stats, settings: Mapping[str, Any]) -> Iterator[Listener]:
-        """A context around one text, which yields the listener to its events: see `pair_options.Observer`."""
+        """A context around one text, which yields the listener to its events: see `options.Observer`."""
         request = current()
         text = _MetricsCounter(self, self._metrics.text("" if request is None else request.key))
         running = self._running.labels(self.model_name())
@@ -99,7 +99,7 @@ class _MetricsCounter:
 
 
 class Observers:
-    """Hands the events of each text to several observers, in their order; see `pair_options.Observer`."""
+    """Hands the events of each text to several observers, in their order; see `options.Observer`."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
