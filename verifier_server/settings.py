@@ -16,9 +16,9 @@ from specpair.command_line.given_values import SettingsError as SettingsError
 from specpair.command_line.layers import (
     Layer,
     LayeredSettings,
+    Names,
     first_path,
     lasting_layers,
-    names_of,
     settings_model,
     settings_table,
 )
@@ -191,7 +191,7 @@ class ListenAddress(LayeredSettings if TYPE_CHECKING else settings_model(Layered
         return flag(name)
 
 
-_NAMES = names_of("verifier", ADDRESS | OPTIONS)
+_NAMES = Names("verifier", ADDRESS | OPTIONS)
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:

@@ -17,9 +17,9 @@ from specpair.command_line.given_values import SettingsError
 from specpair.command_line.layers import (
     Layer,
     LayeredSettings,
+    Names,
     first_path,
     lasting_layers,
-    names_of,
     settings_model,
     settings_table,
 )
@@ -38,7 +38,7 @@ class DrafterSettings(LayeredSettings):
 
 
 # The flags that can last: not those of one text or of its output. A command takes those that it has a flag for.
-NAMES = names_of("drafter", OPTIONS)
+NAMES = Names("drafter", OPTIONS)
 
 
 def parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:

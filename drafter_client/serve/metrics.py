@@ -86,12 +86,9 @@ class _MetricsCounter:
     def _count_tokens(self, event: events.Committed, now: float) -> None:
         if not event.tokens:
             return
-        self._text.tokens(len(event.tokens))
-        if self._last is not None:
-            self._text.gap(now - self._last)
-        elif self._began is not None:
-            self._text.began(self._prompt_tokens, self._cached_tokens)
-            self._text.first_token(now - self._began)
+        self._text.tokens(len(event.tokens), None if self._last is None else now - self._last)
+        if self._last is None and self._began is not None:
+            self._text.began(self._prompt_tokens, self._cached_tokens, now - self._began)
         self._last = now
         for each in event.rounds:
             if each.judged:

@@ -16,9 +16,9 @@ from specpair.command_line.given_values import SettingsError
 from specpair.command_line.layers import (
     Layer,
     LayeredSettings,
+    Names,
     first_path,
     lasting_layers,
-    names_of,
     settings_model,
     settings_table,
 )
@@ -104,7 +104,7 @@ NODE = options_of(RouterOptions)["node"]  # a flag only, since it may be given s
 
 
 _log = logging.getLogger("gateway.router")
-_NAMES = names_of("router", OPTIONS)
+_NAMES = Names("router", OPTIONS)
 
 if TYPE_CHECKING:
 

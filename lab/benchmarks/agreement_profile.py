@@ -15,6 +15,7 @@ The profile is written as JSON, for `agreement` in the file of a simulation. It 
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -27,7 +28,7 @@ from gateway.openai_api.chat.template import Renderer
 from lab.benchmarks.harness.kinds import CONTEXT, MOST_TOGETHER, prompts_by_kind, written
 from lab.benchmarks.harness.report import UNSAVED, Report, options_of
 from lab.simulator.virtual import agreement
-from lab.simulator.virtual.agreement import Judged, Profile, ProfileFile, counted
+from lab.simulator.virtual.agreement import Counts, Profile, ProfileFile
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.load_options import LoadOptions
@@ -47,7 +48,7 @@ def main() -> None:
     options = options_of(__doc__, FLAGS)
     report = Report("agreement_profile", options, f"agreement_profile_{options.name}")
     target_path, draft_path = Path(options.target or DEFAULT_TARGET), Path(options.draft or DEFAULT_DRAFT)
-    judged: list[Judged] = []
+    counts: dict[str, Counts] = {}
     with (
         closing(_load(target_path)) as target,
         closing(_load(draft_path)) as draft,
@@ -57,13 +58,15 @@ def main() -> None:
         if draft.vocabulary.fingerprint_below(below) != target.vocabulary.fingerprint_below(below):
             raise SystemExit("the two models have unlike vocabularies")
         for kind, prompts in prompts_by_kind(target, renderer, options.texts):
-            before = len(judged)
+            judged, accepted = Counter[int](), Counter[int]()  # by position
             for prompt, tokens in zip(prompts, written(target, prompts, options.tokens), strict=True):
-                judged += _judged(kind, _agrees(draft, prompt, tokens), options.length)
-            accepted = [each.accepted for each in judged[before:]]
-            share = sum(accepted) / len(accepted)
-            report.line(f"{kind:12}{len(prompts):3} texts, {len(accepted):5} draft tokens judged, {share:.3f} accepted")
-    counts = counted(judged)
+                for position, agreed in _judged(_agrees(draft, prompt, tokens), options.length):
+                    judged[position] += 1
+                    accepted[position] += agreed
+            positions, all_judged = range(len(judged)), judged.total()
+            counts[kind] = Counts(judged=[judged[at] for at in positions], accepted=[accepted[at] for at in positions])
+            share = accepted.total() / all_judged
+            report.line(f"{kind:12}{len(prompts):3} texts, {all_judged:5} draft tokens judged, {share:.3f} accepted")
     report.line("", "share of accepted draft tokens by position, those before it accepted")
     law = Profile.of_counts(counts)
     for kind in law.kinds:
@@ -89,13 +92,16 @@ def _agrees(draft: Backend, prompt: Sequence[int], tokens: Sequence[int]) -> lis
     return [choice == token for choice, token in zip(chosen, tokens, strict=True)]
 
 
-def _judged(kind: str, agrees: Sequence[bool], length: int) -> Iterator[Judged]:
-    """What is judged of drafts of `length` tokens. The first token comes with the prompt's reply, without a draft."""
+def _judged(agrees: Sequence[bool], length: int) -> Iterator[tuple[int, bool]]:
+    """What is judged of drafts of `length` tokens: positions in the draft, and whether they are accepted.
+
+    The first token comes with the prompt's reply, without a draft.
+    """
     at = 1
     while at < len(agrees):
         accepted = 0
         for agreed in agrees[at : at + length]:
-            yield Judged(kind, accepted, agreed)
+            yield accepted, agreed
             if not agreed:
                 break
             accepted += 1

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 from weakref import finalize
 
@@ -25,44 +24,32 @@ _START = 60.0  # seconds in which a child has to be ready
 
 
 def serve(answer: Callable[[Any], dict[str, Any]]) -> None:
-    """Answer requests until standard input ends. More than `MEMORY` ends the process, or raises MemoryError."""
-    _limit()
-    lines, works = SimpleQueue[bytes](), threading.Event()
-    threading.Thread(target=_answers, args=(answer, lines, works), name="answers", daemon=True).start()
-    threading.Thread(target=_watch, args=(works,), name="memory", daemon=True).start()
-    for line in sys.stdin.buffer:
-        lines.put(line)
-    os._exit(0)
-
-
-def _answers(answer: Callable[[Any], dict[str, Any]], lines: "SimpleQueue[bytes]", works: threading.Event) -> None:
-    try:
-        while True:
-            line = lines.get()
-            works.set()
-            written = json.dumps(answer(json.loads(line))).encode()
-            works.clear()
-            sys.stdout.buffer.write(written + b"\n")
-            sys.stdout.buffer.flush()
-    except MemoryError:
-        os._exit(OUT_OF_MEMORY)
-    finally:  # a fault
-        os._exit(1)
-
-
-def _limit() -> None:
-    """Have the system refuse more memory, where it can."""
-    with suppress(ImportError, OSError, ValueError):
+    """Answer requests until standard input ends. More than `MEMORY` ends the process."""
+    with suppress(ImportError, OSError, ValueError):  # have the system refuse more memory, where it can
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    works = threading.Event()
+    threading.Thread(target=_watch, args=(works, os.getppid()), name="watch", daemon=True).start()
+    try:
+        for line in sys.stdin.buffer:
+            works.set()
+            answered = written(answer(json.loads(line)))
+            works.clear()
+            sys.stdout.buffer.write(answered)
+            sys.stdout.buffer.flush()
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)
 
 
-def _watch(works: threading.Event) -> None:
-    """Look at the memory during an answer: not every system keeps to the limit."""
+def _watch(works: threading.Event, parent: int) -> None:
+    """End this process during an answer when its parent is gone, or it takes too much memory: not every system keeps to
+    the limit."""
     while memory() <= MEMORY:
         works.wait()
+        if os.getppid() != parent:
+            os._exit(1)
         time.sleep(_LOOKS_APART)
     os._exit(OUT_OF_MEMORY)
 

@@ -20,7 +20,6 @@ _PATHS = {  # by the placeholder of a value that is a path
 
 
 def parser(program: str) -> Parser:
-    """The parser of `PROGRAM completion`."""
     made = Parser(
         f"{program} completion",
         usage=" | ".join(SHELLS),

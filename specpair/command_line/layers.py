@@ -3,8 +3,7 @@
 Each value knows by which name its user gave it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, get_args
 
@@ -35,24 +34,26 @@ class Layer(NamedTuple):
     key: Callable[[str], str]
 
 
-@dataclass(frozen=True, slots=True)
 class Names:
-    """The settings of one end. Its variables begin with the table's name in capitals."""
+    """The settings of one end. Its variables begin with the table's name in capitals.
 
-    table: str  # in the file
-    settings: Collection[str]
-    paths: Collection[str] = ()  # the settings that name a file
-    secrets: Collection[str] = ()
-    former: Mapping[str, str] = field(default_factory=dict)  # settings by a name that they had before
-    path_lists: Collection[str] = ()  # the settings that name several files, with commas
+    `settings`: options by their present names.
+    `former`: settings by a name that they had before.
+    `taken`: options by the names by which their settings may be given.
+    `paths`, `path_lists`, `secrets`: such names of settings that name a file, or several with commas, or are secret.
+    """
 
-    @property
-    def taken(self) -> list[str]:
-        """The names by which a setting may be given."""
-        return [*self.settings, *self.former]
+    def __init__(self, table: str, options: Mapping[str, Option]) -> None:
+        """`table`: in the file."""
+        self.table, self.settings = table, options
+        self.former = {each.about.formerly: name for name, each in options.items() if each.about.formerly}
+        self.taken = {**options, **{old: options[name] for old, name in self.former.items()}}
+        self.paths, self.secrets = (
+            {name for name, each in self.taken.items() if each.kind is kind} for kind in (Path, SecretStr)
+        )
+        self.path_lists = {name for name, each in self.taken.items() if each.annotation == tuple[Path, ...]}
 
     def variable(self, setting: str) -> str:
-        """The variable of a setting."""
         return f"{self.table}_{setting}".upper()
 
     def present(self, layer: Layer) -> Layer:
@@ -114,7 +115,12 @@ class LayeredSettings(BaseModel):
         try:
             settings = cls(**values)
         except ValidationError as error:
-            name, message = _first(error)
+            first = error.errors(include_url=False)[0]
+            message = first["msg"].removeprefix("Value error, ")
+            if first["loc"]:
+                name = str(first["loc"][0])
+            else:  # the messages of a model's own checks begin with the setting's name
+                name, _, message = message.partition(": ")
             key = next((layer.key(name) for layer in layers if name in layer.values), cls.usual_key(name))
             raise SettingsError(f"{key}: {message}") from None
         settings._given |= places
@@ -156,16 +162,6 @@ class LayeredSettings(BaseModel):
         return {name for name, kind in kinds.items() if SecretStr in (kind, *get_args(kind))}
 
 
-def _first(error: ValidationError) -> tuple[str, str]:
-    """The setting of the first error, and what is wrong with it."""
-    first = error.errors(include_url=False)[0]
-    message = first["msg"].removeprefix("Value error, ")
-    if first["loc"]:
-        return str(first["loc"][0]), message
-    name, _, message = message.partition(": ")  # the messages of a model's own checks begin with the setting's name
-    return name, message
-
-
 S = TypeVar("S", bound=LayeredSettings)
 
 
@@ -173,19 +169,6 @@ def settings_model(base: type[S], options: Mapping[str, Option]) -> type[S]:
     """A model like `base` that has the options, which are by setting, as its fields."""
     fields: dict[str, Any] = {name: _field(each) for name, each in options.items()}
     return create_model(base.__name__, __base__=base, **fields)
-
-
-def names_of(table: str, options: dict[str, Option]) -> Names:
-    """The names of an end's settings.
-
-    `table`: in the file.
-    `options`: by setting.
-    """
-    former = {each.about.formerly: name for name, each in options.items() if each.about.formerly}
-    by_any_name = options | {old: options[name] for old, name in former.items()}
-    of_kind = {kind: {name for name, each in by_any_name.items() if each.kind is kind} for kind in (Path, SecretStr)}
-    lists = {name for name, each in by_any_name.items() if each.annotation == tuple[Path, ...]}
-    return Names(table, options, of_kind[Path], of_kind[SecretStr], former, lists)
 
 
 def _field(option: Option) -> tuple[Any, Any]:

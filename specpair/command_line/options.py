@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +67,14 @@ def _number(option: Option, text: str) -> float:
 
 def flag_reader(option: Option) -> Callable[[str], Any]:
     """`read` as argparse wants it: it raises ArgumentTypeError."""
-    return partial(_read_flag, option)
 
+    def read_flag(text: str) -> Any:
+        try:
+            return read(option, text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
-def _read_flag(option: Option, text: str) -> Any:
-    try:
-        return read(option, text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return read_flag
 
 
 def given(cls: type, settings: Any) -> dict[str, Any]:

@@ -158,7 +158,6 @@ Parsers = Mapping[str, Callable[[], Parser]]  # by command, such as "drafter ben
 
 
 def flag(name: str) -> str:
-    """The flag of the setting `name`."""
     return "--" + name.replace("_", "-")
 
 

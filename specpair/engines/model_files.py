@@ -7,7 +7,7 @@ has those of the same model. llama.cpp recognises many special tokens by their t
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,14 +108,11 @@ SPACE = "▁"  # how SentencePiece writes a space
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
-def _alphabet() -> dict[str, bytes]:
-    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = [byte for byte in range(256) if byte not in printable]
-    bytes_of = {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}
-    return {char: bytes([byte]) for char, byte in bytes_of.items()}
-
-
-BYTE_LEVEL = _alphabet()  # the byte of each character: a printable byte is itself, others are chr(256) and on
+_PRINTABLE = (*range(33, 127), *range(161, 173), *range(174, 256))
+_OTHERS = sorted({*range(256)} - {*_PRINTABLE})
+# The byte of each character: a printable byte is itself, others are chr(256) and on.
+BYTE_LEVEL = {chr(byte): bytes([byte]) for byte in _PRINTABLE}
+BYTE_LEVEL |= {chr(256 + at): bytes([byte]) for at, byte in enumerate(_OTHERS)}
 
 
 def byte_level(name: str, errors: str = "strict") -> bytes:
@@ -203,10 +200,14 @@ def listed(content: Mapping[str, Any], ids: Mapping[str, int], size: int) -> tup
     """
     _check(content)
     added = {each["id"]: each for each in content.get("added_tokens", ())}
-    kinds, pieces, to_bytes = _kinds(ids, added, size), [b""] * size, _piece_reader(content)
+    kinds, pieces = _kinds(ids, added, size), [b""] * size
+    steps = _types(content.get("pre_tokenizer")) | _types(content.get("decoder"))
+    to_bytes = byte_level if "ByteLevel" in steps else sentencepiece
     for name, token in ids.items():
-        literal = token in added or kinds[token] != Kind.ORDINARY
-        pieces[token] = _literal(name, kinds[token]) if literal else to_bytes(name)
+        if kinds[token] != Kind.ORDINARY:
+            pieces[token] = name.encode()
+        else:  # the name of an added token is its text
+            pieces[token] = name.replace(SPACE, " ").encode() if token in added else to_bytes(name)
     return pieces, kinds
 
 
@@ -231,18 +232,6 @@ def _kinds(ids: Mapping[str, int], added: Mapping[int, Mapping[str, Any]], size:
         else:
             kinds[token] = Kind.UNUSED if "unused" in name else Kind.CONTROL
     return kinds
-
-
-def _literal(name: str, kind: Kind) -> bytes:
-    """The bytes of an added or control token, whose name is its literal text."""
-    return (name.replace(SPACE, " ") if kind == Kind.ORDINARY else name).encode()
-
-
-def _piece_reader(content: Mapping[str, Any]) -> Callable[[str], bytes]:
-    """The function from an ordinary token's name to its bytes."""
-    if "ByteLevel" in _types(content.get("pre_tokenizer")) | _types(content.get("decoder")):
-        return byte_level
-    return sentencepiece
 
 
 def _types(part: Any) -> set[str]:

@@ -76,31 +76,25 @@ class Trials:
         """
         worker = self._idle.get()
         try:
-            return _checked(worker, source, seconds)
+            answer = worker.ask({"source": source}, seconds)
+            if "wrong" in answer:
+                return answer["wrong"], 0
+            grown = answer["grown"]
+            if grown > _GROWN or answer["memory"] > _MOST_KEPT:  # so that what the next one takes is seen
+                worker.end()
+        except Unanswered as error:
+            raise TooCostly(f"it cannot be compiled: {error}", late=error.late) from None
         finally:
             self._idle.put(worker)
+        if grown > _MOST_KEPT:
+            raise TooCostly(f"it takes {grown >> 20} MB of memory, at most {_MOST_KEPT >> 20} MB are given")
+        if answer["slowest"] > _SLOWEST:
+            raise TooCostly(f"the mask of a token takes {answer['slowest']:.2f} s, at most {_SLOWEST:g} s are given")
+        return "", grown
 
     def kill(self) -> None:
-        """Kill the children, at once: what they try is refused."""
         for worker in self._workers:
             worker.kill()
-
-
-def _checked(worker: Worker, source: str, seconds: float) -> tuple[str, int]:
-    try:
-        answer = worker.ask({"source": source}, seconds)
-    except Unanswered as error:
-        raise TooCostly(f"it cannot be compiled: {error}", late=error.late) from None
-    if "wrong" in answer:
-        return answer["wrong"], 0
-    grown = answer["grown"]
-    if grown > _GROWN or answer["memory"] > _MOST_KEPT:  # so that what the next one takes is seen
-        worker.end()
-    if grown > _MOST_KEPT:
-        raise TooCostly(f"it takes {grown >> 20} MB of memory, at most {_MOST_KEPT >> 20} MB are given")
-    if answer["slowest"] > _SLOWEST:
-        raise TooCostly(f"the mask of a token takes {answer['slowest']:.2f} s, at most {_SLOWEST:g} s are given")
-    return "", grown
 
 
 _KEPT, _KEPT_CHARACTERS = 64, 1_000_000  # grammars, and characters of all their texts: each takes some 50 bytes
@@ -239,7 +233,6 @@ class Grammars:
         return matcher, memory
 
     def _refuse(self, grammar: GrammarText, error: InvalidRequest) -> InvalidRequest:
-        """Remember a refusal."""
         with self._lock:
             self._refused[_digest(grammar)] = self._clock() + REFUSED_SECONDS, error
             self._refused.move_to_end(_digest(grammar))
@@ -301,21 +294,19 @@ def _schema(text: str) -> str:
 
 def _lark(text: str) -> str:
     for found in _SCHEMA_IN_LARK.finditer(text):
+        schema = None
         with suppress(ValueError):  # llguidance says what is wrong with it
-            _check_multiples(JSONDecoder().raw_decode(text, found.end())[0])
+            schema, _ = JSONDecoder().raw_decode(text, found.end())
+        _check_multiples(schema)
     return LLMatcher.grammar_from_lark(any_to_lark(text))
 
 
 def _check_multiples(schema: Any) -> None:
     if (largest := largest_multiple(schema)) > _MOST_MULTIPLE:
-        raise _TooLarge(
+        raise ValueError(
             f"multipleOf comes to {largest}, at most {_MOST_MULTIPLE} is taken "
             "(without the decimal point: 0.25 counts as 25)"
         )
-
-
-class _TooLarge(Exception):
-    """A number in a schema is too large."""
 
 
 def _choices(text: str) -> str:

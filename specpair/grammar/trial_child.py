@@ -31,39 +31,29 @@ class _Trials:
         if self._tokenizer is None:
             self._tokenizer = tokenizer_of_table(TokenTable.of_json(request["vocabulary"]))
             self._limits = LLParserLimits(**request["limits"])
-            _Text(self._tokenizer, _USUAL, self._limits).write()  # what any grammar takes counts for none
+            self._tried(self._tokenizer, _USUAL)  # what any grammar takes counts for none
             self._ready = memory()
             return {}
         before = memory()
-        text = _Text(self._tokenizer, request["source"], self._limits)
-        text.write()
-        if text.wrong:
-            return {"wrong": text.wrong}
-        return {"slowest": text.slowest, "memory": text.memory - self._ready, "grown": text.memory - before}
+        wrong, slowest, most = self._tried(self._tokenizer, request["source"])
+        return {"wrong": wrong} if wrong else {"slowest": slowest, "memory": most - self._ready, "grown": most - before}
 
-
-class _Text:
-    """A text of a grammar, whose tokens are drawn from the masks."""
-
-    def __init__(self, tokenizer: LLTokenizer, source: str, limits: LLParserLimits) -> None:
-        self._matcher, self._random = LLMatcher(tokenizer, source, log_level=0, limits=limits), Random(1)
-        self.slowest = 0.0  # seconds of a mask
-        self.memory = memory()  # the most that the process has had
-        self.wrong = ""  # what is wrong with the grammar
-
-    def write(self) -> None:
-        """Write `_STEPS` tokens, fewer if that takes longer than `_SECONDS`."""
-        matcher, began = self._matcher, thread_time()
+    def _tried(self, tokenizer: LLTokenizer, source: str) -> tuple[str, float, int]:
+        """Write a text of a grammar, whose tokens are drawn from the masks: `_STEPS` tokens, fewer if that takes longer
+        than `_SECONDS`. Returns what is wrong with it, the seconds of the slowest mask, and the most bytes that the
+        process has had."""
+        matcher, random = LLMatcher(tokenizer, source, log_level=0, limits=self._limits), Random(1)
+        slowest, most, began = 0.0, memory(), thread_time()
         for step in range(_STEPS):
             before = thread_time()
             mask = b"" if matcher.is_error() else matcher.compute_bitmask()
-            self.slowest, self.memory = max(self.slowest, thread_time() - before), max(self.memory, memory())
+            slowest, most = max(slowest, thread_time() - before), max(most, memory())
             if matcher.is_error():  # a later fault is one of this text
-                self.wrong = "" if step else matcher.get_error()
-                return
-            token = _drawn(mask, self._random)
+                return "" if step else matcher.get_error(), slowest, most
+            token = _drawn(mask, random)
             if token is None or thread_time() - began > _SECONDS or not matcher.consume_token(token):
-                return
+                break
+        return "", slowest, most
 
 
 def _drawn(mask: bytes, random: Random) -> int | None:

@@ -1,8 +1,7 @@
 """The application of a service: what those of both ends have in common."""
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, suppress
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -16,7 +15,7 @@ from specpair.http_service.keys.gate import Gate, GatedRequests
 from specpair.http_service.observability.metrics import RequestMetrics
 from specpair.http_service.observability.requests import ObservedRequests, Routes
 from specpair.http_service.openapi.operation import Json, Operation
-from specpair.http_service.replies.hang_up import HangUp, unless_hung_up
+from specpair.http_service.replies.hang_up import unless_hung_up
 from specpair.http_service.replies.json_replies import Failures, error_reply
 from specpair.http_service.replies.static_files import add_docs
 from specpair.http_service.web_pages import ANY, EXPOSED, Hosts, Origins, host_of
@@ -82,17 +81,15 @@ class App(FastAPI):
         """Add the layers that every service has, around those that were added before: whom it serves, and what it
         counts and logs. `paths`: those that are counted apart, as Starlette's routes write them."""
         self.add_middleware(GatedRequests, gate=gate, origins=origins)
-        _add_cors(self, origins)
+        if origins.allowed:  # without allowed origins, replies have no header of CORS
+            self.add_middleware(_Cors, origins=origins)
         self.add_middleware(_KnownHosts, access=gate.access, hosts=hosts)
         routes = Routes([*paths, "/docs", "/openapi.json"])
         self.add_middleware(ObservedRequests, metrics=metrics, routes=routes, access_log=access_log)
 
 
 class HeadRequests:
-    """Serves HEAD requests by another application, as GET requests whose reply is sent without its body.
-
-    Once the head is sent, another application sees a client that has left, so that a stream without end ends.
-    """
+    """Serves HEAD requests by another application, as GET requests that end once the head of their reply is sent."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -102,23 +99,17 @@ class HeadRequests:
             await self._app(scope, receive, send)
             return
 
-        sent = asyncio.Event()
-        body: Iterator[Message] = iter([{"type": "http.request", "body": b"", "more_body": False}])
-
         async def send_head(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                await send(message)
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-                sent.set()
+            await send(message)
+            await send({"type": "http.response.body"})
+            raise _HeadSent
 
-        async def receive_body() -> Message:
-            if (message := next(body, None)) is not None:
-                return message
-            await sent.wait()
-            return {"type": "http.disconnect"}
+        with suppress(_HeadSent):
+            await self._app({**scope, "method": "GET"}, receive, send_head)
 
-        async with HangUp(receive):
-            await self._app({**scope, "method": "GET"}, receive_body, send_head)
+
+class _HeadSent(Exception):
+    """The head of a reply is sent."""
 
 
 class TrailingSlash:
@@ -177,9 +168,3 @@ class _Cors(CORSMiddleware):
 
     def is_allowed_origin(self, origin: str) -> bool:
         return self._origins.allows(origin)
-
-
-def _add_cors(app: FastAPI, origins: Origins) -> None:
-    """Let pages of the allowed origins read replies. Without allowed origins, replies have no header of CORS."""
-    if origins.allowed:
-        app.add_middleware(_Cors, origins=origins)

@@ -81,8 +81,6 @@ def serve(config: uvicorn.Config, sockets: list[socket.socket]) -> None:
 
 
 class ServedApp(NamedTuple):
-    """What a command serves, and where."""
-
     app: ASGIApp
     host: str
     port: int

@@ -13,6 +13,7 @@ import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 import numpy as np
@@ -21,47 +22,38 @@ from starlette.requests import Request
 from specpair.protocol.errors import BodyTooLarge, InvalidRequest, Overloaded, RequestTimeout, UnsupportedEncoding
 from specpair.protocol.terminal_text import one_line
 
-_WINDOW_BITS = {
-    "gzip": (31,),
-    "x-gzip": (31,),
-    "deflate": (15, -15),
-}  # zlib's; deflate is sent with or without a header
+_WINDOW_BITS = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}  # zlib's; deflate has a header, or none
 LONG = 64 * 1024  # bytes of a body that costs others noticeable time and memory
 SLOWEST = 32 * 1024  # bytes per second, at least, of a body that takes longer than `patience`
-_MOST_MEMBERS = 8  # of gzip, one after the other: each costs a copy of what follows
 MOST_BYTES = 16 * 1024 * 1024  # of long bodies at once, or one body where the limit is larger
 MOST_VALUES = 25_000  # of a body beside a prompt of token ids: more than any request that is taken has
 WAIT = 30.0  # seconds for which a body may wait for others
 M = TypeVar("M")
 
 
+async def _goes_on(_size: int) -> None:
+    """A long body is read at once."""
+
+
 async def read_body(
     request: Request,
     limit: int,
     patience: float,
-    before_long: Callable[[int], Awaitable[None]] | None = None,
+    before_long: Callable[[int], Awaitable[None]] = _goes_on,
 ) -> bytes:
     """Read the body of a request, and unpack it if it is compressed.
 
     It may have up to `limit` bytes, sent and unpacked. `before_long` is called with the size that a body may have,
-    before more than `LONG` bytes of it are read or unpacked. Raises what it raises, what `received_body` and `unpacked`
-    raise, and UnsupportedEncoding.
+    before more than `LONG` bytes of it are read, and before it is unpacked. Raises what it raises, what `received_body`
+    and `unpacked` raise, and UnsupportedEncoding.
     """
     encoding = encoding_of(request)
-    called = False
-
-    async def before(size: int) -> None:
-        nonlocal called
-        if before_long is not None and not called:
-            called = True
-            await before_long(size)
-
     body = await received_body(
-        request, limit, patience, lambda declared: before(limit if encoding or not declared else declared)
+        request, limit, patience, lambda declared: before_long(limit if encoding or not declared else declared)
     )
     if not encoding:
         return body
-    await before(limit)
+    await before_long(limit)
     return await asyncio.to_thread(unpacked, body, encoding, limit)
 
 
@@ -76,7 +68,7 @@ def encoding_of(request: Request) -> str:
 
 
 async def received_body(
-    request: Request, limit: int, patience: float, before_long: Callable[[int], Awaitable[None]] | None = None
+    request: Request, limit: int, patience: float, before_long: Callable[[int], Awaitable[None]] = _goes_on
 ) -> bytes:
     """The body of a request as it was sent, of up to `limit` bytes.
 
@@ -84,10 +76,11 @@ async def received_body(
     the request declares (0: none), before more than `LONG` bytes are read. Raises what it raises, BodyTooLarge,
     RequestTimeout, and InvalidRequest if the connection was closed before the body was complete.
     """
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
+    header = request.headers.get("content-length", "")
+    declared = int(header) if header.isdigit() else 0
+    if declared > limit:
         raise BodyTooLarge(f"the body has {declared} bytes, this server takes at most {limit}", limit=limit)
-    body, more, waited = bytearray(), True, 0.0
+    body, more, is_long, waited = bytearray(), True, False, 0.0
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
@@ -100,11 +93,11 @@ async def received_body(
                 if len(body) > limit:
                     raise BodyTooLarge(f"the body is larger than the {limit} bytes this server takes", limit=limit)
                 more = message.get("more_body", False)
-                if before_long is not None and len(body) > LONG:
+                if not is_long and len(body) > LONG:
                     deadline.reschedule(None)
                     wait_began = loop.time()
-                    await before_long(int(declared) if declared.isdigit() else 0)
-                    before_long, waited = None, loop.time() - wait_began
+                    await before_long(declared)
+                    is_long, waited = True, loop.time() - wait_began
                 if more:
                     deadline.reschedule(began + waited + patience + len(body) / SLOWEST)
     except TimeoutError:
@@ -121,26 +114,14 @@ def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
     Raises BodyTooLarge, and InvalidRequest for a body that is broken or not complete.
     """
     for bits in _WINDOW_BITS[encoding]:
-        try:
-            return _unpacked(body, bits, limit)
-        except (zlib.error, EOFError):
-            continue
-    raise InvalidRequest(f"the body is not what Content-Encoding says: it cannot be read as {encoding}")
-
-
-def _unpacked(body: bytes, bits: int, limit: int) -> bytes:
-    found = bytearray()
-    for _ in range(_MOST_MEMBERS):
-        unpacker = zlib.decompressobj(bits)
-        found += unpacker.decompress(body, limit + 1 - len(found))
+        unpacker, found = zlib.decompressobj(bits), b""
+        with suppress(zlib.error):
+            found = unpacker.decompress(body, limit + 1)
         if len(found) > limit:
             raise BodyTooLarge(f"the body, unpacked, is larger than the {limit} bytes this server takes", limit=limit)
-        if not unpacker.eof:
-            raise EOFError
-        body = unpacker.unused_data
-        if not body:
-            return bytes(found)
-    raise EOFError
+        if unpacker.eof and not unpacker.unused_data:
+            return found
+    raise InvalidRequest(f"the body is not what Content-Encoding says: it cannot be read as {encoding}")
 
 
 class RequestBodies:
@@ -168,6 +149,8 @@ class RequestBodies:
 
         async def take(size: int) -> None:
             nonlocal taken
+            if taken:
+                return
             try:
                 async with asyncio.timeout(self._wait):
                     await self._room.take(size)
@@ -181,13 +164,18 @@ class RequestBodies:
             body = await read_body(request, self._limit, self._patience, before_long=take)
             if len(body) <= LONG:
                 return parse(body)
-            most = MOST_VALUES + 2 * self._context()
-            return await asyncio.get_running_loop().run_in_executor(self._reader, _parsed, body, parse, most)
+            return await asyncio.get_running_loop().run_in_executor(self._reader, self._parsed, body, parse)
         finally:
             if taken:
                 self._room.give(taken)
                 if self._room.empty and self._trim is not None:
                     self._reader.submit(self._trim, 0)
+
+    def _parsed(self, body: bytes, parse: Callable[[bytes], M]) -> M:
+        most = MOST_VALUES + 2 * self._context()
+        if body.count(b",") > most and (found := values(body)) > most:  # to count those in strings, too, is cheaper
+            raise InvalidRequest(f"the body has more than {found} values, at most {most} are read")
+        return parse(body)
 
 
 class ByteBudget:
@@ -218,7 +206,6 @@ class ByteBudget:
             raise
 
     def give(self, size: int) -> None:
-        """Give `size` bytes back."""
         self._free += size
         self._admit()
 
@@ -227,12 +214,6 @@ class ByteBudget:
             size, turn = self._waiting.popleft()
             self._free -= size
             turn.set_result(None)
-
-
-def _parsed(body: bytes, parse: Callable[[bytes], M], most: int) -> M:
-    if body.count(b",") > most and (found := values(body)) > most:  # to count those in strings, too, is cheaper
-        raise InvalidRequest(f"the body has more than {found} values, at most {most} are read")
-    return parse(body)
 
 
 def values(body: bytes) -> int:

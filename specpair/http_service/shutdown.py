@@ -53,7 +53,8 @@ class Draining:
         self.begun, self._then = True, then
         self.changed()
         if self._then is not None:
-            self._grace = asyncio.get_running_loop().call_later(self.seconds, self._give_up)
+            said = "draining took too long: the texts under way are ended"
+            self._grace = asyncio.get_running_loop().call_later(self.seconds, self._end, said)
             _log.info("draining: no new texts are taken, those under way have %g s to end", self.seconds)
 
     def changed(self) -> None:
@@ -75,9 +76,6 @@ class Draining:
             if timer is not None:
                 timer.cancel()
         self._then = None
-
-    def _give_up(self) -> None:
-        self._end("draining took too long: the texts under way are ended")
 
     def _end(self, said: str) -> None:
         then, waited = self._then, self._grace is not None
@@ -152,7 +150,7 @@ class EndedBySigterm(SystemExit):
 
 
 def end_by_sigterm() -> None:
-    """Have SIGTERM raise `Terminated`, which ends the process with status 0. Does nothing where it has a handler.
+    """Have SIGTERM raise `EndedBySigterm`, which ends the process with status 0. Does nothing where it has a handler.
 
     To be called before uvicorn takes the signals: it raises a signal again at the end of its shutdown, with the handler
     of before.

@@ -61,7 +61,10 @@ class Hosts:
         """
         self._setting = setting
         self._any = tuple(allowed) == (ANY,)
-        self._names = {name for name in allowed if not name.startswith("*.")} | _own_names()
+        own = socket.gethostname().lower()  # what this machine knows without asking others
+        short = own.partition(".")[0]
+        self._names = {name for name in allowed if not name.startswith("*.")}
+        self._names |= {own, short, f"{short}.local", *_FROM_CONTAINERS}
         self._suffixes = tuple(name[1:] for name in allowed if name.startswith("*."))
         self._looked_up: asyncio.Task[str] | None = None
 
@@ -84,13 +87,6 @@ class Hosts:
         full_name = await asyncio.shield(self._looked_up)
         self._names.add(full_name.lower())
         return host in self._names
-
-
-def _own_names() -> set[str]:
-    """The names of this machine that it knows without asking others."""
-    name = socket.gethostname().lower()
-    short = name.partition(".")[0]
-    return {name, short, f"{short}.local", *_FROM_CONTAINERS}
 
 
 def host_of(scope: Mapping[str, Any]) -> str:
@@ -163,8 +159,6 @@ def read_origins(text: str) -> tuple[str, ...]:
 
 
 class Origins:
-    """The origins whose pages may use a service."""
-
     def __init__(self, allowed: Sequence[str], setting: str) -> None:
         """`allowed`: from `read_origins`.
         `setting`: the name of the setting, for errors.

@@ -6,9 +6,10 @@ file, and the reference pages.
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
 from functools import cache, cached_property
+from operator import ge, gt, le, lt
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 AUTO = "auto"  # the word for None, where a setting has one
@@ -165,23 +166,16 @@ class Option:
         return self.about.wrong(value) if self.about.wrong is not None else None
 
     def within(self, value: float) -> bool:
-        """Whether a number is in the range."""
         about = self.about
-        return not (
-            (about.ge is not None and not value >= about.ge)
-            or (about.gt is not None and not value > about.gt)
-            or (about.le is not None and not value <= about.le)
-            or (about.lt is not None and not value < about.lt)
-        )
+        bounds = ((ge, about.ge), (gt, about.gt), (le, about.le), (lt, about.lt))
+        return all(bound is None or holds(value, bound) for holds, bound in bounds)
 
     def to_json(self, value: Any) -> Any:
-        """A value as JSON has it."""
         if self.about.to_json is not None:
             return self.about.to_json(value)
         return value.value if isinstance(value, Enum) else value
 
     def of_json(self, value: Any) -> Any:
-        """The value of one in JSON."""
         return value if self.about.of_json is None else self.about.of_json(value)
 
 
@@ -195,7 +189,8 @@ def _options_of(cls: Any) -> Mapping[str, Option]:
     hints = get_type_hints(cls)
     found = [each for each in fields(cls) if _ABOUT in each.metadata]
     found.sort(key=lambda each: each.kw_only is True)
-    return {each.name: Option(each.name, hints[each.name], _default(each), each.metadata[_ABOUT]) for each in found}
+    default = {each.name: each.default if each.default_factory is MISSING else each.default_factory() for each in found}
+    return {each.name: Option(each.name, hints[each.name], default[each.name], each.metadata[_ABOUT]) for each in found}
 
 
 def settings_of(cls: Any, end: str) -> dict[str, Option]:
@@ -229,10 +224,5 @@ def described(cls: type) -> str:
     return "\n".join([*lines, "    "])
 
 
-def _default(each: Field[Any]) -> Any:
-    return each.default if each.default_factory is MISSING else each.default_factory()
-
-
 def _number(value: float) -> str:
-    power = 2**53
-    return "2**53" if value == power else f"{value:g}"
+    return "2**53" if value == 2**53 else f"{value:g}"

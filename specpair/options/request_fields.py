@@ -50,5 +50,4 @@ def _field(option: Option, optional: bool, others: Mapping[str, Any]) -> tuple[A
 
 
 def sentence(words: str) -> str:
-    """A phrase as a sentence."""
     return words[0].upper() + words[1:] + "."

@@ -16,13 +16,13 @@ SpecPairError
 """
 
 import json
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from specpair.protocol.terminal_text import one_line
 
 
 class SpecPairError(Exception):
-    """Base class.
+    """Base class. Each subclass states its `code`, and what differs from its base.
 
     `code`: stable name on the wire.
     `status`: HTTP status.
@@ -34,273 +34,194 @@ class SpecPairError(Exception):
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
 
+    def __init_subclass__(cls, *, code: str, status: int | None = None, type: str | None = None) -> None:
+        cls.code, cls.status, cls.type = code, status or cls.status, type or cls.type
+
     def __init__(self, message: str, /, **details: Any) -> None:
         super().__init__(message)
         self.message = message
         self.details = details
+
+    @classmethod
+    def at(cls, param: str, what: str, **details: Any) -> Self:
+        """The error of a field of a request: its message begins with the name, and `param` is the name."""
+        return cls(f"{param}: {what}", param=param, **details)
 
     def body(self) -> dict[str, Any]:
         """The JSON object of the error, in the shape that OpenAI-style clients parse."""
         return {"error": {"code": self.code, "type": self.type, "message": self.message, **self.details}}
 
 
-class RequestError(SpecPairError):
+class RequestError(SpecPairError, code="bad_request", status=422, type="invalid_request_error"):
     """The request is at fault."""
 
-    type = "invalid_request_error"
-    code, status = "bad_request", 422
 
-
-class InvalidRequest(RequestError):
+class InvalidRequest(RequestError, code="invalid_request"):
     """The request is not what the endpoint takes. `param` names the field."""
 
-    code = "invalid_request"
 
-
-class InvalidHead(RequestError):
+class InvalidHead(RequestError, code="invalid_head", status=400):
     """The request's head does not name one host, names two origins, or its target is no path."""
 
-    code, status = "invalid_head", 400
 
-
-class HeadTooLarge(RequestError):
+class HeadTooLarge(RequestError, code="head_too_large", status=431):
     """The request's head has too many bytes or headers, or too many requests were sent ahead of their replies."""
 
-    code, status = "head_too_large", 431
 
-
-class BodyTooLarge(RequestError):
+class BodyTooLarge(RequestError, code="body_too_large", status=413):
     """The body is larger than `limit` bytes."""
 
-    code, status = "body_too_large", 413
 
-
-class UnsupportedEncoding(RequestError):
+class UnsupportedEncoding(RequestError, code="unsupported_encoding", status=415):
     """The body is compressed in a way that is not read here."""
 
-    code, status = "unsupported_encoding", 415
 
-
-class RequestTimeout(RequestError):
+class RequestTimeout(RequestError, code="request_timeout", status=408):
     """The head or the body did not arrive in time."""
 
-    code, status = "request_timeout", 408
 
-
-class Unauthorized(RequestError):
+class Unauthorized(RequestError, code="unauthorized", status=401):
     """The key is missing or wrong."""
 
-    code, status = "unauthorized", 401
 
-
-class Forbidden(RequestError):
+class Forbidden(RequestError, code="forbidden", status=403):
     """The verifier has no key, and the caller is not on this machine or a private network."""
 
-    code, status = "forbidden", 403
 
-
-class ForeignHost(RequestError):
+class ForeignHost(RequestError, code="foreign_host", status=403):
     """There is no key, and the request is for a name that is not known to be this machine's."""
 
-    code, status = "foreign_host", 403
 
-
-class ForeignOrigin(RequestError):
+class ForeignOrigin(RequestError, code="foreign_origin", status=403):
     """A web page of another origin sent the request, and that origin is not allowed."""
 
-    code, status = "foreign_origin", 403
 
-
-class RateLimited(RequestError):
+class RateLimited(RequestError, code="rate_limited", status=429, type="requests"):  # "tokens" for a limit of tokens
     """The caller's key has reached one of its limits: ask again after `retry_after` seconds."""
 
-    code, status, type = "rate_limited", 429, "requests"  # OpenAI's type; "tokens" for a limit of tokens
 
-
-class NotFound(RequestError):
+class NotFound(RequestError, code="not_found", status=404):
     """There is nothing at this path."""
 
-    code, status = "not_found", 404
 
-
-class MethodNotAllowed(RequestError):
+class MethodNotAllowed(RequestError, code="method_not_allowed", status=405):
     """The path takes other methods."""
 
-    code, status = "method_not_allowed", 405
 
-
-class NoWebSocket(RequestError):
+class NoWebSocket(RequestError, code="no_websocket", status=426):
     """The request opens a WebSocket, and the services have none."""
 
-    code, status = "no_websocket", 426
 
-
-class UnknownModel(RequestError):
+class UnknownModel(RequestError, code="model_not_found", status=404):
     """The request names another model than the one that is served."""
 
-    code, status = "model_not_found", 404
 
-
-class UnknownResponse(RequestError):
+class UnknownResponse(RequestError, code="response_not_found", status=404):
     """There is no such response: it was never there, is no longer kept, or is another caller's."""
 
-    code, status = "response_not_found", 404
 
-
-class EmptyPrompt(RequestError):
+class EmptyPrompt(RequestError, code="empty_prompt"):
     """The prompt has no token."""
 
-    code = "empty_prompt"
 
-
-class PromptTooLong(RequestError):
+class PromptTooLong(RequestError, code="prompt_too_long"):
     """The prompt has `prompt_len` tokens: more than fit into the context of `context_length` with an answer."""
 
-    code = "prompt_too_long"
 
-
-class NoChatTemplate(RequestError):
+class NoChatTemplate(RequestError, code="no_chat_template"):
     """The target model has no chat template, or its template cannot be rendered."""
 
-    code = "no_chat_template"
 
-
-class TokenOutOfRange(RequestError):
+class TokenOutOfRange(RequestError, code="token_out_of_range"):
     """A token id lies outside of the vocabulary. `param` names it."""
 
-    code = "token_out_of_range"
 
-
-class TooManyDrafts(RequestError):
+class TooManyDrafts(RequestError, code="too_many_drafts"):
     """More draft tokens than `limit`, the most that are judged at once."""
 
-    code = "too_many_drafts"
 
-
-class UnknownSession(RequestError):
+class UnknownSession(RequestError, code="unknown_session", status=404):
     """The session was never prefilled, was deleted, expired when idle, or made room for another one."""
 
-    code, status = "unknown_session", 404
 
-
-class SessionConflict(RequestError):
+class SessionConflict(RequestError, code="session_conflict", status=409):
     """The session was opened with another prefill."""
 
-    code, status = "session_conflict", 409
 
-
-class SessionMismatch(RequestError):
+class SessionMismatch(RequestError, code="session_mismatch", status=400):
     """The header X-Session-Id and the body name two sessions."""
 
-    code, status = "session_mismatch", 400
 
-
-class ImplicitSessionRefused(RequestError):
+class ImplicitSessionRefused(RequestError, code="implicit_session_refused"):
     """The request names no session, and the caller's latest could be another caller's."""
 
-    code = "implicit_session_refused"
 
-
-class SelfContinueRefused(RequestError):
+class SelfContinueRefused(RequestError, code="self_continue_refused"):
     """The session was opened without self-continuation."""
 
-    code = "self_continue_refused"
 
-
-class FusedUnavailable(RequestError):
+class FusedUnavailable(RequestError, code="fused_unavailable"):
     """The verifier has no draft model."""
 
-    code = "fused_unavailable"
 
-
-class ModeUnavailable(RequestError):
+class ModeUnavailable(RequestError, code="mode_unavailable"):
     """In the mode that the request names, this service cannot generate the text."""
 
-    code = "mode_unavailable"
 
-
-class OverlapRefused(RequestError):
+class OverlapRefused(RequestError, code="overlap_refused"):
     """Another request of the session waits, and the text would depend on which is judged first."""
 
-    code = "overlap_refused"
 
-
-class PositionInsidePrompt(RequestError):
+class PositionInsidePrompt(RequestError, code="position_inside_prompt"):
     """The position lies inside the prompt."""
 
-    code = "position_inside_prompt"
 
-
-class PositionBeyondCommitted(RequestError):
+class PositionBeyondCommitted(RequestError, code="position_beyond_committed", status=409):
     """The position lies beyond the `total_tokens` committed tokens."""
 
-    code, status = "position_beyond_committed", 409
 
-
-class ServerError(SpecPairError):
+class ServerError(SpecPairError, code="server_error"):
     """The request is valid, but the verifier cannot serve it now."""
 
-    code = "server_error"
 
-
-class ModelLoading(ServerError):
+class ModelLoading(ServerError, code="model_loading", status=503):
     """The model is loading; `progress` is the part that is read."""
 
-    code, status = "model_loading", 503
 
-
-class ModelFailed(ServerError):
+class ModelFailed(ServerError, code="model_failed", status=503):
     """The model could not be loaded."""
 
-    code, status = "model_failed", 503
 
-
-class Overloaded(ServerError):
+class Overloaded(ServerError, code="overloaded", status=503):
     """Too much is waiting: ask again after `retry_after` seconds."""
 
-    code, status = "overloaded", 503
 
-
-class ShuttingDown(ServerError):
+class ShuttingDown(ServerError, code="shutting_down", status=503):
     """The verifier is shutting down."""
 
-    code, status = "shutting_down", 503
 
-
-class EngineError(ServerError):
+class EngineError(ServerError, code="engine_error"):
     """The engine failed."""
 
-    code = "engine_error"
 
-
-class InternalError(ServerError):
+class InternalError(ServerError, code="internal_error"):
     """A fault of the service; its log says more."""
 
-    code = "internal_error"
 
-
-class VerifierAway(ServerError):
+class VerifierAway(ServerError, code="verifier_away", status=503):
     """The verifier did not answer, for longer than the drafter waits for it: ask again after `retry_after` seconds."""
 
-    code, status = "verifier_away", 503
 
-
-class ModelMismatch(ServerError):
+class ModelMismatch(ServerError, code="model_mismatch", status=503):
     """The verifier serves a model that the drafter cannot draft for: ask again after `retry_after` seconds."""
 
-    code, status = "model_mismatch", 503
 
-
-class TargetChanged(ServerError):
+class TargetChanged(ServerError, code="target_changed", status=503):
     """The verifier came to serve another model while this request was served: send it again."""
 
-    code, status = "target_changed", 503
 
-
-class BadGateway(ServerError):
+class BadGateway(ServerError, code="bad_gateway", status=502):
     """A proxy answers in place of its verifier, which is gone."""
-
-    code, status = "bad_gateway", 502
 
 
 def _tree(cls: type[SpecPairError]) -> list[type[SpecPairError]]:

@@ -109,13 +109,9 @@ class _Prompted(_WithSpec):
         return ids
 
     @model_validator(mode="after")
-    def _one_prompt(self) -> "_Prompted":
+    def _one_prompt_and_options_that_go_together(self) -> "_Prompted":
         if (self.prompt is None) == (self.prompt_ids is None):
             raise ValueError("give either prompt or prompt_ids")
-        return self
-
-    @model_validator(mode="after")
-    def _options_that_go_together(self) -> "_Prompted":
         if (wrong := wrong_together(self.spec)) is not None:
             raise ValueError(wrong)
         return self
@@ -127,7 +123,6 @@ class _Prompted(_WithSpec):
 
     @property
     def spec(self) -> TextSpec:
-        """The options of the text."""
         return TextSpec(**{name: each.of_json(getattr(self, name)) for name, each in options_of(TextSpec).items()})
 
 
@@ -274,17 +269,12 @@ class GenerateRequest(_Prompted):
 
     @property
     def predicts(self) -> bool:
-        """Whether the request has a prediction."""
         return self.prediction is not None or self.prediction_ids is not None
 
     @model_validator(mode="after")
     def _drafts_where_it_says_so(self) -> "GenerateRequest":
         if self.draft_n is not None and self.mode != "fused":
             raise ValueError(f"draft_n: nothing is drafted in mode {self.mode}")
-        return self
-
-    @model_validator(mode="after")
-    def _prediction_where_it_can_be_used(self) -> "GenerateRequest":
         if self.prediction is not None and self.prediction_ids is not None:
             raise ValueError("give either prediction or prediction_ids")
         if self.predicts and self.mode != "fused":

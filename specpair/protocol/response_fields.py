@@ -111,7 +111,6 @@ class Response(BaseModel):
     )
 
     def body(self) -> bytes:
-        """The response as JSON."""
         return self.model_dump_json(exclude_defaults=True).encode()
 
 
@@ -171,5 +170,4 @@ class SamplingReport(_WithSampling):
         return cls(noise=gumbel.NAME, **{name: options[name].to_json(getattr(spec, name)) for name in _REPORTED})
 
     def settings(self) -> dict[str, Any]:
-        """The JSON object."""
         return self.model_dump(mode="json", exclude_defaults=True)

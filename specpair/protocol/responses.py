@@ -90,7 +90,6 @@ class VerifyResponse(TimedResponse):
 
     @property
     def details(self) -> TokenDetails:
-        """What is told of `tokens`."""
         return TokenDetails.of(self)
 
     @property

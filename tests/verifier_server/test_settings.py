@@ -7,10 +7,9 @@ import pytest
 
 from backends.llama_cpp.model import read_gguf_vocabulary
 from backends.scripted import Script, ScriptedBackend
-from backends.trial.tiny_gguf import write_tiny_gguf
-from backends.trial.tiny_llama import TinyModel
+from backends.trial.tiny_llama import TinyModel, write_tiny_gguf
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from specpair.command_line.layers import names_of
+from specpair.command_line.layers import Names
 from specpair.command_line.parser import flag
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import FASTEST, STORED, LoadOptions
@@ -75,7 +74,7 @@ BAD = [
     ("api_key", "", "should have at least 1 character"),
     ("backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy"),
     ("model", "/nowhere/m.gguf", "no such file: /nowhere/m.gguf"),
-    *((name, "", "is empty: name a file or a folder") for name in sorted(names_of("verifier", OPTIONS).paths)),
+    *((name, "", "is empty: name a file or a folder") for name in sorted(Names("verifier", OPTIONS).paths)),
     ("draft_model", "/nowhere/d.gguf", "no such file: /nowhere/d.gguf"),
     ("draft_backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy, ngram"),
     ("draft_backend", "torch", "torch needs a model: set draft_model, too"),

@@ -119,7 +119,6 @@ class Caller:
 
     @property
     def limits(self) -> KeyLimits:
-        """The limits of the caller's key."""
         return _UNLIMITED if self.key is None else self.key.limits
 
 
@@ -178,9 +177,18 @@ class Access:
                     f"this {self._names.service} wants its key: send the header Authorization: Bearer <key>"
                 )
             return Caller(key.owner, key.owner, f"{key.owner}@{address or ''}", key)
+        found, names = None, self._names
         if not self._insecure:
-            self._check_local(None if address == server else address, forwarded)
-        return Caller("", client_of(address), f"{_digest(authorization)}@{address or ''}")
+            found = stranger(None if address == server else address, forwarded)
+        if found is not None:
+            raise Forbidden(
+                f"this {names.service} has no key, so it serves this machine and private networks only, and "
+                f"{found[:45]!r} is neither: start it with {names.key}=<key> and {names.giving}, or with "
+                f"{names.insecure}=1 to serve everybody without a key"
+            )
+        # Callers' names are stored, and a header can have 64 kB.
+        digest = hashlib.blake2b(authorization.encode(), digest_size=16, person=b"specpair-caller").hexdigest()
+        return Caller("", client_of(address), f"{digest}@{address or ''}")
 
     def warning(self) -> str | None:
         """The warning to log at the start if there is no key, else None."""
@@ -197,21 +205,6 @@ class Access:
             "more than loopback, everybody in its private networks, too; other addresses are refused. Behind a proxy "
             "on this machine or network, set a key"
         )
-
-    def _check_local(self, address: str | None, forwarded: Iterable[str]) -> None:
-        """Raise Forbidden if `address` (None: known to be local), or one in a `forwarded` header, is not local."""
-        found, names = stranger(address, forwarded), self._names
-        if found is not None:
-            raise Forbidden(
-                f"this {names.service} has no key, so it serves this machine and private networks only, and "
-                f"{found[:45]!r} is neither: start it with {names.key}=<key> and {names.giving}, or with "
-                f"{names.insecure}=1 to serve everybody without a key"
-            )
-
-
-def _digest(header: str) -> str:
-    """A hash of a header, of fixed size: callers' names are stored, and a header can have 64 kB."""
-    return hashlib.blake2b(header.encode(), digest_size=16, person=b"specpair-caller").hexdigest()
 
 
 @lru_cache(maxsize=4096)

@@ -8,6 +8,7 @@ generated one.) So a second of the model costs about the same by every way: `/ve
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -63,7 +64,6 @@ class Account:
         self.usage.requests += 1
 
     def end_request(self, now: float) -> None:
-        """A request is over."""
         self._requests.freed(now)
 
     def begin_text(self, limits: KeyLimits, now: float) -> None:
@@ -72,7 +72,6 @@ class Account:
         self._texts.taken(now)
 
     def end_text(self, now: float) -> None:
-        """A text is over."""
         self._texts.freed(now)
 
     def count(self, now: float, *, prompt: int = 0, generated: int = 0, drafted: int = 0, accepted: int = 0) -> None:
@@ -91,8 +90,7 @@ class Account:
             return 0.0
         if self._bucket is None:
             self._bucket = TokenBucket(rate, now)
-        elif self._bucket.rate != rate:
-            self._bucket.change(rate, now)
+        self._bucket.change(rate, now)
         return self._bucket.wait(now)
 
 
@@ -102,14 +100,10 @@ class Accounts:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: in seconds."""
         self.clock = clock
-        self._accounts: dict[str, Account] = {}
+        self._accounts = defaultdict[str, Account](Account)
 
     def of(self, name: str) -> Account:
-        """The account of the key `name`."""
-        account = self._accounts.get(name)
-        if account is None:
-            account = self._accounts[name] = Account()
-        return account
+        return self._accounts[name]
 
     @property
     def generated_tokens(self) -> int:
@@ -117,12 +111,10 @@ class Accounts:
         return sum(account.usage.generated_tokens for account in self._accounts.values())
 
     def usage(self) -> dict[str, UsageCounts]:
-        """The usage of each key that was used."""
         return {name: account.usage for name, account in sorted(self._accounts.items())}
 
 
 def _check(places: ReleaseRate, limit: int | None, what: str, now: float) -> None:
-    """Raise RateLimited if all places are taken."""
     if limit is not None and places.busy >= limit:
         wait = max(_LEAST_WAIT, places.expected(now))
         raise _limited(f"{places.busy} {what}, and your key may have {limit} at once", wait)
@@ -148,12 +140,10 @@ class TokenBucket:
         self._at = now
 
     def change(self, rate: float, now: float) -> None:
-        """Fill at another rate from now on."""
         self._fill(now)
         self.rate = rate
 
     def spend(self, tokens: float, now: float) -> None:
-        """Take tokens out."""
         self._fill(now)
         self._level -= tokens
 
@@ -217,7 +207,6 @@ class Gate:
         return caller
 
     def leave(self, in_flight: list[Account]) -> None:
-        """A request is over."""
         for account in in_flight:
             account.end_request(self.accounts.clock())
 

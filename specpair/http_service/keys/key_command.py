@@ -23,7 +23,6 @@ ACTIONS = ("new", "list", "revoke")
 
 
 def parser(program: str) -> Parser:
-    """The parser of `PROGRAM key`."""
     key = " ".join([*program.split()[1:], "key"])
     made = Parser(
         f"{program} key",

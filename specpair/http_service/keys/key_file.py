@@ -10,16 +10,17 @@ as safe, and it is computed for every request. Who stores the hash of a key of t
 """
 
 import hashlib
+import json
 import os
 import re
 import secrets
 import tomllib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from math import nextafter
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from specpair.command_line.given_values import advice
 
@@ -139,29 +140,27 @@ def read(path: Path) -> list[StoredKey]:
 def add(path: Path, key: StoredKey) -> None:
     """Add a key at the end of the file, which is made if it is not there. Raises KeyFileError."""
     path = Path(os.path.realpath(path))
-    with _Change(path) as change:
+    with _changing(path) as file:
         before = _content(path) if path.exists() else ""
         keys = _keys(path, before)
         if any(each.name == key.name for each in keys):
             raise KeyFileError(f"{path} has a key named {key.name} already: choose another name, or revoke that one")
-        lines = [f"{name} = {_value(value)}" for name, value in entry_of(key).items()]
+        # In a header, a dot would make a table within a table. JSON's texts, numbers and truth values are TOML's.
+        header = f'["{key.name}"]' if "." in key.name else f"[{key.name}]"
+        lines = [f"{name} = {json.dumps(value)}" for name, value in entry_of(key).items()]
         between = "" if not before else "\n" if before.endswith("\n") else "\n\n"
-        after = before + between + "\n".join([f"[{_table(key.name)}]", *lines, ""])
-        _check(path, after, [*keys, key])
-        change.write(after)
+        _write(file, path, before + between + "\n".join([header, *lines, ""]), [*keys, key])
 
 
 def remove(path: Path, name: str) -> None:
     """Remove a key from the file. Raises KeyFileError."""
     path = Path(os.path.realpath(path))
-    with _Change(path) as change:
+    with _changing(path) as file:
         before = _content(path)
         keys = _keys(path, before)
         if not any(key.name == name for key in keys):
             raise KeyFileError(f"{path} has no key named {name}: the command 'key list' shows what it has")
-        after = _without(before, name)
-        _check(path, after, [key for key in keys if key.name != name])
-        change.write(after)
+        _write(file, path, _without(before, name), [key for key in keys if key.name != name])
 
 
 def _content(path: Path) -> str:
@@ -191,10 +190,11 @@ def _keys(path: Path, content: str) -> list[StoredKey]:
     return keys
 
 
-def _check(path: Path, content: str, wanted: Sequence[StoredKey]) -> None:
-    """Raise KeyFileError unless `content` holds exactly the keys `wanted`: a file can be written in unusual ways."""
+def _write(file: TextIO, path: Path, content: str, wanted: Sequence[StoredKey]) -> None:
+    """Raises KeyFileError unless `content` holds exactly the keys `wanted`: a file can be written in unusual ways."""
     with suppress(KeyFileError):
-        if sorted(_keys(path, content), key=lambda key: key.name) == sorted(wanted, key=lambda key: key.name):
+        if {key.name: key for key in _keys(path, content)} == {key.name: key for key in wanted}:
+            file.write(content)
             return
     raise KeyFileError(f"{path} is not written as tables of their own, so it was not changed: edit it by hand")
 
@@ -222,52 +222,33 @@ def _name_of(header: str) -> str | None:
     return name
 
 
-def _table(name: str) -> str:
-    """A name as the header of a table has it: a dot would make a table within a table."""
-    return f'"{name}"' if "." in name else name
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-class _Change:
-    """Replaces a file at once, so that readers see the old or the new one. One program at a time changes it.
+@contextmanager
+def _changing(path: Path) -> Iterator[TextIO]:
+    """A context that yields a new file, which takes the place of `path` at its end. One program at a time changes it.
 
     A new file can be read by its owner only; another one keeps its owner and its permissions.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._new = path, path.with_name(path.name + ".new")
-
-    def __enter__(self) -> "_Change":
-        try:
-            self._file = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            raise KeyFileError(
-                f"{self._new} exists: another program is changing the keys. If none is, remove that file"
-            ) from None
-        except OSError as error:
-            raise KeyFileError(f"{self._new} cannot be written: {error.strerror}") from None
-        return self
-
-    def write(self, content: str) -> None:
-        """Replace the file. Raises KeyFileError."""
-        try:
-            with open(self._file, "w", encoding="utf-8", closefd=False) as file:
-                file.write(content)
-            os.fsync(self._file)
-            with suppress(FileNotFoundError):
-                before = os.stat(self._path)
-                os.chmod(self._new, before.st_mode & 0o777)
-                if hasattr(os, "chown") and (before.st_uid, before.st_gid) != (os.getuid(), os.getgid()):
-                    os.chown(self._new, before.st_uid, before.st_gid)
-            os.replace(self._new, self._path)
-        except OSError as error:
-            raise KeyFileError(f"{self._path} cannot be written: {error.strerror}") from None
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
-        self._new.unlink(missing_ok=True)
+    new = path.with_name(path.name + ".new")
+    try:
+        file = open(new, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: SIM115
+    except FileExistsError:
+        raise KeyFileError(
+            f"{new} exists: another program is changing the keys. If none is, remove that file"
+        ) from None
+    except OSError as error:
+        raise KeyFileError(f"{new} cannot be written: {error.strerror}") from None
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            before = os.stat(path)
+            os.chmod(new, before.st_mode & 0o777)
+            if hasattr(os, "chown") and (before.st_uid, before.st_gid) != (os.getuid(), os.getgid()):
+                os.chown(new, before.st_uid, before.st_gid)
+        os.replace(new, path)
+    except OSError as error:
+        raise KeyFileError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        new.unlink(missing_ok=True)

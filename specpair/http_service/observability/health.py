@@ -61,8 +61,6 @@ class Condition(NamedTuple):
 
 
 class StateEndpoints:
-    """The endpoints as methods."""
-
     def __init__(
         self,
         gate: Gate,
@@ -169,7 +167,6 @@ class Supervisor:
         self._task = asyncio.create_task(self._watch()) if self._silence else None
 
     def end(self) -> None:
-        """Tell nothing of that any more."""
         if self._task is not None:
             self._task.cancel()
 

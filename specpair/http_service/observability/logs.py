@@ -47,13 +47,11 @@ def current() -> RequestContext | None:
 
 
 def note_session(session_id: str) -> None:
-    """Note the session that the current request is about."""
     if (context := _current.get()) is not None:
         context.session_id = session_id
 
 
 def note_key(name: str) -> None:
-    """Note the name of the current caller's key."""
     if (context := _current.get()) is not None:
         context.key = name
 
@@ -125,12 +123,8 @@ def of_session(session_id: str) -> dict[str, str]:
 
 
 def _ids(record: logging.LogRecord) -> dict[str, str]:
-    """The ids that are known, by the names of their keys."""
-    context = current()
-    found = {
-        "request_id": getattr(record, "request_id", "" if context is None else context.request_id),
-        "session_id": getattr(record, "session_id", "" if context is None else context.session_id),
-    }
+    context = current() or RequestContext("")
+    found = {name: getattr(record, name, getattr(context, name)) for name in ("request_id", "session_id")}
     return {name: value for name, value in found.items() if value}
 
 

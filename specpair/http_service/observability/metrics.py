@@ -1,6 +1,7 @@
 """The metrics that the HTTP services of both ends have: requests, texts, speculation."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -9,6 +10,7 @@ SECONDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0),
 )  # upper bounds of the buckets of every time
+M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 def label(value: str) -> str:
@@ -30,55 +32,49 @@ class RequestMetrics:
         self.registry = CollectorRegistry()
         self._model_name = model_name
         self._by_key = by_key
-        self._requests: dict[tuple[str, ...], Counter] = {}
-        self._durations: dict[tuple[str, ...], Histogram] = {}
-        key = self.key_label
-        self.http_requests = self.counter("http_requests", "Requests by route and status.", "route", "status", *key)
-        self.http_duration = self.seconds(
+        self._key_label = ("key",) if by_key else ()
+        self._requests: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
+        self._http_requests = self.counter(
+            "http_requests", "Requests by route and status.", "route", "status", *self._key_label
+        )
+        self._http_duration = self.seconds(
             "http_request_duration_seconds", "Time of a request to its last byte.", "route"
         )
 
     def model_name(self) -> str:
-        """The value of the label `model_name` now."""
         return label(self._model_name())
-
-    @property
-    def key_label(self) -> tuple[str, ...]:
-        """The label for the name of the caller's key, unless keys are not counted apart."""
-        return ("key",) if self._by_key else ()
 
     def counter(self, name: str, meaning: str, *labels: str) -> Counter:
         """A new counter with the label `model_name` and then `labels`. Its exposed name ends with `_total`."""
-        return Counter(name, meaning, ("model_name", *labels), namespace=PREFIX, registry=self.registry)
-
-    def histogram(self, name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        """A new histogram with the label `model_name` and then `labels`. `buckets`: their upper bounds."""
-        return Histogram(
-            name, meaning, ("model_name", *labels), namespace=PREFIX, registry=self.registry, buckets=buckets
-        )
+        return self._made(Counter, name, meaning, labels)
 
     def gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
-        """A new gauge with the label `model_name` and then `labels`."""
-        return Gauge(name, meaning, ("model_name", *labels), namespace=PREFIX, registry=self.registry)
+        return self._made(Gauge, name, meaning, labels)
 
     def seconds(self, name: str, meaning: str, *labels: str) -> Histogram:
-        """A new histogram of times."""
-        return self.histogram(name, meaning, SECONDS, *labels)
+        return self._made(Histogram, name, meaning, labels, buckets=SECONDS)
 
-    def values(self, key: str) -> tuple[str, ...]:
-        """The values of the labels `key_label`. `key`: the name of the caller's key; "" for none."""
-        return (label(key),) if self._by_key else ()
+    def histogram(self, name: str, meaning: str, buckets: Sequence[float]) -> Histogram:
+        """A new histogram with the label `model_name`. `buckets`: their upper bounds."""
+        return self._made(Histogram, name, meaning, (), buckets=buckets)
+
+    def _made(self, kind: type[M], name: str, meaning: str, labels: Sequence[str], **more: Any) -> M:
+        return kind(name, meaning, ("model_name", *labels), namespace=PREFIX, registry=self.registry, **more)
+
+    def _values(self, key: str) -> tuple[str, ...]:
+        """The values of the labels of all that is counted for a key; "": for callers without one."""
+        return (self.model_name(), label(key)) if self._by_key else (self.model_name(),)
 
     def request(self, route: str, status: int, seconds: float, key: str) -> None:
         """Count a request. `route`: its path, with the names of parameters in place of their values."""
-        model = self.model_name()
-        labels = (model, route, str(status), *self.values(key))
-        counter = self._requests.get(labels)
-        if counter is None:  # `labels` costs more than all else here
-            counter = self._requests[labels] = self.http_requests.labels(*labels)
-            self._durations[model, route] = self.http_duration.labels(model, route)
-        counter.inc()
-        self._durations[model, route].observe(seconds)
+        model, *keys = self._values(key)
+        labels = (model, route, str(status), *keys)
+        counted = self._requests.get(labels)
+        if counted is None:  # `labels` costs more than all else here
+            counted = self._http_requests.labels(*labels), self._http_duration.labels(model, route)
+            self._requests[labels] = counted
+        counted[0].inc()
+        counted[1].observe(seconds)
 
 
 class ServiceMetrics(RequestMetrics):
@@ -87,27 +83,29 @@ class ServiceMetrics(RequestMetrics):
     def __init__(self, model_name: Callable[[], str], *, by_key: bool = False) -> None:
         super().__init__(model_name, by_key=by_key)
         self._texts: dict[tuple[str, ...], LabelledMetrics] = {}
-        key = self.key_label
-        self.ttft = self.seconds(
-            "time_to_first_token_seconds", "Time from the request for a text to its first token.", *key
-        )
-        self.itl = self.seconds(
-            "inter_token_latency_seconds",
-            "Time since the tokens before. Tokens that came together count once.",
-            *key,
-        )
-        self.latency = self.seconds("e2e_request_latency_seconds", "Time from the request for a text to its end.", *key)
-        self.prompt_tokens = self.counter("prompt_tokens", "Tokens of the prompts of texts that have begun.", *key)
-        self.prefix_cache_hits = self.counter(
-            "prefix_cache_hits", "Of these, those that were not read, as the KV cache of another text had them.", *key
-        )
-        self.generation_tokens = self.counter("generation_tokens", "Generated tokens.", *key)
+        key = self._key_label
+        self.times = [
+            self.seconds(name, meaning, *key)
+            for name, meaning in (
+                ("time_to_first_token_seconds", "Time from the request for a text to its first token."),
+                ("inter_token_latency_seconds", "Time since the tokens before. Tokens that came together count once."),
+                ("e2e_request_latency_seconds", "Time from the request for a text to its end."),
+            )
+        ]
+        self.counts = [
+            self.counter(name, meaning, *key)
+            for name, meaning in (
+                ("prompt_tokens", "Tokens of the prompts of texts that have begun."),
+                ("prefix_cache_hits", "Of these, those that were not read, as the KV cache of another text had them."),
+                ("generation_tokens", "Generated tokens."),
+                ("spec_decode_num_drafts", "Drafts that the target judged."),
+                ("spec_decode_num_draft_tokens", "Draft tokens that the target judged."),
+                ("spec_decode_num_accepted_tokens", "Accepted draft tokens."),
+            )
+        ]
         self.success = self.counter(
             "request_success", "Texts that have ended, by finish reason.", "finished_reason", *key
         )
-        self.drafts = self.counter("spec_decode_num_drafts", "Drafts that the target judged.", *key)
-        self.draft_tokens = self.counter("spec_decode_num_draft_tokens", "Draft tokens that the target judged.", *key)
-        self.accepted_tokens = self.counter("spec_decode_num_accepted_tokens", "Accepted draft tokens.", *key)
         self.accepted_per_position = self.counter(
             "spec_decode_num_accepted_tokens_per_pos",
             "Accepted draft tokens by their position in the judged part of the draft, from 0 on.",
@@ -117,7 +115,7 @@ class ServiceMetrics(RequestMetrics):
 
     def text(self, key: str = "") -> "LabelledMetrics":
         """Where the texts of the callers with this key are counted."""
-        labels = (self.model_name(), *self.values(key))
+        labels = self._values(key)
         text = self._texts.get(labels)
         if text is None:
             text = self._texts[labels] = LabelledMetrics(self, labels)
@@ -129,34 +127,29 @@ class LabelledMetrics:
 
     def __init__(self, metrics: ServiceMetrics, labels: tuple[str, ...]) -> None:
         self._metrics, self._labels = metrics, labels
-        self._ttft = metrics.ttft.labels(*labels)
-        self._itl = metrics.itl.labels(*labels)
-        self._latency = metrics.latency.labels(*labels)
-        self._prompt_tokens = metrics.prompt_tokens.labels(*labels)
-        self._prefix_cache_hits = metrics.prefix_cache_hits.labels(*labels)
-        self._generation_tokens = metrics.generation_tokens.labels(*labels)
-        self._drafts = metrics.drafts.labels(*labels)
-        self._draft_tokens = metrics.draft_tokens.labels(*labels)
-        self._accepted_tokens = metrics.accepted_tokens.labels(*labels)
+        self._ttft, self._itl, self._latency = (each.labels(*labels) for each in metrics.times)
+        self._prompt_tokens, self._prefix_cache_hits, self._generation_tokens, *drafts = (
+            each.labels(*labels) for each in metrics.counts
+        )
+        self._drafts, self._draft_tokens, self._accepted_tokens = drafts
         self._positions: list[Counter] = []
 
-    def began(self, prompt_tokens: int, cached_tokens: int) -> None:
-        """Count a text whose first token has come. `cached_tokens`: of its prompt, those that were not read."""
+    def began(self, prompt_tokens: int, cached_tokens: int, seconds: float | None) -> None:
+        """Count a text whose first token has come. `cached_tokens`: of its prompt, those that were not read.
+
+        `seconds`: since its request; None: its first token came to another service.
+        """
         self._prompt_tokens.inc(prompt_tokens)
         if cached_tokens:
             self._prefix_cache_hits.inc(cached_tokens)
+        if seconds is not None:
+            self._ttft.observe(seconds)
 
-    def first_token(self, seconds: float) -> None:
-        """Count the time from a request for a text to its first token."""
-        self._ttft.observe(seconds)
-
-    def tokens(self, count: int) -> None:
-        """Count `count` generated tokens."""
+    def tokens(self, count: int, since: float | None = None) -> None:
+        """Count generated tokens. `since`: seconds since those before; None: they are the first ones."""
         self._generation_tokens.inc(count)
-
-    def gap(self, seconds: float) -> None:
-        """Count the time between two times at which tokens of a text came."""
-        self._itl.observe(seconds)
+        if since is not None:
+            self._itl.observe(since)
 
     def draft(self, judged: int, accepted: int) -> None:
         """Count a draft of which the target judged `judged` tokens, at least one, and accepted the first `accepted`."""

@@ -19,8 +19,6 @@ _LONGEST_PATH = 200  # characters of a path in an access line
 
 
 class Routes:
-    """The routes of an application."""
-
     def __init__(self, templates: Iterable[str]) -> None:
         """`templates`: paths with the names of parameters in braces, such as `/sessions/{session_id}`;
         `{name:path}` may have slashes."""

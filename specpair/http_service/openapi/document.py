@@ -16,14 +16,15 @@ from pydantic.json_schema import models_json_schema
 
 from specpair.extras import installed_version
 from specpair.http_service.openapi.operation import Json, Operation
-from specpair.protocol.errors import SpecPairError
 from specpair.protocol.responses import ErrorResponse
 
 PREFIX = "#/components/schemas/"
-_VALUES: Json = {"string": "text", "integer": 1, "number": 0.5, "boolean": True, "object": {}}
-RETRY_AFTER: Json = {
-    "description": "Seconds to wait before a retry. Absent after a failure.",
-    "schema": {"type": "integer", "minimum": 0},
+_PLAIN: Json = {"string": "text", "integer": 1, "number": 0.5, "boolean": True, "object": {}}
+_RETRY_AFTER: Json = {
+    "Retry-After": {
+        "description": "Seconds to wait before a retry. Absent after a failure.",
+        "schema": {"type": "integer", "minimum": 0},
+    }
 }
 _RETRIED = (429, 503)  # statuses of errors that come with Retry-After
 
@@ -60,7 +61,7 @@ def example(schema: Json, schemas: Mapping[str, Json]) -> Any:
         return {name: example(each, schemas) for name, each in fields if name in required or _is_shown(each, schemas)}
     if schema.get("type") == "array":
         return [example(schema["items"], schemas)] if schema.get("items") else []
-    return _VALUES.get(schema.get("type", ""))
+    return _PLAIN.get(schema.get("type", ""))
 
 
 def _is_shown(field: Json, schemas: Mapping[str, Json]) -> bool:
@@ -96,8 +97,6 @@ def one_of(field: str, *values: object) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a document describes."""
-
     title: str
     description: str
     key: str  # what the API key is
@@ -117,7 +116,11 @@ def document(service: Service, keyed: bool = False) -> Json:
 
 def _document(service: Service, keyed: bool) -> Json:
     paths: dict[str, Json] = {}
-    found = schemas(_models(service.operations))
+    models: set[type[BaseModel]] = {ErrorResponse, *(each.form.model for each in service.operations)}
+    for each in service.operations:
+        models |= {model for model in (each.request, each.response, each.chunk) if model}
+        models |= {data for _, data in each.events}
+    found = schemas(models)
     service.refine(found)
     for operation in service.operations:
         paths.setdefault(operation.described_path, {})[operation.method.lower()] = _operation(operation, found)
@@ -145,32 +148,39 @@ def _operation(operation: Operation, found: dict[str, Json]) -> Json:
     if operation.parameters:
         described["parameters"] = [*operation.parameters]
     if operation.request is not None:
-        content = _json(operation.request, operation.examples)
-        described["requestBody"] = {"required": True, "content": content}
+        described["requestBody"] = {"required": True, "content": _json(operation.request, operation.examples)}
     if not operation.needs_key:
         described["security"] = []
     described["responses"] = {"200": _success(operation, found)} | _errors(operation)
     if operation.refusal is not None and operation.response is not None:
         when, shown = operation.refusal
         content = _json(operation.response, shown)
-        described["responses"]["503"] = {
-            "description": when,
-            "content": content,
-            "headers": {"Retry-After": RETRY_AFTER},
-        }
+        described["responses"]["503"] = {"description": when, "content": content, "headers": _RETRY_AFTER}
     return described
 
 
 def _json(model: type[BaseModel], examples: Mapping[str, Json]) -> Json:
-    shown = {name: {"value": value} for name, value in examples.items()}
-    return {"application/json": {"schema": {"$ref": PREFIX + model.__name__}, "examples": shown}}
+    return {"application/json": {"schema": _reference(model), "examples": _values(examples)}}
+
+
+def _values(examples: Mapping[str, Json]) -> Json:
+    return {name: {"value": value} for name, value in examples.items()}
+
+
+def _reference(model: type[BaseModel]) -> Json:
+    return {"$ref": PREFIX + model.__name__}
+
+
+def _header(name: str, description: str) -> Json:
+    """A header that is always there, by its name."""
+    return {name: {"description": description, "required": True, "schema": {"type": "string"}}}
 
 
 def _success(operation: Operation, found: dict[str, Json]) -> Json:
     content: Json = {}
     description = "Success."
     if operation.response is not None:
-        schema = {"$ref": PREFIX + operation.response.__name__}
+        schema = _reference(operation.response)
         shown = example(schema, found) if operation.example is None else operation.example
         content["application/json"] = {"schema": schema, "example": shown}
     if operation.text:
@@ -183,9 +193,7 @@ def _success(operation: Operation, found: dict[str, Json]) -> Json:
     if operation.links is not None:
         success["links"] = operation.links
     if any(each["name"] == "X-Session-Id" for each in operation.parameters):
-        success["headers"] = {
-            "X-Session-Id": {"description": "The session's id.", "required": True, "schema": {"type": "string"}}
-        }
+        success["headers"] = _header("X-Session-Id", "The session's id.")
     return success
 
 
@@ -194,7 +202,7 @@ def stream_example(operation: Operation, found: dict[str, Json]) -> list[tuple[s
     shown = [*operation.stream]
     if not shown:
         kinds = operation.events or (("", operation.chunk),)
-        shown = [(name, example({"$ref": PREFIX + kind.__name__}, found)) for name, kind in kinds if kind is not None]
+        shown = [(name, example(_reference(kind), found)) for name, kind in kinds if kind is not None]
         shown = [(name, data | {"type": name} if name and "type" in data else data) for name, data in shown]
     written = [(name, json.dumps(data, ensure_ascii=False, separators=(",", ":"))) for name, data in shown]
     return written if operation.chunk is None else [*written, ("", "[DONE]")]
@@ -207,75 +215,47 @@ def _stream(operation: Operation, found: dict[str, Json]) -> tuple[str, Json]:
     name, data = shown[0]
     if operation.chunk is not None:
         last = "the last one is `[DONE]`, or an error"
-        events = [_data(operation.chunk), _data(ErrorResponse), {"type": "string", "const": "[DONE]"}]
-        kinds: list[Json] = [{"type": "object", "required": ["data"], "properties": {"data": each}} for each in events]
+        events: list[Json] = [{"data": _data(each)} for each in (operation.chunk, ErrorResponse)]
+        events.append({"data": {"type": "string", "const": "[DONE]"}})
     else:
         named = " or ".join(f"`{name}`" for name in operation.last)
         last = f"the last one is {named}" if named else "they end with the service"
-        kinds = [
-            {
-                "type": "object",
-                "required": ["event", "data"],
-                "properties": {"event": {"const": name}, "data": _data(model)},
-            }
-            for name, model in operation.events
-        ]
+        events = [{"event": {"const": name}, "data": _data(model)} for name, model in operation.events]
+    kinds = [{"type": "object", "required": [*each], "properties": each} for each in events]
     description = f"Server-sent events; {last}. During silence, comments (`:`) are sent.\n\n```\n{written}```"
     first = {"event": name, "data": data} if name else {"data": data}
     return description, {"schema": {"description": "One event.", "oneOf": kinds}, "example": first}
 
 
 def _data(model: type[BaseModel]) -> Json:
-    return {
-        "type": "string",
-        "contentMediaType": "application/json",
-        "contentSchema": {"$ref": PREFIX + model.__name__},
-    }
+    return {"type": "string", "contentMediaType": "application/json", "contentSchema": _reference(model)}
 
 
 def _errors(operation: Operation) -> Json:
     """The responses that report errors, by status."""
-    by_status: dict[int, list[SpecPairError]] = {}
+    by_status: dict[int, dict[str, Json]] = {}  # and then by code, their bodies
     for kind in operation.errors:
         error = kind(" ".join(_sentences(kind)))
-        by_status.setdefault(operation.form.status(error), []).append(error)
+        body = operation.form.body(error)
+        by_status.setdefault(operation.form.status(error), {})[body["error"]["code"]] = body
     return {str(status): _refusal(operation, status, by_status[status]) for status in sorted(by_status)}
 
 
-def _refusal(operation: Operation, status: int, errors: list[SpecPairError]) -> Json:
-    bodies = {(body := operation.form.body(error))["error"]["code"]: body for error in errors}
+def _refusal(operation: Operation, status: int, bodies: dict[str, Json]) -> Json:
     error_schema = {"properties": {"code": {"enum": [*bodies]}}, "required": [*operation.form.required]}
-    schema = {
-        "allOf": [
-            {"$ref": PREFIX + operation.form.model.__name__},
-            {"type": "object", "properties": {"error": error_schema}},
-        ]
-    }
+    one_of_them = {"type": "object", "properties": {"error": error_schema}}
+    schema = {"allOf": [_reference(operation.form.model), one_of_them]}
     described: Json = {
         "description": "\n".join(f"* `{code}`: {body['error']['message']}" for code, body in bodies.items()),
-        "content": {
-            "application/json": {
-                "schema": schema,
-                "examples": {code: {"value": body} for code, body in bodies.items()},
-            }
-        },
+        "content": {"application/json": {"schema": schema, "examples": _values(bodies)}},
     }
     if status == 401:
-        described["headers"] = {
-            "WWW-Authenticate": {"description": "The scheme, Bearer.", "required": True, "schema": {"type": "string"}}
-        }
+        described["headers"] = _header("WWW-Authenticate", "The scheme, Bearer.")
     if status in _RETRIED:
-        described["headers"] = {"Retry-After": RETRY_AFTER}
+        described["headers"] = _RETRY_AFTER
     return described
 
 
 def _sentences(described: object) -> list[str]:
     """The sentences of a docstring."""
     return re.split(r"(?<=\.)\s+", " ".join((inspect.getdoc(described) or "").split()))
-
-
-def _models(operations: tuple[Operation, ...]) -> set[type[BaseModel]]:
-    """The message models that the document refers to."""
-    models = {model for each in operations for model in (each.request, each.response, each.chunk) if model}
-    models |= {data for operation in operations for _, data in operation.events}
-    return models | {ErrorResponse} | {operation.form.model for operation in operations}

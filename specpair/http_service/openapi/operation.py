@@ -53,8 +53,6 @@ OWN_ERRORS = ErrorForm(lambda error: error.status, SpecPairError.body, ("code", 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One endpoint."""
-
     method: str
     path: str  # as Starlette's routes write it: `/files/{name:path}` for a name that may have slashes
     endpoint: Callable[..., Awaitable[Response]]  # its name is the operationId, its docstring the description
@@ -77,7 +75,6 @@ class Operation:
 
     @property
     def described_path(self) -> str:
-        """The path as OpenAPI writes it."""
         return re.sub(r":\w+\}", "}", self.path)
 
 

@@ -92,7 +92,6 @@ class EventFeed(Generic[T]):
 
     @property
     def heard(self) -> bool:
-        """Whether anybody listens."""
         return bool(self._readers)
 
     def put(self, item: T) -> None:
@@ -137,12 +136,12 @@ class FeedReader(Generic[T]):
         first = not self._waiting
         self._waiting.append(item)
         if first:  # else it has been woken
-            self._wake()
+            self._soon(self._came.set)
 
     def close(self) -> None:
         """End it. May be called from any thread."""
         self.closed = True
-        self._wake()
+        self._soon(self._came.set)
         self._soon(self._ended.set)
 
     async def rest(self, seconds: float) -> None:
@@ -157,13 +156,7 @@ class FeedReader(Generic[T]):
         except TimeoutError:
             return []
         self._came.clear()
-        found = list[T]()
-        while self._waiting:
-            found.append(self._waiting.popleft())
-        return found
-
-    def _wake(self) -> None:
-        self._soon(self._came.set)
+        return [self._waiting.popleft() for _ in range(len(self._waiting))]
 
     def _soon(self, call: Callable[[], object]) -> None:
         if not self._loop.is_closed():

@@ -13,26 +13,13 @@ from starlette.types import Message, Send
 
 from specpair.http_service.observability.logs import HEADER, current
 from specpair.http_service.openapi.operation import ErrorForm
-from specpair.protocol.errors import (
-    InternalError,
-    MethodNotAllowed,
-    ModelLoading,
-    ModelMismatch,
-    NotFound,
-    NoWebSocket,
-    Overloaded,
-    RateLimited,
-    RequestError,
-    RequestTimeout,
-    ShuttingDown,
-    SpecPairError,
-    TargetChanged,
-    Unauthorized,
-    UnsupportedEncoding,
-    VerifierAway,
-)
+from specpair.protocol import errors
+from specpair.protocol.errors import SpecPairError
 
-_FOR_NOW = (ModelLoading, ModelMismatch, Overloaded, RateLimited, ShuttingDown, TargetChanged, VerifierAway)
+_FOR_NOW = (
+    *(errors.ModelLoading, errors.ModelMismatch, errors.Overloaded, errors.RateLimited, errors.ShuttingDown),
+    *(errors.TargetChanged, errors.VerifierAway),
+)
 
 
 class JsonReply(JSONResponse):
@@ -50,18 +37,16 @@ def error_reply(error: SpecPairError, body: Any = None, status: int | None = Non
     headers = None
     if isinstance(error, _FOR_NOW):
         headers = {"Retry-After": str(math.ceil(error.details.get("retry_after", 1)))}
-    elif isinstance(error, Unauthorized):
+    elif isinstance(error, errors.Unauthorized):
         headers = {"WWW-Authenticate": 'Bearer realm="specpair"'}
-    elif isinstance(error, UnsupportedEncoding):
+    elif isinstance(error, errors.UnsupportedEncoding):
         headers = {"Accept-Encoding": "gzip, deflate"}
-    elif isinstance(error, RequestTimeout):  # the rest of the body must not be read as the next request
+    elif isinstance(error, errors.RequestTimeout):  # the rest of the body must not be read as the next request
         headers = {"Connection": "close"}
     return JsonReply(error.body() if body is None else body, status or error.status, headers)
 
 
 class Failures:
-    """The replies of one service."""
-
     def __init__(self, service: str, error_form_of: Callable[[str], ErrorForm]) -> None:
         """`service`: its name in errors.
         `error_form_of`: how errors are reported at a path.
@@ -69,7 +54,6 @@ class Failures:
         self._service, self._error_form_of = service, error_form_of
 
     def add_to(self, app: FastAPI) -> None:
-        """Register the replies."""
         app.add_exception_handler(SpecPairError, self.failed)
         app.add_exception_handler(HTTPException, self.refused)
         app.add_exception_handler(Exception, self.faulty)
@@ -83,41 +67,33 @@ class Failures:
     async def refused(self, request: Request, error: Exception) -> Response:
         """The reply to an unknown path or method, and to a WebSocket."""
         assert isinstance(error, HTTPException)
+        path, status, headers = request.url.path, error.status_code, {**(error.headers or {})}
         known: SpecPairError
         if request.method == "GET" and "Sec-WebSocket-Key" in request.headers:
-            known = NoWebSocket(
-                f"{request.url.path} takes no WebSocket: POST the request, with stream true for events as they come"
+            known = errors.NoWebSocket(
+                f"{path} takes no WebSocket: POST the request, with stream true for events as they come"
             )
-            reply = error_reply(known, self._error_form_of(_path(request)).body(known))
-            reply.headers.update({"Upgrade": "HTTP/1.1", "Connection": "Upgrade"})  # RFC 9110 wants them
-            return reply
-        if error.status_code == 405:
-            known = MethodNotAllowed(f"{request.method} is not possible on {request.url.path}")
-        elif error.status_code == 404:
-            known = NotFound(f"there is nothing at {request.url.path}: see /docs for what there is")
+            status, headers = known.status, {"Upgrade": "HTTP/1.1", "Connection": "Upgrade"}  # RFC 9110 wants them
+        elif status == 405:
+            known = errors.MethodNotAllowed(f"{request.method} is not possible on {path}")
+            routes = (each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE)
+            headers["Allow"] = ", ".join(sorted({method for each in routes for method in each.methods}))
+        elif status == 404:
+            known = errors.NotFound(f"there is nothing at {path}: see /docs for what there is")
         else:
-            known = RequestError(str(error.detail))
-        reply = error_reply(known, self._error_form_of(_path(request)).body(known), error.status_code)
-        reply.headers.update(error.headers or {})
-        if error.status_code == 405:
-            allowed = {*_methods(request), *filter(None, reply.headers.get("Allow", "").split(", "))}
-            reply.headers["Allow"] = ", ".join(sorted(allowed))
+            known = errors.RequestError(str(error.detail))
+        reply = error_reply(known, self._error_form_of(_path(request)).body(known), status)
+        reply.headers.update(headers)
         return reply
 
     async def faulty(self, request: Request, error: Exception) -> Response:
         """The reply to a request that met a fault of ours."""
         reply = await self.failed(
-            request, InternalError(f"a fault of the {self._service} ({type(error).__name__}): see its log")
+            request, errors.InternalError(f"a fault of the {self._service} ({type(error).__name__}): see its log")
         )
         if (context := current()) is not None:  # this reply is sent outside of `ObservedRequests`
             reply.headers[HEADER.decode()] = context.request_id
         return reply
-
-
-def _methods(request: Request) -> set[str]:
-    """The methods that are possible on the path of a request, each of which may have a route of its own."""
-    found = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
-    return {method for route in found for method in getattr(route, "methods", None) or ()}
 
 
 def _path(request: Request) -> str:

@@ -1,15 +1,12 @@
-"""The web pages of a service: its own, whose files are kept in memory, compressed once, and asked for again by tag; and
-`GET /docs`, the OpenAPI document as an interactive page, without files from other hosts."""
+"""The web pages of a service: its own, whose files are kept in memory and asked for again by tag; and `GET /docs`, the
+OpenAPI document as an interactive page, without files from other hosts."""
 
-import gzip
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
 from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from types import MappingProxyType
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -36,7 +33,6 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",  # kept, and asked for by its tag: another version of the service has other files
-    "Vary": "Accept-Encoding",
 }
 _TYPES = {
     "html": "text/html; charset=utf-8",
@@ -74,24 +70,6 @@ _DOCS_HEADERS = HEADERS | {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    media_type: str
-    body: bytes
-    packed: bytes  # by gzip
-    tag: str
-
-    def reply(self, request: Request) -> Response:
-        """The file, or 304 if the browser has it."""
-        headers = HEADERS | {"ETag": self.tag}
-        if self.tag in _listed(request, "if-none-match"):
-            return Response(status_code=304, headers=headers)
-        if "gzip" in _listed(request, "accept-encoding"):
-            headers["Content-Encoding"] = "gzip"
-            return Response(self.packed, media_type=self.media_type, headers=headers)
-        return Response(self.body, media_type=self.media_type, headers=headers)
-
-
 class StaticFiles:
     """The files of one folder of a package, and those that all pages share. They need no key: they hold no secrets.
 
@@ -104,39 +82,26 @@ class StaticFiles:
         """`folder`: of `package`; its `index.html` is the page, which names the others as `page/NAME`."""
         shared = files("specpair.http_service").joinpath("page")
         found = [*shared.iterdir(), *files(package).joinpath(folder).iterdir()]
-        self._files: Mapping[str, _File] = MappingProxyType(
-            {each.name: _file(each.name, each.read_bytes()) for each in found if _ending(each.name) in _TYPES}
-        )
+        self._files = {each.name: each.read_bytes() for each in found if _ending(each.name) in _TYPES}
+        self._tags = {name: f'"{sha256(body).hexdigest()[:32]}"' for name, body in self._files.items()}
 
     def add_to(self, app: FastAPI) -> None:
-        """Register the page at `/`."""
-        app.add_api_route("/", self.page, methods=["GET"], include_in_schema=False)
-        app.add_api_route("/page/{name}", self.file, methods=["GET"], include_in_schema=False)
-
-    async def page(self, request: Request) -> Response:
-        """The page."""
-        return self._files["index.html"].reply(request)
+        for path in self.paths:
+            app.add_api_route(path, self.file, methods=["GET"], include_in_schema=False)
 
     async def file(self, request: Request) -> Response:
-        """One of the page's files. Raises NotFound."""
-        found = self._files.get(request.path_params["name"])
-        if found is None:
+        """The page or one of its files; 304 if the browser has it. Raises NotFound."""
+        name = request.path_params.get("name", "index.html")
+        if name not in self._files:
             raise NotFound(f"there is nothing at {request.url.path}: the page is at /")
-        return found.reply(request)
-
-
-def _file(name: str, body: bytes) -> _File:
-    return _File(_TYPES[_ending(name)], body, gzip.compress(body, mtime=0), f'"{sha256(body).hexdigest()[:32]}"')
+        headers = HEADERS | {"ETag": self._tags[name]}
+        if self._tags[name] in re.findall(r'"\w*"', request.headers.get("if-none-match", "")):
+            return Response(status_code=304, headers=headers)
+        return Response(self._files[name], media_type=_TYPES[_ending(name)], headers=headers)
 
 
 def _ending(name: str) -> str:
     return name.rpartition(".")[2]
-
-
-def _listed(request: Request, header: str) -> set[str]:
-    """The values of a header with a list, without their weights."""
-    parts = request.headers.get(header, "").split(",")
-    return {part.partition(";")[0].strip().removeprefix("W/") for part in parts if "q=0" not in part.split(";")[1:]}
 
 
 def add_docs(app: FastAPI) -> None:
@@ -150,7 +115,6 @@ def add_docs(app: FastAPI) -> None:
         return Response(written(), media_type="application/json")
 
     async def page() -> Response:
-        """Swagger UI with the document."""
         shown = _DOCS_PAGE.format(title=escape(app.title))
         return Response(shown, media_type="text/html; charset=utf-8", headers=_DOCS_HEADERS)
 

@@ -127,7 +127,7 @@ def test_table_is_in_the_given_order_and_on_one_line_each() -> None:
 def test_lasting_layers_are_the_variables_and_the_file(tmp_path: Path) -> None:
     file = tmp_path / "some.toml"
     file.write_text('[drafter]\nmodel = "m"\napi_key = "sesame"\n')
-    names = Names("drafter", ("rows", "model", "api_key"), {"model"}, Example.secrets())
+    names = Names("drafter", settings_of(Options, "end"))
     environment = {"DRAFTER_ROWS": "2", "DRAFTER_ZEBRA": "1", "DRAFTER_SERVICE_HOST": "10.0.0.1"}
     warnings: list[str] = []
     variables, keys = lasting_layers(names, file, environment, warnings.append)

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from drafter_client.program_options import ENGINE
 from specpair.command_line.given_values import SettingsError
-from specpair.command_line.layers import Layer, LayeredSettings, names_of, settings_model
+from specpair.command_line.layers import Layer, LayeredSettings, Names, settings_model
 from specpair.command_line.options import add_options, given, option_of
 from specpair.command_line.parser import Parser, flag
 from specpair.engines.load_options import LoadOptions
@@ -56,7 +56,7 @@ def _read(**values: Any) -> Any:
 def test_settings_of_an_end_have_a_group_and_are_its_own() -> None:
     assert list(HERE) == ["rows", "heat", "widths", "kind", "recipe", "secret", "fan", "label"]
     assert set(HERE) - set(THERE) == {"fan"}
-    names = names_of("here", HERE)
+    names = Names("here", HERE)
     assert (names.paths, names.secrets, names.variable("rows")) == ({"recipe", "card"}, {"secret"}, "HERE_ROWS")
     assert names.former == {"degrees": "heat", "card": "recipe"}
 

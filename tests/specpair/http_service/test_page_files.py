@@ -73,11 +73,8 @@ def test_all_that_the_page_names_is_there(http: httpx.Client, service: str) -> N
 
 def test_what_a_browser_has_is_not_sent_again(http: httpx.Client) -> None:
     first = http.get("/page/main.js")
-    assert first.headers["content-encoding"] == "gzip" and len(first.text) > int(first.headers["content-length"])
     again = http.get("/page/main.js", headers={"If-None-Match": f'"other", W/{first.headers["etag"]}'})
     assert (again.status_code, again.content) == (304, b"")
-    plain = http.get("/page/main.js", headers={"Accept-Encoding": "gzip;q=0"})
-    assert "content-encoding" not in plain.headers and plain.text == first.text
     assert http.head("/").status_code == 200
 
 

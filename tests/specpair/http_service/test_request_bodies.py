@@ -32,7 +32,6 @@ PACKED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "gzip": ("gzip", gzip.compress),
     "GZIP": ("GZIP", gzip.compress),
     "x-gzip": ("x-gzip", gzip.compress),
-    "gzip in two members": ("gzip", lambda body: gzip.compress(body[:3]) + gzip.compress(body[3:])),
     "deflate": ("deflate", zlib.compress),
     "deflate without a header": ("deflate", _raw),
     "identity": ("identity", bytes),
@@ -77,8 +76,8 @@ def test_a_bomb_takes_no_memory(encoding: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{}", gzip.compress(b"{}")[:-1], gzip.compress(b"{}") + b"x", gzip.compress(b"") * 200],
-    ids=["nothing", "as it is", "cut", "more", "many members"],
+    [b"", b"{}", gzip.compress(b"{}")[:-1], gzip.compress(b"{}") + b"x", gzip.compress(b"{}") * 2],
+    ids=["nothing", "as it is", "cut", "more", "two members"],
 )
 def test_a_body_that_cannot_be_unpacked_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest, match="it cannot be read as gzip"):
