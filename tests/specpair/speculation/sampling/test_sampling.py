@@ -42,10 +42,10 @@ def test_second_choice_is_the_choice_with_the_first_masked(
     assert np.array_equal(row, before), "the engine's logits were restored"
     assert first == choose_reference(row, sampling, position)
     row[first] = -np.inf
-    if others:
-        assert others == [choose_reference(row, sampling, position)]
-    else:
+    if not others:
         assert not np.isfinite(row).any(), "there is no other"
+    else:
+        assert others == [choose_reference(row, sampling, position)]
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.95, 0.5])

@@ -14,7 +14,7 @@ from specpair.speculation.sampling.sampling import (
     choose,
     choose_reference,
     choose_several,
-    probability,
+    probabilities,
 )
 from specpair.speculation.sampling.top_logits import TopLogits, top_logits_of
 from tests.examples import examples
@@ -134,8 +134,8 @@ def test_probability_is_that_of_the_whole_row(
     # float32 keeps seven digits of a scaled logit, whose error is a relative error of the probability
     tolerance = 1e-5 + 4e-7 * float(np.abs(scaled[np.isfinite(scaled)]).max())
     assume(tolerance < 0.1)
-    assert probability(top, token, sampling) == pytest.approx(exact, rel=tolerance)
-    assert probability(row, token, sampling) == pytest.approx(exact, rel=tolerance)
+    assert probabilities(top, [token], sampling) == pytest.approx([exact], rel=tolerance)
+    assert probabilities(row, [token], sampling) == pytest.approx([exact], rel=tolerance)
     assert device.asked <= 1
 
 
@@ -191,7 +191,7 @@ def test_invalid_top_logits_are_refused(logits: list[float], log_sum: float, sam
     with pytest.raises(ValueError, match="without a finite maximum"):
         choose_several(top, sampling, 0, 2)
     with pytest.raises(ValueError, match="without a finite maximum"):
-        probability(top, 0, sampling)
+        probabilities(top, [0], sampling)
 
 
 def unused() -> Logits:
@@ -203,9 +203,9 @@ def test_top_logits_of_another_temperature_are_refused_where_it_matters() -> Non
     with pytest.raises(ValueError, match=r"temperature 0\.7 .* not 0\.5"):
         choose(top, Sampling(1, 0.7, 0, 0.9), 0)
     with pytest.raises(ValueError, match=r"temperature 0\.7 .* not 0\.5"):
-        probability(top, 8, Sampling(1, 0.7))
+        probabilities(top, [8], Sampling(1, 0.7))
     with pytest.raises(ValueError, match=r"temperature 1\.0 .* not 0\.5"):
-        probability(top, 8, Sampling(1, 0.0))
+        probabilities(top, [8], Sampling(1, 0.0))
     row = Device(np.arange(9, dtype=np.float32)).row
     for sampling in (Sampling(1, 0.0, 0, 0.9), Sampling(1, 0.7), Sampling(1, 0.7, 3)):
         assert choose(top, sampling, 0) == choose(row, sampling, 0), "the sum is not used"
