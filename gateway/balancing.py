@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Protocol, TypeVar
 
 from specpair.plugins import class_at
@@ -24,9 +25,8 @@ class NewText:
     """A text that begins, as far as is known."""
 
     key: str = ""  # tells it from the others
-    prefixes: tuple[
-        str, ...
-    ] = ()  # keys of what its prompt begins with, the longest first; equal ones share a KV cache
+    # Keys of what its prompt begins with, the longest first; equal ones share a KV cache.
+    prefixes: tuple[str, ...] = ()
     tokens: float = 1.0  # that it is expected to get; 1 where that is not known, so that texts are counted
     deadline: float = math.inf  # seconds in which each of its drafts should be judged
 
@@ -110,11 +110,28 @@ class Policy(ABC):
         """Choose the node of a new text. `order`: those that can take it, at least one, in the order of its key."""
 
 
-class Hash(Policy):
-    """The first of the order, whatever the load."""
+class LeastCost(Policy):
+    """The node that costs least, of the first `among` in the order (none: of all)."""
+
+    def __init__(self, cost: Callable[[Candidate, NewText], float], among: int | None = None) -> None:
+        self._cost, self._among = cost, among
 
     def choose(self, order: Sequence[C], text: NewText) -> C:
-        return order[0]
+        return min(order[: self._among], key=lambda each: self._cost(each, text))
+
+
+def _queue(node: Candidate, text: NewText) -> float:
+    return node.queue
+
+
+def _load(node: Candidate, text: NewText) -> float:
+    """What a node has for its weight when it gets one more text."""
+    return (node.queue + 1) / node.weight
+
+
+def _work(node: Candidate, text: NewText) -> float:
+    """The expected work for its weight, this text included. A good guess makes it better than the shortest queue."""
+    return (node.work + text.tokens) / node.weight
 
 
 class Random(Policy):
@@ -135,35 +152,6 @@ class RoundRobin(Policy):
         chosen = next((each for each in by_name if each.name > self._last), by_name[0])
         self._last = chosen.name
         return chosen
-
-
-class Jsq(Policy):
-    """The shortest queue of all nodes (join the shortest queue), whatever the weights."""
-
-    def choose(self, order: Sequence[C], text: NewText) -> C:
-        return min(order, key=lambda each: each.queue)
-
-
-class Jsq2(Policy):
-    """The shorter queue of two nodes (power of two choices: Mitzenmacher, "The power of two choices in randomized load
-    balancing", 2001)."""
-
-    def choose(self, order: Sequence[C], text: NewText) -> C:
-        return min(order[:2], key=lambda each: each.queue)
-
-
-class Wjsq(Policy):
-    """Of all nodes, the one whose queue with this text is shortest for its weight."""
-
-    def choose(self, order: Sequence[C], text: NewText) -> C:
-        return min(order, key=_load)
-
-
-class Wjsq2(Policy):
-    """Of two nodes, the one whose queue with this text is shorter for its weight."""
-
-    def choose(self, order: Sequence[C], text: NewText) -> C:
-        return min(order[:2], key=_load)
 
 
 class Jiq(Policy):
@@ -192,20 +180,20 @@ class LeastQueueTime(Policy):
 
 class PrefixAware(Policy):
     """The node that has last begun a text with the longest of its prefixes, unless that is overloaded: it has twice the
-    load of the node that `Wjsq2` chooses. That one takes the text then, and a text whose prefixes are all new."""
+    load of the node that `wjsq2` chooses. That one takes the text then, and a text whose prefixes are all new."""
 
     reads_prompts = True
 
     def __init__(self) -> None:
         self._nodes: OrderedDict[str, str] = OrderedDict()  # names by prefix, the latest last
-        self._otherwise = Wjsq2()
+        self._otherwise = LeastCost(_load, 2)
 
     def choose(self, order: Sequence[C], text: NewText) -> C:
         chosen = self._otherwise.choose(order, text)
         there = {each.name: each for each in order}
         having = (there.get(self._nodes.get(prefix, "")) for prefix in text.prefixes)
         warm = next((each for each in having if each is not None), chosen)
-        if _load(warm) <= _OVERLOADED * _load(chosen):
+        if _load(warm, text) <= _OVERLOADED * _load(chosen, text):
             chosen = warm
         for prefix in text.prefixes:
             self._nodes[prefix] = chosen.name
@@ -213,14 +201,6 @@ class PrefixAware(Policy):
         while len(self._nodes) > _MOST_PREFIXES:
             self._nodes.popitem(last=False)
         return chosen
-
-
-class SemiClairvoyant(Policy):
-    """The node with the least expected work for its weight, this text included. The lengths of texts are expected, not
-    known: a good guess makes it better than the shortest queue."""
-
-    def choose(self, order: Sequence[C], text: NewText) -> C:
-        return min(order, key=lambda each: (each.work + text.tokens) / each.weight)
 
 
 class SloAware(Policy):
@@ -235,27 +215,24 @@ class SloAware(Policy):
         return min(order, key=strained)
 
 
-def _load(node: Candidate) -> float:
-    """What a node has for its weight when it gets one more text."""
-    return (node.queue + 1) / node.weight
-
-
 POLICIES: Mapping[str, Callable[[], Policy]] = {
-    "hash": Hash,
+    "hash": partial(LeastCost, _queue, 1),  # the first of the order, whatever the load
     "random": Random,
     "round_robin": RoundRobin,
-    "jsq": Jsq,
-    "jsq2": Jsq2,
-    "wjsq": Wjsq,
-    "wjsq2": Wjsq2,
+    "jsq": partial(LeastCost, _queue),  # join the shortest queue, whatever the weights
+    # Power of two choices: Mitzenmacher, "The power of two choices in randomized load balancing", 2001.
+    "jsq2": partial(LeastCost, _queue, 2),
+    "wjsq": partial(LeastCost, _load),
+    "wjsq2": partial(LeastCost, _load, 2),
     "jiq": Jiq,
     "least_queue_time": LeastQueueTime,
     "prefix_aware": PrefixAware,
 }
 # These need what no request says: expected lengths, and deadlines. A simulator knows them.
-INFORMED: Mapping[str, Callable[[], Policy]] = {"semi_clairvoyant": SemiClairvoyant, "slo_aware": SloAware}
-
-
+INFORMED: Mapping[str, Callable[[], Policy]] = {
+    "semi_clairvoyant": partial(LeastCost, _work),
+    "slo_aware": SloAware,
+}
 KNOWN = {**POLICIES, **INFORMED}
 DEFAULT = "wjsq"  # of a router that is told no policy
 LOOK_EVERY = 1.0  # seconds between two looks of such a router at each node
@@ -266,12 +243,9 @@ def policy_of(name: str) -> Callable[[], Policy]:
 
     Raises ValueError, which says what is wrong with the name or with what stands there.
     """
-    known = KNOWN.get(name)
-    if known is not None:
-        return known
-    if ":" not in name:
+    if name not in KNOWN and ":" not in name:
         raise ValueError(f"no policy {name!r}: choose one of {', '.join(KNOWN)}, or your own as module:Class")
-    return class_at(name, Policy)  # type: ignore[type-abstract]
+    return KNOWN.get(name) or class_at(name, Policy)  # type: ignore[type-abstract]
 
 
 def check_policy(name: str) -> None:

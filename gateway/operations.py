@@ -101,38 +101,28 @@ def text_operations(always: Errors, texts: Errors, encoding: Errors) -> tuple[Op
     prompt = (*body, errors.EmptyPrompt)
     conversation = (*prompt, errors.NoChatTemplate)
     generated: Errors = (errors.TokenOutOfRange, errors.ModeUnavailable, *texts)
+    post = partial(Operation, "POST")
     openai = partial(Operation, tag="OpenAI's", form=FORM)
-    anthropic = partial(Operation, tag="Anthropic's", form=MESSAGE_ERRORS)
-    tokens = partial(Operation, "POST", tag="model")
+    anthropic = partial(Operation, "POST", tag="Anthropic's", form=MESSAGE_ERRORS)
     return (
-        tokens(
-            "/tokenize",
-            TokenEndpoints.tokenize,
-            response=TokenizeReply,
-            errors=(*conversation, *encoding),
+        post(
+            *("/tokenize", TokenEndpoints.tokenize, "model", TokenizeReply, (*conversation, *encoding)),
             request=TokenizeBody,
             examples=_TEXTS,
         ),
-        tokens(
-            "/detokenize",
-            TokenEndpoints.detokenize,
-            response=Detokenized,
+        post(
+            *("/detokenize", TokenEndpoints.detokenize, "model", Detokenized),
             errors=(*body, errors.TokenOutOfRange, *encoding),
             request=DetokenizeRequest,
             examples={"tokens": {"tokens": [511, 2133, 9]}},
         ),
-        tokens(
-            "/apply-template",
-            TokenEndpoints.apply_template,
-            response=AppliedTemplate,
-            errors=(*conversation, *encoding),
+        post(
+            *("/apply-template", TokenEndpoints.apply_template, "model", AppliedTemplate, (*conversation, *encoding)),
             request=ChatRequest,
             examples=_CHATS,
         ),
         openai(
-            "POST",
-            "/v1/chat/completions",
-            Endpoints.chat,
+            *("POST", "/v1/chat/completions", Endpoints.chat),
             response=replies.ChatCompletion,
             errors=(*conversation, *generated),
             request=ChatRequest,
@@ -140,9 +130,7 @@ def text_operations(always: Errors, texts: Errors, encoding: Errors) -> tuple[Op
             chunk=replies.ChatChunk,
         ),
         openai(
-            "POST",
-            "/v1/completions",
-            Endpoints.complete,
+            *("POST", "/v1/completions", Endpoints.complete),
             response=replies.Completion,
             errors=(*prompt, *generated),
             request=CompletionRequest,
@@ -151,17 +139,13 @@ def text_operations(always: Errors, texts: Errors, encoding: Errors) -> tuple[Op
         ),
         openai("GET", "/v1/models", Endpoints.list_models, response=replies.ModelList, errors=always),
         openai(
-            "GET",
-            "/v1/models/{model:path}",
-            Endpoints.retrieve_model,
+            *("GET", "/v1/models/{model:path}", Endpoints.retrieve_model),
             response=replies.Model,
             errors=(*always, errors.UnknownModel),
             parameters=(_MODEL,),
         ),
         openai(
-            "POST",
-            "/v1/responses",
-            ResponseEndpoints.create_response,
+            *("POST", "/v1/responses", ResponseEndpoints.create_response),
             response=ResponseObject,
             errors=(*conversation, *generated, errors.UnknownResponse),
             request=ResponseRequest,
@@ -170,25 +154,19 @@ def text_operations(always: Errors, texts: Errors, encoding: Errors) -> tuple[Op
             last=("response.completed", "response.incomplete", "response.failed"),
         ),
         openai(
-            "GET",
-            "/v1/responses/{response_id}",
-            ResponseEndpoints.retrieve_response,
+            *("GET", "/v1/responses/{response_id}", ResponseEndpoints.retrieve_response),
             response=ResponseObject,
             errors=(*always, errors.InvalidRequest, errors.UnknownResponse),
             parameters=(_RESPONSE,),
         ),
         openai(
-            "DELETE",
-            "/v1/responses/{response_id}",
-            ResponseEndpoints.delete_response,
+            *("DELETE", "/v1/responses/{response_id}", ResponseEndpoints.delete_response),
             response=ResponseDeleted,
             errors=(*always, errors.UnknownResponse),
             parameters=(_RESPONSE,),
         ),
         anthropic(
-            "POST",
-            "/v1/messages",
-            MessageEndpoints.create_message,
+            *("/v1/messages", MessageEndpoints.create_message),
             response=MessageReply,
             errors=(*conversation, *generated),
             request=MessagesRequest,
@@ -197,9 +175,7 @@ def text_operations(always: Errors, texts: Errors, encoding: Errors) -> tuple[Op
             last=("message_stop", "error"),
         ),
         anthropic(
-            "POST",
-            "/v1/messages/count_tokens",
-            MessageEndpoints.count_tokens,
+            *("/v1/messages/count_tokens", MessageEndpoints.count_tokens),
             response=TokenCount,
             errors=(*conversation, *texts),
             request=CountRequest,

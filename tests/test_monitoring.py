@@ -16,7 +16,7 @@ from backends.scripted import ScriptedBackend
 from drafter_client.serve.metrics import DrafterMetrics, PairVerifierGauges
 from gateway.balancing import POLICIES
 from gateway.router.forwarding import Forwarding, SessionNodes
-from gateway.router.metrics import DispatchTimes, NodeCollector
+from gateway.router.metrics import NodeCollector, dispatch_times
 from gateway.router.nodes import Fleet
 from gateway.router.watch import Watch
 from specpair.http_service.observability.metrics import RequestMetrics, ServiceMetrics
@@ -44,7 +44,7 @@ def series() -> frozenset[str]:
     DrafterMetrics(drafter)
     drafter.registry.register(PairVerifierGauges(lambda: "m", lambda: []))
     router = RequestMetrics(lambda: "m")
-    dispatched = DispatchTimes(router).count
+    dispatched = dispatch_times(router)
     fleet = Fleet()
     watch, sessions, policy = Watch(fleet, None, 1.0), SessionNodes(1), POLICIES["hash"]()
     passing = Forwarding(fleet, watch, sessions, policy, None, body_limit=1, body_patience=1.0, dispatched=dispatched)

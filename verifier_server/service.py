@@ -3,11 +3,11 @@
 import asyncio
 import time
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 
 from backends.machine import machine_id
 from specpair.engines.backend import Backend
-from specpair.engines.vocabulary import PromptSpan, Vocabulary
+from specpair.engines.vocabulary import PromptSpan
 from specpair.grammar.turns import GrammarCompiler
 from specpair.http_service.keys.access import ANYONE, VERIFIER, Caller
 from specpair.http_service.keys.gate import Gate
@@ -63,7 +63,7 @@ class Service:
         self.accounting = Accounting(self.gate.accounts)
         self.engine_client = EngineClient()
         self.metrics = ServiceMetrics(self._model_name, by_key=settings.metrics_by_key)
-        self.feed = EngineFeed(clock)
+        self.feed = EngineFeed()
         self.draining = Draining(settings.drain_seconds, lambda: self.sessions.text_under_way())
         self.sessions = SessionTable(
             time.monotonic,
@@ -81,13 +81,14 @@ class Service:
             self.engine_client.deliver,
             backend,
             draft,
-            lambda model_name: EngineMetrics(self.metrics, self.feed, self._ended, model_name),
+            partial(EngineMetrics, self.metrics, self.feed, self._ended, clock),
         )
         gauges = ServiceGauges(self.metrics.model_name, self.condition, self.sessions, self._engine_state)
         self.metrics.registry.register(gauges)
         self.verifying = Verifying(self.engine_client, self.sessions, self.accounting)
         self.texts = Generator(self.engine_client, self.sessions, self.accounting)
         self._grammars = GrammarCompiler()
+        self._whole_vocabulary: bytes | None = None
         self._identity: str | None = None
         self.bodies = RequestBodies(settings.max_body_bytes, settings.body_timeout, self._context)
         self.texts_full: Callable[[], bool] = lambda: False  # whether OpenAI's endpoints refuse further texts
@@ -95,15 +96,16 @@ class Service:
 
     def begin_stop(self) -> None:
         """Begin to stop: open requests have `GRACE` seconds to finish; then they get an error."""
+
+        def shut_down() -> None:
+            self._grammars.stop()
+            if self.loader.models is not None:
+                self.loader.models.engine.shut_down()
+
         if not self.stopping:
             self.stopping = True
             self.feed.close()
-            asyncio.get_running_loop().call_later(GRACE, self._shut_down)
-
-    def _shut_down(self) -> None:
-        self._grammars.stop()
-        if self.loader.models is not None:
-            self.loader.models.engine.shut_down()
+            asyncio.get_running_loop().call_later(GRACE, shut_down)
 
     def stop(self) -> None:
         """Wait for the loader, stop the engine and free the models."""
@@ -226,8 +228,18 @@ class Service:
         return vocabulary.fingerprint_below(vocabulary.size if below is None else below)
 
     def whole_vocabulary(self) -> bytes:
-        """The body of the reply to `GET /vocabulary`."""
-        return _body_of(self.engine.info.vocabulary)
+        """The body of the reply to `GET /vocabulary`. It is costly to make; every drafter without a model asks."""
+        vocabulary = self.engine.info.vocabulary
+        if self._whole_vocabulary is None:
+            self._whole_vocabulary = VocabularyResponse(
+                size=vocabulary.size,
+                begin=vocabulary.begin,
+                ends=sorted(vocabulary.ends),
+                end=vocabulary.end,
+                kinds="".join(str(int(kind)) for kind in vocabulary.kinds),
+                pieces=[piece.decode("latin-1") for piece in vocabulary.pieces],
+            ).body()
+        return self._whole_vocabulary
 
     async def tokenize(self, request: messages.TokenizeRequest) -> list[int]:
         """Token ids of the text or the parts in `request`. Raises PromptTooLong and InvalidRequest."""
@@ -326,15 +338,3 @@ class Service:
         self.accounting.over(old)
         self.texts.cancel(old)
         self.engine.replace(old, new)
-
-
-@lru_cache(1)  # costly to build, and asked for by every drafter without a model
-def _body_of(vocabulary: Vocabulary) -> bytes:
-    return VocabularyResponse(
-        size=vocabulary.size,
-        begin=vocabulary.begin,
-        ends=sorted(vocabulary.ends),
-        end=vocabulary.end,
-        kinds="".join(str(int(kind)) for kind in vocabulary.kinds),
-        pieces=[piece.decode("latin-1") for piece in vocabulary.pieces],
-    ).body()

@@ -11,35 +11,9 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.anthropic_api.replies import (
-    EVENTS,
-    BlockGrowth,
-    Content,
-    ContentText,
-    ContentThinking,
-    ContentToolUse,
-    MessageEnding,
-    MessageReply,
-    MessageUsage,
-    StopReason,
-    TokenCount,
-    error_body,
-)
-from gateway.anthropic_api.requests import (
-    TEXT_FIELDS,
-    Conversation,
-    CountRequest,
-    CustomTool,
-    CustomToolChoice,
-    MessageBlock,
-    MessagesRequest,
-    TextBlock,
-    Thinking,
-    ThinkingBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-    TurnMessage,
-)
+from gateway.anthropic_api import replies, requests
+from gateway.anthropic_api.replies import EVENTS, Content, StopReason
+from gateway.anthropic_api.requests import MessagesRequest
 from gateway.openai_api.answer import markers_of
 from gateway.openai_api.blocks import Block, BlockStep, BlockWriter
 from gateway.openai_api.endpoints import Endpoints
@@ -75,7 +49,7 @@ class MessagesChat(NamedTuple):
     chat: ChatRequest
     names: dict[str, str]
     opening: str
-    thinking: Thinking | None
+    thinking: requests.Thinking | None
 
     def for_template(self, template: str | None) -> ChatRequest:
         """The chat with the variables for thoughts that a chat template has. Raises InvalidRequest if they are asked
@@ -95,7 +69,7 @@ class MessagesChat(NamedTuple):
         return self.chat.model_copy(update=variables)
 
 
-def asked_of(request: Conversation) -> MessagesChat:
+def asked_of(request: requests.Conversation) -> MessagesChat:
     """The chat of a request. Raises InvalidRequest, in the request's names."""
     system = joined(request.system, "\n\n")
     messages: list[Json] = [{"role": "system", "content": system}] if system else []
@@ -123,7 +97,7 @@ def asked_of(request: Conversation) -> MessagesChat:
         body["chat_template_kwargs"] = {"reasoning_effort": effort}
     if isinstance(request, MessagesRequest):
         body |= {"max_completion_tokens": request.max_tokens, "stop": request.stop_sequences}
-        body |= given(request, TEXT_FIELDS)
+        body |= given(request, requests.TEXT_FIELDS)
     # The longest beginning of a path counts, and what is none of these has the same name.
     names = _NAMES | {f"messages.{at}": name for at, name in enumerate(origins)}
     names |= {f"tools.{at}.function": f"tools.{at}" for at in range(len(request.tools or ()))}
@@ -131,18 +105,18 @@ def asked_of(request: Conversation) -> MessagesChat:
     return MessagesChat(chat_of(body, names), names, opening, request.thinking)
 
 
-def _tool(tool: CustomTool) -> Json:
+def _tool(tool: requests.CustomTool) -> Json:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": function | {"strict": tool.strict}}
 
 
-def _choice(choice: CustomToolChoice) -> Any:
+def _choice(choice: requests.CustomToolChoice) -> Any:
     if choice.type == "tool":
         return {"type": "function", "function": {"name": choice.name}}
     return _CHOICES[choice.type]
 
 
-def _messages(message: TurnMessage, tools: dict[str, str]) -> list[Json]:
+def _messages(message: requests.TurnMessage, tools: dict[str, str]) -> list[Json]:
     """A message as those of a chat: what tools answered, and what the user says.
 
     `tools`: the names of tools by the ids of their calls, which are added.
@@ -151,22 +125,22 @@ def _messages(message: TurnMessage, tools: dict[str, str]) -> list[Json]:
         return [{"role": message.role, "content": message.content}]
     if message.role == "assistant":
         return [_answer(message.content, tools)]
-    made = [_result(block, tools) for block in message.content if isinstance(block, ToolResultBlock)]
-    said = [block for block in message.content if isinstance(block, TextBlock)]
+    made = [_result(block, tools) for block in message.content if isinstance(block, requests.ToolResultBlock)]
+    said = [block for block in message.content if isinstance(block, requests.TextBlock)]
     return [*made, {"role": message.role, "content": joined(said, "\n")}] if said or not made else made
 
 
-def _result(block: ToolResultBlock, tools: dict[str, str]) -> Json:
+def _result(block: requests.ToolResultBlock, tools: dict[str, str]) -> Json:
     message = {"role": "tool", "tool_call_id": block.tool_use_id, "content": joined(block.content, "\n")}
     return message | ({"name": tools[block.tool_use_id]} if block.tool_use_id in tools else {})
 
 
-def _answer(blocks: list[MessageBlock], tools: dict[str, str]) -> Json:
-    text = "".join(block.text for block in blocks if isinstance(block, TextBlock))
-    thoughts = "".join(block.thinking for block in blocks if isinstance(block, ThinkingBlock))
+def _answer(blocks: list[requests.MessageBlock], tools: dict[str, str]) -> Json:
+    text = "".join(block.text for block in blocks if isinstance(block, requests.TextBlock))
+    thoughts = "".join(block.thinking for block in blocks if isinstance(block, requests.ThinkingBlock))
     calls: list[Json] = []
     for block in blocks:
-        if isinstance(block, ToolUseBlock):
+        if isinstance(block, requests.ToolUseBlock):
             tools[block.id] = block.name
             function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
             calls.append({"id": block.id, "type": "function", "function": function})
@@ -195,7 +169,7 @@ class MessageWriter(BlockWriter):
         return [_told(step)]
 
     def end(self) -> Iterable[bytes]:
-        ending = MessageEnding(stop_reason=self._reason, stop_sequence=self.generation.stop_string)
+        ending = replies.MessageEnding(stop_reason=self._reason, stop_sequence=self.generation.stop_string)
         statistics: dict[str, Any] = self.generation.statistics()
         return [
             *map(_told, self.ended()),
@@ -204,9 +178,9 @@ class MessageWriter(BlockWriter):
         ]
 
     def failed(self, error: SpecPairError) -> Iterable[bytes]:
-        return [event_bytes(EVENTS["error"](**error_body(error)).json_bytes(), "error")]
+        return [event_bytes(EVENTS["error"](**replies.error_body(error)).json_bytes(), "error")]
 
-    def whole(self) -> MessageReply:
+    def whole(self) -> replies.MessageReply:
         return self._message([_content(block, ended=True) for block in self.blocks], self._reason)
 
     @property
@@ -218,9 +192,9 @@ class MessageWriter(BlockWriter):
             return "model_context_window_exceeded" if full else "max_tokens"
         return "end_turn" if self.generation.stop_string is None else "stop_sequence"
 
-    def _message(self, content: list[Content], reason: StopReason | None) -> MessageReply:
+    def _message(self, content: list[Content], reason: StopReason | None) -> replies.MessageReply:
         statistics: dict[str, Any] = {} if reason is None else self.generation.statistics()
-        return MessageReply(
+        return replies.MessageReply(
             id=self._id,
             type="message",
             role="assistant",
@@ -232,11 +206,11 @@ class MessageWriter(BlockWriter):
             **statistics,
         )
 
-    def _usage(self, begun: bool = False) -> MessageUsage:
+    def _usage(self, begun: bool = False) -> replies.MessageUsage:
         """`begun`: the answer has just begun, so that nothing is known of it."""
         usage = self.generation.usage()
         cached = 0 if begun else usage.prompt_tokens_details.cached_tokens
-        return MessageUsage(
+        return replies.MessageUsage(
             input_tokens=usage.prompt_tokens - cached,
             cache_read_input_tokens=cached,
             cache_creation_input_tokens=0,
@@ -255,16 +229,16 @@ def _told(step: BlockStep) -> bytes:
         return _event("content_block_stop", index=step.at)
     kind, field = _GROWTH.get(step.block.kind, _CALL_GROWTH)
     growth: dict[str, Any] = {"type": kind, field: step.text}
-    return _event("content_block_delta", index=step.at, delta=BlockGrowth(**growth))
+    return _event("content_block_delta", index=step.at, delta=replies.BlockGrowth(**growth))
 
 
 def _content(block: Block, *, ended: bool) -> Content:
     text = block.text if ended else ""
     if block.kind == "thoughts":
-        return ContentThinking(type="thinking", thinking=text, signature="")
+        return replies.ContentThinking(type="thinking", thinking=text, signature="")
     if block.kind == "call":
-        return ContentToolUse(type="tool_use", id=block.id, name=block.name, input=_input(text))
-    return ContentText(type="text", text=text, citations=None)
+        return replies.ContentToolUse(type="tool_use", id=block.id, name=block.name, input=_input(text))
+    return replies.ContentText(type="text", text=text, citations=None)
 
 
 def _input(text: str) -> dict[str, Any]:
@@ -297,7 +271,7 @@ class MessageEndpoints:
     async def count_tokens(self, request: Request) -> Response:
         """How many tokens the prompt of a conversation has."""
         self._source.admit(request)
-        asked = await self._source.read(request, lambda body: translated(CountRequest, body, asked_of))
+        asked = await self._source.read(request, lambda body: translated(requests.CountRequest, body, asked_of))
         target = self._source.target()
         check_model(asked.chat.model, target)
         try:
@@ -305,4 +279,4 @@ class MessageEndpoints:
             ids = await self._chats.prompts.encoded(await self._chats.prompts.rendered(chat, target, asked.opening))
         except SpecPairError as error:
             raise renamed(error, asked.names) from None
-        return JsonReply(TokenCount(input_tokens=len(ids)).json_bytes())
+        return JsonReply(replies.TokenCount(input_tokens=len(ids)).json_bytes())

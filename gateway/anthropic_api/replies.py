@@ -5,7 +5,7 @@ Fields that a reply does not set are left out of its JSON.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from gateway.openai_api.messages import errors as openai_errors
 from gateway.openai_api.messages.replies import Metrics, Reply, SpecDecode, Timings
@@ -77,7 +77,6 @@ Stopped = Annotated[
     ),
 ]
 StopSequence = Annotated[str | None, Field(description="The stop sequence that ended it.")]
-Index = Annotated[int, Field(description="Which block, from 0.", examples=[0])]
 
 
 class ContentText(Reply):
@@ -139,21 +138,6 @@ class TokenCount(Reply):
     input_tokens: int = Field(description="How many its prompt has.")
 
 
-class MessageStart(Reply):
-    """An answer begins."""
-
-    type: Literal["message_start"] = Field(description="The name of the event.")
-    message: MessageReply
-
-
-class BlockStart(Reply):
-    """A block begins."""
-
-    type: Literal["content_block_start"] = Field(description="The name of the event.")
-    index: Index
-    content_block: Content = Field(description="The block, still empty.")
-
-
 class BlockGrowth(Reply):
     """What a block has grown by."""
 
@@ -165,21 +149,6 @@ class BlockGrowth(Reply):
     partial_json: str | None = Field(None, description="Of a call: a part of the JSON of its arguments.")
 
 
-class BlockDelta(Reply):
-    """A block grows."""
-
-    type: Literal["content_block_delta"] = Field(description="The name of the event.")
-    index: Index
-    delta: BlockGrowth
-
-
-class BlockStop(Reply):
-    """A block has ended."""
-
-    type: Literal["content_block_stop"] = Field(description="The name of the event.")
-    index: Index
-
-
 class MessageEnding(Reply):
     """Why an answer has ended."""
 
@@ -187,36 +156,36 @@ class MessageEnding(Reply):
     stop_sequence: StopSequence
 
 
-class MessageDelta(Reply):
-    """An answer has ended."""
-
-    type: Literal["message_delta"] = Field(description="The name of the event.")
-    delta: MessageEnding
-    usage: MessageUsage
-    timings: Timings | None = Field(None, description="Of the request.")
-    spec_decode: SpecDecode | None = Field(None, description="Of the text.")
-    metrics: Metrics | None = Field(None, description="Of the text.")
+def _event(name: str, model: str, says: str, **fields: Any) -> type[Reply]:
+    kind: Any = Literal[name]
+    fields = {"type": (kind, Field(description="The name of the event."))} | fields
+    return create_model(model, __base__=Reply, __doc__=says, **fields)
 
 
-class MessageStop(Reply):
-    """The last event."""
-
-    type: Literal["message_stop"] = Field(description="The name of the event.")
-
-
-class Ping(Reply):
-    """Nothing has happened for a while, and the answer goes on."""
-
-    type: Literal["ping"] = Field(description="The name of the event.")
-
-
+_INDEX = (int, Field(description="Which block, from 0.", examples=[0]))
+_NEW = (Content, Field(description="The block, still empty."))
+_STATISTICS: dict[str, Any] = {
+    "timings": (Timings | None, Field(None, description="Of the request.")),
+    "spec_decode": (SpecDecode | None, Field(None, description="Of the text.")),
+    "metrics": (Metrics | None, Field(None, description="Of the text.")),
+}
+# By name, the models of the data of events.
 EVENTS: dict[str, type[Reply]] = {
-    "message_start": MessageStart,
-    "ping": Ping,
-    "content_block_start": BlockStart,
-    "content_block_delta": BlockDelta,
-    "content_block_stop": BlockStop,
-    "message_delta": MessageDelta,
-    "message_stop": MessageStop,
+    "message_start": _event("message_start", "MessageStart", "An answer begins.", message=(MessageReply, ...)),
+    "ping": _event("ping", "Ping", "Nothing has happened for a while, and the answer goes on."),
+    "content_block_start": _event(
+        "content_block_start", "BlockStart", "A block begins.", index=_INDEX, content_block=_NEW
+    ),
+    "content_block_delta": _event(
+        "content_block_delta", "BlockDelta", "A block grows.", index=_INDEX, delta=(BlockGrowth, ...)
+    ),
+    "content_block_stop": _event("content_block_stop", "BlockStop", "A block has ended.", index=_INDEX),
+    "message_delta": _event(
+        *("message_delta", "MessageDelta", "An answer has ended."),
+        delta=(MessageEnding, ...),
+        usage=(MessageUsage, ...),
+        **_STATISTICS,
+    ),
+    "message_stop": _event("message_stop", "MessageStop", "The last event."),
     "error": MessageError,
 }

@@ -6,8 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from gateway.openai_api.detokenizer import beginning
-from gateway.openai_api.tools.notation import CallEnded, Content, Event, Tools
-from gateway.openai_api.tools.reader import CallReader
+from gateway.openai_api.tools.reader import CallEnded, CallReader, Content, Event, Tools
 from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
 from specpair.protocol.response_fields import FinishReason
 
@@ -219,7 +218,7 @@ class AnswerReader:
     def __init__(self, form: AnswerForm) -> None:
         self._form = form
         self._thoughts = None if form.markers is None else ThoughtReader(form.markers, begun=form.begun)
-        self._reader = None if form.style is None else CallReader(form.style, form.tools, whole=form.whole)
+        self._reader = None if form.style is None else CallReader(NOTATIONS[form.style], form.tools, whole=form.whole)
         self._written = ""  # as far as thoughts are not told apart: what was not told
         self._read = 0  # characters
         self._called = False  # whether a whole call came

@@ -11,7 +11,7 @@ from gateway.openai_api.messages.conversation import ChatMessage, Function, Tool
 from gateway.openai_api.messages.replies import TokenLogprob
 from gateway.openai_api.messages.requests import answer_of
 from gateway.openai_api.output import Delta
-from gateway.openai_api.tools.notation import ArgumentsGrew, CallBegan, CallEnded, Content
+from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, Content
 from gateway.openai_api.writers import call_id, token_logprobs
 
 Kind = Literal["text", "thoughts", "call"]

@@ -75,10 +75,16 @@ class Detokenizer:
     def feed(self, token: int) -> str:
         """The characters that are the text's for certain with this token. Not to be called after the text was
         stopped."""
-        part = self._decoder.decode(self._bytes(token))
+        vocabulary, name = self._vocabulary, self._vocabulary.pieces[token]
+        control = vocabulary.kinds[token] == Kind.CONTROL
+        if not control or token in vocabulary.ends:
+            data = vocabulary.decode([token])
+        else:
+            data = name if any(name in text for text in self._shown) else b""
+        part = self._decoder.decode(data)
         self.decoded += len(part)
-        if self._is_named(token):
-            self.stopped, self.stop_string = True, self._vocabulary.pieces[token].decode()
+        if control and name in self._names:
+            self.stopped, self.stop_string = True, name.decode()
             self._pieces.append(self._stops.end())
         else:
             self._pieces.append(self._feed(part))
@@ -108,15 +114,3 @@ class Detokenizer:
     def held(self) -> str:
         """The characters that are held back now, as `end` would return them unless they complete a stop string."""
         return "" if self.stopped else self._stops.held + self._decoder.getstate()[0].decode(errors="replace")
-
-    def _bytes(self, token: int) -> bytes:
-        vocabulary = self._vocabulary
-        if vocabulary.kinds[token] == Kind.CONTROL and token not in vocabulary.ends:
-            name = vocabulary.pieces[token]
-            return name if any(name in text for text in self._shown) else b""
-        return vocabulary.decode([token])
-
-    def _is_named(self, token: int) -> bool:
-        """Whether it is a control token whose name is a stop string."""
-        vocabulary = self._vocabulary
-        return vocabulary.kinds[token] == Kind.CONTROL and vocabulary.pieces[token] in self._names

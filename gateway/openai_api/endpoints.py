@@ -18,8 +18,8 @@ from gateway.openai_api.messages import replies
 from gateway.openai_api.messages.objects import read_request
 from gateway.openai_api.messages.options import Speculative
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
-from gateway.openai_api.places import QueuedEvents, TextQueue
 from gateway.openai_api.prompts import Prompts, check_bias, check_draft_n, check_model, check_size
+from gateway.openai_api.text_queue import QueuedText, TextQueue
 from gateway.openai_api.texts import Target, TextRequest, TextSource
 from gateway.openai_api.tools.styles import Style
 from gateway.openai_api.writers import ChatWriter, CompletionWriter
@@ -40,7 +40,7 @@ class Endpoints:
         self._source, self._style = source, style
         self._began = int(time.time())
         self.prompts = Prompts(source)
-        self.places = TextQueue(source.most_texts, source.most_waiting, time.monotonic)
+        self.places = TextQueue(source.most_texts, source.most_waiting, time.monotonic, source.wait_over)
 
     def close(self) -> None:
         """End the process that renders chat templates."""
@@ -191,22 +191,19 @@ class Endpoints:
         texts = await self._open(wanted, caller)
         return TextGeneration(spec, texts, began)
 
-    async def _open(self, wanted: Sequence[TextRequest], caller: Caller) -> list[QueuedEvents]:
+    async def _open(self, wanted: Sequence[TextRequest], caller: Caller) -> list[QueuedText]:
         self.places.check()
         await self._source.compile_grammar(wanted[0].spec, caller)  # of all of them
-        places = self.places.enter(len(wanted), caller.client)
-        texts: list[QueuedEvents] = []
+        texts = self.places.enter(len(wanted), caller.client)
         try:
-            for each, place in zip(wanted, places, strict=True):
-                if texts:
+            for at, (text, each) in enumerate(zip(texts, wanted, strict=True)):
+                if at:
                     await asyncio.sleep(0)  # a hundred texts must not hold up other requests
-                texts.append(QueuedEvents(await self._source.open(each, caller), place, self._source.wait_over))
-                texts[-1].begin()  # now: the first token takes longer than the beginning of the reply
+                # It begins now: the first token takes longer than the beginning of the reply.
+                text.open(await self._source.open(each, caller))
         except BaseException:
             for text in texts:
                 await text.aclose()
-            for place in places:
-                place.leave()
             raise
         return texts
 

@@ -4,24 +4,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from types import MappingProxyType
 
 from starlette.responses import Response
 
 from gateway.openai_api.answer import PLAIN, AnswerForm, AnswerReason
-from gateway.openai_api.messages.replies import (
-    CompletionTokensDetails,
-    Metrics,
-    PromptTokensDetails,
-    Reply,
-    SpecDecode,
-    SpeculativeDecoding,
-    Timings,
-    TokenUsage,
-)
+from gateway.openai_api.messages import replies
+from gateway.openai_api.messages.replies import Reply
 from gateway.openai_api.messages.requests import Names, renamed
 from gateway.openai_api.output import ChoiceText, Delta
-from gateway.openai_api.texts import End, Events, RunningTexts
+from gateway.openai_api.text_queue import QueuedText, RunningTexts
+from gateway.openai_api.texts import End
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.events import HEARTBEAT, EventStream, comment
 from specpair.http_service.replies.json_replies import JsonReply
@@ -53,9 +47,10 @@ class TextGeneration:
     `open`: how many have not ended.
     """
 
-    def __init__(self, spec: GenerationSpec, texts: Sequence[Events], began: float) -> None:
+    def __init__(self, spec: GenerationSpec, texts: Sequence[QueuedText], began: float) -> None:
         """`began`: when the request came, of `time.monotonic`."""
         self.spec, self.texts, self._began = spec, texts, began
+        self._events = [text.events for text in texts]
         self._outputs = [ChoiceText(spec.vocabulary, spec.stops, spec.answer) for _ in texts]
         self._first: float | None = None  # when the first token came
         self.open = len(texts)
@@ -73,7 +68,7 @@ class TextGeneration:
     @property
     def _prompt_progress(self) -> PromptProgress | None:
         """How much of the prompts is read, of all those that are being read; None: all is read."""
-        unread = [progress for text in self.texts if (progress := text.prompt_progress) is not None]
+        unread = [progress for text in self._events if (progress := text.prompt_progress) is not None]
         return PromptProgress(sum(each.read for each in unread), sum(each.of for each in unread)) if unread else None
 
     async def deltas(self, running: RunningTexts) -> AsyncIterator[tuple[int, Delta | None, AnswerReason | None]]:
@@ -100,7 +95,7 @@ class TextGeneration:
                 delta = output.take(event)
                 if output.stopped:
                     reason = output.reason("stop")
-                    self.texts[at].stopped()
+                    self._events[at].stopped()
             if reason is not None:
                 running.end(at)  # so that its place is free: another text of this request may wait for it
                 done[at] = True
@@ -110,18 +105,26 @@ class TextGeneration:
     @property
     def _cached_tokens(self) -> int:
         """Tokens of the prompts, each counted once, that no choice of the prompt had to read."""
-        cached, choices = [text.cached_tokens for text in self.texts], self.spec.choices
+        cached, choices = [text.cached_tokens for text in self._events], self.spec.choices
         return sum(min(cached[at : at + choices]) for at in range(0, len(cached), choices))
 
-    def usage(self) -> TokenUsage:
-        counts = [text.counts for text in self.texts]
-        generated = sum(output.count for output in self._outputs)
-        return TokenUsage(
+    @property
+    def _generated(self) -> int:
+        """Tokens."""
+        return sum(output.count for output in self._outputs)
+
+    @property
+    def _counts(self) -> list[RoundCounts]:
+        return [text.counts for text in self._events]
+
+    def usage(self) -> replies.TokenUsage:
+        counts, generated = self._counts, self._generated
+        return replies.TokenUsage(
             prompt_tokens=self.spec.prompt_tokens,
             completion_tokens=generated,
             total_tokens=self.spec.prompt_tokens + generated,
-            prompt_tokens_details=PromptTokensDetails(cached_tokens=self._cached_tokens),
-            completion_tokens_details=CompletionTokensDetails(
+            prompt_tokens_details=replies.PromptTokensDetails(cached_tokens=self._cached_tokens),
+            completion_tokens_details=replies.CompletionTokensDetails(
                 reasoning_tokens=sum(output.reasoning_count for output in self._outputs),
                 accepted_prediction_tokens=sum(each.prediction_accepted for each in counts),
                 rejected_prediction_tokens=sum(each.prediction_rejected for each in counts),
@@ -130,15 +133,15 @@ class TextGeneration:
 
     def statistics(self) -> dict[str, Reply]:
         told: dict[str, Reply] = {"timings": self._timings(), "spec_decode": self._spec_decode()}
-        return told | ({"metrics": _metrics(self.texts[0].counts)} if len(self.texts) == 1 else {})
+        return told | ({"metrics": _metrics(self._counts[0])} if len(self.texts) == 1 else {})
 
-    def _timings(self) -> Timings:
-        now, generated = time.monotonic(), sum(output.count for output in self._outputs)
+    def _timings(self) -> replies.Timings:
+        now, generated = time.monotonic(), self._generated
         first = now if self._first is None else self._first
         prompt, predicted = first - self._began, now - first
-        counts, cached = [text.counts for text in self.texts], self._cached_tokens
+        counts, cached = self._counts, self._cached_tokens
         read = self.spec.prompt_tokens - cached
-        return Timings(
+        return replies.Timings(
             cache_n=cached,
             prompt_n=read,
             prompt_ms=milliseconds(prompt),
@@ -151,24 +154,23 @@ class TextGeneration:
             draft_n_accepted=sum(each.accepted for each in counts),
         )
 
-    def _spec_decode(self) -> SpecDecode:
-        counts = [text.counts for text in self.texts]
-        depth = max((len(each.accepted_per_position) for each in counts), default=0)
-        return SpecDecode(
+    def _spec_decode(self) -> replies.SpecDecode:
+        counts = self._counts
+        return replies.SpecDecode(
             num_drafts=sum(each.drafts_judged for each in counts),
             num_draft_tokens=sum(each.drafted for each in counts),
             num_accepted_tokens=sum(each.accepted for each in counts),
             num_accepted_tokens_per_pos=[
-                sum(sum(each.accepted_per_position[at : at + 1]) for each in counts) for at in range(depth)
+                sum(each) for each in zip_longest(*(each.accepted_per_position for each in counts), fillvalue=0)
             ],
         )
 
 
-def _metrics(counts: RoundCounts) -> Metrics:
+def _metrics(counts: RoundCounts) -> replies.Metrics:
     histogram = counts.acceptance_histogram  # the others follow from it, as the text may be going on
     drafts, accepted = sum(histogram), sum(at * count for at, count in enumerate(histogram))
-    return Metrics(
-        speculative_decoding=SpeculativeDecoding(
+    return replies.Metrics(
+        speculative_decoding=replies.SpeculativeDecoding(
             mean_acceptance_length=1.0 + accepted / max(1, drafts),
             draft_acceptance_rate=accepted / max(1, counts.drafted),
             acceptance_histogram=histogram,

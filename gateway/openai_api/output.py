@@ -30,10 +30,10 @@ class TokenPart(NamedTuple):
     begin: int  # characters of the text before it
     end: int  # characters of the text with it
     logprob: TokenLogprobs | None
-    text: str = ""
     source: TokenSource | None = None
     decision: Decision | None = None
     drafted: DraftSource | None = None
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +88,12 @@ class ChoiceText:
     def take(self, piece: NewTokens) -> Delta:
         """Take in new tokens; those after the one that stopped the text are dropped."""
         text, events = "", list[AnswerEvent]()
-        unknown = [None] * len(piece.tokens)
-        logprobs: Sequence[TokenLogprobs | None] = piece.logprobs or unknown
-        sources: Sequence[TokenSource | None] = piece.sources or unknown
-        decisions: Sequence[Decision | None] = piece.decisions or unknown
-        drafted: Sequence[DraftSource | None] = piece.drafted or unknown
-        for token, logprob, source, why, draft in zip(piece.tokens, logprobs, sources, decisions, drafted, strict=True):
+        for token, *about in zip(piece.tokens, *piece.about, strict=True):
             self.count += 1
             begin = self._text.decoded
             grown = self._text.feed(token)
             if token not in self._ends:
-                self._waiting.append(
-                    TokenPart(token, begin, self._text.decoded, logprob, source=source, decision=why, drafted=draft)
-                )
+                self._waiting.append(TokenPart(token, begin, self._text.decoded, *about))
             events += self._answer.feed(grown)
             text += grown
             if self.stopped:

@@ -1,10 +1,8 @@
-"""What the endpoints need of a source of texts: a request with token ids, the tokens as they are committed; and how
-the texts of one request are read at the same time."""
+"""What the endpoints need of a source of texts: a request with token ids, the tokens as they are committed."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 
@@ -57,6 +55,12 @@ class NewTokens:
     sources: Sequence[TokenSource | None] | None = None
     decisions: Sequence[Decision | None] | None = None
     drafted: Sequence[DraftSource | None] | None = None
+
+    @property
+    def about(self) -> list[Sequence[Any]]:
+        """The lists."""
+        unknown = [None] * len(self.tokens)
+        return [each or unknown for each in (self.logprobs, self.sources, self.decisions, self.drafted)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,65 +148,3 @@ class TextSource(Protocol):
 
     def most_waiting(self) -> int:
         """How many others may wait."""
-
-
-_ENDING: set[asyncio.Task[None]] = set()  # the event loop alone would not keep these tasks alive
-
-
-class RunningTexts:
-    """Reads several texts at once, each in a task. Use it with `async with`.
-
-    When the block is left, the texts are told to end. Nobody waits for that: the pass of a text may be under way, and
-    the reply is complete without it.
-    """
-
-    def __init__(self, texts: Sequence[Events]) -> None:
-        self._texts = texts
-        self._queue: asyncio.Queue[tuple[int, NewTokens | End | Exception]] = asyncio.Queue()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._ended: set[int] = set()
-
-    async def __aenter__(self) -> "RunningTexts":
-        self._tasks = [asyncio.create_task(self._read(at, text)) for at, text in enumerate(self._texts)]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for at in range(len(self._tasks)):
-            self.end(at)
-
-    async def next(self, patience: float) -> tuple[int, NewTokens | End] | None:
-        """The next event and which text it belongs to; None after `patience` seconds without one.
-
-        Raises the error with which a text ended.
-        """
-        if self._queue.empty():
-            try:
-                async with asyncio.timeout(patience):
-                    at, event = await self._queue.get()
-            except TimeoutError:
-                return None
-        else:
-            at, event = self._queue.get_nowait()
-        if isinstance(event, Exception):
-            raise event
-        return at, event
-
-    def end(self, at: int) -> None:
-        """Tell one text to end. What it has brought and was not read may still come."""
-        if at not in self._ended:
-            self._ended.add(at)
-            self._tasks[at].cancel()
-            ending = asyncio.create_task(self._close(at))
-            _ENDING.add(ending)
-            ending.add_done_callback(_ENDING.discard)
-
-    async def _close(self, at: int) -> None:
-        await asyncio.gather(self._tasks[at], return_exceptions=True)  # `_read` has reported its error
-        await self._texts[at].aclose()
-
-    async def _read(self, at: int, text: Events) -> None:
-        try:
-            async for event in text:
-                self._queue.put_nowait((at, event))
-        except Exception as error:
-            self._queue.put_nowait((at, error))

@@ -5,7 +5,8 @@ import string
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from gateway.openai_api.answer import AnswerEvent, AnswerReason, Thought
@@ -15,7 +16,7 @@ from gateway.openai_api.messages.errors import FORM
 from gateway.openai_api.messages.replies import Reply
 from gateway.openai_api.messages.requests import ChatRequest, CompletionRequest
 from gateway.openai_api.output import Delta, TokenPart, joined
-from gateway.openai_api.tools.notation import ArgumentsGrew, CallBegan, CallEnded, Content
+from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, Content
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.events import event_bytes
 from specpair.protocol.errors import SpecPairError
@@ -31,6 +32,8 @@ class _ChunkWriter(Writer):
     """What both have in common."""
 
     id_prefix: ClassVar[str]
+    chunk: ClassVar[Callable[..., Reply]]  # of a stream
+    reply: ClassVar[Callable[..., Reply]]
 
     def __init__(self, generation: TextGeneration, request: ChatRequest | CompletionRequest) -> None:
         super().__init__(generation)
@@ -68,21 +71,24 @@ class _ChunkWriter(Writer):
         self._reasons[at] = reason or self._reasons[at]
 
     def whole(self) -> Reply:
-        ended = {"usage": self.generation.usage()} | self.generation.statistics()
         texts = zip(map(joined, self._kept), self._reasons, strict=True)
-        return self._reply([self._text(at, delta, reason) for at, (delta, reason) in enumerate(texts)], ended)
+        choices = [self._text(at, delta, reason) for at, (delta, reason) in enumerate(texts)]
+        return self.reply(
+            choices=choices, **self._common, usage=self.generation.usage(), **self.generation.statistics()
+        )
 
     @property
     def _vocabulary(self) -> Vocabulary:
         return self.generation.spec.vocabulary
 
-    def _common(self, told: dict[str, Reply]) -> dict[str, Any]:
-        """The fields that all replies have, and `told`."""
-        return {"id": self._id, "created": self._created, "model": self.generation.spec.model} | told
+    @property
+    def _common(self) -> dict[str, Any]:
+        """The fields that all replies and chunks have."""
+        return {"id": self._id, "created": self._created, "model": self.generation.spec.model}
 
     def _chunk(self, choices: list[Any], told: dict[str, Reply] | None = None) -> bytes:
-        empty: dict[str, Any] = {"usage": None} if self._request.include_usage else {}
-        return event_bytes(self._part(choices, empty | (told or {})).json_bytes())
+        fields: dict[str, Any] = self._common | ({"usage": None} if self._request.include_usage else {}) | (told or {})
+        return event_bytes(self.chunk(choices=choices, **fields).json_bytes())
 
     @abstractmethod
     def _first(self, at: int) -> Any:
@@ -93,38 +99,24 @@ class _ChunkWriter(Writer):
         """A choice as it stands in the chunks of a stream, one after the other."""
 
     @abstractmethod
-    def _part(self, choices: list[Any], told: dict[str, Reply]) -> Reply:
-        """A chunk of a stream."""
-
-    @abstractmethod
     def _text(self, at: int, delta: Delta, reason: AnswerReason) -> Any:
         """A choice of the whole reply."""
-
-    @abstractmethod
-    def _reply(self, choices: list[Any], told: dict[str, Reply]) -> Reply:
-        """The whole reply."""
 
 
 class CompletionWriter(_ChunkWriter):
     """`/v1/completions`."""
 
     id_prefix = "cmpl-"
+    chunk = reply = staticmethod(partial(replies.Completion, object="text_completion"))
 
     def _first(self, at: int) -> replies.CompletionChoice | None:
-        prefix = self._prefix(at)
-        return self._text(at, Delta(), None) if prefix else None
+        return self._text(at, Delta(), None) if self._prefix(at) else None
 
     def _choices(self, at: int, delta: Delta, reason: AnswerReason | None) -> Sequence[replies.CompletionChoice]:
         return [self._choice(at, delta, reason)] if delta.text or delta.tokens or reason is not None else []
 
-    def _part(self, choices: list[Any], told: dict[str, Reply]) -> Reply:
-        return self._reply(choices, told)
-
     def _text(self, at: int, delta: Delta, reason: AnswerReason | None) -> replies.CompletionChoice:
         return self._choice(at, Delta(self._prefix(at) + delta.text, delta.tokens), reason)
-
-    def _reply(self, choices: list[Any], told: dict[str, Reply]) -> Reply:
-        return replies.Completion(object="text_completion", choices=choices, **self._common(told))
 
     def _prefix(self, at: int) -> str:
         """What the text begins with (`echo`)."""
@@ -140,9 +132,13 @@ class ChatWriter(_ChunkWriter):
     """`/v1/chat/completions`."""
 
     id_prefix = "chatcmpl-"
+    chunk = staticmethod(partial(replies.ChatChunk, object="chat.completion.chunk"))
+    reply = staticmethod(partial(replies.ChatCompletion, object="chat.completion"))
 
     def _first(self, at: int) -> replies.ChatChunkChoice:
-        return self._choice(at, replies.ChatDelta(role="assistant", content=""), None, None)
+        begun = replies.ChatDelta(role="assistant", content="")
+        told = _told(self._vocabulary, (), self._details)
+        return replies.ChatChunkChoice(index=at, delta=begun, logprobs=None, finish_reason=None, **told)
 
     def _choices(self, at: int, delta: Delta, reason: AnswerReason | None) -> Sequence[replies.ChatChunkChoice]:
         deltas = [each for each in map(_delta, delta.events) if each is not None]
@@ -154,39 +150,20 @@ class ChatWriter(_ChunkWriter):
         if not deltas:
             return []
         *others, last = deltas  # what is told once comes with the last one
-        before = [self._choice(at, each, None, self._of([])) for each in others]
-        return [*before, self._choice(at, last, reason, self._of(tokens), tokens)]
-
-    def _part(self, choices: list[Any], told: dict[str, Reply]) -> Reply:
-        return replies.ChatChunk(object="chat.completion.chunk", choices=choices, **self._common(told))
+        before = [replies.ChatChunkChoice(index=at, delta=each, finish_reason=None, **self._of(())) for each in others]
+        return [*before, replies.ChatChunkChoice(index=at, delta=last, finish_reason=reason, **self._of(tokens))]
 
     def _text(self, at: int, delta: Delta, reason: AnswerReason) -> replies.ChatChoice:
         return replies.ChatChoice(
-            index=at,
-            message=message_of(delta.events),
-            logprobs=self._of(delta.tokens),
-            finish_reason=reason,
-            **_told(self._vocabulary, delta.tokens, self._details),
+            index=at, message=message_of(delta.events), finish_reason=reason, **self._of(delta.tokens)
         )
 
-    def _reply(self, choices: list[Any], told: dict[str, Reply]) -> Reply:
-        return replies.ChatCompletion(object="chat.completion", choices=choices, **self._common(told))
-
-    def _choice(
-        self,
-        index: int,
-        delta: replies.ChatDelta,
-        reason: AnswerReason | None,
-        logprobs: replies.ChatLogprobs | None,
-        tokens: Sequence[TokenPart] = (),
-    ) -> replies.ChatChunkChoice:
-        told = _told(self._vocabulary, tokens, self._details)
-        return replies.ChatChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=reason, **told)
-
-    def _of(self, tokens: Sequence[TokenPart]) -> replies.ChatLogprobs | None:
-        if not self._logprobs:
-            return None
-        return replies.ChatLogprobs(content=token_logprobs(self._vocabulary, tokens), refusal=None)
+    def _of(self, tokens: Sequence[TokenPart]) -> dict[str, Any]:
+        """What a choice tells of tokens."""
+        logprobs = None
+        if self._logprobs:
+            logprobs = replies.ChatLogprobs(content=token_logprobs(self._vocabulary, tokens), refusal=None)
+        return {"logprobs": logprobs} | _told(self._vocabulary, tokens, self._details)
 
 
 def call_id() -> str:

@@ -14,7 +14,7 @@ from gateway.router import endpoints as own
 from gateway.router.endpoints import RouterEndpoints
 from gateway.router.forwarding import Forwarding, SessionNodes
 from gateway.router.messages import NodeSpec
-from gateway.router.metrics import DispatchTimes, NodeCollector
+from gateway.router.metrics import NodeCollector, dispatch_times
 from gateway.router.nodes import Fleet
 from gateway.router.passing import Passing, RouterEntrance
 from gateway.router.settings import RouterSettings, from_flags, keys_file
@@ -78,7 +78,7 @@ def create_app(settings: RouterSettings, nodes: Sequence[NodeSpec] = ()) -> Fast
         None if settings.node_key is None else settings.node_key.get_secret_value(),
         body_limit=settings.max_body_bytes,
         body_patience=settings.body_timeout,
-        dispatched=DispatchTimes(metrics).count,
+        dispatched=dispatch_times(metrics),
     )
     passing = Passing(forwarding, settings.drain)
     endpoints = RouterEndpoints(gate, passing, settings.policy, settings.register_key)

@@ -2,11 +2,10 @@
 
 What it passes on, the nodes' documents say."""
 
-import hashlib
 import hmac
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cache, partial
+from functools import cache
 
 from pydantic import SecretStr
 from starlette.requests import Request
@@ -32,8 +31,9 @@ from specpair.http_service.request_bodies import read_body
 from specpair.numbers import quantile
 from specpair.protocol import errors, messages
 from specpair.protocol.errors import Forbidden, NotFound, SpecPairError, Unauthorized
-from specpair.protocol.service_responses import HealthResponse
+from specpair.protocol.service_responses import HealthResponse, ServiceStatus
 
+_FIRST: tuple[ServiceStatus, ...] = ("ready", "overloaded", "loading")  # a state that one node has is that of all
 _MOST_BYTES, _PATIENCE = 16 * 1024, 10.0  # of the body of a registration
 
 
@@ -50,17 +50,15 @@ class RouterEndpoints:
         """`policy`: its name.
         `register_key`: with which nodes register; None: none can.
         """
-        self._gate, self._forwarding, self._policy = gate, passing.forwarding, policy
-        self._draining = passing.draining
-        self._register_key = register_key
-        self._fleet = passing.forwarding.fleet
+        self._gate, self._policy, self._register_key = gate, policy, register_key
+        self._forwarding, self._draining, self._fleet = passing.forwarding, passing.draining, passing.forwarding.fleet
 
     async def register_node(self, request: Request) -> Response:
         """Take a node in, or note that it is still there. It needs the key for registration: whoever has it gets texts
         and callers' keys."""
         self._check_register_key(request)
         body = await read_body(request, _MOST_BYTES, _PATIENCE)
-        asked = partial(messages.parse, NodeRequest)(body)
+        asked = messages.parse(NodeRequest, body)
         node = self._fleet.join(asked.spec, asked.ttl)
         return JsonReply(self._info(node, None).body())
 
@@ -97,14 +95,12 @@ class RouterEndpoints:
 
     def condition(self) -> Condition:
         """The router's state, for `/ready`."""
-        if self._draining.begun:
-            return Condition("draining", 1)
-        return _condition(self._fleet.nodes)
+        return self._condition(self._fleet.nodes)
 
     def health(self, model: str | None = None) -> tuple[HealthResponse, dict[str, str]]:
         """The state of the nodes of a model, or of all, as one verifier would tell its own."""
         nodes = [each for each in self._fleet.nodes if model in (None, each.model)]
-        found = Condition("draining", 1) if self._draining.begun else _condition(nodes)
+        found = self._condition(nodes)
         there = [each for each in nodes if each.reachable]
         if found.status not in ("ready", "overloaded"):
             why = None
@@ -141,6 +137,14 @@ class RouterEndpoints:
         told, headers = self.health(model)
         return JsonReply(told.body(), 200 if told.status == "ready" else 503, headers)
 
+    def _condition(self, nodes: Sequence[Node]) -> Condition:
+        if self._draining.begun:
+            return Condition("draining", 1)
+        states = {each.status for each in nodes}
+        otherwise: ServiceStatus = "draining" if states == {"draining"} else "verifier_away"
+        found = next((each for each in _FIRST if each in states), otherwise)
+        return Condition(found) if found == "ready" else Condition(found, 1)
+
     def _check_register_key(self, request: Request) -> None:
         if self._register_key is None:
             raise Forbidden(
@@ -150,7 +154,8 @@ class RouterEndpoints:
         sent = given.strip() if scheme.lower() == "bearer" else ""
         if not sent:
             raise Unauthorized("the router wants its key for registration: send the header Authorization: Bearer <key>")
-        if not _same(sent, self._register_key.get_secret_value()):
+        # In a time that does not depend on where they differ.
+        if not hmac.compare_digest(sent.encode(), self._register_key.get_secret_value().encode()):
             raise Unauthorized("the key that was sent is not the router's key for registration: check it")
 
     def _info(self, node: Node, named_sessions: int | None) -> NodeInfo:
@@ -185,17 +190,6 @@ class RouterEndpoints:
         )
 
 
-def _condition(nodes: Sequence[Node]) -> Condition:
-    states = {each.status for each in nodes}
-    if "ready" in states:
-        return Condition("ready")
-    if "overloaded" in states:
-        return Condition("overloaded", 1)
-    if "loading" in states:
-        return Condition("loading", 1)
-    return Condition("draining" if states == {"draining"} else "verifier_away", 1)
-
-
 def _stats(model: str, nodes: list[Node]) -> ModelStats:
     tokens = sum(each.pace.tokens for each in nodes)
     paces = [each.pace.tokens_per_second for each in nodes]
@@ -225,11 +219,6 @@ def _latency(seconds: Iterable[float]) -> Latency | None:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
-
-
-def _same(given: str, wanted: str) -> bool:
-    """Whether two keys are the same, in a time that does not depend on where they differ."""
-    return hmac.compare_digest(*(hashlib.sha256(each.encode()).digest() for each in (given, wanted)))
 
 
 TITLE = "specpair router"

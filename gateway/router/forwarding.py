@@ -60,6 +60,11 @@ _READ_STATUSES = (404, 503)  # of the replies whose error is read
 _MOST_OF_AN_ERROR = 1024 * 1024  # bytes
 
 
+def stopped() -> ShuttingDown:
+    """The error of what the end of the router breaks off."""
+    return ShuttingDown("the router is being stopped: ask again when it is back")
+
+
 class NodeReply(NamedTuple):
     """The reply that the client gets: its body is there, or it is still to be read from the connection to a node."""
 
@@ -97,21 +102,18 @@ class Forwarding:
         """The body of a request, as it was sent. Raises what `received_body` raises."""
         return await received_body(request, self._limit, self._patience)
 
-    async def plain(self, request: Request, body: bytes) -> bytes:
-        """A body in JSON, unpacked if it is compressed. Raises what `encoding_of` and `unpacked` raise."""
-        encoding = encoding_of(request)
-        return await asyncio.to_thread(unpacked, body, encoding, self._limit) if encoding else body
-
     async def known(self, request: Request, what: RoutedRequest, body: bytes) -> RoutedRequest:
         """`what`, with what only the body says of it.
 
-        Raises ImplicitSessionRefused, and InvalidRequest for a batch whose sessions lie on several nodes.
+        Raises ImplicitSessionRefused, InvalidRequest for a batch whose sessions lie on several nodes, and what
+        `encoding_of` and `unpacked` raise.
         """
         needs_model = what.openai and what.model is None and len(self.fleet.models) > 1 and bool(body)
         needs_prompt = self._policy.reads_prompts and what.begins and bool(body)
         if not (what.needs_session or needs_model or needs_prompt):
             return what
-        plain = await self.plain(request, body)
+        encoding = encoding_of(request)
+        plain = await asyncio.to_thread(unpacked, body, encoding, self._limit) if encoding else body
         if what.path == BATCH:
             return what._replace(session=self._session_of(sessions_of(plain)))
         if needs_prompt:
@@ -182,7 +184,7 @@ class Forwarding:
                 yield head, connection
         except NodeLost as error:
             _log.warning("the node %s was lost during a request: %s", node.name, error)
-            self._watch.failed(node, str(error))
+            self._watch.failed(node)
             raise
         finally:
             node.in_flight -= 1
@@ -202,7 +204,7 @@ class Forwarding:
         begins = what.begins and method == b"POST"
         for number, node in enumerate(self.candidates(what)):
             if self.stopping:
-                raise ShuttingDown("the router is being stopped: ask again when it is back")
+                raise stopped()
             if node not in self.fleet:
                 continue
             self.repeated += number > 0
@@ -210,17 +212,15 @@ class Forwarding:
             asked_after = self.fleet.clock() - came
             try:
                 async with self.exchange(node, method, target, headers, body, begins) as (head, connection):
+                    reply = NodeReply(head, None, connection)
                     if head.status in _READ_STATUSES:
-                        last = node, NodeReply(head, await connection.read_all(_MOST_OF_AN_ERROR))
-                        if self._another_may(what, node, last[1]):
+                        reply = NodeReply(head, await connection.read_all(_MOST_OF_AN_ERROR))
+                        last = node, reply
+                        if self._another_may(what, node, reply):
                             continue
-                        begun = True
-                        self._dispatched(node, asked_after)
-                        yield last
-                    else:
-                        begun = True
-                        self._dispatched(node, asked_after)
-                        yield node, NodeReply(head, None, connection)
+                    begun = True
+                    self._dispatched(node, asked_after)
+                    yield node, reply
                     return
             except NodeLost as error:
                 if begun:

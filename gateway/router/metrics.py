@@ -1,6 +1,6 @@
 """The router's metrics: those of its requests, and for each node what is known of it when Prometheus asks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -10,19 +10,23 @@ from gateway.router.nodes import Node
 from specpair.http_service.observability.metrics import PREFIX, RequestMetrics, label
 from specpair.numbers import quantile
 
-_SHARES = (0.5, 0.95)
+_LABELS = ("model_name", "node")
+_OF_A_NODE: tuple[tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str, Callable[[Node], float]], ...] = (
+    (GaugeMetricFamily, "ready", "Whether the node takes new texts.", lambda node: node.status == "ready"),
+    (GaugeMetricFamily, "texts", "Texts under way at the node.", lambda node: node.texts),
+    (GaugeMetricFamily, "waiting", "Requests that wait there for a pass.", lambda node: node.waiting),
+    (CounterMetricFamily, "requests", "Requests that were sent to the node.", lambda node: node.requests),
+    (CounterMetricFamily, "failures", "Requests that it was lost in.", lambda node: node.failures),
+    (CounterMetricFamily, "generation_tokens", "Tokens generated there.", lambda node: node.pace.tokens),
+)
 
 
-class DispatchTimes:
+def dispatch_times(metrics: RequestMetrics) -> Callable[[Node, float], None]:
     """Counts how long requests wait until the node is asked that replies. Nodes that are asked in vain make it long."""
-
-    def __init__(self, metrics: RequestMetrics) -> None:
-        self._times = metrics.seconds(
-            "router_dispatch_seconds", "Time from a whole request to the asking of the node that replies."
-        )
-
-    def count(self, node: Node, seconds: float) -> None:
-        self._times.labels(label(node.model)).observe(seconds)
+    times = metrics.seconds(
+        "router_dispatch_seconds", "Time from a whole request to the asking of the node that replies."
+    )
+    return lambda node, seconds: times.labels(label(node.model)).observe(seconds)
 
 
 class NodeCollector(Collector):
@@ -36,39 +40,24 @@ class NodeCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        labels = ("model_name", "node")
-        ready = GaugeMetricFamily(f"{PREFIX}_router_node_ready", "Whether the node takes new texts.", labels=labels)
-        texts = GaugeMetricFamily(f"{PREFIX}_router_node_texts", "Texts under way at the node.", labels=labels)
-        waiting = GaugeMetricFamily(
-            f"{PREFIX}_router_node_waiting", "Requests that wait there for a pass.", labels=labels
-        )
-        requests = CounterMetricFamily(
-            f"{PREFIX}_router_node_requests", "Requests that were sent to the node.", labels=labels
-        )
-        failures = CounterMetricFamily(f"{PREFIX}_router_node_failures", "Requests that it was lost in.", labels=labels)
-        tokens = CounterMetricFamily(
-            f"{PREFIX}_router_node_generation_tokens", "Tokens generated there.", labels=labels
-        )
+        nodes = [((label(node.model), node.name), node) for node in self._forwarding.fleet.nodes]
+        for family, name, words, value in _OF_A_NODE:
+            metric = family(f"{PREFIX}_router_node_{name}", words, labels=_LABELS)
+            for named, node in nodes:
+                metric.add_metric(named, value(node))
+            yield metric
         latency = GaugeMetricFamily(
             f"{PREFIX}_router_node_latency_seconds",
             "Quantiles of the time to the begin of a reply, of the last requests.",
-            labels=(*labels, "quantile"),
+            labels=(*_LABELS, "quantile"),
         )
-        for node in self._forwarding.fleet.nodes:
-            named = (label(node.model), node.name)
-            ready.add_metric(named, node.status == "ready")
-            texts.add_metric(named, node.texts)
-            waiting.add_metric(named, node.waiting)
-            requests.add_metric(named, node.requests)
-            failures.add_metric(named, node.failures)
-            tokens.add_metric(named, node.pace.tokens)
-            taken = [*node.latencies]
-            for share in _SHARES if taken else ():
-                latency.add_metric((*named, f"{share:g}"), quantile(taken, share))
-        repeated = CounterMetricFamily(
+        for named, node in nodes:
+            for share in (0.5, 0.95) if node.latencies else ():
+                latency.add_metric((*named, f"{share:g}"), quantile(node.latencies, share))
+        yield latency
+        yield CounterMetricFamily(
             f"{PREFIX}_router_repeated", "Requests that were sent to a further node.", self._forwarding.repeated
         )
-        sessions = GaugeMetricFamily(
+        yield GaugeMetricFamily(
             f"{PREFIX}_router_sessions", "Sessions whose node is remembered.", len(self._forwarding.sessions)
         )
-        yield from (ready, texts, waiting, requests, failures, tokens, latency, repeated, sessions)

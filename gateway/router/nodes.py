@@ -17,8 +17,6 @@ from specpair.numbers import quantile
 from specpair.protocol.errors import BadGateway, ModelLoading, ShuttingDown, SpecPairError, UnknownModel
 from specpair.protocol.service_responses import HealthResponse, ModelInfo, ServiceStatus
 
-_HOUR = 3600.0  # seconds
-
 
 @dataclass
 class TokenPace:
@@ -41,7 +39,7 @@ class TokenPace:
 
     def cost(self, hourly_price: float) -> float:
         """What the time has cost, idle time included."""
-        return hourly_price * self.seconds / _HOUR
+        return hourly_price * self.seconds / 3600.0
 
     def price(self, hourly_price: float) -> float | None:
         """What a million tokens have cost; None: there are no tokens yet."""
@@ -98,7 +96,7 @@ class Node:
     @property
     def identity(self) -> str:
         """That of a verifier; empty: unknown, or it is a drafter."""
-        return "" if self.health is None else self.health.identity or ""
+        return (self.health and self.health.identity) or ""
 
     @property
     def defines_texts(self) -> tuple[object, object]:
@@ -110,13 +108,13 @@ class Node:
     @property
     def texts(self) -> int:
         """Texts under way: as it told, with those since then. A drafter does not tell: its requests for texts count."""
-        told = 0 if self.health is None else self.health.texts or 0
+        told = (self.health and self.health.texts) or 0
         return max(told + self.begun, self.beginning)
 
     @property
     def waiting(self) -> int:
         """Requests that wait for a pass."""
-        return 0 if self.health is None else self.health.waiting or 0
+        return (self.health and self.health.waiting) or 0
 
     @property
     def queue(self) -> int:
@@ -132,7 +130,7 @@ class Node:
         """See `Candidate`. A drafter tells no times of passes: its requests' own stand for them."""
         if self.info is not None and self.info.pass_times:
             return queue_time(self.link, self.info.pass_times, max(1, self.info.rows), self.texts, self.waiting)
-        known = [self.latency(0.5)] if self.latencies else []
+        known = [quantile(self.latencies, 0.5)] if self.latencies else []
         return queue_time(self.link, known, 1, self.texts, self.waiting)
 
     @property
@@ -149,19 +147,6 @@ class Node:
     def reachable(self) -> bool:
         """Whether it goes on with the sessions that it has."""
         return self.status in ("ready", "overloaded", "draining")
-
-    def takes_texts(self, now: float) -> bool:
-        """Whether it takes new texts."""
-        return self.status in ("ready", "overloaded") and self.out_until <= now
-
-    def latency(self, share: float) -> float:
-        """Seconds to the begin of a reply: the quantile `share` of the last requests, at least one."""
-        return quantile(self.latencies, share)
-
-    def looked(self, seconds: float, now: float) -> None:
-        """Note that it has answered a look that it is ready, after this time."""
-        self.links.append(seconds)
-        self.looked_at = now
 
     def answered(self, seconds: float) -> None:
         """Note that it has begun to reply to a request after this time."""
@@ -281,7 +266,7 @@ class Fleet:
     def taking(self, nodes: Iterable[Node]) -> list[Node]:
         """Those of `nodes` that take new texts: of these, those that are not overloaded, if there are any."""
         now = self.clock()
-        taking = [each for each in nodes if each.takes_texts(now)]
+        taking = [each for each in nodes if each.status in ("ready", "overloaded") and each.out_until <= now]
         return [each for each in taking if each.status == "ready"] or taking
 
     def has_another(self, node: Node) -> bool:

@@ -14,19 +14,17 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.anthropic_api.replies import error_form_of
-from gateway.router.connections import Headers, NodeConnection, NodeLost
-from gateway.router.forwarding import Forwarding
+from gateway.router.connections import Headers, NodeLost
+from gateway.router.forwarding import Forwarding, stopped
 from gateway.router.nodes import DRAFTER, VERIFIER, Node
 from gateway.router.requests import SESSION, RoutedRequest, routed, to_client, to_node, value_of
 from specpair.http_service.keys.gate import Gate
-from specpair.http_service.openapi.operation import ErrorForm
 from specpair.http_service.replies.hang_up import HangUp
 from specpair.http_service.replies.json_replies import Failures, JsonReply, NotedSend
 from specpair.http_service.shutdown import Draining
 from specpair.protocol.errors import (
     BadGateway,
     NotFound,
-    ShuttingDown,
     SpecPairError,
     from_body,
 )
@@ -56,44 +54,6 @@ class WholeEvents:
         del held[:end]
         self.named += whole.startswith(_NAME) + whole.count(b"\n" + _NAME)
         return whole
-
-
-class Sending:
-    """The reply to one request."""
-
-    def __init__(self, send: Send, form: ErrorForm) -> None:
-        """`form`: how errors are reported to this request."""
-        self._send, self._form = send, form
-        self._events: WholeEvents | None = None  # of a reply that is a stream of them
-
-    async def send(self, head: ReplyHead, body: bytes) -> None:
-        """Send a reply whose body is there."""
-        await self._begin(head)
-        await self._send({"type": "http.response.body", "body": body})
-
-    async def pass_on(self, head: ReplyHead, connection: NodeConnection) -> None:
-        """Send a reply whose body is still to be read. Raises NodeLost."""
-        await self._begin(head)
-        if _is_event_stream(head):
-            self._events = WholeEvents()
-        last = False
-        while not last:
-            body, last = await connection.read()
-            if self._events is not None:
-                body = self._events.take(body, last)
-            if body or last:
-                await self._send({"type": "http.response.body", "body": body, "more_body": not last})
-
-    async def end_with(self, error: SpecPairError) -> bool:
-        """End the reply with the event of an error. Returns whether that is possible: it is a stream of events."""
-        if self._events is None:
-            return False
-        event = self._form.last_event(error, self._events.named)
-        await self._send({"type": "http.response.body", "body": event})
-        return True
-
-    async def _begin(self, head: ReplyHead) -> None:
-        await self._send({"type": "http.response.start", "status": head.status, "headers": to_client(head)})
 
 
 def _is_event_stream(head: ReplyHead) -> bool:
@@ -126,28 +86,34 @@ class Passing:
         query = scope["query_string"]
         target = what.target + (b"?" + query if query else b"")
         headers = to_node(scope["headers"], (scope.get("client") or (None,))[0], forwarding.node_key)
+        events: WholeEvents | None = None
         self.in_flight += 1
-        sending = Sending(send, error_form_of(what.path))
         try:
             async with forwarding.reply(what, method, target, headers, body) as (node, reply):
+                head, connection = reply.head, reply.connection
                 if node is not None:
-                    forwarding.note(what, method, node, reply.head)
-                if reply.connection is None:
-                    await sending.send(reply.head, reply.body or b"")
-                else:
-                    await sending.pass_on(reply.head, reply.connection)
+                    forwarding.note(what, method, node, head)
+                await send({"type": "http.response.start", "status": head.status, "headers": to_client(head)})
+                if connection is None:
+                    await send({"type": "http.response.body", "body": reply.body or b""})
+                    return
+                events, last = WholeEvents() if _is_event_stream(head) else None, False
+                while not last:
+                    piece, last = await connection.read()
+                    if events is not None:
+                        piece = events.take(piece, last)
+                    if piece or last:
+                        await send({"type": "http.response.body", "body": piece, "more_body": not last})
         except NodeLost as lost:
-            if not await sending.end_with(self._broken_off(lost)):
+            if events is None:
                 raise
+            why = f"the node that wrote this was lost ({lost}): ask again, /nodes shows how the nodes are"
+            error = stopped() if forwarding.stopping else BadGateway(why)
+            event = error_form_of(what.path).last_event(error, events.named)
+            await send({"type": "http.response.body", "body": event})
         finally:
             self.in_flight -= 1
             self.draining.changed()
-
-    def _broken_off(self, lost: NodeLost) -> SpecPairError:
-        """The error with which a reply ends whose node was lost in the middle."""
-        if self.forwarding.stopping:
-            return ShuttingDown("the router is being stopped: ask again when it is back")
-        return BadGateway(f"the node that wrote this was lost ({lost}): ask again, /nodes shows how the nodes are")
 
 
 Row = dict[str, Any]
@@ -274,7 +240,7 @@ class RouterEntrance:
             if isinstance(raised, asyncio.CancelledError) and not self._passing.forwarding.stopping:
                 raise
             if not noted.begun:
-                error = raised if isinstance(raised, SpecPairError) else _STOPPING
+                error = raised if isinstance(raised, SpecPairError) else stopped()
                 at = Request({**scope, "path": what.path})
                 await (await self._failures.failed(at, error))(scope, receive, send)
 
@@ -289,6 +255,3 @@ class RouterEntrance:
             await self._passing.serve(request, send, what, body)
             return
         await reply(request.scope, request.receive, send)
-
-
-_STOPPING = ShuttingDown("the router is being stopped: ask again when it is back")

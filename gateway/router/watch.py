@@ -1,15 +1,16 @@
 """Looks at each node again and again, and takes out those that have not reported for too long."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
-from typing import NamedTuple
+from functools import partial
 
 from pydantic import ValidationError
 
 from gateway.router.connections import Headers, NodeLost, Pool
 from gateway.router.nodes import Fleet, Node
-from specpair.protocol.errors import SpecPairError, from_body
+from specpair.protocol.errors import from_body
 from specpair.protocol.service_responses import HealthResponse, ModelInfo
 
 PATIENCE = 2.0  # seconds for a reply to a look, if nothing else comes from the node either
@@ -18,14 +19,6 @@ _MOST_OF_A_LOOK = 1024 * 1024  # bytes
 _LOST_AFTER = 3  # looks in a row that got no reply, after which requests are given up that no other node can take
 _ACCESS = {"unauthorized": "it does not take the router's key: give its key with --node-key"}
 _NO_ACCESS = "it has no key, and serves its own network only: give it a key, and the router the same with --node-key"
-
-
-class ProbeResult(NamedTuple):
-    """What a look at a node has found: its health and what it serves, or why it is refused."""
-
-    health: HealthResponse | None = None
-    info: ModelInfo | None = None
-    refusal: str = ""
 
 
 class NoReply(NodeLost):
@@ -51,9 +44,8 @@ class Watch:
         one name, the first says which one is meant.
         """
         nodes = self._fleet.nodes
-        for node, look in zip(nodes, await asyncio.gather(*map(self._first_probe, nodes)), strict=True):
-            if look is not None:
-                self._note(node, look)
+        for note in await asyncio.gather(*map(self._first_probe, nodes)):
+            note()
         self._fleet.on_join, self._fleet.on_leave = self._join, self._leave
         for node in self._fleet.nodes:
             self._join(node)
@@ -80,11 +72,10 @@ class Watch:
             raise NodeLost("it has left")
         return self._watched[node][0]
 
-    def failed(self, node: Node, why: str) -> None:
+    def failed(self, node: Node) -> None:
         """Note that a node has not replied to a request, and look at it now."""
         node.failed(self._fleet.clock())
-        if node in self._watched:
-            self._watched[node][2].set()
+        self.look_soon(node)
 
     def look_soon(self, node: Node) -> None:
         """Probe a node now, because one of its replies says that it has changed."""
@@ -115,7 +106,7 @@ class Watch:
         while True:
             due.clear()
             try:
-                self._note(node, await self._probe(node, pool))
+                (await self._probe(node, pool))()
                 lost = 0
             except NodeLost as error:
                 lost += 1
@@ -128,53 +119,43 @@ class Watch:
                 async with asyncio.timeout(self._every):
                     await due.wait()
 
-    async def _first_probe(self, node: Node) -> ProbeResult | None:
-        """A look at a node before it is watched; None: it takes too long, or nothing answers."""
+    async def _first_probe(self, node: Node) -> Callable[[], object]:
+        """Probe a node before it is watched; nothing is noted if it takes too long, or nothing answers."""
         pool = Pool(node.name, self._fleet.clock)
         try:
             async with asyncio.timeout(_FIRST_LOOKS):
                 return await self._probe(node, pool)
         except (NodeLost, TimeoutError):
-            return None
+            return lambda: None
         finally:
             pool.abort("the look is over")
 
-    async def _probe(self, node: Node, pool: Pool) -> ProbeResult:
-        """Ask a node how it is, and what it serves if that may have changed. Raises NodeLost."""
+    async def _probe(self, node: Node, pool: Pool) -> Callable[[], object]:
+        """Ask a node how it is, and what it serves if that may have changed. Returns what notes it. Raises NodeLost."""
+        refused = partial(self._fleet.away, node, status="refused")
         asked = self._fleet.clock()
         status, content = await self._get(pool, b"/health")
         answered = self._fleet.clock()
         try:
             health = HealthResponse.model_validate_json(content)
         except ValidationError:
-            return ProbeResult(refusal=f"HTTP {status} at /health without a health that is known: is it a node?")
+            return partial(refused, f"HTTP {status} at /health without a health that is known: is it a node?")
         if health.access is not None:
-            return ProbeResult(refusal=_ACCESS.get(health.access, _NO_ACCESS))
+            return partial(refused, _ACCESS.get(health.access, _NO_ACCESS))
         if health.status != "ready":
-            return ProbeResult(health)
-        node.looked(answered - asked, answered)
+            return partial(self._fleet.found, node, health, None)
+        node.links.append(answered - asked)
+        node.looked_at = answered
         if health.identity is None or (node.info is not None and node.identity == health.identity):
-            return ProbeResult(health, node.info)
-        try:
-            return ProbeResult(health, await self._model(pool))
-        except SpecPairError as error:
-            return ProbeResult(refusal=f"/model: {error}")
-
-    def _note(self, node: Node, look: ProbeResult) -> None:
-        if look.health is None:
-            self._fleet.away(node, look.refusal, "refused")
-        else:
-            self._fleet.found(node, look.health, look.info)
-
-    async def _model(self, pool: Pool) -> ModelInfo:
-        """What a verifier serves. Raises SpecPairError, and NodeLost."""
+            return partial(self._fleet.found, node, health, node.info)
         status, content = await self._get(pool, b"/model")
         if status != 200:
-            raise from_body(status, content)
+            return partial(refused, f"/model: {from_body(status, content)}")
         try:
-            return ModelInfo.model_validate_json(content)
+            return partial(self._fleet.found, node, health, ModelInfo.model_validate_json(content))
         except ValidationError as error:
-            raise SpecPairError(f"not what a verifier of this version says: {error.errors()[0]['loc']}") from None
+            where = error.errors()[0]["loc"]
+            return partial(refused, f"/model: not what a verifier of this version says: {where}")
 
     async def _get(self, pool: Pool, target: bytes) -> tuple[int, bytes]:
         try:

@@ -13,7 +13,16 @@ from drafter_client.display.panel_rows import ms, share, unit
 from drafter_client.statistics import Stats
 from drafter_client.trace.writer import ROUNDS
 from lab.report.reader import Prefill, RecordedStep, RoundDrafts, RunTrace, SelfContinuationPass, TokenDraft
-from lab.report.recorded import acceptance_by_depth, modes, outages, pass_widths, statistics, timed
+from lab.report.recorded import (
+    acceptance_by_depth,
+    headline,
+    modes,
+    outages,
+    pass_widths,
+    started,
+    statistics,
+    timed,
+)
 from lab.reports.document import contents, document, folded, table, terms
 from lab.reports.markup import Markup, tag
 from lab.reports.scripts import bundled
@@ -116,7 +125,7 @@ def page(runs: Sequence[RunTrace], *, text: bool) -> str:
     code = _files()
     described = [(run, statistics(run)) for run in runs]
     several = len(runs) > 1
-    links = [(_anchor(run), f"{run.metrics['run']}: {_headline(run, stats)}") for run, stats in described]
+    links = [(_anchor(run), f"{run.metrics['run']}: {headline(run, stats)}") for run, stats in described]
     title = f"{counted(len(runs), 'recorded run')}" if several else panel_rows.title(described[0][1])
     return document(
         f"drafter report: {title}",
@@ -142,19 +151,11 @@ def _anchor(run: RunTrace) -> str:
     return f"run-{run.metrics['run']}"
 
 
-def _headline(run: RunTrace, stats: Stats) -> str:
-    return f"{stats.mode}, {counted(stats.generated_tokens, 'token')}, {_started(run)}"
-
-
-def _started(run: RunTrace) -> str:
-    return f"{run.metrics['started']}"[:19].replace("T", " ") + " UTC"
-
-
 def _section(run: RunTrace, stats: Stats, *, text: bool) -> Markup:
     return tag(
         "section",
         tag("h2", f"Run {run.metrics['run']}: {panel_rows.title(stats)}"),
-        tag("p", ", ".join([*panel_rows.headline(stats), _started(run)]), class_="soft"),
+        tag("p", ", ".join([*panel_rows.headline(stats), started(run)]), class_="soft"),
         *_notes(stats),
         tag("div", _what_ran(run, stats), _figures(stats), class_="two"),
         tag("h3", "Timeline"),
@@ -200,7 +201,7 @@ def _notes(stats: Stats) -> Iterator[Markup]:
 
 def _what_ran(run: RunTrace, stats: Stats) -> Markup:
     rows = [
-        ("begun", _started(run)),
+        ("begun", started(run)),
         ("target", stats.model or "not recorded"),
         ("draft model", stats.draft_model or "none"),
         *((f"drafter's {name}", value) for name, value in run.detail.machine.items()),

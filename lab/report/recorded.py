@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,6 +13,8 @@ from drafter_client.statistics import DRAFTING, PREFILL, VERIFY, Baseline, Span,
 from drafter_client.trace.writer import MOST
 from lab.given_files import first_mistake
 from lab.report.reader import Record, RunTrace
+from specpair.numbers import counted
+from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 
@@ -140,6 +142,16 @@ def statistics(run: RunTrace) -> Stats:
     return stats
 
 
+def headline(run: RunTrace, stats: Stats) -> str:
+    """The mode of a run, its tokens, and when it began."""
+    return f"{stats.mode}, {counted(stats.generated_tokens, 'token')}, {started(run)}"
+
+
+def started(run: RunTrace) -> str:
+    """When a run began."""
+    return f"{run.metrics['started']}"[:19].replace("T", " ") + " UTC"
+
+
 def timed(stats: Stats) -> bool:
     """Whether it is known what a text waited for. In mode `auto` the trace has no times of what the verifier wrote."""
     return {turn.mode for turn in stats.turns} <= {str(Mode.REMOTE)}
@@ -188,9 +200,18 @@ def _known(run: RunTrace, tokens: int) -> float:
 
 def _metrics(run: RunTrace) -> _Metrics:
     try:
-        return _Metrics.model_validate(run.detail.metrics)
+        return _Metrics.model_validate(_harmless(run.detail.metrics))
     except ValidationError as error:
         raise TraceError(f"run {run.metrics['run']}: metrics.{first_mistake(error)}: is it a trace?") from None
+
+
+def _harmless(value: Any) -> Any:
+    """Texts of models and servers, with control characters spelled out."""
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, dict):
+        return {one_line(key): _harmless(each) for key, each in value.items()}
+    return [_harmless(each) for each in value] if isinstance(value, list) else value
 
 
 def _sources(run: RunTrace) -> Iterator[TokenSource]:
@@ -220,7 +241,7 @@ def spans(run: RunTrace) -> Iterator[list[Span]]:
 
 
 def _text(record: Record, name: str) -> str:
-    return str(record[name] or "")
+    return one_line(str(record[name] or ""))
 
 
 def _number(record: Record, name: str) -> float:

@@ -14,18 +14,13 @@ from hypothesis import strategies as st
 from gateway.balancing import (
     KNOWN,
     Candidate,
-    Hash,
     Jiq,
-    Jsq,
-    Jsq2,
     LeastQueueTime,
     NewText,
     Policy,
     PrefixAware,
     RoundRobin,
-    SemiClairvoyant,
     SloAware,
-    Wjsq2,
     check_policy,
     ordered,
     policy_of,
@@ -142,16 +137,16 @@ def test_a_policy_chooses_one_of_those_that_it_was_given_and_the_same_each_time(
 
 @given(ORDERS)
 def test_what_each_minimises(order: list[Node]) -> None:
-    assert Hash().choose(order, TEXT) is order[0]
-    assert Jsq2().choose(order, TEXT).queue == min(each.queue for each in order[:2])
-    assert Jsq().choose(order, TEXT).queue == min(each.queue for each in order)
-    chosen = Wjsq2().choose(order, TEXT)
+    assert KNOWN["hash"]().choose(order, TEXT) is order[0]
+    assert KNOWN["jsq2"]().choose(order, TEXT).queue == min(each.queue for each in order[:2])
+    assert KNOWN["jsq"]().choose(order, TEXT).queue == min(each.queue for each in order)
+    chosen = KNOWN["wjsq2"]().choose(order, TEXT)
     assert all((chosen.queue + 1) / chosen.weight <= (each.queue + 1) / each.weight for each in order[:2])
     soonest = min(each.queue_time for each in order)
     chosen = LeastQueueTime().choose(order, TEXT)
     assert chosen.queue_time <= 1.1 * soonest
     assert all(chosen.queue / chosen.weight <= each.queue / each.weight for each in order if each.queue_time == soonest)
-    chosen = SemiClairvoyant().choose(order, TEXT)
+    chosen = KNOWN["semi_clairvoyant"]().choose(order, TEXT)
     assert all((chosen.work + 1) / chosen.weight <= (each.work + 1) / each.weight for each in order)
 
 
@@ -205,7 +200,7 @@ def test_deadlines_of_the_text_and_of_those_there_are_kept() -> None:
 
 
 def test_a_policy_by_its_name_or_by_where_it_is() -> None:
-    assert policy_of("jsq") is Jsq
+    assert policy_of("jsq") is KNOWN["jsq"]
     assert policy_of(f"{Last.__module__}:Last") is Last
     check_policy(f"{Last.__module__}:Last")
 

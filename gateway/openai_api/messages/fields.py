@@ -41,61 +41,34 @@ _SWITCHED_OFF = (  # parameters of steps that are refused unless they are off
     *("repeat_last_n", "mirostat_tau", "mirostat_eta", "dynatemp_exponent", "xtc_threshold"),
     *("dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"),
 )
-_TEXT: dict[str, tuple[Any, ...]] = {
-    "use_beam_search": (False,),
-    "early_stopping": (False,),
-    "length_penalty": (1,),
-    "stop_token_ids": ([],),
-    "include_stop_str_in_output": (False,),
-    "no_stop_trim": (False,),
-    "bad_words": ([],),
-    "allowed_token_ids": (),
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True,),
-    "truncate_prompt_tokens": (),
-    "prompt_logprobs": (),
-    "n_probs": (0,),
-    "return_tokens": (False,),
-    "return_token_ids": (False,),
-    "return_tokens_as_token_ids": (False,),
-    "n_keep": (0,),
-    "typical_p": (1,),
-    "tfs_z": (1,),
-    "top_a": (0,),
-    "top_n_sigma": (-1, 0),
-    "min_keep": (0,),
-    "dynatemp_range": (0,),
-    "mirostat": (0,),
-    "repeat_penalty": (1,),
-    "dry_multiplier": (0,),
-    "xtc_probability": (0,),
-    "samplers": (),
-    "logits_processors": ([],),
-    "lora": ([],),
-    "lora_path": (),
-}
-_CHAT: dict[str, tuple[Any, ...]] = {
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "modalities": (["text"],),
-    "audio": (),
-    "web_search_options": (),
-    "moderation": (),
-    "suffix": ("",),
-    "verbosity": ("medium",),
-    "reasoning": ({},),
-    "include_reasoning": (True,),
-    "parse_tool_calls": (False,),
-    "echo": (False,),
-    "add_generation_prompt": (True,),
-    "continue_final_message": (False,),
-    "add_special_tokens": (False,),
-    "documents": ([],),
-    "chat_template": ("",),
-}
-_COMPLETION = {
-    name: values for name, values in _CHAT.items() if name not in ("echo", "suffix", "add_special_tokens")
-} | {
+
+
+def _only(values: tuple[Any, ...], *names: str) -> dict[str, tuple[Any, ...]]:
+    """Fields that are taken with these values alone."""
+    return dict.fromkeys(names, values)
+
+
+_TEXT = (
+    _only((), "allowed_token_ids", "truncate_prompt_tokens", "prompt_logprobs", "samplers", "lora_path")
+    | _only((False,), "use_beam_search", "early_stopping", "include_stop_str_in_output", "no_stop_trim")
+    | _only((False,), "return_tokens", "return_token_ids", "return_tokens_as_token_ids")
+    | _only((True,), "skip_special_tokens", "spaces_between_special_tokens")
+    | _only((0,), "n_probs", "n_keep", "top_a", "min_keep", "dynatemp_range", "mirostat")
+    | _only((0,), "dry_multiplier", "xtc_probability")
+    | _only((1,), "length_penalty", "typical_p", "tfs_z", "repeat_penalty")
+    | _only(([],), "stop_token_ids", "bad_words", "logits_processors", "lora")
+    | {"top_n_sigma": (-1, 0)}
+)
+_BOTH = (  # chats and completions
+    _only((), "audio", "web_search_options", "moderation")
+    | _only(([],), "functions", "documents")
+    | _only((False,), "parse_tool_calls", "continue_final_message")
+    | _only((True,), "include_reasoning", "add_generation_prompt")
+    | {"function_call": ("none", "auto"), "modalities": (["text"],), "chat_template": ("",)}
+    | {"verbosity": ("medium",), "reasoning": ({},)}
+)
+_CHAT = _BOTH | {"suffix": ("",), "echo": (False,), "add_special_tokens": (False,)}
+_COMPLETION = _BOTH | {
     "add_special_tokens": (True,),
     "top_logprobs": (0,),
     "reasoning_effort": ("none",),
@@ -142,13 +115,9 @@ _MESSAGES_REQUEST = FieldRules(
         *("metadata", "service_tier", "inference_geo", "speed", "user_profile_id", "workspace_id", "diagnostics"),
         *("betas", "anthropic_version"),
     ),
-    {
-        "container": ({},),
-        "context_management": ({"edits": []}, _KEEP_THOUGHTS),
-        "mcp_servers": ([],),
-        "output_format": ({},),
-        "stop": ([],),
-    },
+    _only(({},), "container", "output_format")
+    | _only(([],), "mcp_servers", "stop")
+    | {"context_management": ({"edits": []}, _KEEP_THOUGHTS)},
     instead=_INSTEAD
     | dict.fromkeys(("max_completion_tokens", "max_output_tokens"), "max_tokens")
     | {"response_format": "output_config.format", "reasoning_effort": "output_config.effort"},
@@ -171,10 +140,8 @@ TABLE: dict[str, FieldRules] = {
     "ResponseFormat": FieldRules(_OF_A_PROVIDER),
     "JsonSchemaFormat": FieldRules(_OF_A_PROVIDER),
     "StructuredOutputs": FieldRules(
-        only={
-            **dict.fromkeys(("disable_any_whitespace", "disable_fallback", "disable_additional_properties"), (False,)),
-            **dict.fromkeys(("whitespace_pattern", "structural_tag", "_backend"), ("",)),
-        }
+        only=_only((False,), "disable_any_whitespace", "disable_fallback", "disable_additional_properties")
+        | _only(("",), "whitespace_pattern", "structural_tag", "_backend")
     ),
     "Speculative": FieldRules(instead={"n_max": "draft_n"}),
     "ChatMessage": FieldRules(
@@ -198,17 +165,9 @@ TABLE: dict[str, FieldRules] = {
     # Responses.
     "ResponseRequest": FieldRules(  # max_tool_calls: of hosted tools, of which none is taken
         (*_OF_THE_RESPONSE, "stream_options", "client_metadata", "max_tool_calls"),
-        {
-            "background": (False,),
-            "background_options": ({},),
-            "context_management": ([],),
-            "conversation": ("",),
-            "image": ({},),
-            "moderation": (),
-            "prompt": ({},),
-            "truncation": ("disabled",),
-            "access_programs": ({},),
-        },
+        _only(({},), "background_options", "image", "prompt", "access_programs")
+        | {"background": (False,), "context_management": ([],), "conversation": ("",), "moderation": ()}
+        | {"truncation": ("disabled",)},
         instead=_INSTEAD
         | dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens")
         | {"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"},
@@ -222,7 +181,7 @@ TABLE: dict[str, FieldRules] = {
     "ResponseText": FieldRules(only={"verbosity": ("medium",)}),
     "ResponseTextFormat": FieldRules(_OF_A_PROVIDER),
     "ResponseReasoning": FieldRules(
-        only=dict.fromkeys(("summary", "generate_summary", "context"), ("auto",)) | {"mode": ("standard",)}
+        only=_only(("auto",), "summary", "generate_summary", "context") | {"mode": ("standard",)}
     ),
     "InputMessage": FieldRules(_ITEM),
     "InputText": FieldRules(_ITEM, {"detail": ("auto",)}, hints=_NO_TEXT),
@@ -260,10 +219,7 @@ def without_ignored(
     beside: FieldRules, given: Mapping[str, Any], used: Collection[str]
 ) -> tuple[dict[str, Any], str | None]:
     """The fields of an object that are used, and the first one that has to be refused. `used`: names of its model."""
-    others = [name for name in given if name not in used]
-    if not others:
-        return dict(given), None
-    refused = next((name for name in others if not _taken(beside, name, given[name])), None)
+    refused = next((name for name in given if name not in used and not _taken(beside, name, given[name])), None)
     return {name: value for name, value in given.items() if name in used}, refused
 
 

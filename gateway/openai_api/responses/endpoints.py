@@ -14,18 +14,9 @@ from gateway.openai_api.generation import TextGeneration, reply_to
 from gateway.openai_api.messages.conversation import ChatMessage, joined
 from gateway.openai_api.messages.objects import shown
 from gateway.openai_api.messages.requests import ChatRequest, chat_of, given, translated
+from gateway.openai_api.responses import requests
 from gateway.openai_api.responses.replies import ResponseDeleted, ResponseObject
-from gateway.openai_api.responses.requests import (
-    TEXT_FIELDS,
-    InputCall,
-    InputCallOutput,
-    InputMessage,
-    InputReasoning,
-    Item,
-    NamedFunction,
-    ResponseRequest,
-    shown_name,
-)
+from gateway.openai_api.responses.requests import InputCall, InputMessage, InputReasoning, Item, ResponseRequest
 from gateway.openai_api.responses.writer import ResponseWriter
 from gateway.openai_api.texts import TextSource
 from specpair.http_service.keys.access import Caller
@@ -69,7 +60,7 @@ def asked_of(request: ResponseRequest) -> ResponseChat:
         body["tool_choice"] = request.tool_choice
     elif request.tool_choice is not None:
         body["tool_choice"] = {"type": "function", "function": {"name": request.tool_choice.name}}
-    return ResponseChat(request, chat_of(given(request, TEXT_FIELDS) | body, names_of(request, names)), names)
+    return ResponseChat(request, chat_of(given(request, requests.TEXT_FIELDS) | body, names_of(request, names)), names)
 
 
 def conversation(asked: ResponseChat, previous: Sequence[ChatMessage]) -> tuple[ChatRequest, dict[str, str]]:
@@ -97,7 +88,7 @@ def names_of(request: ResponseRequest, messages: Sequence[str]) -> dict[str, str
     return _NAMES | schema | tools | {f"messages.{at}": name for at, name in enumerate(messages)}
 
 
-def _function(named: NamedFunction) -> dict[str, Any]:
+def _function(named: requests.NamedFunction) -> dict[str, Any]:
     fields = named.tool.model_dump(exclude={"type"}) | {"name": named.name, "description": named.description}
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -113,7 +104,7 @@ def _messages(given: str | list[Item]) -> tuple[list[dict[str, Any]], list[str]]
     for at, item in enumerate(given):
         if isinstance(item, InputMessage) and item.role != "assistant":
             message = {"role": item.role, "content": _content(item)}
-        elif isinstance(item, InputCallOutput):
+        elif isinstance(item, requests.InputCallOutput):
             message = {"role": "tool", "tool_call_id": item.call_id, "content": joined(item.output)}
             if item.call_id in tools:
                 message["name"] = tools[item.call_id]
@@ -124,7 +115,7 @@ def _messages(given: str | list[Item]) -> tuple[list[dict[str, Any]], list[str]]
                 names.append(f"input.{at}")
             _add(open_answer, item)
             if isinstance(item, InputCall):
-                tools[item.call_id] = shown_name(item.name, item.namespace)
+                tools[item.call_id] = requests.shown_name(item.name, item.namespace)
             continue
         open_answer = None
         messages.append(message)
@@ -151,7 +142,7 @@ def _add(answer: dict[str, Any], item: Item) -> None:
         if thoughts:
             answer["reasoning_content"] = thoughts
     elif isinstance(item, InputCall):
-        function = {"name": shown_name(item.name, item.namespace), "arguments": item.arguments}
+        function = {"name": requests.shown_name(item.name, item.namespace), "arguments": item.arguments}
         answer.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
     elif isinstance(item, InputMessage):
         answer["content"] = joined(item.content)

@@ -9,23 +9,8 @@ from gateway.openai_api.blocks import Block, BlockStep, BlockWriter
 from gateway.openai_api.generation import TextGeneration
 from gateway.openai_api.messages.conversation import ChatMessage
 from gateway.openai_api.messages.replies import TokenUsage
-from gateway.openai_api.responses.replies import (
-    EVENTS,
-    IncompleteDetails,
-    InputTokensDetails,
-    ItemStatus,
-    OutputCall,
-    OutputItem,
-    OutputMessage,
-    OutputReasoning,
-    OutputText,
-    OutputThoughts,
-    OutputTokensDetails,
-    ResponseError,
-    ResponseObject,
-    ResponseStatus,
-    ResponseUsage,
-)
+from gateway.openai_api.responses import replies
+from gateway.openai_api.responses.replies import EVENTS, OutputText, OutputThoughts, ResponseObject, ResponseStatus
 from gateway.openai_api.responses.requests import ResponseNamespace, ResponseRequest, ResponseTool
 from specpair.http_service.replies.events import event_bytes
 from specpair.protocol.errors import SpecPairError
@@ -121,12 +106,12 @@ class ResponseWriter(BlockWriter):
     def _item_id(self, at: int, block: Block) -> str:
         return f"{_PREFIX[block.kind]}_{self._id}{at:02}"
 
-    def _item(self, at: int, block: Block, ended: bool) -> OutputItem:
+    def _item(self, at: int, block: Block, ended: bool) -> replies.OutputItem:
         cut = (self._broken or self.reason == "length") and at == len(self.blocks) - 1
-        status: ItemStatus = "in_progress" if not ended else "incomplete" if cut else "completed"
+        status: replies.ItemStatus = "in_progress" if not ended else "incomplete" if cut else "completed"
         id = self._item_id(at, block)
         if block.kind == "call":
-            return OutputCall(
+            return replies.OutputCall(
                 type="function_call",
                 id=id,
                 status=status,
@@ -134,10 +119,10 @@ class ResponseWriter(BlockWriter):
                 arguments=block.text if ended else "",
                 **self._tool(block),
             )
-        part = _part(block, ended)
-        if isinstance(part, OutputThoughts):
-            return OutputReasoning(type="reasoning", id=id, status=status, summary=[], content=[part] if ended else [])
-        return OutputMessage(type="message", id=id, status=status, role="assistant", content=[part] if ended else [])
+        common: dict[str, Any] = {"id": id, "status": status, "content": [_part(block, True)] if ended else []}
+        if block.kind == "thoughts":
+            return replies.OutputReasoning(type="reasoning", summary=[], **common)
+        return replies.OutputMessage(type="message", role="assistant", **common)
 
     def _tool(self, block: Block) -> dict[str, Any]:
         """The name of the tool that a call calls, and the namespace, if it is in one."""
@@ -152,9 +137,11 @@ class ResponseWriter(BlockWriter):
         return {"text": block.text} | ({"logprobs": block.logprobs} if block.kind == "text" else {})
 
     def _response(self, status: ResponseStatus, error: SpecPairError | None = None) -> ResponseObject:
-        ended, failure = status != "in_progress", None
+        ended, failure, cut = status != "in_progress", None, None
         if error is not None:
-            failure = ResponseError(code="server_error", type=error.code, message=error.message)
+            failure = replies.ResponseError(code="server_error", type=error.code, message=error.message)
+        if status == "incomplete":
+            cut = replies.IncompleteDetails(reason="max_output_tokens")
         whole = ended and error is None
         statistics: dict[str, Any] = self.generation.statistics() if whole else {}
         return ResponseObject(
@@ -163,20 +150,22 @@ class ResponseWriter(BlockWriter):
             status=status,
             completed_at=int(self._clock()) if ended else None,
             error=failure,
-            incomplete_details=IncompleteDetails(reason="max_output_tokens") if status == "incomplete" else None,
+            incomplete_details=cut,
             output=[self._item(at, block, True) for at, block in enumerate(self.blocks)] if ended else [],
             usage=_usage(self.generation.usage()) if whole else None,
         )
 
 
-def _usage(usage: TokenUsage) -> ResponseUsage:
-    return ResponseUsage(
+def _usage(usage: TokenUsage) -> replies.ResponseUsage:
+    return replies.ResponseUsage(
         input_tokens=usage.prompt_tokens,
-        input_tokens_details=InputTokensDetails(
+        input_tokens_details=replies.InputTokensDetails(
             cached_tokens=usage.prompt_tokens_details.cached_tokens, cache_write_tokens=0
         ),
         output_tokens=usage.completion_tokens,
-        output_tokens_details=OutputTokensDetails(reasoning_tokens=usage.completion_tokens_details.reasoning_tokens),
+        output_tokens_details=replies.OutputTokensDetails(
+            reasoning_tokens=usage.completion_tokens_details.reasoning_tokens
+        ),
         total_tokens=usage.total_tokens,
     )
 

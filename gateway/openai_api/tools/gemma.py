@@ -3,19 +3,18 @@
 import json
 import re
 
-from gateway.openai_api.tools.json_text import escaped, is_scalar, nested, quoted
-from gateway.openai_api.tools.notation import (
-    BareKeys,
-    Broken,
-    Calls,
-    Reading,
+from gateway.openai_api.tools.json_text import (
     Tell,
-    Writing,
     blank,
+    escaped,
+    is_scalar,
     literal,
+    nested,
     one_of,
+    quoted,
     tool_name,
 )
+from gateway.openai_api.tools.reader import BareKeys, Broken, CallReader, Reading, Writing
 
 _BEGIN, _END, _CALL, _QUOTE = "<|tool_call>", "<tool_call|>", "call:", '<|"|>'
 _LONGEST = 1024  # characters of a key, or of a value without quotes
@@ -29,7 +28,7 @@ class Gemma:
     anywhere: tuple[str, ...] = (_BEGIN,)
     at_line: tuple[str, ...] = ()
 
-    def read(self, opener: str, calls: Calls) -> Reading[str]:
+    def read(self, opener: str, calls: CallReader) -> Reading[str]:
         c = yield from blank()
         if c != _CALL[0]:
             raise Broken

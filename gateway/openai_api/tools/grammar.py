@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.openai_api.tools.json_objects import LIST
 from gateway.openai_api.tools.json_text import referred
-from gateway.openai_api.tools.notation import BareKeys, Keywords, Parameters, Writing
+from gateway.openai_api.tools.reader import BareKeys, Keywords, Parameters, Writing
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import ONE_LINE
 

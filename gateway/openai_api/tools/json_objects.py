@@ -3,19 +3,19 @@ Hermes and Qwen, Llama 3, and Mistral."""
 
 from dataclasses import replace
 
-from gateway.openai_api.tools.json_text import object_in_string, scalar, text_of_string, value
-from gateway.openai_api.tools.notation import (
-    Broken,
-    Calls,
-    Reading,
+from gateway.openai_api.tools.json_text import (
     Tell,
-    Writing,
     blank,
     ignored,
     literal,
+    object_in_string,
     one_of,
+    scalar,
+    text_of_string,
     tool_name,
+    value,
 )
+from gateway.openai_api.tools.reader import Broken, CallReader, Reading, Writing
 
 _NAMES, _ARGUMENTS = ("name", "tool_name"), ("arguments", "parameters")
 _BESIDE = ("type", "id", "tool_call_id")  # other keys that may stand before the name
@@ -23,7 +23,7 @@ _BESIDE = ("type", "id", "tool_call_id")  # other keys that may stand before the
 LIST = Writing(before="[", begin='{"name": "', middle='", "arguments": ', end="}", between=", ", after="]")
 
 
-def call_object(calls: Calls, *, lone: bool) -> Reading[str | None]:
+def call_object(calls: CallReader, *, lone: bool) -> Reading[str | None]:
     """Read a call behind the `{` of its object. Returns the character behind it, if that had to be read.
 
     A call whose arguments are whole lacks nothing but its bracket: other text behind them ends it, too. The brackets
@@ -81,7 +81,7 @@ def call_object(calls: Calls, *, lone: bool) -> Reading[str | None]:
     return None if c == "}" else c
 
 
-def _tell(calls: Calls, name: str, text: str) -> None:
+def _tell(calls: CallReader, name: str, text: str) -> None:
     calls.begin(name)
     calls.grow(text)
 
@@ -103,7 +103,7 @@ def arguments(c: str, tell: Tell) -> Reading[str | None]:
     return behind
 
 
-def call_list(calls: Calls, *, lone: bool) -> Reading[None]:
+def call_list(calls: CallReader, *, lone: bool) -> Reading[None]:
     """Read calls behind the `[` of their list. `lone`: as above."""
     while True:
         if (yield from blank()) != "{":
@@ -135,7 +135,7 @@ class Generic:
     anywhere: tuple[str, ...] = tuple(_MARKERS)
     at_line: tuple[str, ...] = ("{", "[", FENCE)
 
-    def read(self, opener: str, calls: Calls) -> Reading[str]:
+    def read(self, opener: str, calls: CallReader) -> Reading[str]:
         marked = opener in _MARKERS
         c: str | None = opener[-1]
         if opener == FENCE:
@@ -204,7 +204,7 @@ class Llama:
     anywhere: tuple[str, ...] = (_TAG,)
     at_line: tuple[str, ...] = ("{",)
 
-    def read(self, opener: str, calls: Calls) -> Reading[str]:
+    def read(self, opener: str, calls: CallReader) -> Reading[str]:
         if opener == _TAG and (yield from blank()) != "{":
             raise Broken
         while True:
@@ -235,7 +235,7 @@ class Mistral:
         """`as_list`: how calls are written, in the older form."""
         self._as_list = as_list
 
-    def read(self, opener: str, calls: Calls) -> Reading[str]:
+    def read(self, opener: str, calls: CallReader) -> Reading[str]:
         c = yield from blank()
         if c == "[":
             yield from call_list(calls, lone=False)

@@ -2,8 +2,8 @@
 
 import json
 
-from gateway.openai_api.tools.json_text import nested, quoted, quoted_key, scalar
-from gateway.openai_api.tools.notation import Broken, Calls, Keywords, Reading, Tell, Writing, blank, one_of, tool_name
+from gateway.openai_api.tools.json_text import Tell, blank, nested, one_of, quoted, quoted_key, scalar, tool_name
+from gateway.openai_api.tools.reader import Broken, CallReader, Keywords, Reading, Writing
 
 _MARKERS = {"<|tool_call_start|>": "<|tool_call_end|>", "<|python_start|>": "<|python_end|>"}
 _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
@@ -16,7 +16,7 @@ class Pythonic:
     anywhere: tuple[str, ...] = tuple(_MARKERS)
     at_line: tuple[str, ...] = ("[",)
 
-    def read(self, opener: str, calls: Calls) -> Reading[str]:
+    def read(self, opener: str, calls: CallReader) -> Reading[str]:
         if opener in _MARKERS and (yield from blank()) != "[":
             raise Broken
         while True:

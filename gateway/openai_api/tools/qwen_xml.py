@@ -3,19 +3,8 @@
 import json
 import re
 
-from gateway.openai_api.tools.json_text import escaped, json_of, types_of
-from gateway.openai_api.tools.notation import (
-    Broken,
-    Calls,
-    Parameters,
-    Reading,
-    Tell,
-    Writing,
-    blank,
-    literal,
-    one_of,
-    tool_name,
-)
+from gateway.openai_api.tools.json_text import Tell, blank, escaped, json_of, literal, one_of, tool_name, types_of
+from gateway.openai_api.tools.reader import Broken, CallReader, Parameters, Reading, Writing
 
 _BEGIN, _END = "<tool_call>", "</tool_call>"
 _FUNCTION, _END_FUNCTION = "<function=", "</function>"
@@ -35,7 +24,7 @@ class QwenXml:
     anywhere: tuple[str, ...] = (_BEGIN, _FUNCTION)
     at_line: tuple[str, ...] = ()
 
-    def read(self, opener: str, calls: Calls) -> Reading[str]:
+    def read(self, opener: str, calls: CallReader) -> Reading[str]:
         if opener == _BEGIN:
             if (yield from blank()) != _FUNCTION[0]:
                 raise Broken

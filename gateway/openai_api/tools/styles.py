@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from gateway.openai_api.tools.gemma import Gemma
 from gateway.openai_api.tools.json_objects import Generic, Hermes, Llama, Mistral
-from gateway.openai_api.tools.notation import Notation
 from gateway.openai_api.tools.pythonic import Pythonic
 from gateway.openai_api.tools.qwen_xml import QwenXml
+from gateway.openai_api.tools.reader import Notation
 from specpair.http_service.options import SERVICE, NodeOptions
 from specpair.options.option import AUTO, option
 

@@ -7,7 +7,7 @@ alone.
 """
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -113,9 +113,7 @@ class Row:
 
 def rows(real: Sequence[Measures], simulated: Sequence[Measures]) -> list[Row]:
     """All measures of a configuration. `real`, `simulated`: of each replication."""
-    return [
-        Row(name, [getattr(each, name) for each in real], [getattr(each, name) for each in simulated]) for name in BARS
-    ]
+    return [Row(name, *([getattr(each, name) for each in of] for of in (real, simulated))) for name in BARS]
 
 
 def verdict(blind: dict[str, bool], within: dict[str, bool]) -> str:
@@ -137,7 +135,7 @@ CASES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("configurations.
 # What the programs themselves take, in ms that are not multiplied.
 EXCHANGE = 2.8  # a request and its reply without jitter: both ends, HTTP, and the relay that plays the link
 JITTER = 0.4  # mean of what is random of each of the two
-ROUTED = 0.35  # what `specpair router` adds to an exchange (lab/benchmarks/results/routers.txt)
+ROUTED = 0.35  # what `specpair router` adds to an exchange (docs/router.md)
 PASS, PASS_SEQUENCE = 0.3, 0.09  # a verifier's pass, and each further sequence of it
 STEP = 0.54  # a draft step: the controller's reaction, and what a paced pass sleeps too long
 _TIMES, _RATES = ("_ms", "_s"), ("rate_rps", "bandwidth_mbps")
@@ -252,29 +250,16 @@ def stretched(configuration: Configuration, factor: float) -> Configuration:
         for drafters in devices.drafters
         for verifiers in devices.verifiers
     ]
-    return Configuration.model_validate(_multiplied(given, factor))
+    return Configuration.model_validate({key: _slower(key, value, factor) for key, value in given.items()})
 
 
-def _multiplied(keys: Any, factor: float) -> Any:
-    if isinstance(keys, list):
-        return [_multiplied(each, factor) for each in keys]
-    if not isinstance(keys, dict):
-        return keys
-    return {key: _of_key(key, value, factor) for key, value in keys.items()}
-
-
-def _of_key(key: str, value: Any, factor: float) -> Any:
+def _slower(key: str, value: Any, factor: float) -> Any:
+    """What stands behind a key, its times multiplied: a number of a time, or the distribution of one."""
+    if isinstance(value, dict):
+        of_times = _OF_A_NUMBER if key.endswith(_TIMES) else ()
+        return {name: _slower(key if name in of_times else name, each, factor) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_slower(key, each, factor) for each in value]
     if key in _RATES:
         return value / factor
-    if not key.endswith(_TIMES):
-        return _multiplied(value, factor)
-    return _every(value, lambda number: factor * number)
-
-
-def _every(value: Any, change: Callable[[float], float]) -> Any:
-    """A time, or the distribution of one, changed."""
-    if isinstance(value, dict):
-        return {key: _every(each, change) if key in _OF_A_NUMBER else each for key, each in value.items()}
-    if isinstance(value, list):
-        return [change(each) for each in value]
-    return change(value)
+    return factor * value if key.endswith(_TIMES) else value

@@ -15,10 +15,10 @@ from gateway.openai_api.answer import AnswerReason
 from gateway.openai_api.generation import reply_to
 from gateway.openai_api.messages.replies import CompletionLogprobs, TokenUsage
 from gateway.openai_api.output import Delta, TokenPart
-from gateway.openai_api.places import QueuedText, TextQueue
 from gateway.openai_api.responses.requests import ResponseRequest
 from gateway.openai_api.responses.writer import ResponseWriter
-from gateway.openai_api.tools.notation import Content
+from gateway.openai_api.text_queue import QueuedText, TextQueue
+from gateway.openai_api.tools.reader import Content
 from gateway.openai_api.writers import completion_logprobs
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.protocol.errors import EngineError, InvalidRequest, Overloaded, SpecPairError, TargetChanged

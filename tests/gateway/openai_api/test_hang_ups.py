@@ -19,7 +19,7 @@ from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
 from gateway.openai_api import generation
 from gateway.openai_api.messages.requests import ChatRequest
-from gateway.openai_api.places import QueuedEvents, TextQueue
+from gateway.openai_api.text_queue import QueuedText, TextQueue
 from gateway.openai_api.texts import End, Events, NewTokens
 from gateway.openai_api.writers import ChatWriter
 from specpair.speculation.acceptance.round_counts import RoundCounts
@@ -210,7 +210,8 @@ async def _never() -> generation.TextGeneration:
     raise AssertionError("the target does not change")
 
 
-def _chat_events(text: Events) -> AsyncIterator[bytes]:
+def _chat_events(events: Events, text: QueuedText) -> AsyncIterator[bytes]:
+    text.open(events)
     vocabulary = ScriptedBackend(SLOW).vocabulary
     request = ChatRequest.model_validate({"messages": [{"role": "user", "content": "a"}]})
     texts = generation.TextGeneration(generation.GenerationSpec("a model", vocabulary, [], 1), [text], 0.0)
@@ -222,7 +223,7 @@ def test_a_client_that_hangs_up_before_the_first_token_leaves_its_place() -> Non
 
     async def scenario() -> None:
         text = _Text()
-        events = _chat_events(text)
+        events = _chat_events(text, *TextQueue(lambda: 1, lambda: 1, lambda: 0.0).enter())
         assert b'"role":"assistant"' in await anext(events)
         await events.aclose()  # type: ignore[attr-defined]  # it is a generator
         await asyncio.wait_for(text.closed.wait(), 20)
@@ -235,10 +236,10 @@ def test_a_reader_that_reads_nothing_keeps_no_place() -> None:
         places = TextQueue(lambda: 1, lambda: 1, lambda: 0.0)
         first, second = places.enter(2)
         text = _Text(NewTokens([97]), End("stop"))
-        events = _chat_events(QueuedEvents(text, first, lambda _: None))
+        events = _chat_events(text, first)
         await anext(events)  # and no more
         async with asyncio.timeout(20):
-            await second.turn(lambda _: None)
+            await second.turn()
         assert text.closed.is_set()
         assert b'"content":"a"' in await anext(events), "the text is still there"
         await events.aclose()  # type: ignore[attr-defined]

@@ -10,9 +10,7 @@ from backends.recurrent import JOINED
 from backends.scripted import ScriptedBackend
 from lab.simulator.costs.cost import LinearCost
 from lab.simulator.paced import engine as paced
-from lab.simulator.paced.engine import TARGET_25, Paced
-from lab.simulator.paced.llama import load_paced_llama
-from lab.simulator.paced.pace import PassPacer
+from lab.simulator.paced.engine import TARGET_25, Paced, PassPacer, load_paced_llama
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import EngineFailure
 from specpair.engines.load_options import LoadOptions

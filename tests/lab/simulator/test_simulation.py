@@ -13,7 +13,7 @@ from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse, read
 from lab.simulator.fleet.record import Status
 from lab.simulator.results.replications import seed_of, simulate
-from lab.simulator.search.candidates import candidates, read_search
+from lab.simulator.search.comparison import candidates, read_search
 from tests.lab.simulator.fleets import Kept
 from tests.paths import ROOT
 

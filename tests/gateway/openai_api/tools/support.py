@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from gateway.openai_api.tools.notation import ArgumentsGrew, CallBegan, CallEnded, Content, Event, Tools
-from gateway.openai_api.tools.reader import CallReader
-from gateway.openai_api.tools.styles import Style
+from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, CallReader, Content, Event, Tools
+from gateway.openai_api.tools.styles import NOTATIONS, Style
 
 
 @dataclass
@@ -50,7 +49,7 @@ def joined(events: Iterable[Event]) -> Said:
 
 def read(style: Style, tools: Tools, text: str, cuts: Sequence[int] = (), *, whole: bool = False) -> Said:
     """What a text says that is fed in parts. `cuts`: where they end."""
-    reader, events = CallReader(style, tools, whole=whole), list[Event]()
+    reader, events = CallReader(NOTATIONS[style], tools, whole=whole), list[Event]()
     for begin, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
         events += reader.feed(text[begin:end])
     return joined([*events, *reader.finish()])

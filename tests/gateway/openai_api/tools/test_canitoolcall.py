@@ -9,7 +9,7 @@ from canitoolcall.results import ParsedToolCall, ParseResult
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai_api.tools.notation import Tools
+from gateway.openai_api.tools.reader import Tools
 from gateway.openai_api.tools.styles import Style
 from tests.gateway.openai_api.tools.support import read
 

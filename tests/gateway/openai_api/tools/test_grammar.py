@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from backends.scripted import END, ByteVocabulary
 from gateway.openai_api.tools.grammar import calls_grammar
-from gateway.openai_api.tools.notation import Parameters
+from gateway.openai_api.tools.reader import Parameters
 from gateway.openai_api.tools.styles import NOTATIONS, Style
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.grammar.compiling import Grammars

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.openai_api.tools.notation import ArgumentsGrew, CallBegan, CallEnded, Content
-from gateway.openai_api.tools.reader import CallReader
+from gateway.openai_api.tools.reader import ArgumentsGrew, CallBegan, CallEnded, CallReader, Content
 from gateway.openai_api.tools.styles import NOTATIONS, Style
 from tests.gateway.openai_api.tools.support import Call, Said, read, tool
 
@@ -175,7 +174,7 @@ def test_parameters_in_xml(parameters: str, arguments: dict[str, Any]) -> None:
 
 
 def test_calls_are_told_as_they_grow() -> None:
-    reader = CallReader(Style.HERMES, TOOLS)
+    reader = CallReader(NOTATIONS[Style.HERMES], TOOLS)
     assert reader.feed("Well.\n<tool_") == [Content("Well.")]
     assert reader.feed('call>{"name": "look", "argum') == []
     assert reader.feed('ents": {"b": "x') == [CallBegan(0, "look"), ArgumentsGrew(0, '{"b": "x')]
@@ -187,7 +186,7 @@ def test_calls_are_told_as_they_grow() -> None:
 
 
 def test_strings_in_xml_grow_and_other_values_come_at_once() -> None:
-    reader = CallReader(Style.QWEN_XML, XML)
+    reader = CallReader(NOTATIONS[Style.QWEN_XML], XML)
     assert reader.feed("<tool_call><function=look><parameter=a>1") == [
         CallBegan(0, "look"),
         ArgumentsGrew(0, '{"a": '),
@@ -199,7 +198,7 @@ def test_strings_in_xml_grow_and_other_values_come_at_once() -> None:
 
 @pytest.mark.parametrize("style", [Style.LLAMA, Style.JSON])
 def test_other_json_is_told_from_its_first_key_on(style: Style) -> None:
-    reader = CallReader(style, TOOLS)
+    reader = CallReader(NOTATIONS[style], TOOLS)
     assert reader.feed('{"answer') == []
     assert reader.feed('": {"name') == [Content('{"answer": {"name')]
 

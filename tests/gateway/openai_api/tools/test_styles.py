@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.openai_api.tools.json_text import json_of, types_of
-from gateway.openai_api.tools.notation import BareKeys, Keywords, Parameters, Writing
+from gateway.openai_api.tools.reader import BareKeys, Keywords, Parameters, Writing
 from gateway.openai_api.tools.styles import NOTATIONS, Style, style_of
 from tests.gateway.openai_api.tools.support import read, tool
 
