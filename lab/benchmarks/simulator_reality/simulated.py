@@ -129,7 +129,7 @@ CASES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("configurations.
 # What the programs themselves take, in ms that are not multiplied.
 EXCHANGE = 2.8  # a request and its reply without jitter: both ends, HTTP, and the relay that plays the link
 JITTER = 0.4  # mean of what is random of each of the two
-ROUTED = 0.35  # what `specpair router` adds to an exchange (lab/benchmarks/results/routers.txt)
+ROUTED = 0.35  # what `specpair router` adds to an exchange (docs/router.md)
 PASS, PASS_SEQUENCE = 0.3, 0.09  # a verifier's pass, and each further sequence of it
 STEP = 0.54  # a draft step: the controller's reaction, and what a paced pass sleeps too long
 _TIMES, _RATES = ("_ms", "_s"), ("rate_rps", "bandwidth_mbps")

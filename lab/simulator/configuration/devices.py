@@ -145,7 +145,7 @@ class ProfiledAgreement(Keys):
     profile: str | None = None
     """the name of a profile that ships"""
     profile_path: File | None = None
-    """a profile that `python -m lab.benchmarks.agreement_profile` wrote, in place of `profile`"""
+    """a file in the form of the profiles that ship, in place of `profile`"""
 
     @model_validator(mode="after")
     def _is_readable(self) -> "ProfiledAgreement":

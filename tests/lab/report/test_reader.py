@@ -9,7 +9,7 @@ from drafter_client.errors import TraceError
 from drafter_client.statistics import Stats
 from drafter_client.trace.writer import RUNS, TraceFolder
 from lab.report.reader import read_run
-from tests.drafter_client.trace.folders import DETAIL, write
+from tests.lab.report.folders import DETAIL, write
 
 
 def _refused(folder: Path) -> str:
