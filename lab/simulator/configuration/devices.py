@@ -145,7 +145,7 @@ class ProfiledAgreement(Keys):
     profile: str | None = None
     """the name of a profile that ships"""
     profile_path: File | None = None
-    """a profile that `python -m lab.benchmarks.agreement_profile` wrote, in place of `profile`"""
+    """a file in the form of the profiles that ship, in place of `profile`"""
 
     @model_validator(mode="after")
     def _is_readable(self) -> "ProfiledAgreement":
@@ -237,9 +237,9 @@ class VerifierKeys(DeviceKeys):
     @property
     def shares_device(self) -> bool:
         """Whether passes of its draft model and of the target slow each other down."""
-        if self.draft is None or self.draft.shares_device is not None:
-            return self.draft is not None and bool(self.draft.shares_device)
-        return self.draft.device is not None and self.device is not None
+        draft = self.draft
+        named = draft is not None and draft.device is not None and self.device is not None
+        return named if draft is None or draft.shares_device is None else draft.shares_device
 
 
 class DrafterKeys(DeviceKeys):
@@ -259,13 +259,9 @@ class Devices(Keys):
 
     @model_validator(mode="after")
     def _names_differ(self) -> "Devices":
-        names = self.names()
+        names = [kind.name for kind in (*self.verifiers, *self.drafters)]
         if (again := repeated(names)) is not None:
             beyond = again - len(self.verifiers)
             place = ("verifiers", again) if beyond < 0 else ("drafters", beyond)
             raise Mistake(f"two kinds are called {names[again]!r}", *place)
         return self
-
-    def names(self) -> list[str]:
-        """Of all kinds."""
-        return [kind.name for kind in (*self.verifiers, *self.drafters)]

@@ -9,12 +9,12 @@ been accepted, and how many of these were accepted, too.
 """
 
 import random
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -67,14 +67,6 @@ def constant(chance: float) -> ByPosition:
     return ByPosition((chance,))
 
 
-class Judged(NamedTuple):
-    """A draft token that a target judged in a real run, all tokens before it in its draft accepted."""
-
-    kind: str  # of the text
-    position: int  # in its draft; the first is 0
-    accepted: bool
-
-
 class Counts(BaseModel):
     """Outcomes of one kind of text, by position in the draft."""
 
@@ -110,16 +102,11 @@ class Profile:
     kinds: Mapping[str, ByPosition]
 
     @classmethod
-    def of(cls, judged: Iterable[Judged], least: int = 30) -> "Profile":
+    def of_counts(cls, kinds: Mapping[str, Counts], least: int = 30) -> "Profile":
         """`least`: outcomes that a position must have; from the first with fewer on, they count together.
 
         Raises ValueError where there are no outcomes.
         """
-        return cls.of_counts(counted(judged), least)
-
-    @classmethod
-    def of_counts(cls, kinds: Mapping[str, Counts], least: int = 30) -> "Profile":
-        """As `of`."""
         if not kinds:
             raise ValueError("a profile needs at least one judged draft token")
         return cls(
@@ -132,14 +119,6 @@ class Profile:
 
     def of_text(self, kind: str, rng: random.Random) -> OfText:
         return self.kinds[kind if kind in self.kinds else ANY].of_text(kind, rng)
-
-
-def counted(judged: Iterable[Judged]) -> dict[str, Counts]:
-    """Outcomes by kind and position, up to the first position of a kind that no outcome has."""
-    outcomes: dict[str, dict[int, list[bool]]] = defaultdict(lambda: defaultdict(list))
-    for each in judged:
-        outcomes[each.kind][each.position].append(each.accepted)
-    return {kind: _counts(positions) for kind, positions in outcomes.items()}
 
 
 def shipped_profiles() -> dict[str, Path]:
@@ -164,25 +143,12 @@ def read_profile(path: Path) -> Profile:
         raise BadProfile(f"{path} is no profile of agreement: {first_mistake(error)}") from None
 
 
-def _counts(positions: Mapping[int, Sequence[bool]]) -> Counts:
-    outcomes: list[Sequence[bool]] = []
-    while len(outcomes) in positions:
-        outcomes.append(positions[len(outcomes)])
-    return Counts(judged=[len(each) for each in outcomes], accepted=[sum(each) for each in outcomes])
-
-
 def _law(kinds: Collection[Counts], least: int) -> ByPosition:
     """Share of accepted tokens by position; the last is that of all positions from the first thin one on."""
-    judged, accepted = _summed(each.judged for each in kinds), _summed(each.accepted for each in kinds)
+    judged, accepted = (
+        [sum(each) for each in zip_longest(*lists, fillvalue=0)]
+        for lists in ([each.judged for each in kinds], [each.accepted for each in kinds])
+    )
     full = next((position for position, count in enumerate(judged) if count < least), len(judged))
     shares = [accepted[position] / judged[position] for position in range(full)]
     return ByPosition([*shares, sum(accepted[full:]) / sum(judged[full:])] if full < len(judged) else shares)
-
-
-def _summed(lists: Iterable[Sequence[int]]) -> list[int]:
-    """Lists added up, position by position."""
-    total: list[int] = []
-    for each in lists:
-        total += [0] * (len(each) - len(total))
-        total[: len(each)] = [before + more for before, more in zip(total, each, strict=False)]
-    return total

@@ -90,7 +90,6 @@ def test_a_larger_pass_takes_longer(
     ("how", "words"),
     [
         ({"degree": 3}, "does not divide the 4 heads"),
-        ({"scored": 0}, "1 or more"),
         ({"weights": "bf61"}, "did you mean bf16"),
         ({"weights": "fp32"}, "fp32 are multiplied in fp32, and flops has bf16"),
     ],
@@ -159,31 +158,6 @@ def test_a_model_weighs_what_its_maker_says(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "device", "weights", "sequences", "ms", "near"),
-    [
-        ("qwen2.5-7b", "dgx-spark", "q8_0", [(1, 512)], 34.1, 0.05),
-        ("qwen2.5-7b", "dgx-spark", "q8_0", [(1, 512)] * 8, 40.9, 0.15),
-        ("llama-3.1-70b", "m2-ultra", "q4_k_m", [(1, 256)], 80.0, 0.1),
-    ],
-)
-def test_steps_take_about_what_was_measured(
-    name: str, device: str, weights: str, sequences: list[tuple[int, int]], ms: float, near: float
-) -> None:
-    """The sources of `lab.simulator.paced.engine`; `lab.benchmarks.roofline` has many more."""
-    assert 1e3 * roofline(name, device, weights=weights).seconds(sequences) == pytest.approx(ms, rel=near)
-
-
-@pytest.mark.parametrize("name", names("devices"))
-def test_the_page_lists_a_device(name: str) -> None:
-    page = (ROOT / "docs" / "simulator-costs.md").read_text(encoding="utf-8")
-    device = hardware(name).device
-    assert f"`{name}`" in page
-    assert (
-        hardware(name).count > 1 or f"| `{name}` | {device.memory / 1e9:.0f} | {device.bandwidth / 1e9:,.0f}, " in page
-    )
-
-
-@pytest.mark.parametrize(
     ("name", "words"), [("h100-smx", "did you mean h100-sxm"), ("abacus", "choose one of"), ("sources", "unknown")]
 )
 def test_an_unknown_name_is_refused_with_the_nearest(name: str, words: str) -> None:
@@ -204,12 +178,9 @@ def test_a_file_of_the_users_has_the_same_form_and_may_state_values_alone(tmp_pa
     [
         ("[x]\nbandwidht = 1.0", "x: no key 'bandwidht'; did you mean bandwidth"),
         ("[x]\nmemory = 1.0", "x: bandwidth: Field required"),
-        ("[x]\nmemory = {value = 1.0}", "x: memory must be a number, or have value, source"),
         ('[x]\nmemory = {value = 1.0, kind = "guess", source = "s"}', "x: memory must be"),
         ('[x]\nmemory = {value = 1.0, kind = "derived", source = "s"}', "unknown source 's'"),
         ('[x]\nof = "h100-sxm"\ncount = 0', "above 0"),
-        ("[x]\nflops = 1e12", "flops must be given by its numbers"),
-        ("x = 1", "x is no table"),
         ("[x", "is no catalogue"),
     ],
 )

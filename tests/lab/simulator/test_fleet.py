@@ -2,12 +2,10 @@
 known of modes, devices and policies is seen.
 """
 
-import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,31 +168,6 @@ def test_each_choice_is_right_as_often_as_the_draft_model_says() -> None:
     assert [each / 6000 for each in right] == pytest.approx([0.6, *(0.4 * each for each in OTHERS)], abs=0.015)
 
 
-def test_kinds_of_devices_and_of_texts_have_their_own_laws(tmp_path: Path) -> None:
-    kinds = {"code": {"judged": [1], "accepted": [1]}, "prose": {"judged": [10], "accepted": [1]}}
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps({"target": "big", "draft": "small", "measured": "today", "kinds": kinds}))
-    law = {"law": "profile", "profile_path": str(path)}
-    devices = [
-        {"name": "profiled", "agreement": law, "count": 20},
-        {"name": "poor", "agreement": 0.0, "count": 20},
-    ]
-
-    def coming() -> Iterator[Conversation]:
-        for number in range(24):
-            yield Conversation(f"c{number}", number * 0.3, (Turn(20, 60),), ("code", "prose", "chat")[number % 3])
-
-    records, _ = run(configured("lockstep", drafters=devices), coming())
-    assert {each.accepted for each in records if each.device == "poor"} == {0}
-    profiled = [each for each in records if each.device == "profiled"]
-    rates = {
-        tenant: sum(each.accepted for each in profiled if each.tenant == tenant)
-        / sum(each.drafted for each in profiled if each.tenant == tenant)
-        for tenant in ("code", "prose", "chat")
-    }
-    assert rates["code"] == 1.0 and rates["prose"] < rates["chat"] < 1.0
-
-
 # How texts are written.
 
 
@@ -245,11 +218,6 @@ def test_a_server_drafts_for_as_many_texts_as_its_draft_model_has_slots() -> Non
     records = written("fused", texts=6, slots=6, draft={"slots": 4})
     waited = sorted(each.ttft for each in records)
     assert waited[3] < 0.3 and waited[4] > min(each.end for each in records)
-
-
-def test_draft_passes_slow_those_of_a_target_on_the_same_device() -> None:
-    ends = [max(each.end for each in written("fused", 4, draft={"shares_device": shares})) for shares in (False, True)]
-    assert ends[1] > 1.03 * ends[0]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -131,15 +131,13 @@ def test_verifiers() -> None:
 
 
 def test_energy_and_cost() -> None:
-    """A verifier is there for 20 s, four laptops for the 50 s behind the burn-in."""
+    """Two verifiers and four laptops are there for the 50 s behind the burn-in."""
     found = gathered()
-    found.sample([a_sample(10.0)])
-    found.sample([a_sample(30.0)])
     found.record(a_record(20.0, [21.0, 22.0, 23.0, 24.0]))
     values = found.measures()
-    joules = 100 * 20 + 4 * 10 * 50
+    joules = 2 * 100 * 50 + 4 * 10 * 50
     assert values["energy_j_per_token"] == joules / 4
-    assert values["cost_per_million"] == pytest.approx((3.6 * 20 / 3600 + 0.5 * joules / 3.6e6) * 1e6 / 4)
+    assert values["cost_per_million"] == pytest.approx((2 * 3.6 * 50 / 3600 + 0.5 * joules / 3.6e6) * 1e6 / 4)
 
 
 @pytest.mark.parametrize(
@@ -197,12 +195,6 @@ def test_results_and_files_are_the_same_whatever_the_processes(configuration: Co
     assert len(whole) == found[0][1].measures["whole"]
     text = (ROOT / "docs" / "simulator-results.md").read_text(encoding="utf-8")
     assert not [name for name in REQUESTS if f"`{name}`" not in text]
-
-
-def test_an_error_of_a_process_is_that_of_the_run(configuration: Configuration) -> None:
-    wrong = configuration.model_copy(update={"router": "nobody:Nothing"})
-    with pytest.raises(ValueError, match="nobody"), processes(2, evaluate) as evaluate_all:
-        [*evaluate_all([(wrong, 0)])]
 
 
 # What people look at: names of tenants, devices and conversations may be anything, and stay text wherever they are.

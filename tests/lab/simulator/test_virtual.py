@@ -17,8 +17,6 @@ from lab.simulator.costs.cost import SequencePass
 from lab.simulator.fleet.text import Agreeing, Choices, RuleTarget, Text
 from lab.simulator.virtual.agreement import (
     BadProfile,
-    Judged,
-    Profile,
     constant,
     read_profile,
     shipped_profile,
@@ -97,20 +95,13 @@ FILE = {
 }
 
 
-def test_a_profile_has_the_shares_of_each_kind_and_puts_thin_positions_together() -> None:
-    outcomes = [Judged("code", 0, number % 4 > 0) for number in range(40)]
-    outcomes += [Judged("code", 1, True), Judged("code", 2, False), Judged("prose", 0, False)]
-    profile = Profile.of(outcomes)
-    assert [profile.chance(position, "code") for position in (0, 1, 2, 9)] == [0.75, 0.5, 0.5, 0.5]
-    assert profile.chance(0, "prose") == 0.0
-
-
 def test_a_profile_is_read_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(FILE), encoding="utf-8")
     profile = read_profile(path)
     assert [profile.chance(position, "code") for position in (0, 1, 9)] == [0.75, 0.5, 0.5]
     assert [profile.chance(position) for position in (0, 1)] == [0.4, 0.5]
+    assert [profile.of_text(kind, random.Random())(0, 0) for kind in ("code", "prose")] == [0.75, 0.4]
 
 
 @pytest.mark.parametrize(
