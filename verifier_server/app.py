@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -61,12 +61,9 @@ def allow_files(sessions: int) -> None:
     import resource  # exists on Unix only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-        except (OSError, ValueError) as error:  # macOS allows less than its hard limit
-            _log.info("the limit of open files stays at %d: %s", soft, error)
+    with suppress(OSError, ValueError):  # macOS allows less than its hard limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
     if soft != resource.RLIM_INFINITY and soft < sessions + SPARE:
         _log.warning(
             "at most %d files can be open, but %d sessions need %d: raise the limit (ulimit -Hn)",
