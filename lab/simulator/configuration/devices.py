@@ -86,14 +86,11 @@ class Costly(Keys):
         named = [name for name in ("model", "device") if getattr(self, name) is not None]
         if len(named) != (2 if self.cost is None else 0):
             has = " and ".join([*named, *(["cost"] if self.cost is not None else [])]) or "neither"
-            raise Mistake(f"{self.called()}: has {has}: give model and device, or cost", *named[:1])
+            called = getattr(self, "name", "the draft model")
+            raise Mistake(f"{called}: has {has}: give model and device, or cost", *named[:1])
         if self.cost is None:
             _ = self.pass_cost  # raises BadCost, a ValueError, for names that are in no catalogue
         return self
-
-    def called(self) -> str:
-        """What errors call it."""
-        return "the draft model"
 
     def held_tokens(self) -> int | None:
         """Tokens of KV cache that the device's memory holds beside the weights; None where it is not named."""
@@ -120,9 +117,6 @@ class DeviceKeys(Costly):
     """tells the kind from the others; connections and prices name it"""
     count: Count = 1
     """how many"""
-
-    def called(self) -> str:
-        return self.name
 
 
 class StatedAgreement(Keys):

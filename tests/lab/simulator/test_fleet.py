@@ -119,12 +119,6 @@ def test_a_conversation_waits_for_a_free_device_first_come_first_served() -> Non
     assert all(each.ttft > each.waited for each in records), "the wait is in the time to the first token"
 
 
-def test_devices_are_taken_by_their_counts() -> None:
-    kinds = [{"name": "many", "count": 30}, {"name": "few", "count": 10}]
-    records, _ = run(configured("target", TWO, kinds), conversations(400, 2.0, turns=1, output=1))
-    assert sum(each.device == "many" for each in records) / 400 == pytest.approx(0.75, abs=0.06)
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_under_way_at_the_end_is_unfinished(mode: str) -> None:
     records, _ = run(configured(mode, TWO), conversations(3, 0.05), until=0.5)
