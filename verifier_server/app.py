@@ -220,8 +220,14 @@ class CancellableRequests:
         self._app, self._stopping = app, stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def receive_or_end() -> Message:
+            try:
+                return await receive()
+            except asyncio.CancelledError:  # on a forced stop, uvicorn cancels the lifespan
+                return {"type": "lifespan.shutdown"}
+
         if scope["type"] == "lifespan":
-            await self._app(scope, _until_cancelled(receive), send)
+            await self._app(scope, receive_or_end, send)
             return
         noted = NotedSend(send)
         try:
@@ -230,22 +236,9 @@ class CancellableRequests:
             if not self._stopping():
                 raise
             if not noted.begun:
-                error = ShuttingDown(SHUTTING_DOWN)
-                reply = await FAILURES.failed(Request(scope), error)
+                reply = await FAILURES.failed(Request(scope), ShuttingDown(SHUTTING_DOWN))
                 reply.headers["Connection"] = "close"
                 await reply(scope, receive, send)
-
-
-def _until_cancelled(receive: Receive) -> Receive:
-    """`receive`, but a cancellation becomes the shutdown event: on a forced stop, uvicorn cancels the lifespan."""
-
-    async def receive_or_end() -> Message:
-        try:
-            return await receive()
-        except asyncio.CancelledError:
-            return {"type": "lifespan.shutdown"}
-
-    return receive_or_end
 
 
 def stop_process(status: int) -> None:
@@ -257,19 +250,15 @@ def stop_process(status: int) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def _end_process() -> None:
-    """End the process with a status that supervisors see as a failure.
-
-    uvicorn would end with the signal that stopped it, which systemd, for example, sees as a success.
-    """
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(STARTUP_FAILURE)
-
-
 def _from_command_line() -> FastAPI:
     """The application with settings from the environment. A bad setting ends the process with one line naming it."""
+
+    def end_process() -> None:  # uvicorn would end with the signal that stopped it, which to systemd is a success
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(STARTUP_FAILURE)
+
     logs.configure("text")  # until the settings are read
     try:
         refuse_workers()
@@ -280,7 +269,7 @@ def _from_command_line() -> FastAPI:
             settings,
             on_failure=partial(stop_process, STARTUP_FAILURE),
             on_success=keep_loaded_objects,
-            after_failure=_end_process,
+            after_failure=end_process,
         )
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
