@@ -22,7 +22,7 @@ from lab.simulator.costs.cost import LinearCost, PassCost
 from lab.simulator.costs.roofline import Roofline
 from lab.simulator.costs.tables import read_table
 from lab.simulator.virtual.agreement import Agreement as Law
-from lab.simulator.virtual.agreement import ByPosition, read_profile, shipped_profile
+from lab.simulator.virtual.agreement import read_profile, shipped_profile, stated
 from specpair.engines.load_options import LEAST_BATCH, LoadOptions
 from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
 
@@ -129,7 +129,7 @@ class StatedAgreement(Keys):
     @cached_property
     def built(self) -> Law:
         """The law itself."""
-        return ByPosition(self.by_position)
+        return stated(*self.by_position)
 
 
 class ProfiledAgreement(Keys):

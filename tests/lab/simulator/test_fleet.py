@@ -14,7 +14,7 @@ from gateway.balancing import KNOWN
 from lab.simulator.costs.cost import LinearCost
 from lab.simulator.fleet.record import Conversation, Record, Status, Turn
 from lab.simulator.fleet.text import OTHERS, Agreeing, Choices, RuleTarget, Text
-from lab.simulator.virtual.agreement import constant
+from lab.simulator.virtual.agreement import stated
 from lab.simulator.virtual.draft_engine import DraftEngine, EngineDrafter
 from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import World
@@ -61,7 +61,7 @@ def test_a_fleet_of_one_is_a_drafter_and_a_verifier_in_a_world() -> None:
     pair = EngineDrafter(
         world,
         text.tokens(0, text.prompt_len),
-        Agreeing(Choices(text, constant(0.8))),
+        Agreeing(Choices(text, stated(0.8))),
         DraftEngine(world, LinearCost(8.0, 1.2, 0.1)),
         0,
         lambda committed: None,
@@ -152,7 +152,7 @@ def test_verifiers_of_different_kinds_stand_at_different_distances(mode: str) ->
 
 def test_each_choice_is_right_as_often_as_the_draft_model_says() -> None:
     text = Text([1, 2], random.Random)
-    choices, right = Choices(text, constant(0.6)), [0] * (1 + len(OTHERS))
+    choices, right = Choices(text, stated(0.6)), [0] * (1 + len(OTHERS))
     for at in range(2, 6002):
         proposal = choices.proposal(at, 0, len(OTHERS))
         (truth,) = text.tokens(at, at + 1)
