@@ -60,13 +60,6 @@ def _mooncake(row: Row) -> TracedRequest:
     return TracedRequest(float(row["timestamp"]) / 1000, int(row["input_length"]), int(row["output_length"]))
 
 
-def _dsd_sim(row: Row) -> TracedRequest:
-    """`arrival_ms` in milliseconds; a drafter's requests, of `draft_id`, are taken for a session."""
-    session, tenant = str(row.get("draft_id") or ""), str(row.get("slo_class") or "")
-    prompt, target = int(row["prompt_tokens"]), int(row["target_tokens"])
-    return TracedRequest(float(row["arrival_ms"]) / 1000, prompt, target, session, tenant)
-
-
 def _ours(row: Row) -> TracedRequest:
     """The fields of `TracedRequest`."""
     session, tenant = str(row.get("session") or ""), str(row.get("tenant") or "")
@@ -96,7 +89,6 @@ OF_CSV = {
 }
 OF_JSON_LINES = {
     "Mooncake's": Form(("timestamp", "input_length", "output_length"), _mooncake),
-    "DSD-Sim's": Form(("arrival_ms", "prompt_tokens", "target_tokens"), _dsd_sim),
     "a verifier's log": Form(("time", "logger"), _verifier_log),
     "ours": Form(("seconds", "input_tokens", "output_tokens"), _ours),
 }

@@ -20,7 +20,7 @@ from lab.benchmarks.simulator_reality.simulated import (
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.fleet.record import Record
 from lab.simulator.fleet.text import Agreeing, Choices, Text
-from lab.simulator.virtual.agreement import ByPosition
+from lab.simulator.virtual.agreement import stated
 from specpair.speculation.sampling.sampling import Sampling
 
 LINEAR = {"law": "linear", "decode_ms": 20, "per_token_ms": 0.5, "per_sequence_ms": 0.25}
@@ -90,7 +90,7 @@ def test_rates_are_stretched_the_other_way_and_shares_not_at_all() -> None:
 @settings(max_examples=40)
 @given(st.integers(0, 1000), st.lists(st.integers(0, 2), min_size=1, max_size=5))
 def test_the_real_draft_model_proposes_what_the_simulated_one_does(seed: int, grow: list[int]) -> None:
-    law = ByPosition((0.8, 0.6, 0.3))
+    law = stated(0.8, 0.6, 0.3)
     text = Text([1, 2, 3], lambda what: random.Random(f"{seed}/{what}"))
     model = AgreeingModel(4, 200, law)
     model.begin(text)

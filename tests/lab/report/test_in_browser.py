@@ -83,18 +83,6 @@ def test_keys_go_through_rounds_and_tokens(browser: Any, tmp_path: Path) -> None
         assert report.locator(".tokens .token.lookup").count() == 100
 
 
-def test_one_run_is_shown_at_a_time(browser: Any, tmp_path: Path) -> None:
-    write_rounds(tmp_path, 3)
-    with TraceFolder(tmp_path).run(Stats(mode="target")):
-        pass
-    with shown(browser, tmp_path, at="#run-2") as report:
-        assert [report.locator(f"#run-{number}").is_visible() for number in (1, 2)] == [False, True]
-        report.get_by_role("link", name="1: auto, 10 tokens").click()
-        report.locator("#run-1 .window svg").wait_for()
-        assert [report.locator(f"#run-{number}").is_visible() for number in (1, 2)] == [True, False]
-        assert report.locator("nav [aria-current]").inner_text().startswith("1: auto")
-
-
 def test_hostile_texts_are_shown_as_they_are(browser: Any, tmp_path: Path) -> None:
     write_rounds(tmp_path, 3, HOSTILE)
     with shown(browser, tmp_path) as report:

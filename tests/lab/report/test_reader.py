@@ -103,11 +103,3 @@ def test_object_that_does_not_fit_the_tables_is_refused(tmp_path: Path, part: st
     write(tmp_path)
     (tmp_path / "run-1.json").write_text(json.dumps({**DETAIL, part: [{"text": "a", "rounds": {}}[part]]}))
     assert _refused(tmp_path) == f"DIR/run-1.json: {part} has 1 entries, and the tables have {entries}"
-
-
-def test_damaged_records_of_other_runs_are_ignored(tmp_path: Path) -> None:
-    write(tmp_path)
-    undamaged = read_run(tmp_path, 1)
-    with (tmp_path / "rounds.csv").open("a") as table:
-        table.write("2,1,overl\n\nx\n")
-    assert read_run(tmp_path, 1).rounds == undamaged.rounds

@@ -85,7 +85,7 @@ def test_the_schema_admits_the_example() -> None:
         ("  rate_rps: 1.0", "", r"workload: the key rate_rps is missing"),
         ("  arrival: poisson", "", r"workload: the key 'arrival' is missing, which says the form"),
         ("min: 16, max: 4096", "min: 16, max: 8", r"workload\.prompt_tokens: min, 16, is above max, 8"),
-        ("  output_tokens: 200", "", r"workload: the tenant 'chat' has prompt_tokens: give prompt_tokens and"),
+        ("  output_tokens: 200", "", r"workload: the tenant 'chat' has no output_tokens"),
         ("gamma: auto", "gamma: fast", r"gamma: must be a number from 1 to 64, auto or tree, got 'fast'"),
         ("link: metro", "link: metr", r"connections\[0\]\.link: no link 'metr'; did you mean metro\?"),
         ("law: linear, decode_ms: 25", "law: table, table_path: gone}  # {", r"cost\.table_path: no file .*gone"),

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from lab.simulator.costs.catalogue import hardware, model, names, roofline
 from lab.simulator.costs.cost import BadCost, CostUnknown
@@ -66,11 +65,6 @@ def test_tensor_parallelism_splits_the_work_and_pays_for_exchanges() -> None:
     assert four == pytest.approx((alone - cached) / 4 + cached / 2 + exchanges), "two heads of the cache, so two parts"
 
 
-def test_what_the_memory_holds_beside_the_weights() -> None:
-    device = Device(memory=2 * MODEL.weights + 2 * CACHED * 10, bandwidth=1e6, flops={"bf16": 1e6})
-    assert Roofline(MODEL, device).cache_tokens() == 10
-
-
 @given(passes, st.sampled_from([MODEL, MIXTURE]), st.sampled_from([SLOW_MEMORY, SLOW_COMPUTE]), st.data())
 def test_a_larger_pass_takes_longer(
     sequences: list[tuple[int, int]], model: Model, device: Device, data: st.DataObject
@@ -97,19 +91,6 @@ def test_a_larger_pass_takes_longer(
 def test_what_does_not_go_together_is_refused(how: dict[str, Any], words: str) -> None:
     with pytest.raises(BadCost, match=words):
         Roofline(MODEL, SLOW_MEMORY, **how)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "words"),
-    [
-        ({"heads": 3}, "multiple of kv_heads"),
-        ({"experts": 4, "active_experts": 5}, "active_experts is 5"),
-        ({"fnn": 4}, "fnn"),
-    ],
-)
-def test_sizes_that_no_model_has_are_refused(sizes: dict[str, int], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        Model(**SIZES | sizes)
 
 
 PUBLISHED = {  # billions of weights, as the model cards have them; of a mixture also those that are active
@@ -200,11 +181,6 @@ def table(times: list[float] | None = None) -> PassTable:
     return PassTable(CELLS if times is None else [c._replace(seconds=t) for c, t in zip(CELLS, times, strict=True)])
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_a_measured_pass_takes_what_was_measured(cell: MeasuredPass) -> None:
-    assert table().seconds([(cell.tokens, 0)] * cell.rows) == pytest.approx(cell.seconds)
-
-
 @given(noisy, table_passes, st.data())
 def test_times_never_fall_as_a_pass_grows(
     times: list[float], sequences: list[tuple[int, int]], data: st.DataObject
@@ -253,13 +229,6 @@ def test_files_of_the_benchmark_are_read(path: Path) -> None:
         highest = max(c["ms"] for c in cells if c["rows"] <= each["rows"] and c["drafts"] <= each["drafts"])
         tokens = [(each["drafts"] + 1, 512)] * each["rows"]
         assert 1e3 * cost.seconds(tokens) == pytest.approx(highest), "or what a smaller pass took"
-
-
-def test_files_at_several_contexts_make_one_table(tmp_path: Path) -> None:
-    paths = [tmp_path / "short.json", tmp_path / "long.json"]
-    for path, context, ms in zip(paths, (0, 1000), (10.0, 20.0), strict=True):
-        path.write_text(json.dumps({"context": context, "cells": [{"rows": 1, "drafts": 0, "ms": ms}]}))
-    assert read_table(*paths).seconds([(1, 500)]) == pytest.approx(15e-3)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse
@@ -25,7 +24,7 @@ from lab.simulator.results.replications import (
     replicate,
     write_requests,
 )
-from lab.simulator.results.summary import RunSummary, show
+from lab.simulator.results.summary import RunSummary
 from tests.paths import ROOT
 
 FILE = """
@@ -253,15 +252,6 @@ def test_the_page_is_one_file_without_scripts_or_outside_references(run: RunSumm
     assert not re.search(r"url\(|@import|https?://", shown)
     assert "Content-Security-Policy" in shown and "default-src &#x27;none&#x27;" in shown
     assert not UNSEEN.search(shown) and len(shown) < MOST
-
-
-def test_the_table_in_the_terminal_has_no_control_codes_and_fits(run: RunSummary) -> None:
-    for width in (60, 100):
-        file = StringIO()
-        show(run, Console(file=file, width=width, markup=False, highlight=False))
-        lines = file.getvalue().splitlines()
-        assert not UNSEEN.search("".join(lines)) and max(map(len, lines)) <= width
-        assert any("[bold]name[/nothing]" in line for line in lines)
 
 
 def test_files_hold_names_as_they_are_but_no_formulas(run: RunSummary, folder: Path) -> None:
