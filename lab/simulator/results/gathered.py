@@ -261,8 +261,10 @@ class Gathered:
         return self._of_devices(prices.per_hour) / 3600 + prices.per_kwh * self._joules() / _JOULES_A_KWH
 
     def _of_devices(self, rates: Mapping[str, float]) -> float:
-        """What all devices take or cost, by kind. `rates`: of one device, a second. Verifiers count from the first sample
-        on, as for their utilisation."""
+        """What all devices take or cost. `rates`: of one device, a second, by kind.
+
+        Verifiers count from the first sample on, as for their utilisation.
+        """
         drafters = self._configuration.devices.drafters
         seconds = [(kind.name, kind.count * (self._end - self._begin)) for kind in drafters]
         seconds += [(self._last[name].kind, load.seconds) for name, load in self._by_verifier().items()]
