@@ -142,7 +142,7 @@ class ServiceGauges(Collector):
         yield family
         found: list[tuple[str, str, float]] = [
             ("sessions", "Sessions that are held.", len(self._sessions)),
-            ("sessions_in_use", "Sessions with an open request.", self._sessions.in_use_now),
+            ("sessions_in_use", "Sessions with an open request.", self._sessions.admission.in_use),
         ]
         if (state := self._engine()) is not None:
             usage = state.cached_tokens / (state.slots * state.context_length)
