@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -61,12 +61,9 @@ def allow_files(sessions: int) -> None:
     import resource  # exists on Unix only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-        except (OSError, ValueError) as error:  # macOS allows less than its hard limit
-            _log.info("the limit of open files stays at %d: %s", soft, error)
+    with suppress(OSError, ValueError):  # macOS allows less than its hard limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
     if soft != resource.RLIM_INFINITY and soft < sessions + SPARE:
         _log.warning(
             "at most %d files can be open, but %d sessions need %d: raise the limit (ulimit -Hn)",
@@ -129,11 +126,11 @@ SWITCH_INTERVAL = 0.0005  # seconds; with Python's default of 5 ms a busy engine
 def create_app(
     settings: Settings,
     backend: Backend | None = None,
-    on_failure: Callable[[], None] | None = None,
-    on_success: Callable[[], None] | None = None,
+    on_failure: Callable[[], object] = lambda: None,
+    on_success: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
     draft: Backend | None = None,
-    after_failure: Callable[[], None] | None = None,
+    after_failure: Callable[[], object] = lambda: None,
 ) -> FastAPI:
     """The application of a verifier with these `settings`.
 
@@ -168,21 +165,20 @@ def create_app(
                 endpoints.close()
                 service.stopping = received.app_ending = True
                 cannot_listen = received.heard and not received.numbers  # uvicorn has logged why
-                if cannot_listen and after_failure is not None and not service.loader.wait(0.0):
+                if cannot_listen and not service.loader.wait(0.0):
                     after_failure()
                 if received.heard and not service.loader.wait(GRACE if len(received.numbers) < 2 else 0.0):
                     _log.warning("told to stop while the model loads: the verifier stops without waiting for the load")
                     received.end_process()
                 service.stop()
                 supervisor.end()
-            if service.failure is not None and after_failure is not None:  # it has been logged
+            if service.failure is not None:  # it has been logged
                 after_failure()
 
     def loaded() -> None:
         if not service.loader.stopping:
             supervisor.tell("READY=1", "STATUS=the model is loaded")
-        if on_success is not None:
-            on_success()
+        on_success()
 
     def stop() -> None:
         supervisor.tell("STOPPING=1")

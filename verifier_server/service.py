@@ -313,12 +313,10 @@ class Service:
         return 0 if self.loader.models is None else self.loader.models.engine.info.context_length
 
     def _model_name(self) -> str:
-        models = self.loader.models
-        return "" if models is None else models.engine.info.model_name
+        return "" if self.loader.models is None else self.loader.models.engine.info.model_name
 
     def _engine_state(self) -> EngineState | None:
-        models = self.loader.models
-        return None if models is None else models.engine.state
+        return None if self.loader.models is None else self.loader.models.engine.state
 
     def _ended(self, session: Session) -> None:
         """Log a text that has ended. Called from the engine's thread, which must not wait for a log."""

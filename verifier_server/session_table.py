@@ -195,15 +195,16 @@ class SessionTable:
 
     def _note_latest(self, caller: str, key: tuple[str, str]) -> None:
         before = self._latest.get(caller)
-        if before != key:
-            if before is not None:
-                del self._callers[before][caller]
-            self._latest[caller] = key
-            callers = self._callers.setdefault(key, {})
-            callers[caller] = None
-            if len(callers) > CALLERS:
-                oldest = next(iter(callers))
-                del callers[oldest], self._latest[oldest]
+        if before == key:
+            return
+        if before is not None:
+            del self._callers[before][caller]
+        self._latest[caller] = key
+        callers = self._callers.setdefault(key, {})
+        callers[caller] = None
+        if len(callers) > CALLERS:
+            oldest = next(iter(callers))
+            del callers[oldest], self._latest[oldest]
 
     def _drop(self, session: Session) -> None:
         key = session.lease.owner, session.id

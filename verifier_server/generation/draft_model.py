@@ -68,8 +68,7 @@ class SharedDraftModel:
     @property
     def failure(self) -> str | None:
         """Why the latest draft step failed; None if it succeeded."""
-        lost = None if self._shared is None else self._shared.failure
-        return lost or self._failed
+        return (None if self._shared is None else self._shared.failure) or self._failed
 
     def failed(self, error: Exception) -> str:
         """Note that a draft step failed. Returns the reason, in one line."""
