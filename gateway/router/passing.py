@@ -181,10 +181,10 @@ async def _part(forwarding: Forwarding, node: Node, target: bytes, name: str, he
         raise from_body(head.status, content)
     try:
         rows = from_json(content)[name]
+        if isinstance(rows, list) and all(isinstance(each, dict) for each in rows):
+            return rows
     except (ValueError, KeyError, TypeError):
-        rows = None
-    if isinstance(rows, list) and all(isinstance(each, dict) for each in rows):
-        return rows
+        pass
     _log.warning("the node %s is left out of %s: its reply has no list %r", node.name, target.decode(), name)
     return None
 
