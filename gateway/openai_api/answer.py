@@ -185,24 +185,15 @@ AnswerEvent = Thought | Event
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """How the texts of one request are read.
+    """How the texts of one request are read."""
 
-    `markers`   those of thoughts; None: nothing is a thought
-    `begun`     whether the prompt has begun the thoughts
-    `apart`     whether thoughts are told apart from the content; otherwise they are content, as they were written
-    `style`     how calls are written; None: nothing is a call
-    `tools`     the tools that may be called
-    `whole`     a call is told when it has ended, for replies that are not streamed
-    `one_call`  the answer ends behind its first call
-    """
-
-    markers: Markers | None = None
-    begun: bool = False
-    apart: bool = True
-    style: Style | None = None
-    tools: Tools = field(default_factory=dict)
-    whole: bool = False
-    one_call: bool = False
+    markers: Markers | None = None  # those of thoughts; None: nothing is a thought
+    begun: bool = False  # whether the prompt has begun the thoughts
+    apart: bool = True  # whether thoughts are told apart from the content; else they are content, as they were written
+    style: Style | None = None  # how calls are written; None: nothing is a call
+    tools: Tools = field(default_factory=dict)  # those that may be called
+    whole: bool = False  # a call is told when it has ended, for replies that are not streamed
+    one_call: bool = False  # the answer ends behind its first call
 
     @property
     def shown(self) -> tuple[str, ...]:

@@ -90,9 +90,7 @@ class Timings(Reply):
     prompt_per_second: float | None = Field(description="`prompt_n` a second; null: not measured.")
     predicted_n: int = Field(description="Generated tokens.")
     predicted_ms: float = Field(description="Milliseconds from the first token to the last.")
-    predicted_per_token_ms: float | None = Field(
-        description="Milliseconds for each generated token; null: there is none."
-    )
+    predicted_per_token_ms: float | None = Field(description="Milliseconds for each generated token; null: none.")
     predicted_per_second: float | None = Field(description="Generated tokens a second; null: not measured.")
     draft_n: int = Field(description="Draft tokens that the target judged.")
     draft_n_accepted: int = Field(description="Of these, those accepted.")
@@ -116,9 +114,7 @@ class SpeculativeDecoding(Reply):
         description="Tokens for each judged draft, with the target's own: 1 + accepted ones / drafts."
     )
     draft_acceptance_rate: float = Field(description="Accepted draft tokens / judged ones; 0 without any.")
-    acceptance_histogram: list[int] = Field(
-        description="Drafts with 0, 1, ... accepted tokens, up to `num_spec_tokens`."
-    )
+    acceptance_histogram: list[int] = Field(description="Drafts with 0, 1, ... accepted tokens, to `num_spec_tokens`.")
     num_spec_steps: int = Field(description="Drafts of which the target judged a token.")
     num_accepted_draft_tokens: int = Field(description="Draft tokens that were accepted.")
     num_draft_tokens: int = Field(description="Draft tokens that the target judged.")
@@ -240,9 +236,7 @@ class AssistantMessage(Reply):
     """The message that answers."""
 
     role: Literal["assistant"] = Field(description="Always the assistant.")
-    content: str | None = Field(
-        description="The answer; null if there are only calls.", examples=["1992(s):\n    try:\n"]
-    )
+    content: str | None = Field(description="The answer; null beside calls alone.", examples=["1992(s):\n    try:\n"])
     refusal: None = Field(description="Always null.")
     reasoning_content: str | None = Field(None, description="The thoughts before it, if there are any.")
     tool_calls: list[CalledTool] | None = Field(None, description="The calls, if there are any.")

@@ -75,9 +75,7 @@ class ChatRequest(GenerationRequest):
         None, ge=1, description="The newer name of `max_tokens`; if both are given, they must be the same."
     )
     logprobs: bool | None = Field(None, description="Whether log probabilities are reported.")
-    top_logprobs: Logprobs | None = Field(
-        None, description="How many of the likeliest tokens are reported, with `logprobs`."
-    )
+    top_logprobs: Logprobs | None = Field(None, description="How many of the likeliest tokens to report, with it.")
     reasoning_effort: str | None = Field(
         None, max_length=32, description="A variable of the chat template; only `none` where it has no such one."
     )
@@ -100,9 +98,7 @@ class ChatRequest(GenerationRequest):
     reasoning_format: Literal["auto", "deepseek", "none"] | None = Field(
         None, description="none: thoughts stay in the content, as llama-server names it. Default: auto."
     )
-    separate_reasoning: bool | None = Field(
-        None, description="False: thoughts stay in the content, as SGLang names it."
-    )
+    separate_reasoning: bool | None = Field(None, description="False: thoughts stay in the content (SGLang's name).")
 
     @model_validator(mode="after")
     def _tools_fit(self) -> "ChatRequest":
