@@ -22,12 +22,7 @@ from specpair.http_service.keys.gate import Gate
 from specpair.http_service.replies.hang_up import HangUp
 from specpair.http_service.replies.json_replies import Failures, JsonReply, NotedSend
 from specpair.http_service.shutdown import Draining
-from specpair.protocol.errors import (
-    BadGateway,
-    NotFound,
-    SpecPairError,
-    from_body,
-)
+from specpair.protocol.errors import BadGateway, NotFound, SpecPairError, from_body
 from specpair.protocol.http_reply import ReplyHead
 
 _log = logging.getLogger("gateway.router")

@@ -6,14 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from gateway.openai_api.messages.conversation import (
-    MOST_TOOLS,
-    ChatMessage,
-    NamedTool,
-    Tool,
-    ToolChoice,
-    complaint,
-)
+from gateway.openai_api.messages.conversation import MOST_TOOLS, ChatMessage, NamedTool, Tool, ToolChoice, complaint
 from gateway.openai_api.messages.objects import TOO_DEEP, read_request, reported
 from gateway.openai_api.messages.options import MOST_TEXTS, GenerationRequest, Logprobs, _Ids
 from specpair.protocol.errors import InvalidRequest, SpecPairError
