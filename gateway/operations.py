@@ -200,4 +200,16 @@ def refine(found: dict[str, Json]) -> None:
         for field, values in beside.only.items():
             said = "Not supported: taken with a value that asks for nothing."
             properties[field] = {"enum": [None, *values], "description": said}
-        schema["additionalProperties"] = {"enum": [*beside.empty]}
+        schema["additionalProperties"] = {"anyOf": [_exactly(value) for value in beside.empty]}
+
+
+def _exactly(value: object) -> Json:
+    """A schema of one value: null, false, or the empty string, list or object."""
+    sizes: dict[type, tuple[str, str]] = {
+        str: ("string", "maxLength"),
+        list: ("array", "maxItems"),
+        dict: ("object", "maxProperties"),
+    }
+    if (size := sizes.get(type(value))) is None:
+        return {"const": value}
+    return {"type": size[0], size[1]: 0}
