@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 from backends.machine import cache_folder
 from specpair.engines.errors import ModelLoadError
@@ -61,13 +62,8 @@ def compilation(
     """
     at_a_time = f", {workers} at a time" if workers > 1 else ""
     kept = "" if folder is None else f"; they are kept in {folder}"
-    _log.info(
-        "%s: %d programs to compile%s: seconds to minutes each, much less for those compiled before%s",
-        model_name,
-        programs,
-        at_a_time,
-        kept,
-    )
+    each = f"seconds to minutes each, much less for those compiled before{kept}"
+    _log.info("%s: %d programs to compile%s: %s", model_name, programs, at_a_time, each)
     began = clock()
     yield
     _log.info("%s: %d programs compiled and loaded in %.0f s", model_name, programs, clock() - began)
@@ -98,7 +94,8 @@ class Published:
             for file in _files(source):
                 _copy(file, own / file.relative_to(source))
             self.marker.unlink(missing_ok=True)
-            _write_new(self.marker, own.name)
+            with _new(self.marker) as marker:
+                marker.write(own.name.encode())
         except BaseException:
             _leave(own)
             raise
@@ -119,13 +116,6 @@ class Published:
                 copied += 1
         return copied
 
-    def discard(self) -> None:
-        """Delete what is published. Raises OSError."""
-        found = self.path
-        self.marker.unlink(missing_ok=True)
-        if found is not None:
-            _delete(found)
-
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
@@ -134,35 +124,30 @@ def _files(folder: Path) -> list[Path]:
 def _copy(source: Path, target: Path) -> None:
     """Copy the content alone: S3 has no permissions that could be set."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with source.open("rb") as read, target.open("xb") as written:
+    with source.open("rb") as read, _new(target) as written:
         shutil.copyfileobj(read, written, 1 << 20)
-        written.flush()
-        os.fsync(written.fileno())  # else a machine that ends soon may leave an empty file behind
 
 
-def _write_new(file: Path, text: str) -> None:
-    with file.open("x", encoding="utf-8") as written:
-        written.write(text)
+@contextmanager
+def _new(path: Path) -> Iterator[BinaryIO]:
+    """A context with a new file, which is on the disk at its end: a machine that ends soon leaves no empty one."""
+    with path.open("xb") as written:
+        yield written
         written.flush()
         os.fsync(written.fileno())
 
 
-def _delete(folder: Path) -> None:
-    """Delete a folder and all below. Raises OSError.
+def _leave(folder: Path) -> None:
+    """Delete a folder that no marker names. A failure costs space only, and is logged.
 
     Not by `shutil.rmtree`: on S3 a folder is gone with its last file.
     """
     folders = sorted((each for each in folder.rglob("*") if each.is_dir()), reverse=True)  # the innermost first
-    for file in _files(folder):
-        file.unlink(missing_ok=True)
-    for each in (*folders, folder):
-        with suppress(FileNotFoundError):
-            each.rmdir()
-
-
-def _leave(folder: Path) -> None:
-    """Delete a folder that no marker names. A failure costs space only, and is logged."""
     try:
-        _delete(folder)
+        for file in _files(folder):
+            file.unlink(missing_ok=True)
+        for each in (*folders, folder):
+            with suppress(FileNotFoundError):
+                each.rmdir()
     except OSError as error:
         _log.warning("%s is left over, and can be deleted: %s", folder, error.strerror)

@@ -97,8 +97,13 @@ def check_room(backend: Backend, available: int) -> None:
     if backend.kv_bytes > available:
         raise ModelLoadError(
             f"the KV cache of {backend.slots} slots of {backend.context_length} tokens takes "
-            f"{backend.kv_bytes / 2**30:.1f} GiB, {available / 2**30:.1f} are available: lower slots or context"
+            f"{gib(backend.kv_bytes)} GiB, {gib(available)} are available: lower slots or context"
         )
+
+
+def gib(count: float) -> str:
+    """Bytes in GiB, as errors tell them."""
+    return f"{count / 2**30:.1f}"
 
 
 def cores() -> int:

@@ -127,7 +127,7 @@ class DraftModel:
         """Check that the loaded model can draft for what the verifier serves. `stack`: closes what is opened."""
         name, warm = backend.model_name, [WarmEngine(engine) for engine in engines]
         step_times = times
-        drafters: list[MakeDrafter] = [partial(_direct, info.vocabulary.size, engine) for engine in warm]
+        drafters = [_direct(info.vocabulary.size, engine) for engine in warm]
         try:
             check_vocabulary(client, backend.vocabulary, name, info)
             vocabulary = stack.enter_context(texts_vocabulary(client, backend.vocabulary, info))
@@ -135,7 +135,7 @@ class DraftModel:
             if not self.translate:
                 raise VocabularyMismatch(f"{error}{self._instead(info, name)}") from None
             name, vocabulary = f"{name} (translated)", stack.enter_context(closing(RemoteVocabulary(client, info)))
-            drafters, warm = [partial(_translating, vocabulary, engine) for engine in warm], []
+            drafters, warm = [_translating(vocabulary, engine) for engine in warm], []
             step_times = None  # a step may take several passes
         anew = partial(self._drafting, backend, times, engines, stack)
         return OpenedSource(
@@ -162,16 +162,17 @@ def _timed(backend: Backend) -> PassTimes | None:
         return None
 
 
-def _direct(vocabulary_size: int, engine: WarmEngine, spec: TextSpec, prompt_ids: Sequence[int]) -> Drafter:
-    """The drafter of one text, where the draft model has the target's vocabulary (of `vocabulary_size` ids)."""
-    # Texts of one salt share what the draft model has read.
-    return FallbackDrafter(lambda: engine.drafter(spec, vocabulary_size, prompt_ids, spec.cache_salt))
+def _direct(size: int, engine: WarmEngine) -> MakeDrafter:
+    """The drafters where the draft model has the target's vocabulary, of `size` ids. Texts of one salt share what it
+    has read."""
+    return lambda spec, prompt_ids: FallbackDrafter(lambda: engine.drafter(spec, size, prompt_ids, spec.cache_salt))
 
 
-def _translating(target: Vocabulary, engine: WarmEngine, spec: TextSpec, _: Sequence[int]) -> Drafter:
-    """The drafter of one text, where the draft model has another vocabulary than `target`."""
-    drawn, draws = spec.drawn, spec.strategy.draws
-    return FallbackDrafter(lambda: TranslatingDrafter(engine.emptied(), target, drawn, draws=draws))
+def _translating(target: Vocabulary, engine: WarmEngine) -> MakeDrafter:
+    """The drafters where the draft model has another vocabulary than `target`."""
+    return lambda spec, _: FallbackDrafter(
+        lambda: TranslatingDrafter(engine.emptied(), target, spec.drawn, draws=spec.strategy.draws)
+    )
 
 
 @contextmanager
@@ -208,11 +209,12 @@ class Custom:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
         """Ask the verifier for its vocabulary, which `make` gets; see `Source.open`."""
-        with _fetching(self.name, lambda vocabulary: [partial(self._drafter, vocabulary)] * texts) as drafting:
-            yield drafting(client, client.model())
 
-    def _drafter(self, vocabulary: Vocabulary, spec: TextSpec, _: Sequence[int]) -> Drafter:
-        return CheckedDrafter(self.make(vocabulary, spec.sampling), self.name, vocabulary.size)
+        def drafters(known: Vocabulary) -> list[MakeDrafter]:
+            return [lambda spec, _: CheckedDrafter(self.make(known, spec.sampling), self.name, known.size)] * texts
+
+        with _fetching(self.name, drafters) as drafting:
+            yield drafting(client, client.model())
 
 
 @dataclass(frozen=True, slots=True)

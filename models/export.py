@@ -8,16 +8,16 @@ Needs ``numpy`` and ``gguf`` only."""
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, LlamaFileType, quants
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType, quants
 
 from models.errors import ExportError
-from models.gguf_file import Field, Gguf, Tensor, read_gguf, write_gguf
+from models.gguf_file import Gguf, Tensor, field_of, read_gguf, write_gguf
 from models.huggingface import read_huggingface
 
 TYPES: Final = ("f16", "q8_0", "q4_0")  # in capitals, the library's names
@@ -59,8 +59,21 @@ def padded(model: Gguf, layers: int) -> Gguf:
         raise ExportError(
             f"{have} + {layers} layers are too many: llama.cpp takes {MAX_LAYERS}, so add at most {MAX_LAYERS - have}"
         )
-    added = [tensor for index in range(have, have + layers) for tensor in _copy(originals[index % have], index)]
-    return replace(model, fields=dict(_grown(model, have, layers)), tensors=[*model.tensors, *added])
+
+    def grown(key: str, value: Any) -> Any:
+        if key == "block_count":
+            return have + layers
+        by_layer = isinstance(value, list) and len(value) == have
+        return value + [value[index % have] for index in range(layers)] if by_layer else value
+
+    def silent(part: str, tensor: Tensor, index: int) -> Tensor:
+        # Zero bytes are zero weights in every GGML type: a block of zero bytes has scale zero.
+        data = np.zeros_like(tensor.data) if part.split(".")[0] in _OUTPUTS else tensor.data
+        return Tensor(f"blk.{index}.{part}", data, tensor.kind)
+
+    added = [silent(*each, index) for index in range(have, have + layers) for each in originals[index % have]]
+    count = _stated(model, _PAD_COUNT, 0) + layers
+    return _restated(model, grown, f"+{layers} pad layers", {_PAD_COUNT: count}, [*model.tensors, *added])
 
 
 def widened(model: Gguf, factor: int) -> Gguf:
@@ -76,8 +89,15 @@ def widened(model: Gguf, factor: int) -> Gguf:
     if factor == 1:
         return model
     _layers(model)
+
+    def wide(key: str, value: Any) -> Any:
+        if key != "feed_forward_length":
+            return value
+        return [one * factor for one in value] if isinstance(value, list) else value * factor
+
     tensors = [_wider(tensor, factor) for tensor in model.tensors]
-    return replace(model, fields=dict(_wide(model, factor)), tensors=tensors)
+    width = _stated(model, _PAD_WIDTH, 1) * factor
+    return _restated(model, wide, f"x{factor} width", {_PAD_WIDTH: width}, tensors)
 
 
 def _layers(model: Gguf) -> list[list[tuple[str, Tensor]]]:
@@ -95,29 +115,24 @@ def _layers(model: Gguf) -> list[list[tuple[str, Tensor]]]:
     return layers
 
 
-def _copy(parts: list[tuple[str, Tensor]], index: int) -> Iterator[Tensor]:
-    """The tensors of a new layer number ``index``: copies of ``parts``, with zeros in the output projections."""
-    for part, tensor in parts:
-        # Zero bytes are zero weights in every GGML type: a block of zero bytes has scale zero.
-        is_output = part.split(".")[0] in _OUTPUTS
-        data = np.zeros(tensor.data.shape, tensor.data.dtype) if is_output else tensor.data
-        yield Tensor(f"blk.{index}.{part}", data, tensor.kind)
+def _stated(model: Gguf, key: str, usual: int) -> int:
+    return int(model.fields[key].value) if key in model.fields else usual
 
 
-def _grown(model: Gguf, have: int, layers: int) -> Iterator[tuple[str, Field]]:
-    """The metadata with ``have`` + ``layers`` layers: the count, the name, and all lists with one entry per layer."""
-    prefix = f"{model.architecture}."
-    earlier = model.fields.get(_PAD_COUNT)
+def _restated(
+    model: Gguf,
+    change: Callable[[str, Any], Any],
+    suffix: str,
+    added: Mapping[str, int],
+    tensors: list[Tensor],
+) -> Gguf:
+    """The model with other tensors. `change`: from a key under the architecture's name and its value to the new value.
+    `suffix`: for the model's name."""
+    fields, prefix = {}, f"{model.architecture}."
     for name, field in model.fields.items():
-        value: Any = field.value
-        if name == f"{prefix}block_count":
-            value = have + layers
-        elif name.startswith(prefix) and isinstance(value, list) and len(value) == have:
-            value = value + [value[index % have] for index in range(layers)]
-        elif name == "general.name":
-            value = f"{value} +{layers} pad layers"
-        yield name, replace(field, value=value)
-    yield _PAD_COUNT, Field((earlier.value if earlier else 0) + layers, GGUFValueType.UINT32)
+        value = change(name.removeprefix(prefix), field.value) if name.startswith(prefix) else field.value
+        fields[name] = replace(field, value=f"{value} {suffix}" if name == "general.name" else value)
+    return replace(model, fields={**fields, **{key: field_of(value) for key, value in added.items()}}, tensors=tensors)
 
 
 def _wider(tensor: Tensor, factor: int) -> Tensor:
@@ -133,19 +148,6 @@ def _wider(tensor: Tensor, factor: int) -> Tensor:
     return tensor
 
 
-def _wide(model: Gguf, factor: int) -> Iterator[tuple[str, Field]]:
-    """The metadata with the MLP of every layer ``factor`` times as wide."""
-    earlier = model.fields.get(_PAD_WIDTH)
-    for name, field in model.fields.items():
-        value: Any = field.value
-        if name == f"{model.architecture}.feed_forward_length":
-            value = [one * factor for one in value] if isinstance(value, list) else value * factor
-        elif name == "general.name":
-            value = f"{value} x{factor} width"
-        yield name, replace(field, value=value)
-    yield _PAD_WIDTH, Field((earlier.value if earlier else 1) * factor, GGUFValueType.UINT32)
-
-
 def quantised(model: Gguf, kind: str) -> Gguf:
     """Return the model with every matrix in ``kind``, one of TYPES; vectors (norms, biases) are unchanged.
 
@@ -158,18 +160,14 @@ def quantised(model: Gguf, kind: str) -> Gguf:
     if kind not in TYPES:
         raise ExportError(f"unknown type {kind!r}: choose one of {', '.join(TYPES)}")
     matrices = GGMLQuantizationType[kind.upper()]
-    tensors = [_requantised(tensor, _wanted(tensor.name, matrices)) for tensor in model.tensors]
-    file_type = Field(int(LlamaFileType[f"MOSTLY_{kind.upper()}"]), GGUFValueType.UINT32)
-    version = Field(2, GGUFValueType.UINT32)  # of the block layouts; 2 since 2023
-    fields = {**model.fields, "general.file_type": file_type, "general.quantization_version": version}
-    return replace(model, fields=fields, tensors=tensors)
-
-
-def _wanted(name: str, kind: GGMLQuantizationType) -> GGMLQuantizationType:
-    """The type of the tensor called ``name`` in a model of type ``kind``."""
-    if kind == GGMLQuantizationType.Q4_0 and name in ("token_embd.weight", "output.weight"):
-        return GGMLQuantizationType.Q8_0
-    return kind
+    fine = GGMLQuantizationType.Q8_0 if kind == "q4_0" else matrices
+    kinds = {"token_embd.weight": fine, "output.weight": fine}
+    tensors = [_requantised(tensor, kinds.get(tensor.name, matrices)) for tensor in model.tensors]
+    stated = {
+        "general.file_type": field_of(int(LlamaFileType[f"MOSTLY_{kind.upper()}"])),
+        "general.quantization_version": field_of(2),  # of the block layouts; 2 since 2023
+    }
+    return replace(model, fields={**model.fields, **stated}, tensors=tensors)
 
 
 def _requantised(tensor: Tensor, kind: GGMLQuantizationType) -> Tensor:
@@ -238,35 +236,18 @@ def _parser() -> argparse.ArgumentParser:
             " the parent folder). A GGUF file can be requantised from f32, f16, bf16 or q8_0."
         ),
     )
-    parser.add_argument("source", type=Path, help="a Hugging Face folder, or a GGUF file")
-    parser.add_argument("destination", type=Path, help="the GGUF file to write; an existing one is replaced")
-    parser.add_argument(
-        "--type", dest="kind", choices=TYPES, help="type of the matrices (default: q8_0 for a folder, else unchanged)"
-    )
-    parser.add_argument(
-        "--pad-layers",
-        type=int,
-        default=0,
-        metavar="N",
-        help=f"add N layers that cost time and memory but do not change the output (at most {MAX_LAYERS} in all)",
-    )
-    parser.add_argument(
-        "--pad-width",
-        type=int,
-        default=1,
-        metavar="N",
-        help="make the MLP of every layer N times as wide, which costs time and memory but does not change the output",
-    )
-    parser.add_argument("--name", help="name of the model, for a folder (default: the folder's name)")
-    parser.add_argument("--license", dest="license_id", help="licence of the weights, for a folder: an SPDX identifier")
-    parser.add_argument("--description", help="one sentence about the model, for a folder")
+    add = parser.add_argument
+    add("source", type=Path, help="a Hugging Face folder, or a GGUF file")
+    add("destination", type=Path, help="the GGUF file to write; an existing one is replaced")
+    add("--type", dest="kind", choices=TYPES, help="type of the matrices (default: q8_0 for a folder, else unchanged)")
+    text = f"add N layers that cost time and memory but do not change the output (at most {MAX_LAYERS} in all)"
+    add("--pad-layers", type=int, default=0, metavar="N", help=text)
+    text = "make the MLP of every layer N times as wide, which costs time and memory but does not change the output"
+    add("--pad-width", type=int, default=1, metavar="N", help=text)
+    add("--name", help="name of the model, for a folder (default: the folder's name)")
+    add("--license", dest="license_id", help="licence of the weights, for a folder: an SPDX identifier")
+    add("--description", help="one sentence about the model, for a folder")
     return parser
-
-
-def _summary(path: Path, model: Gguf) -> str:
-    """One line about the file that was written: its size, layers and types of matrices."""
-    types = sorted({tensor.kind.name for tensor in model.tensors if tensor.data.ndim > 1})
-    return f"wrote {path}: {path.stat().st_size / 1e6:.1f} MB, {model.layers} layers, {' and '.join(types)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -281,7 +262,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ExportError("--name, --license and --description are for a folder: a GGUF file keeps its own")
         else:
             convert_gguf(options.source, options.destination, kind=options.kind, **padding)
-        print(_summary(options.destination, read_gguf(options.destination)))
+        path, model = options.destination, read_gguf(options.destination)
+        types = sorted({tensor.kind.name for tensor in model.tensors if tensor.data.ndim > 1})
+        print(f"wrote {path}: {path.stat().st_size / 1e6:.1f} MB, {model.layers} layers, {' and '.join(types)}")
     except ExportError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -21,6 +21,12 @@ from models.hub.gguf_head import Field as Field
 from models.hub.gguf_head import TensorInfo, read_head
 
 _MAGIC: Final = b"GGUF"
+_KINDS: Final = {
+    str: GGUFValueType.STRING,
+    bool: GGUFValueType.BOOL,
+    int: GGUFValueType.UINT32,
+    float: GGUFValueType.FLOAT32,
+}
 _ARCHITECTURE: Final = "general.architecture"
 _NUMBERS: Final = {  # other kinds are blocks
     GGMLQuantizationType.F16: np.float16,
@@ -62,6 +68,14 @@ class Gguf:
         if not isinstance(count, int):
             raise ExportError(f"the model declares no {self.architecture}.block_count: it is not a language model")
         return count
+
+
+def field_of(value: str | bool | int | float | list[str] | list[int]) -> Field:
+    """An entry of the metadata, of the type in which llama.cpp reads such values."""
+    if not isinstance(value, list):
+        return Field(value, _KINDS[type(value)])
+    texts = value and isinstance(value[0], str)
+    return Field(value, GGUFValueType.ARRAY, GGUFValueType.STRING if texts else GGUFValueType.INT32)
 
 
 def is_gguf(path: Path) -> bool:

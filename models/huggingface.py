@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFValueType, TokenType
+from gguf import MODEL_ARCH, GGMLQuantizationType, TokenType, get_tensor_name_map
 from numpy.typing import NDArray
 
 from models.errors import ExportError
-from models.gguf_file import Field, Gguf, Tensor
-from models.safetensors_file import read_tensors
+from models.gguf_file import Field, Gguf, Tensor, field_of
+from models.safetensors_file import head_dim, llama_shapes, read_tensors
 from models.training.corpus import SPLIT_PATTERN
 
 _ELSEWHERE: Final = "convert it with convert_hf_to_gguf.py of llama.cpp"
 
 
-def read_huggingface(folder: Path, *, name: str | None, license_id: str | None, description: str | None) -> Gguf:
+def read_huggingface(
+    folder: Path, *, name: str | None = None, license_id: str | None = None, description: str | None = None
+) -> Gguf:
     """Return the model of the folder with float32 tensors. Raises ExportError if it cannot be converted.
 
     ``tokenizer.json`` may be in the folder or, where a model pair shares it, in the folder's parent.
@@ -32,13 +34,13 @@ def read_huggingface(folder: Path, *, name: str | None, license_id: str | None, 
     tensors = list(_tensors(config, read_tensors(folder / "model.safetensors"), folder))
     beside = folder / "tokenizer.json"
     tokenizer = beside if beside.exists() else folder.resolve().parent / "tokenizer.json"
+    general = {"type": "model", "name": name or folder.resolve().name, "license": license_id}
     fields = {
-        "general.type": _text("model"),
-        "general.name": _text(name or folder.resolve().name),
-        **({"general.license": _text(license_id)} if license_id else {}),
-        **({"general.description": _text(description)} if description else {}),
+        **{
+            f"general.{key}": field_of(value) for key, value in {**general, "description": description}.items() if value
+        },
         **_hyperparameters(config),
-        **_vocabulary(_json(tokenizer), config, tokenizer),
+        **vocabulary_fields(_json(tokenizer), config, tokenizer),
     }
     return Gguf("llama", fields, tensors)
 
@@ -62,10 +64,6 @@ def _rope(config: dict[str, Any]) -> dict[str, Any]:
     return config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10_000.0)}
 
 
-def _head_dim(config: dict[str, Any]) -> int:
-    return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
-
-
 def _check(config: dict[str, Any], folder: Path) -> None:
     """Raises ExportError for a model that this module does not support."""
     needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
@@ -78,83 +76,38 @@ def _check(config: dict[str, Any], folder: Path) -> None:
         raise ExportError(f"{folder} uses RoPE scaling, biases or another activation than SiLU: {_ELSEWHERE}")
 
 
-def _interleaved(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Reorder the rows of q or k: Hugging Face rotates the halves of a head, GGUF's llama neighbouring pairs."""
-    rows, columns = weight.shape
-    return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
-
-
 def _tensors(config: dict[str, Any], weights: dict[str, NDArray[np.float32]], folder: Path) -> Iterator[Tensor]:
     """The weights as tensors under GGUF's names. Raises ExportError for a missing weight or a wrong shape."""
-    heads = int(config["num_attention_heads"])
-    kv_heads = int(config.get("num_key_value_heads") or heads)
-    hidden, ffn, dim = int(config["hidden_size"]), int(config["intermediate_size"]), _head_dim(config)
-    embeddings = (int(config["vocab_size"]), hidden)
-    layer: dict[str, tuple[str, tuple[int, ...]]] = {
-        "input_layernorm": ("attn_norm", (hidden,)),
-        "self_attn.q_proj": ("attn_q", (heads * dim, hidden)),
-        "self_attn.k_proj": ("attn_k", (kv_heads * dim, hidden)),
-        "self_attn.v_proj": ("attn_v", (kv_heads * dim, hidden)),
-        "self_attn.o_proj": ("attn_output", (hidden, heads * dim)),
-        "post_attention_layernorm": ("ffn_norm", (hidden,)),
-        "mlp.gate_proj": ("ffn_gate", (ffn, hidden)),
-        "mlp.up_proj": ("ffn_up", (ffn, hidden)),
-        "mlp.down_proj": ("ffn_down", (hidden, ffn)),
-    }
-
-    def take(source: str, destination: str, shape: tuple[int, ...]) -> Tensor:
+    names, half = get_tensor_name_map(MODEL_ARCH.LLAMA, config["num_hidden_layers"]), head_dim(config) // 2
+    for source, shape in llama_shapes(config).items():
         if source not in weights:
             raise ExportError(f"{folder}/model.safetensors lacks {source}, which config.json calls for")
         data = weights[source]
         if data.shape != shape:
             raise ExportError(f"{source} is {data.shape} where config.json calls for {shape}")
-        return Tensor(destination, data, GGMLQuantizationType.F32)
-
-    yield take("model.embed_tokens.weight", "token_embd.weight", embeddings)
-    for index in range(int(config["num_hidden_layers"])):
-        for source, (part, shape) in layer.items():
-            tensor = take(f"model.layers.{index}.{source}.weight", f"blk.{index}.{part}.weight", shape)
-            if part in ("attn_q", "attn_k"):
-                reordered = _interleaved(tensor.data, heads if part == "attn_q" else kv_heads)
-                tensor = Tensor(tensor.name, reordered, tensor.kind)
-            yield tensor
-    yield take("model.norm.weight", "output_norm.weight", (hidden,))
-    if not config.get("tie_word_embeddings"):  # without output.weight, llama.cpp uses the embeddings
-        yield take("lm_head.weight", "output.weight", embeddings)
-
-
-def _text(value: str) -> Field:
-    return Field(value, GGUFValueType.STRING)
-
-
-def _int(value: Any) -> Field:
-    return Field(int(value), GGUFValueType.UINT32)
-
-
-def _float(value: Any) -> Field:
-    return Field(float(value), GGUFValueType.FLOAT32)
-
-
-def _list(values: list[Any], item: GGUFValueType) -> Field:
-    return Field(values, GGUFValueType.ARRAY, item)
+        if source.endswith(("q_proj.weight", "k_proj.weight")):
+            # Hugging Face's RoPE turns the halves of a head, that of GGUF's llama neighbouring rows.
+            data = data.reshape(-1, 2, half, shape[1]).swapaxes(1, 2).reshape(shape)
+        yield Tensor(names.get_name(source, (".weight",)), data, GGMLQuantizationType.F32)
 
 
 def _hyperparameters(config: dict[str, Any]) -> dict[str, Field]:
-    heads, dim = config["num_attention_heads"], _head_dim(config)
-    return {
-        "llama.block_count": _int(config["num_hidden_layers"]),
-        "llama.context_length": _int(config.get("max_position_embeddings", 2048)),
-        "llama.embedding_length": _int(config["hidden_size"]),
-        "llama.feed_forward_length": _int(config["intermediate_size"]),
-        "llama.attention.head_count": _int(heads),
-        "llama.attention.head_count_kv": _int(config.get("num_key_value_heads") or heads),
-        "llama.attention.key_length": _int(dim),
-        "llama.attention.value_length": _int(dim),
-        "llama.attention.layer_norm_rms_epsilon": _float(config.get("rms_norm_eps", 1e-6)),
-        "llama.rope.dimension_count": _int(dim),
-        "llama.rope.freq_base": _float(_rope(config).get("rope_theta", 10_000.0)),
-        "llama.vocab_size": _int(config["vocab_size"]),
+    heads, dim = config["num_attention_heads"], head_dim(config)
+    stated = {
+        "block_count": config["num_hidden_layers"],
+        "context_length": int(config.get("max_position_embeddings", 2048)),
+        "embedding_length": config["hidden_size"],
+        "feed_forward_length": config["intermediate_size"],
+        "attention.head_count": heads,
+        "attention.head_count_kv": int(config.get("num_key_value_heads") or heads),
+        "attention.key_length": dim,
+        "attention.value_length": dim,
+        "attention.layer_norm_rms_epsilon": float(config.get("rms_norm_eps", 1e-6)),
+        "rope.dimension_count": dim,
+        "rope.freq_base": float(_rope(config).get("rope_theta", 10_000.0)),
+        "vocab_size": config["vocab_size"],
     }
+    return {f"llama.{key}": field_of(value) for key, value in stated.items()}
 
 
 def _patterns(step: Any) -> list[str]:
@@ -165,7 +118,7 @@ def _patterns(step: Any) -> list[str]:
     return nested + ([str(step["pattern"].get("Regex"))] if step.get("type") == "Split" else [])
 
 
-def _vocabulary(tokenizer: dict[str, Any], config: dict[str, Any], path: Path) -> dict[str, Field]:
+def vocabulary_fields(tokenizer: dict[str, Any], config: dict[str, Any], path: Path) -> dict[str, Field]:
     """The metadata of a tokenizer.json. Raises ExportError for a tokenizer that this module does not support."""
     model = tokenizer.get("model")
     if not isinstance(model, dict) or model.get("type") != "BPE" or model.get("byte_fallback"):
@@ -184,18 +137,19 @@ def _vocabulary(tokenizer: dict[str, Any], config: dict[str, Any], path: Path) -
         merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     except IndexError:
         raise ExportError(f"{path} has more ids than the {size} of config.json: they are of different models") from None
-    ends = {f"tokenizer.ggml.{key}_token_id": config.get(f"{key}_token_id") for key in ("bos", "eos")}
+    ends = {f"{key}_token_id": config.get(f"{key}_token_id") for key in ("bos", "eos")}
     if bad := [key for key, value in ends.items() if not isinstance(value, int) or not 0 <= value < size]:
-        raise ExportError(f"config.json gives no single usable id for {', '.join(bad)}")
-    return {
-        "tokenizer.ggml.model": _text("gpt2"),
+        raise ExportError(f"config.json gives no single usable id for {', '.join(f'tokenizer.ggml.{k}' for k in bad)}")
+    stated: dict[str, Any] = {
+        "model": "gpt2",
         # With this pattern, llama.cpp encodes a word that is in the vocabulary as that token, without merging. A BPE
         # trained on such words reaches the same token by its merges.
-        "tokenizer.ggml.pre": _text("llama-bpe"),
-        "tokenizer.ggml.tokens": _list(tokens, GGUFValueType.STRING),
-        "tokenizer.ggml.token_type": _list(types, GGUFValueType.INT32),
-        "tokenizer.ggml.merges": _list(merges, GGUFValueType.STRING),
-        **{key: _int(value) for key, value in ends.items()},
-        "tokenizer.ggml.add_bos_token": Field(True, GGUFValueType.BOOL),
-        "tokenizer.ggml.add_eos_token": Field(False, GGUFValueType.BOOL),
+        "pre": "llama-bpe",
+        "tokens": tokens,
+        "token_type": types,
+        "merges": merges,
+        **ends,
+        "add_bos_token": True,
+        "add_eos_token": False,
     }
+    return {f"tokenizer.ggml.{key}": field_of(value) for key, value in stated.items()}

@@ -1,4 +1,5 @@
-"""Reads safetensors files: the head alone, which tells names, types and shapes, or the weights. Needs NumPy only.
+"""Safetensors files: their head alone, which tells names, types and shapes, or the weights; and what a Llama has there.
+Needs NumPy only.
 
 The format: https://huggingface.co/docs/safetensors.
 """
@@ -6,7 +7,7 @@ The format: https://huggingface.co/docs/safetensors.
 import json
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -52,19 +53,55 @@ def read_tensor_list(read: Callable[[int, int], bytes], name: str) -> list[Store
         raise BadHead(f"{name} is no file of safetensors that can be read: {error!r}") from None
 
 
+def tensors_in(path: Path) -> list[StoredTensor]:
+    """What a file on this machine lists. Raises BadHead, and OSError."""
+    with path.open("rb") as file:
+
+        def read(begin: int, count: int) -> bytes:
+            file.seek(begin)
+            return file.read(count)
+
+        return read_tensor_list(read, str(path))
+
+
 def read_tensors(path: Path) -> dict[str, NDArray[np.float32]]:
     """Read every tensor of the file as float32, by name.
 
     Raises ExportError if the file is missing, damaged, or holds other types than F16, BF16 and F32.
     """
     try:
-        mapped = np.memmap(path, mode="r")
-        listed = read_tensor_list(lambda begin, count: mapped[begin : begin + count].tobytes(), str(path))
+        listed, mapped = tensors_in(path), np.memmap(path, mode="r")
         return {tensor.name: _decode(mapped, tensor, path) for tensor in listed}
     except FileNotFoundError:
         raise ExportError(f"{path} does not exist: expected the weights there in safetensors format") from None
     except (ValueError, TypeError, OSError, BadHead) as error:
         raise ExportError(f"{path} is not a readable safetensors file ({error}): fetch or write it again") from error
+
+
+def llama_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shape of every weight of a Llama, (outputs, inputs) of matrices, by its name. `config`: its config.json."""
+    hidden, ffn, heads = (config[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads"))
+    queries, keys = heads * head_dim(config), (config.get("num_key_value_heads") or heads) * head_dim(config)
+    layer: dict[str, tuple[int, ...]] = {
+        "input_layernorm": (hidden,),
+        "self_attn.q_proj": (queries, hidden),
+        "self_attn.k_proj": (keys, hidden),
+        "self_attn.v_proj": (keys, hidden),
+        "self_attn.o_proj": (hidden, queries),
+        "post_attention_layernorm": (hidden,),
+        "mlp.gate_proj": (ffn, hidden),
+        "mlp.up_proj": (ffn, hidden),
+        "mlp.down_proj": (hidden, ffn),
+    }
+    embeddings = config["vocab_size"], hidden
+    shapes = {"model.embed_tokens.weight": embeddings, "model.norm.weight": (hidden,)}
+    for index in range(config["num_hidden_layers"]):
+        shapes |= {f"model.layers.{index}.{part}.weight": shape for part, shape in layer.items()}
+    return shapes if config.get("tie_word_embeddings") else {**shapes, "lm_head.weight": embeddings}
+
+
+def head_dim(config: Mapping[str, Any]) -> int:
+    return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
 
 
 def _decode(mapped: NDArray[np.uint8], tensor: StoredTensor, path: Path) -> NDArray[np.float32]:

@@ -14,6 +14,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from backends.llama_cpp.selfcheck import module_command, no_core_file, run_child
 from backends.machine import cache_folder
 from models.errors import BadHead
 from models.hub.gguf_check import check_model
-from models.hub.gguf_head import GgufHead, TensorInfo, read_head
+from models.hub.gguf_head import GgufHead, read_head
 from specpair.engines.backend import Progress
 from specpair.shared_files import lock, replacing
 
@@ -59,7 +60,8 @@ def requantised(path: Path, progress: Progress | None = None, folder: Path | Non
 
 
 def _copy_of(path: Path, folder: Path, progress: Progress | None) -> Path:
-    place, about = folder / _digest(path), _identity(path)
+    place, stat = folder / hashlib.sha256(os.fsencode(path)).hexdigest()[:24], path.stat()
+    about = {"file": str(path), "bytes": stat.st_size, "changed": stat.st_mtime_ns}
     copy, record = place / f"{path.stem}-q4_0.gguf", place / "about.json"
 
     def known() -> Path | None:
@@ -76,7 +78,9 @@ def _copy_of(path: Path, folder: Path, progress: Progress | None) -> Path:
         lock(held.fileno(), wait=True)
         if (found := known()) is not None:  # another process was faster
             return found
-        _remove_stale(folder)
+        for each in folder.glob("*/about.json"):  # copies of files that are gone
+            if (other := _read(each)) is not None and not Path(other["of"]["file"]).is_file():
+                shutil.rmtree(each.parent, ignore_errors=True)
         reason = _make(path, copy, progress)
         with replacing(record) as file:
             file.write(json.dumps({"of": about, "reason": reason}).encode())
@@ -124,34 +128,15 @@ def _bytes(head: GgufHead) -> tuple[int, int, int]:
     A step reads one row of the embedding, unless that is the output as well.
     """
     stored = head.tensor_bytes()
-    fast = {each.name: _in_q4_0(each, stored[each.name]) for each in head.tensors}
-    apart = _EMBEDDING if _OUTPUT in stored and _EMBEDDING in stored else None
-    read = [name for name in stored if name != apart]
+    fast = {
+        each.name: stored[each.name]
+        if len(each.shape) < 2 or each.shape[0] % _GROUP
+        else math.prod(each.shape) // _GROUP * _GROUP_BYTES
+        for each in head.tensors
+    }
+    read = stored.keys() - ({_EMBEDDING} if _OUTPUT in stored else set())
     whole = head.size + sum(fast.values())
     return sum(stored[name] for name in read), sum(fast[name] for name in read), whole
-
-
-def _in_q4_0(tensor: TensorInfo, stored: int) -> int:
-    if len(tensor.shape) < 2 or tensor.shape[0] % _GROUP:
-        return stored
-    return math.prod(tensor.shape) // _GROUP * _GROUP_BYTES
-
-
-def _remove_stale(folder: Path) -> None:
-    """Remove the copies of files that are gone."""
-    for record in folder.glob("*/about.json"):
-        known = _read(record)
-        if known is not None and not Path(known["of"]["file"]).is_file():
-            shutil.rmtree(record.parent, ignore_errors=True)
-
-
-def _identity(path: Path) -> dict[str, Any]:
-    found = path.stat()
-    return {"file": str(path), "bytes": found.st_size, "changed": found.st_mtime_ns}
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:24]
 
 
 def _read(record: Path) -> dict[str, Any] | None:

@@ -18,7 +18,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -33,6 +32,7 @@ from specpair.engines.backend import Entry
 from specpair.engines.errors import BackendError, EngineCrash
 from specpair.engines.load_options import LoadOptions
 from specpair.extras import pip_install
+from specpair.shared_files import replacing
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 120.0  # seconds for a child, which usually takes one second
@@ -92,11 +92,11 @@ def extra_buffers(
     digest = hashlib.sha256(f"{wheel}\0{processor}".encode()).hexdigest()
     folder = folder or cache_folder()
     stored = folder and folder / f"llama_cpp-{digest[:24]}.json"
-    works = _read_result(stored) if stored else None
-    if works is None:
-        if not model.is_file():
-            return True
-        works = _try_extra_buffers(model, command or child_command, timeout, processor)
+    works = None
+    with suppress(OSError, ValueError, KeyError, TypeError):  # not stored, or damaged
+        works = json.loads(stored.read_text(encoding="utf-8"))["extra_buffers"] if stored else None
+    if not isinstance(works, bool):
+        works = _try_extra_buffers(model, command or child_command, timeout, processor) if model.is_file() else None
         if works is None:
             return True
         if stored:
@@ -117,10 +117,8 @@ def _try_extra_buffers(model: Path, command: Command, timeout: float, processor:
     Raises EngineCrash if llama.cpp works neither with them nor without.
     """
     first = run_child(command(model, True), timeout)
-    if first is None:
-        return None
-    if first.status == 0:
-        return True
+    if first is None or first.status == 0:
+        return None if first is None else True
     if not first.crashed:
         _log.info("the self-check of llama.cpp %s, which shows nothing about the processor", first)
         return None
@@ -188,15 +186,6 @@ def no_core_file() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def try_model(model: Path, extra: bool) -> None:
-    """Load `model` and run a few forward passes; the child calls this. Raises BackendError, or crashes."""
-    from backends.llama_cpp.backend import LlamaBackend
-
-    with closing(LlamaBackend(LoadOptions(model=model, context_length=64), extra_buffers=extra)) as backend:
-        for start, width in _PASSES:
-            backend.extend([Entry(0, start, list(range(2, 2 + width)), 0)])
-
-
 def repair_command(option: str = "") -> str:
     """The command that compiles llama.cpp for this machine, with a workaround for a bug of GCC 12.
 
@@ -245,21 +234,11 @@ def _processor(cpuinfo: Path) -> str:
         return platform.machine() + platform.version()
 
 
-def _read_result(stored: Path) -> bool | None:
-    """The stored result of an earlier check; None if there is none or its file is damaged."""
-    try:
-        works = json.loads(stored.read_text(encoding="utf-8"))["extra_buffers"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return works if isinstance(works, bool) else None
-
-
 def _store_result(stored: Path, works: bool) -> None:
     try:
         stored.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=stored.parent, suffix=".part", delete=False) as part:
-            part.write(json.dumps({"extra_buffers": works, "version": _version()}) + "\n")
-        os.replace(part.name, stored)
+        with replacing(stored) as file:
+            file.write(json.dumps({"extra_buffers": works, "version": _version()}).encode() + b"\n")
     except OSError as error:  # a folder that cannot be written: the next load checks again
         _log.debug("the result of llama.cpp's self-check is not stored: %s", error)
 
@@ -271,8 +250,13 @@ def main(arguments: Sequence[str]) -> int:
     """
     try:
         if arguments:
+            from backends.llama_cpp.backend import LlamaBackend  # loads the library
+
             no_core_file()
-            try_model(Path(arguments[0]), extra=arguments[1] == "extra")
+            options = LoadOptions(model=Path(arguments[0]), context_length=64)
+            with closing(LlamaBackend(options, extra_buffers=arguments[1] == "extra")) as backend:
+                for start, width in _PASSES:
+                    backend.extend([Entry(0, start, list(range(2, 2 + width)), 0)])
         else:
             logging.basicConfig(format="setup: %(message)s", level=logging.INFO)
             extra_buffers()

@@ -25,7 +25,7 @@ from backends.neuron_legacy.compiling import (
 )
 from backends.neuron_legacy.memory import CoreMemory, this_chip
 from backends.neuron_legacy.model import TYPES, Checkpoint, cut_no_inputs, made, read_checkpoint
-from backends.neuron_legacy.passes import ONE_AT_A_TIME, Passes, PassTokens, Programs, Work, programs_for
+from backends.neuron_legacy.passes import ONE_AT_A_TIME, Passes, PassTokens, Work, programs_for
 from specpair.engines.backend import Backend, Entry, Logits, Progress, overflowed
 from specpair.engines.errors import EngineFailure, EngineLost, ModelLoadError
 from specpair.engines.load_options import LoadOptions
@@ -115,7 +115,9 @@ class NeuronLegacyBackend(Backend):
             report(_BUILT)
             cut_no_inputs(self._model)
             self._passes = Passes(self._model, programs, self.vocabulary.size)
-            self._warm_up(self._passes, report)
+            with self._torch.inference_mode():
+                for done, _ in enumerate(self._passes.warm_up(), 1):
+                    report(_BUILT + (1 - _BUILT) * done / programs.count)
         except ModelLoadError:
             raise
         except Exception as error:  # any type: assertions, errors of the runtime or the compiler
@@ -148,18 +150,6 @@ class NeuronLegacyBackend(Backend):
             ) from error
         _log.info("%s: %d programs found compiled in %s", self.model_name, self._programs.count, artefacts.path)
         return True
-
-    def _warm_up(self, passes: Passes, report: Progress) -> None:
-        done = 0
-        programs = self._programs
-
-        def count() -> None:
-            nonlocal done
-            done += 1
-            report(_BUILT + (1 - _BUILT) * done / programs.count)
-
-        with self._torch.inference_mode():
-            passes.warm_up(count)
 
     def _release(self, slot: int) -> None:
         """Nothing to do: only the lengths in the base class say which cells are valid."""
@@ -201,64 +191,41 @@ class NeuronLegacyBackend(Backend):
     def _run(self, batch: Sequence[Entry]) -> list[Logits]:
         """Run the passes of a batch: prompts and continuations one by one, then verify passes in rounds of one piece
         of each entry."""
-        runs = [_EntryRun(entry, self._programs) for entry in batch]
-        held = list(self._lengths)
-        for run in runs:
-            run.start(self._checked_passes)
-            held[run.slot] = run.held
-        while live := [run for run in runs if run.pieces]:
-            found = self._checked_passes.verify({run.slot: run.next_work() for run in live}, held)
-            for run in live:
-                run.take(found[run.slot])
-                held[run.slot] = run.held
-        return [run.parts[0] if len(run.parts) == 1 else np.concatenate(run.parts) for run in runs]
+        passes, held = self._checked_passes, list(self._lengths)
+        parts: dict[int, list[Logits]] = {entry.slot: [] for entry in batch}  # wanted logits, by slot
+        shared: dict[int, list[PassTokens]] = {}  # pieces in verify passes, by slot
+
+        def take(entry: Entry, end: int, logits: Logits, first: int) -> None:
+            """`end`: how many of its tokens are fed. `first`: index of the token that the first row follows."""
+            held[entry.slot] = entry.start + end
+            parts[entry.slot].append(logits[max(0, entry.logits_from - first) :])
+
+        def work(entry: Entry, piece: PassTokens) -> Work:
+            return entry.start + piece.first, entry.tokens[piece.first : piece.first + piece.size]
+
+        for entry in batch:
+            slot, start, tokens, logits_from, _ = entry
+            held[slot], done = start, 0
+            if start == 0:  # a prompt pass up to the first token whose logits are wanted, if it is wide enough
+                done = min(logits_from + 1, len(tokens), self._programs.prompts[-1])
+                take(entry, done, passes.prompt(slot, tokens[:done]), done - 1)
+            pieces = self._programs.pieces(len(tokens) - done, max(0, logits_from - done))
+            pieces = [piece._replace(first=done + piece.first) for piece in pieces]
+            for piece in (each for each in pieces if each.last_only):
+                end = piece.first + piece.size
+                take(entry, end, passes.continuation(slot, work(entry, piece), piece.width), end - 1)
+            shared[slot] = [each for each in pieces if not each.last_only]
+        for turn in range(max(map(len, shared.values()))):
+            live = [(entry, shared[entry.slot][turn]) for entry in batch if turn < len(shared[entry.slot])]
+            found = passes.verify({entry.slot: work(entry, piece) for entry, piece in live}, held)
+            for entry, piece in live:
+                take(entry, piece.first + piece.size, found[entry.slot], piece.first)
+        return [each[0] if len(each) == 1 else np.concatenate(each) for each in parts.values()]
 
     @property
     def _checked_passes(self) -> Passes:
         assert self._passes is not None, "the backend is closed"
         return self._passes
-
-
-class _EntryRun:
-    """One entry of a batch on its way through its passes."""
-
-    def __init__(self, entry: Entry, programs: Programs) -> None:
-        self.slot = entry.slot
-        self.held = entry.start  # tokens in the slot so far
-        self.pieces: list[PassTokens] = []  # what is left to verify, in order
-        self.parts: list[Logits] = []  # the wanted logits of the passes so far
-        self._entry, self._programs, self._done = entry, programs, 0
-
-    def start(self, passes: Passes) -> None:
-        """Run what is not shared with other entries: the prompt pass of an entry from cell 0 on, and continuations."""
-        _, start, tokens, logits_from, _ = self._entry
-        if start == 0:  # a prompt pass up to the first token whose logits are wanted, if it is wide enough
-            self._done = min(logits_from + 1, len(tokens), self._programs.prompts[-1])
-            after_last = passes.prompt(self.slot, tokens[: self._done])
-            self._advance(self._done, after_last, self._done - 1)
-        self.pieces = self._programs.pieces(len(tokens) - self._done, max(0, logits_from - self._done))
-        while self.pieces and self.pieces[0].last_only:
-            piece = self.pieces[0]
-            after_last = passes.continuation(self.slot, self.next_work(), piece.width)
-            self._advance(piece.size, after_last, self._done + piece.first + piece.size - 1)
-            del self.pieces[0]
-
-    def next_work(self) -> Work:
-        """The cell of the first token of the next piece, and its tokens."""
-        piece, tokens = self.pieces[0], self._entry.tokens
-        first = self._done + piece.first
-        return self._entry.start + first, tokens[first : first + piece.size]
-
-    def take(self, logits: Logits) -> None:
-        """Take the logits of the next piece, whose pass has run."""
-        piece = self.pieces.pop(0)
-        self._advance(piece.size, logits, self._done + piece.first)
-
-    def _advance(self, count: int, logits: Logits, first: int) -> None:
-        """Note that `count` tokens were fed, and keep the wanted rows of `logits`, whose first one follows the token at
-        index `first`."""
-        self.held += count
-        self.parts.append(logits[max(0, self._entry.logits_from - first) :])
 
 
 def _said(error: Exception) -> str:

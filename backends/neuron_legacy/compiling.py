@@ -25,7 +25,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from backends.compilation import Published
 from backends.machine import available_bytes, cores
 from specpair.engines.errors import first_line
 
@@ -78,36 +77,32 @@ class Artefacts:
         flags = [flag for flag in os.environ.get(FLAGS, "").split() if not flag.startswith(_OF_THE_CACHE)]
         key = json.dumps([settings, [*map(_version, _MAKERS), flags]], default=repr, sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-        self._published = None if folder is None else Published(folder, f"{model_name}-{digest}")
-
-    @property
-    def path(self) -> Path | None:
-        """The folder with the saved programs; None: there are none."""
-        return None if self._published is None else self._published.path
+        self.path = None if folder is None else folder / f"{model_name}-{digest}"
 
     @property
     def complete(self) -> bool:
         """Whether the programs were saved."""
-        return self.path is not None
+        return self.path is not None and self.path.is_dir()
 
     def discard(self, reason: str) -> None:
-        """Delete saved programs that do not fit."""
-        assert self._published is not None
+        """Delete saved programs that do not fit. Raises OSError."""
+        assert self.path is not None
         _log.warning("the programs in %s do not fit and are compiled again: %s", self.path, reason)
-        self._published.discard()
+        shutil.rmtree(self.path)
 
     def save(self, model: Any) -> None:
         """Save the programs of the library's `model`, unless they are there. A failure is logged: the model runs all
         the same."""
-        if self._published is None or self.complete:
+        if self.path is None or self.complete:
             return
         try:
-            with TemporaryDirectory(prefix="specpair-") as folder:  # where a library can write files as it likes
-                model.save(folder)
-                self._published.publish(Path(folder))
+            with TemporaryDirectory(prefix="specpair-", dir=self.path.parent) as folder:
+                made = Path(folder, "programs")
+                made.mkdir()
+                model.save(str(made))
+                made.rename(self.path)  # at once, so that others see all programs or none
         except (OSError, AssertionError) as error:
-            kept = self._published.marker.parent
-            _log.warning("the compiled programs could not be kept in %s: %s", kept, first_line(error))
+            _log.warning("the compiled programs could not be kept in %s: %s", self.path.parent, first_line(error))
 
 
 def _version(name: str) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from backends.machine import gib
 from backends.neuron import PRODUCT, instance_type
 from specpair.engines.errors import ModelLoadError
 
@@ -156,8 +157,8 @@ def _needs(sizes: LlamaSizes, degree: int, room: int) -> str:
     """What a model needs of each of `degree` cores, which have `room` bytes free."""
     weights, caches = sizes.weight_bytes(degree), sizes.kv_bytes(degree) // degree
     return (
-        f"each core needs {_gib(weights)} GiB for weights and {_gib(caches)} GiB for {sizes.slots} slots of "
-        f"{sizes.cells} tokens, {_gib(room)} GiB are there"
+        f"each core needs {gib(weights)} GiB for weights and {gib(caches)} GiB for {sizes.slots} slots of "
+        f"{sizes.cells} tokens, {gib(room)} GiB are there"
     )
 
 
@@ -182,7 +183,3 @@ def kv_heads_held(heads: int, kv_heads: int, cores: int) -> int:
 def round_up(count: int, divisor: int) -> int:
     """The smallest multiple of `divisor` that is at least `count`."""
     return math.ceil(count / divisor) * divisor
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.1f}"

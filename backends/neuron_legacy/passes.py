@@ -13,7 +13,7 @@ The library's fourth kind, a pass over a single token, is never used: it writes 
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -130,14 +130,6 @@ def cells_of(start: int, width: int, cells: int) -> list[int]:
     return [min(start + offset, cells - 1) for offset in range(width)]
 
 
-def parked(held: int, width: int, cells: int) -> list[int]:
-    """The cells of a slot that holds `held` tokens and takes no part in a pass over all slots.
-
-    Not from cell 0 on: a pass whose first cell is 0 is a prompt pass to the library.
-    """
-    return cells_of(max(1, held), width, cells)
-
-
 def cells_for(context_length: int) -> int:
     """The number of cells in a slot that holds `context_length` tokens: at least one more, for padding."""
     return _round_up(context_length + 1)
@@ -202,79 +194,54 @@ class Passes:
             logits = program(*inputs, *unused)
         return self._array(logits[: self._vocabulary_size, -1, :].transpose(0, 1), (1, self._vocabulary_size))
 
-    def verify(self, work: Mapping[int, Work], held: Sequence[int]) -> dict[int, Logits]:
+    def verify(self, work: Mapping[int, Work], held: Sequence[int], *, every: bool = False) -> dict[int, Logits]:
         """Run the verify pass of the slots in `work`: over all slots, or over that of the only one.
 
-        `held`: how many tokens each slot holds; what a slot outside of `work` holds stays.
+        `held`: how many tokens each slot holds; what a slot outside of `work` holds stays: its padding goes behind it,
+        and not to cell 0, since a pass whose first cell is 0 is a prompt pass to the library.
+        `every`: takes all slots in any case.
 
         Returns the logits (tokens, vocab) of each slot in `work`.
         """
         width = self._programs.verify_width(max(len(tokens) for _, tokens in work.values()))
-        if len(work) > 1:
-            return self._of_all_slots(work, held, width)
-        return {slot: self._of_one_slot(slot, each) for slot, each in work.items()}
+        slots = list(range(self._programs.slots)) if every or len(work) > 1 else list(work)
+        given = [work[slot] if slot in work else (max(1, held[slot]), ()) for slot in slots]
+        cells = self._tensor([cells_of(start, width, self._programs.cells) for start, _ in given])
+        ids = self._tensor([padded(tokens, width) for _, tokens in given])
+        with ONE_AT_A_TIME:
+            logits = self._model.speculative_forward(
+                ids, speculation_length=width, cache_ids=cells, start_ids=self._tensor(slots)
+            )
+        self._check_shape(logits, (width, self._vocabulary_size, len(slots)))
+        wanted = [(slots.index(slot), len(tokens)) for slot, (_, tokens) in work.items()]
+        return dict(zip(work, self._copied(logits, wanted), strict=True))
 
     def probe(self, held: int) -> None:
         """Run a verify pass behind the `held` tokens of slot 0, which stay. Raises what the library raises."""
-        width = self._programs.verify[0]
-        self._speculative([[0] * width], [parked(held, width, self._programs.cells)], [0], [])
+        self.verify({0: (max(1, held), [0] * self._programs.verify[0])}, ())
 
-    def warm_up(self, done: Callable[[], object]) -> None:
+    def warm_up(self) -> Iterator[None]:
         """Run every program once: its first run is slow, and a program that fails should fail at load.
 
-        `done` is called after each program.
+        Yields after each program.
         """
         programs = self._programs
         for width in programs.prompts:
             self.prompt(0, [0] * (width - 1))
-            done()
+            yield
         for span in programs.spans:
             for width in programs.continuations:
                 self.continuation(0, (span - width, [0] * width), width)
-                done()
+                yield
             for width in programs.verify:
-                work = span - width, [0] * width
-                self._of_one_slot(0, work)
-                done()
-                if programs.slots > 1:
-                    self._of_all_slots({0: work}, [0] * programs.slots, width)
-                    done()
-
-    def _of_one_slot(self, slot: int, work: Work) -> Logits:
-        start, tokens = work
-        width = self._programs.verify_width(len(tokens))
-        cells = cells_of(start, width, self._programs.cells)
-        [logits] = self._speculative([padded(tokens, width)], [cells], [slot], [(0, len(tokens))])
-        return logits
-
-    def _of_all_slots(self, work: Mapping[int, Work], held: Sequence[int], width: int) -> dict[int, Logits]:
-        cells = self._programs.cells
-        every = [work.get(slot) for slot in range(self._programs.slots)]
-        logits = self._speculative(
-            [padded(() if each is None else each[1], width) for each in every],
-            [
-                parked(held[slot], width, cells) if each is None else cells_of(each[0], width, cells)
-                for slot, each in enumerate(every)
-            ],
-            list(range(self._programs.slots)),
-            [(slot, len(tokens)) for slot, (_, tokens) in work.items()],
-        )
-        return dict(zip(work, logits, strict=True))
-
-    def _speculative(
-        self, ids: list[list[int]], cells: list[list[int]], slots: list[int], wanted: Sequence[tuple[int, int]]
-    ) -> list[Logits]:
-        """Run a speculative pass of the library. Returns the logits (count, vocab) of the first `count` tokens of the
-        item at `index` in `slots`, for each (index, count) in `wanted`."""
-        width = len(ids[0])
-        given = {"cache_ids": self._tensor(cells), "start_ids": self._tensor(slots)}
-        with ONE_AT_A_TIME:
-            logits = self._model.speculative_forward(self._tensor(ids), speculation_length=width, **given)
-        self._check_shape(logits, (width, self._vocabulary_size, len(slots)))
-        return self._copied(logits, wanted)
+                for batch in programs.batches:
+                    work = {0: (span - width, [0] * width)}
+                    self.verify(work, [0] * programs.slots, every=batch > 1)
+                    yield
 
     def _copied(self, logits: Any, wanted: Sequence[tuple[int, int]]) -> list[Logits]:
-        """The rows of logits (tokens, vocab, slots) that are `wanted`, in float32.
+        """The logits (count, vocab) of the first `count` tokens of the item at `index` of logits (tokens, vocab,
+        slots), for each (index, count) in `wanted`, in float32.
 
         The library keeps the logits of an id side by side, for all tokens and slots, so that a row is spread over all
         of the memory. They are copied in chunks of ids: so each part of the memory comes into the cache once, and not

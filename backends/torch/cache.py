@@ -31,24 +31,12 @@ _APART_16_BITS = 0.2
 _TAKES_BACK = 8  # tokens of the last pass, for models whose states are those of convolutions
 
 
-@dataclass(frozen=True, slots=True)
-class LayerShape:
-    """The shape of what one layer keeps of a token: (heads, width) of its key and of its value."""
-
-    key: tuple[int, int]
-    value: tuple[int, int]
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers the layer stores per token."""
-        return self.key[0] * self.key[1] + self.value[0] * self.value[1]
-
-
 @dataclass(slots=True)
 class Shapes:
-    """What a model keeps: of each token by layer, and of each slot by the name of the state."""
+    """What a model keeps: of each token (heads, width), by the name of the part as `key0`; of each slot, by the name of
+    the state."""
 
-    layers: dict[int, LayerShape] = field(default_factory=dict)
+    tokens: dict[str, tuple[int, int]] = field(default_factory=dict)
     states: dict[str, tuple[tuple[int, ...], torch.dtype]] = field(default_factory=dict)
     takes_back: int = 0  # tokens of the last pass that the states take back by themselves
 
@@ -59,7 +47,7 @@ class Shapes:
 
     def token_bytes(self, dtype: torch.dtype) -> int:
         """Bytes of the keys and values of a token."""
-        return sum(layer.numbers for layer in self.layers.values()) * int(dtype.itemsize)
+        return sum(map(prod, self.tokens.values())) * int(dtype.itemsize)
 
 
 class _Cache:
@@ -93,7 +81,8 @@ class ShapeProbe(_Cache):
         self.shapes = Shapes()
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        self.shapes.layers[layer_idx] = LayerShape((keys.shape[1], keys.shape[3]), (values.shape[1], values.shape[3]))
+        for name, part in (("key", keys), ("value", values)):
+            self.shapes.tokens[f"{name}{layer_idx}"] = part.shape[1], part.shape[3]
         return keys, values
 
     def update_conv_state(self, inputs: Tensor, layer_idx: int, state_idx: int = 0, *, conv_kernel_size: int) -> Tensor:
@@ -127,9 +116,9 @@ def kept_shapes(run: Callable[[ShapeProbe], object], name: str) -> Shapes:
         found.takes_back = _TAKES_BACK
         for state, (shape, dtype) in found.states.items():
             found.states[state] = (*shape[:-1], shape[-1] + _TAKES_BACK), dtype
-    if not (found.layers or found.states):
+    if not (found.tokens or found.states):
         raise ModelLoadError(f"{name} keeps nothing of the tokens that it has read: choose another model")
-    if not found.states and sorted(found.layers) != list(range(len(found.layers))):
+    if not found.states and not {f"key{at}" for at in range(len(found.tokens) // 2)} <= found.tokens.keys():
         raise ModelLoadError(f"{name} has layers without keys and values: choose one with attention in every layer")
     return found
 
@@ -190,13 +179,9 @@ class SlotCache(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, shapes: Shapes, slots: int, positions: int, dtype: torch.dtype, device: Any) -> None:
         super().__init__()
-        self._device, self._states = device, list(shapes.states)
-        self._kept = [f"{name}{at}" for at in shapes.layers for name in ("key", "value")]
-        for at, layer in shapes.layers.items():
-            for name, (heads, width) in (("key", layer.key), ("value", layer.value)):
-                zeros = torch.zeros(slots, heads, positions, width, dtype=dtype, device=device)
-                self.register_buffer(f"{name}{at}", zeros, persistent=False)
-        for name, (shape, kind) in shapes.states.items():
+        self._device, self._states, self._kept = device, list(shapes.states), list(shapes.tokens)
+        held = {name: ((heads, positions, width), dtype) for name, (heads, width) in shapes.tokens.items()}
+        for name, (shape, kind) in {**held, **shapes.states}.items():
             self.register_buffer(name, torch.zeros(slots, *shape, dtype=kind, device=device), persistent=False)
 
     def copy(self, source: int, destination: int, length: int) -> None:

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError, safe_open
 from transformers import modeling_gguf_pytorch_utils as gguf_reading
 
 from backends.hugging_face import FOLDER, check_folder, read_vocabulary
-from backends.machine import available_bytes
+from backends.machine import available_bytes, gib
 from backends.neuron import trn2_core_bytes
 from backends.torch.compiling import NEURON
+from models.errors import BadHead
+from models.safetensors_file import tensors_in
 from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import DTYPES, LoadOptions
 from specpair.engines.model_files import read_chat_templates, read_json
@@ -225,9 +226,9 @@ def check_fits(options: LoadOptions, dtype: torch.dtype, devices: int, free: int
         least = math.ceil((weights + cache) / max(free, 1))
         enough = next((each for each in range(least, heads + 1) if heads % each == 0), None)  # equal shares of heads
         advice = "" if enough is None else f"tensor_parallel {enough} suffices, or "
-        needs = f"{_gib(weights / devices)} GiB for weights and {_gib(cache / devices)} GiB for {slots} slots"
+        needs = f"{gib(weights / devices)} GiB for weights and {gib(cache / devices)} GiB for {slots} slots"
         raise ModelLoadError(
-            f"tensor_parallel {devices}: each device needs {needs} of {context} tokens, {_gib(free)} are free: "
+            f"tensor_parallel {devices}: each device needs {needs} of {context} tokens, {gib(free)} are free: "
             f"{advice}lower slots or context",
             "tensor_parallel",
         )
@@ -247,16 +248,9 @@ def _weights(folder: Path, *, without_head: bool) -> int:
     """
     index = read_json(folder / "model.safetensors.index.json")
     try:
-        count = 0
-        for name in set(index.get("weight_map", {}).values()) or {"model.safetensors"}:
-            with safe_open(folder / name, framework="np") as file:
-                names = [each for each in file.keys() if not (without_head and each == "lm_head.weight")]  # noqa: SIM118
-                count += sum(math.prod(file.get_slice(each).get_shape()) for each in names)
-        return count
-    except (OSError, SafetensorError, AttributeError, TypeError) as error:
+        names = set(index.get("weight_map", {}).values()) or {"model.safetensors"}
+        tensors = (tensor for name in names for tensor in tensors_in(folder / name))
+        return sum(tensor.numbers for tensor in tensors if not (without_head and tensor.name == "lm_head.weight"))
+    except (OSError, BadHead, AttributeError, TypeError) as error:
         _log.debug("the weights in %s cannot be counted: %s", folder, first_line(error))
         return 0
-
-
-def _gib(count: float) -> str:
-    return f"{count / 2**30:.1f}"

@@ -28,7 +28,7 @@ from backends.torch.backend import TorchBackend
 from backends.torch.compiling import NEURON
 from backends.torch.follower_team import LOOPBACK, Team, ranks
 from backends.torch.launch import LaunchInputs
-from backends.torch.read_model import find_device, read_config
+from backends.torch.read_model import find_device, heads_of, read_config
 from backends.torch.top_logits import Region
 from specpair.engines.backend import Entry, Progress
 from specpair.engines.errors import ModelLoadError, first_line
@@ -206,7 +206,7 @@ def _check_plan(options: LoadOptions) -> None:
             "leave it out",
             "tensor_parallel",
         )
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    heads, _ = heads_of(config)
     if get_kv_heads_per_rank(plan, heads, size) is None:
         raise ModelLoadError(
             f"tensor_parallel {size}: {name} has {heads} heads of keys and values, which cannot be shared out evenly: "

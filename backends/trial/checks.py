@@ -138,13 +138,13 @@ def engine_checks(backend: Backend, line: Callable[[str], None]) -> Iterator[tup
         "a cached walk against one pass": partial(_walk, backend),
         "decoding alone and beside other slots": partial(_beside_others, backend),
     }
+
+    def emptied(run: Callable[[], str]) -> str:
+        empty(backend)
+        return run()
+
     for name, run in checks.items():
-
-        def emptied(run: Callable[[], str] = run) -> str:
-            empty(backend)
-            return run()
-
-        yield name, emptied
+        yield name, partial(emptied, run)
 
 
 def pass_times(backend: Backend, line: Callable[[str], None]) -> str:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from backends.trial.checks import (
     empty,
     random_batches,
 )
-from backends.trial.tiny_llama import TinyModel, reference_logits
+from backends.trial.tiny_llama import TinyModel, reference_logits, write_tiny_gguf
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.sampling.top_logits import TopLogits
@@ -47,57 +48,43 @@ def check_tiny(
     once = splits_once(engine, options)
     for dtype, changes in variants(engine, options, once=once):
         report.section(f"a tiny random Llama in {dtype}, compared with NumPy in float64")
-        if engine in TEST_ENGINES:
-            report.check("load", _skip(f"the {engine} engine reads no model files"))
-            continue
-        if once and beside_model:
-            report.check("load", _skip("one process splits one model: run the self-test without a model, too"))
-            continue
         loaded: list[tuple[Backend, TinyModel]] = []
 
         def load_it(dtype: str = dtype, changes: dict[str, Any] = changes, to: list[Any] = loaded) -> str:
+            if engine in TEST_ENGINES:
+                raise CheckSkipped(f"the {engine} engine reads no model files")
+            if once and beside_model:
+                raise CheckSkipped("one process splits one model: run the self-test without a model, too")
             model = written(folder / f"tiny-{dtype}", options.tensor_parallel or 1)
-            path = _as_read(model, engine)
-            to.append((load(engine, small_options(engine, replace(options, model=path, **changes))), model))
-            return _described(to[0][0])
+            path = model.folder
+            if engine == "llama_cpp":
+                path /= "tiny.gguf"
+                write_tiny_gguf(model, path)
+            backend = load(engine, small_options(engine, replace(options, model=path, **changes)))
+            to.append((backend, model))
+            size = f"{backend.slots} slots of {backend.context_length} tokens, {backend.max_batch_tokens} in a batch"
+            return f"{size}, on {devices_of(backend)}"
 
         if report.check("load", load_it):
             backend, model = loaded[0]
+            reference = partial(reference_logits, model.config, model.weights)
             with closing(backend):
-                _run_all(report, backend, _Reference(model), TOLERANCES[dtype])
+                for name, check in _CHECKS.items():
+                    report.check(name, partial(_run, check, backend, reference, TOLERANCES[dtype]))
 
 
-def _run_all(report: Checks, backend: Backend, reference: "_Reference", allowed: float) -> None:
-    checks: dict[str, Callable[[Backend, _Reference, Comparison], None]] = {
-        "random batches with rollbacks": _random_batches,
-        "all slots in one pass": _all_slots,
-        "a full context": _full_context,
-        "top logits": _top_logits,
-        "copied slots": _copies,
-    }
-    for name, check in checks.items():
-
-        def run(check: Callable[..., None] = check) -> str:
-            empty(backend)
-            comparison = Comparison(allowed)
-            check(backend, reference, comparison)
-            return comparison.verdict()
-
-        report.check(name, run)
+def _run(check: "Check", backend: Backend, reference: "Reference", allowed: float) -> str:
+    empty(backend)
+    comparison = Comparison(allowed)
+    check(backend, reference, comparison)
+    return comparison.verdict()
 
 
-class _Reference:
-    """The logits of a tiny model, without a cache."""
-
-    def __init__(self, model: TinyModel) -> None:
-        self._model = model
-
-    def __call__(self, tokens: Sequence[int]) -> Rows:
-        """A row for each token."""
-        return reference_logits(self._model.config, self._model.weights, tokens)
+Reference = Callable[[Sequence[int]], Rows]  # the logits of a tiny model without a cache, a row for each token
+Check = Callable[[Backend, Reference, Comparison], None]
 
 
-def _random_batches(backend: Backend, reference: _Reference, comparison: Comparison) -> None:
+def _random_batches(backend: Backend, reference: Reference, comparison: Comparison) -> None:
     held: list[list[int]] = [[] for _ in range(backend.slots)]
     for turn, batch in enumerate(random_batches(backend, _TURNS)):
         for entry, rows in zip(batch, backend.extend(batch), strict=True):
@@ -106,7 +93,7 @@ def _random_batches(backend: Backend, reference: _Reference, comparison: Compari
             comparison.add(rows, expected, f"batch {turn} of {len(batch)}, slot {entry.slot} from {entry.start} on")
 
 
-def _all_slots(backend: Backend, reference: _Reference, comparison: Comparison) -> None:
+def _all_slots(backend: Backend, reference: Reference, comparison: Comparison) -> None:
     texts = [_tokens(slot, 20 + 7 * slot) for slot in range(backend.slots)]
     for slot, text in enumerate(texts):
         backend.extend([Entry(slot, 0, text, len(text))])
@@ -117,7 +104,7 @@ def _all_slots(backend: Backend, reference: _Reference, comparison: Comparison) 
             comparison.add(rows, expected, f"a pass over {width} tokens of each slot, slot {entry.slot}")
 
 
-def _full_context(backend: Backend, reference: _Reference, comparison: Comparison) -> None:
+def _full_context(backend: Backend, reference: Reference, comparison: Comparison) -> None:
     text = _tokens(3, backend.context_length)
     expected = reference(text)
     slot = backend.slots - 1
@@ -129,7 +116,7 @@ def _full_context(backend: Backend, reference: _Reference, comparison: Compariso
     comparison.add(rows, expected[-5:], "the last 5 tokens again")
 
 
-def _top_logits(backend: Backend, reference: _Reference, comparison: Comparison) -> None:
+def _top_logits(backend: Backend, reference: Reference, comparison: Comparison) -> None:
     if not backend.has_top_logits:
         raise CheckSkipped("this engine returns whole rows")
     text, size = _tokens(4, 30), backend.vocabulary.size
@@ -146,7 +133,7 @@ def _top_logits(backend: Backend, reference: _Reference, comparison: Comparison)
         comparison.add(sums[:1], sums[1:], f"the sum of position {position}")
 
 
-def _copies(backend: Backend, reference: _Reference, comparison: Comparison) -> None:
+def _copies(backend: Backend, reference: Reference, comparison: Comparison) -> None:
     if not backend.can_copy:
         raise CheckSkipped("this engine cannot copy slots")
     text, one, other = _tokens(5, 40), _tokens(6, 6), _tokens(7, 6)
@@ -156,6 +143,15 @@ def _copies(backend: Backend, reference: _Reference, comparison: Comparison) -> 
     first, second = backend.extend(batch)
     comparison.add(first, reference([*text, *one])[40:], "the slot that was copied")
     comparison.add(second, reference([*text[:33], *other])[33:], "the copy")
+
+
+_CHECKS: dict[str, Check] = {
+    "random batches with rollbacks": _random_batches,
+    "all slots in one pass": _all_slots,
+    "a full context": _full_context,
+    "top logits": _top_logits,
+    "copied slots": _copies,
+}
 
 
 def splits_once(engine: str, options: LoadOptions) -> bool:
@@ -206,32 +202,7 @@ def written(folder: Path, devices: int) -> TinyModel:
     return model
 
 
-def _as_read(model: TinyModel, engine: str) -> Path:
-    """The model's folder, or the file that the engine reads in its place."""
-    if engine != "llama_cpp":
-        return model.folder
-    from backends.trial.tiny_gguf import write_tiny_gguf  # other engines do without its library
-
-    path = model.folder / "tiny.gguf"
-    write_tiny_gguf(model, path)
-    return path
-
-
 def _tokens(seed: int, count: int) -> list[int]:
     """Random ids of ordinary tokens."""
     ids: list[int] = np.random.default_rng(seed).integers(2, 260, count).tolist()
     return ids
-
-
-def _described(backend: Backend) -> str:
-    return (
-        f"{backend.slots} slots of {backend.context_length} tokens, {backend.max_batch_tokens} in a batch, on "
-        f"{devices_of(backend)}"
-    )
-
-
-def _skip(reason: str) -> Callable[[], str]:
-    def skipped() -> str:
-        raise CheckSkipped(reason)
-
-    return skipped

@@ -1,13 +1,17 @@
-"""A tiny Llama of random weights in Hugging Face layout, and its logits by NumPy, without any model library."""
+"""A tiny Llama of random weights in Hugging Face layout, its GGUF file, and its logits by NumPy, without any model
+library."""
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from models.safetensors_file import llama_shapes
 from models.training.corpus import SPLIT_PATTERN
 from specpair.engines.model_files import BYTE_LEVEL
 
@@ -59,32 +63,22 @@ class TinyModel:
         path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + content)
 
 
+def write_tiny_gguf(model: TinyModel, path: Path, chat_templates: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Write the model in the folder to `path` in float32, for llama.cpp, with chat templates by name. Needs `gguf`."""
+    from models.gguf_file import field_of, write_gguf  # here: other engines do without
+    from models.huggingface import read_huggingface
+
+    found = read_huggingface(model.folder, name=path.stem)
+    key = "tokenizer.chat_template"
+    named = {key if name == "default" else f"{key}.{name}": field_of(text) for name, text in chat_templates.items()}
+    write_gguf(replace(found, fields={**found.fields, **named}), path)
+
+
 def tiny_weights(config: Mapping[str, Any]) -> dict[str, Floats]:
     """Random weights for a config, rounded to float16, so that the file holds exactly these."""
     generator = np.random.default_rng(7)
-    hidden, ffn, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
-    queries, keys = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
-    shapes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (config["vocab_size"], hidden),
-        "model.norm.weight": (hidden,),
-    }
-    for index in range(config["num_hidden_layers"]):
-        layer = f"model.layers.{index}"
-        shapes |= {
-            f"{layer}.input_layernorm.weight": (hidden,),
-            f"{layer}.self_attn.q_proj.weight": (queries, hidden),
-            f"{layer}.self_attn.k_proj.weight": (keys, hidden),
-            f"{layer}.self_attn.v_proj.weight": (keys, hidden),
-            f"{layer}.self_attn.o_proj.weight": (hidden, queries),
-            f"{layer}.post_attention_layernorm.weight": (hidden,),
-            f"{layer}.mlp.gate_proj.weight": (ffn, hidden),
-            f"{layer}.mlp.up_proj.weight": (ffn, hidden),
-            f"{layer}.mlp.down_proj.weight": (hidden, ffn),
-        }
-    if not config["tie_word_embeddings"]:
-        shapes["lm_head.weight"] = (config["vocab_size"], hidden)
     weights = {}
-    for name, shape in shapes.items():
+    for name, shape in llama_shapes(config).items():
         values = (
             generator.normal(size=shape) * shape[-1] ** -0.5 if len(shape) == 2 else generator.uniform(0.5, 2, shape)
         )

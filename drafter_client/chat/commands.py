@@ -62,10 +62,8 @@ def read(line: str) -> Called | str:
     name, _, argument = line[len(SIGN) :].strip().partition(" ")
     command, argument = COMMANDS.get(name), argument.strip()
     if command is None:
-        raise UnknownCommand(
-            f"no command {SIGN}{one_line(name)[:80]} (for text, put a space before it)"
-            f"{advice(name, COMMANDS, shown=SIGN.__add__)}"
-        )
+        hint = f" (for text, put a space before it){advice(name, COMMANDS, shown=SIGN.__add__)}"
+        raise UnknownCommand(f"no command {SIGN}{one_line(name)[:80]}{hint}")
     if command.needs and not argument:
         raise UnknownCommand(f"{command.usage}: the {command.takes} is missing")
     if argument and not command.takes:

@@ -75,9 +75,7 @@ class EditedInput:
         input: Input | None = None,
         output: Output | None = None,
     ) -> None:
-        """`modes`: returns those that can be chosen at present.
-        `input`, `output`: None: the terminal's.
-        """
+        """`modes`: returns those that can be chosen at present. `input`, `output`: None: the terminal's."""
         if output is None:
             output = create_output()
             if isinstance(output, Vt100_Output):

@@ -16,9 +16,8 @@ from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Began, Committed, Ended, Listener, PromptRead, prompt_reader, to_all
 from drafter_client.generation.generation import Generation
 from drafter_client.http.text_session import TextSession
-from drafter_client.options import Mode
+from drafter_client.options import Mode, PairKeywords
 from drafter_client.pair import Pair
-from drafter_client.pair_options import PairKeywords
 from drafter_client.statistics import SOLO, Stats
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.engines.backend import Backend, Entry, top_logits_spec

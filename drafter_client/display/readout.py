@@ -59,11 +59,8 @@ def _number(value: float | None) -> str:
 
 
 class StyledText(NamedTuple):
-    """What to write next.
-
-    `erased`: cells of the present row that stay, before the rest is erased and another row begins; None: nothing is
-        erased.
-    """
+    """What to write next. `erased`: cells of the present row that stay, before the rest is erased and another row
+    begins; None: nothing is erased."""
 
     text: str
     style: str
@@ -120,7 +117,13 @@ class TextFlow:
             self._word.append(pieces[-1])
             if cells > 1:  # scripts with wide characters have no spaces
                 self._begin, self._word = self._column, []
-        return _merged(pieces)
+        merged: list[StyledText] = []  # neighbours of one style as one
+        for piece in pieces:
+            if merged and piece.erased is None and merged[-1].erased is None and merged[-1].style == piece.style:
+                merged[-1] = StyledText(merged[-1].text + piece.text, piece.style)
+            else:
+                merged.append(piece)
+        return merged
 
     def _next_row(self, cells: int, width: int) -> list[StyledText]:
         """What begins a row with the present word, where a character of `cells` cells does not fit."""
@@ -131,17 +134,6 @@ class TextFlow:
             return []
         self._column, self._begin = length, 0
         return [StyledText("\n", "", begin if word else None), *word]
-
-
-def _merged(pieces: list[StyledText]) -> list[StyledText]:
-    """The pieces, neighbours of one style as one."""
-    merged: list[StyledText] = []
-    for piece in pieces:
-        if merged and piece.erased is None and merged[-1].erased is None and merged[-1].style == piece.style:
-            merged[-1] = StyledText(merged[-1].text + piece.text, piece.style)
-        else:
-            merged.append(piece)
-    return merged
 
 
 class Readout:

@@ -10,21 +10,14 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages, OutageWait
 from drafter_client.http.retries import is_outage
 from drafter_client.http.text_session import ResponseBounds, TextSession, new_session_id
-from specpair.protocol.errors import (
-    EngineError,
-    FusedUnavailable,
-    InvalidRequest,
-    ModelLoading,
-    PromptTooLong,
-    ShuttingDown,
-    SpecPairError,
-    TokenOutOfRange,
-    TooManyDrafts,
-)
+from specpair.protocol import errors
 
 Run = Generator[Committed, None, None]
 # What may come of a request that was made for another model.
-_OF_ANOTHER_MODEL = (ModelChanged, FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts)
+_OF_ANOTHER_MODEL = (
+    *(ModelChanged, errors.FusedUnavailable, errors.InvalidRequest, errors.PromptTooLong),
+    *(errors.TokenOutOfRange, errors.TooManyDrafts),
+)
 
 
 def resuming(
@@ -78,7 +71,7 @@ def resuming(
             except _OF_ANOTHER_MODEL as error:
                 if not goes_on_after(error):
                     return
-                resumption.forget()
+                resumption.close()
 
 
 class _Resumption:
@@ -99,9 +92,7 @@ class _Resumption:
         self._reconnected = False  # whether an attempt was repeated for a closed idle connection
         self._moved = False  # whether another verifier was moved to since the last token
         self._got_tokens = False  # whether the present attempt has brought tokens
-        self._faulty: set[VerifierAddress] = (
-            set()
-        )  # of several verifiers, those whose engine has failed since the last token
+        self._faulty: set[VerifierAddress] = set()  # those of several whose engine has failed since the last token
 
     def begin(self) -> None:
         self._got_tokens = False
@@ -131,7 +122,7 @@ class _Resumption:
         with closing(client.another(alone=True)) as former:
             if not client.others.leave(client):
                 return False
-            with suppress(SpecPairError, DrafterError):
+            with suppress(errors.SpecPairError, DrafterError):
                 former.release(text.session_id)
         return True
 
@@ -154,39 +145,33 @@ class _Resumption:
             self._reconnected = True
             return True
         text.opened = False  # a lost verifier cannot release the session
-        if isinstance(failure, (ModelLoading, ShuttingDown)):  # by the old one, a router would lead there again
-            text.session_id = new_session_id()
-        if isinstance(failure, EngineError) and client.others is not None:
+        if isinstance(failure, (errors.ModelLoading, errors.ShuttingDown)):
+            text.session_id = new_session_id()  # by the old one, a router would lead there again
+        if isinstance(failure, errors.EngineError) and client.others is not None:
             if client.address in self._faulty:  # it is the text that no engine can go on with
                 raise failure
             self._faulty.add(client.address)
         if failure is None or client.moved_after(failure):
             self._moved = True
             return True
-        return self._waited(failure)
-
-    def _waited(self, failure: Exception) -> bool:
-        """Wait until a verifier is ready. Returns False if the waiting was stopped."""
-        text, first, lost_at = self._text, self._outage is None, self._clock()
+        first, lost_at = self._outage is None, self._clock()
         self._outage = self._outage or self._outages.begin(text.stop, failure, begun=bool(text.tokens))
         try:
-            with closing(self._client.another()) as health_client, text.stop.breaking(health_client.abort):
+            with closing(client.another()) as health_client, text.stop.breaking(health_client.abort):
                 ready = self._outage.until_ready(failure, health_client.look)
-                self._client.move_to(health_client.address)
+                client.move_to(health_client.address)
         finally:  # a wait that ends with an error counts, too
             self._tell(Waited(self._clock() - lost_at, first), self._clock())
             self._tell(Ended(None), self._clock())
         return ready
 
-    def forget(self) -> None:
-        self.close()
-        self._reconnected = self._moved = False
-        self._faulty.clear()
-
     def close(self) -> None:
+        """End the wait, and forget what the attempts have shown."""
         outage, self._outage = self._outage, None
         if outage is not None:
             outage.end(False)
+        self._reconnected = self._moved = False
+        self._faulty.clear()
 
 
 @contextmanager
@@ -215,5 +200,5 @@ def released(client: VerifierClient, text: TextSession) -> Iterator[TextSession]
         yield text
     finally:
         if text.opened:
-            with suppress(SpecPairError, DrafterError):
+            with suppress(errors.SpecPairError, DrafterError):
                 client.release(text.session_id)

@@ -67,12 +67,8 @@ def served(
             bounds.check(_PATH, position, new)
             details = bounds.details(_PATH, new, event)
             fused = event.judged is not None and position > prefilled
-            committed = Committed(
-                position,
-                details.sourced(new),
-                details,
-                rounds=[JudgedRound(each.judged, each.accepted) for each in rounds(details.sources)] if fused else (),
-            )
+            judged = [JudgedRound(each.judged, each.accepted) for each in rounds(details.sources)] if fused else ()
+            committed = Committed(position, details.sourced(new), details, rounds=judged)
             if position == prefilled:
                 tell(PromptCached(event.cached_tokens), now)
             text.known += new

@@ -8,33 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 
-from drafter_client.errors import (
-    BadOption,
-    BadPrompt,
-    ConnectionLost,
-    DrafterError,
-    ModelChanged,
-    VerifierTimeout,
-    VerifierUnreachable,
-    VocabularyMismatch,
-)
+from drafter_client import errors
 from drafter_client.generation.generation import Finished, Generation, Token, Tokens
+from drafter_client.http.retries import SILENT
 from drafter_client.statistics import Stats
 from gateway.openai_api.texts import End, NewTokens
 from specpair.engines.errors import BackendError
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Accounts
-from specpair.http_service.observability.logs import INTERRUPT, LogLine
-from specpair.protocol.errors import (
-    BadGateway,
-    EngineError,
-    InternalError,
-    InvalidRequest,
-    ModelMismatch,
-    SpecPairError,
-    TargetChanged,
-    VerifierAway,
-)
+from specpair.http_service.observability.logs import INTERRUPT, log_ended_text
+from specpair.protocol import errors as protocol
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import STOP_STRING
 from specpair.protocol.terminal_text import one_line
@@ -73,27 +56,25 @@ class PairEvents:
     def __init__(self, begin: Callable[[], Generation], threads: ThreadPoolExecutor, counted: UsageCounter) -> None:
         self._begin, self._threads, self._counted = begin, threads, counted
         self._loop = asyncio.get_running_loop()
-        self._came: asyncio.Queue[NewTokens | End | SpecPairError] = asyncio.Queue()
+        self._came: asyncio.Queue[NewTokens | End | protocol.SpecPairError] = asyncio.Queue()
         self._lock = threading.Lock()
         self._generation: Generation | None = None
         self._closed = self._stopped = self._logged = False
-        self._failure: SpecPairError | None = None  # that ended the text
+        self._failure: protocol.SpecPairError | None = None  # that ended the text
         self._work: asyncio.Future[None] | None = None  # the thread; None: it has not begun
 
     @property
-    def counts(self) -> RoundCounts:
+    def counts(self) -> Stats:
         generation = self._generation
-        return RoundCounts() if generation is None else generation.stats
+        return Stats() if generation is None else generation.stats
 
     @property
     def cached_tokens(self) -> int:
-        generation = self._generation
-        return 0 if generation is None else generation.stats.cached_tokens
+        return self.counts.cached_tokens
 
     @property
     def prompt_progress(self) -> PromptProgress | None:
-        generation = self._generation
-        return None if generation is None else generation.stats.prompt_progress
+        return self.counts.prompt_progress
 
     def begin(self) -> None:
         if self._work is None:
@@ -123,22 +104,15 @@ class PairEvents:
     def _log(self, stats: Stats) -> None:
         failure = None if self._stopped else self._failure
         ended_by = STOP_STRING if self._stopped else stats.ended_by or ("error" if failure else INTERRUPT)
-        LogLine(
-            stats.prompt_tokens,
-            stats.generated_tokens,
-            stats.working_time,
-            stats.drafted,
-            stats.accepted,
-            mode=stats.mode,
-            ended_by=ended_by,
-            reason=one_line(failure.message) if failure else "",
-        ).log()
+        counts = stats.prompt_tokens, stats.generated_tokens, stats.working_time, stats.drafted, stats.accepted
+        reason = one_line(failure.message) if failure else ""
+        log_ended_text(*counts, mode=stats.mode, ended_by=ended_by, reason=reason)
 
     async def _events(self) -> AsyncIterator[NewTokens | End]:
         self.begin()
         while True:
             event = await self._came.get()
-            if isinstance(event, SpecPairError):
+            if isinstance(event, protocol.SpecPairError):
                 self._failure = event
                 raise event
             if isinstance(event, NewTokens):
@@ -164,34 +138,33 @@ class PairEvents:
                     self._tell(_piece(event))
                 elif isinstance(event, Finished):
                     self._tell(End("stop" if event.finish_reason == "stop" else "length"))
-        except (SpecPairError, DrafterError, BackendError) as error:
+        except (protocol.SpecPairError, errors.DrafterError, BackendError) as error:
             self._tell(reported(error))
         except Exception as error:  # a fault must end the text, not the wait for it
             _log.exception("generating a text failed")
-            self._tell(InternalError(f"a fault of the drafter ({type(error).__name__}): see its log"))
+            self._tell(protocol.InternalError(f"a fault of the drafter ({type(error).__name__}): see its log"))
 
-    def _tell(self, event: NewTokens | End | SpecPairError) -> None:
+    def _tell(self, event: NewTokens | End | protocol.SpecPairError) -> None:
         with suppress(RuntimeError):  # the event loop has ended, and nobody reads any more
             self._loop.call_soon_threadsafe(self._came.put_nowait, event)
 
 
 def _piece(event: Tokens) -> NewTokens:
-    ids, _, sources, decisions, logprobs, drafted = (
-        zip(*event.tokens, strict=True) if event.tokens else [()] * len(Token._fields)
-    )
+    columns = zip(*event.tokens, strict=True) if event.tokens else [()] * len(Token._fields)
+    ids, _, sources, decisions, logprobs, drafted = columns
     return NewTokens([*ids], logprobs, sources, decisions, drafted)
 
 
-def reported(error: SpecPairError | DrafterError | BackendError) -> SpecPairError:
+def reported(error: protocol.SpecPairError | errors.DrafterError | BackendError) -> protocol.SpecPairError:
     """The error of a text as the endpoints report it."""
-    if isinstance(error, (VerifierUnreachable, ConnectionLost, VerifierTimeout, BadGateway)):
-        return VerifierAway(str(error), retry_after=RETRY_AFTER)
-    if isinstance(error, SpecPairError):
+    if isinstance(error, (*SILENT, protocol.BadGateway)):
+        return protocol.VerifierAway(str(error), retry_after=RETRY_AFTER)
+    if isinstance(error, protocol.SpecPairError):
         return error
-    if isinstance(error, VocabularyMismatch):
-        return ModelMismatch(str(error), retry_after=RETRY_AFTER)
-    if isinstance(error, ModelChanged):
-        return TargetChanged(f"{error}. Send the request again", retry_after=1)
-    if isinstance(error, (BadOption, BadPrompt)):
-        return InvalidRequest(str(error))
-    return EngineError(str(error))
+    if isinstance(error, errors.VocabularyMismatch):
+        return protocol.ModelMismatch(str(error), retry_after=RETRY_AFTER)
+    if isinstance(error, errors.ModelChanged):
+        return protocol.TargetChanged(f"{error}. Send the request again", retry_after=1)
+    if isinstance(error, (errors.BadOption, errors.BadPrompt)):
+        return protocol.InvalidRequest(str(error))
+    return protocol.EngineError(str(error))

@@ -57,9 +57,7 @@ class PairSource:
         draining: Draining,
         gate: Gate,
     ) -> None:
-        """`texts`: how many are generated at a time, not more than the pair can.
-        `queue`: how many may wait.
-        """
+        """`texts`: how many are generated at a time, not more than the pair can; `queue`: how many may wait."""
         self._texts, self._queue = texts, queue
         self._secret = token_bytes(32)  # so that no other client of the verifier can guess the salts
         self._pair, self._options = pair, options
@@ -87,9 +85,8 @@ class PairSource:
         if (refusal := self._pair.refusal) is not None:
             raise reported(refusal)
         target, vocabulary = paired.info, paired.drafting.vocabulary
-        return Target(
-            target.name, vocabulary, target.context_length, target.max_drafts, target.chat_template, target.identity
-        )
+        limits = target.context_length, target.max_drafts
+        return Target(target.name, vocabulary, *limits, target.chat_template, target.identity)
 
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
         try:
@@ -124,10 +121,7 @@ class PairSource:
 
     def _salt(self, caller: Caller, given: str) -> str:
         """The salt of a text at the verifier, for which all callers have the key of this service: callers with other
-        keys have other salts.
-
-        `given`: the caller's own.
-        """
+        keys have other salts. `given`: the caller's own."""
         if not caller.owner:
             return given
         return sha256(b"\0".join((self._secret, caller.owner.encode(), given.encode()))).hexdigest()

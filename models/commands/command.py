@@ -10,17 +10,7 @@ from typing import Any
 from models.commands import showing
 from models.commands.description import ModelDescription, judge
 from models.commands.finding import CachedModel, PartialModel, begun, described, in_cache, shortage
-from models.commands.showing import (
-    Bar,
-    ids_told,
-    kind_told,
-    known_of,
-    listed,
-    of_begun,
-    print_facts,
-    print_json,
-    print_table,
-)
+from models.commands.showing import Bar, known_of, listed, print_facts, print_json, print_list, print_table
 from models.commands.showing import ServedModel as ServedModel
 from models.errors import HubError
 from models.hub.cache import HubFile, Listing
@@ -42,7 +32,7 @@ TAKES = {  # actions, with the names that they take
     "check": ("DRAFT", "TARGET"),
     "suggest": ("TARGET",),
 }
-_TELL = ("list", "show", "check", "suggest")  # actions that tell something, which --json tells to programs
+_ACT = ("pull", "remove")  # actions that do something; --json is for the others, which tell something
 
 
 def parser(program: str) -> Parser:
@@ -90,7 +80,7 @@ def run(
     if len(named) != len(wanted) and (action != "suggest" or named):
         takes = " and ".join(wanted) or "no name"
         made.error(f"{action} takes {takes}, got {one_line(' '.join(named)) or 'nothing'}")
-    if options.json and action not in _TELL:
+    if options.json and action in _ACT:
         made.error(f"--json: {action} tells nothing, leave it out")
     if options.safetensors and action != "pull":
         made.error("--safetensors: only pull takes it, leave it out")
@@ -119,23 +109,13 @@ class _Command:
     safetensors: bool
 
     def do_list(self) -> int:
-        models, served = [*in_cache(self.hub)], self.running()
-        found = [listed(each, served) for each in models] + [of_begun(each) for each in begun(self.hub)]
+        served = self.running()
+        models: list[CachedModel | PartialModel] = [*in_cache(self.hub), *begun(self.hub)]
+        found = [listed(each, served) for each in models]
         if self.as_json:
             print_json(found)
         elif found:
-            heads = ["name", "size", "type", "kind", "ids"]
-            rows = [[*heads, f"drafts for {served.name}"] if served else heads]
-            for each in found:
-                row = [
-                    each["name"],
-                    sized(each["bytes"]),
-                    each["quantization"] or "?",
-                    kind_told(each),
-                    ids_told(each["ids"]),
-                ]
-                rows.append([*row, "yes" if each["drafts"] else "no"] if served else row)
-            print_table(rows)
+            print_list(found, served)
         else:
             print("no model is in the cache: fetch one with `models pull user/repo`", file=sys.stderr)
         return 0
@@ -189,28 +169,10 @@ class _Command:
         verdict = judge(draft, target)
         if self.as_json:
             told = {"pairs": verdict.pairs, "difference": verdict.difference, "share": round(verdict.share, 4)}
-            print_json(
-                {"draft": showing.facts(draft, self.styles), "target": showing.facts(target, self.styles), **told}
-            )
-            return 0 if verdict.pairs else 1
-        print_facts(
-            [
-                ("draft model", f"{draft.name}: {showing.weights(draft)}"),
-                ("target", f"{target.name}: {showing.weights(target)}"),
-                (
-                    "memory",
-                    f"{showing.needs(draft)} where it drafts, {showing.needs(target)} where it verifies, for a text of "
-                    f"{showing.TEXT:,} tokens",
-                ),
-                (
-                    "cost",
-                    f"a draft step reads {verdict.share:.2f} of the bytes of a step of the target: its time, on like "
-                    "memory",
-                ),
-                ("vocabulary", "the same" if verdict.difference is None else f"not the same: {verdict.difference}"),
-                ("verdict", _verdict(verdict.pairs, verdict.share)),
-            ]
-        )
+            both = {"draft": showing.facts(draft, self.styles), "target": showing.facts(target, self.styles)}
+            print_json(both | told)
+        else:
+            print_facts(showing.of_pair(draft, target, verdict))
         return 0 if verdict.pairs else 1
 
     def do_suggest(self, text: str | None = None) -> int:
@@ -235,12 +197,12 @@ class _Command:
         return 0 if found else 1
 
     def _drafters(self, name: str, target: ModelDescription | None, served: ServedModel | None) -> list[dict[str, Any]]:
-        found = []
+        found: list[dict[str, Any]] = []
         for cached in in_cache(self.hub):
             known = known_of(cached, target, served)
             if known is not None:
-                found.append({"name": str(cached.name), "bytes": cached.size, "where": _IN_CACHE, "known": known})
-        here = {str(each["name"]).lower() for each in found}
+                found.append({"name": str(cached.name), "bytes": cached.size, "where": "in the cache", "known": known})
+        here = {each["name"].lower() for each in found}
         vocabulary = None if target is None else target.vocabulary
         ordinary = served.vocabulary if served else None if vocabulary is None else vocabulary.ordinary
         for entry in drafters_for(name.rpartition("/")[2], ordinary):
@@ -250,10 +212,4 @@ class _Command:
         return found
 
 
-_IN_CACHE, _ON_HUB = "in the cache", "on the hub"
-
-
-def _verdict(pairs: bool, share: float) -> str:
-    if not pairs:
-        return "no pair by themselves: with --translate, the one drafts for the other through text"
-    return "a pair" if share < 1 else "a pair, but the draft model is no smaller than the target: it saves nothing"
+_ON_HUB = "on the hub"

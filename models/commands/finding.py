@@ -2,20 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from models.commands.description import ModelDescription, describe_folder, describe_gguf
 from models.errors import BadHead, BadName, ModelNotFound, NoMatch
-from models.hub.cache import HubFile, Listing, RepositoryCache
+from models.hub.cache import HubFile, Listing
 from models.hub.download import chosen, find_model, instead
 from models.hub.gguf_check import check_model, read_parts
 from models.hub.gguf_head import fetch_head
 from models.hub.names import ModelName, choose_folder, models_among, parse_name, parts_of, tag_of, with_its_parts
 from models.hub.repository import Hub
-from models.safetensors_file import read_tensor_list
+from models.safetensors_file import read_tensor_list, tensors_in
 from specpair.engines.load_options import FreeMemory
 from specpair.numbers import sized
 
@@ -44,7 +45,7 @@ class CachedModel(NamedTuple):
 
     def described(self) -> ModelDescription:
         """Raises BadHead."""
-        return _of_folder(str(self.name), self.path) if self.is_folder else _of_file(str(self.name), self.path)
+        return _at(self.path, str(self.name))
 
 
 class PartialModel(NamedTuple):
@@ -76,21 +77,14 @@ def in_cache(hub: Hub) -> Iterator[CachedModel]:
     for repository in hub.repositories():
         cached = hub.cached(repository)
         known = cached.known()
-        if known is not None:
-            yield from _whole(cached, known)
-
-
-def _whole(cached: RepositoryCache, known: Listing) -> Iterator[CachedModel]:
-    """The models of a repository that are in the cache whole."""
-    here = Listing(
-        known.repository, known.commit, tuple(file for file in known.files if cached.has(known, file)), complete=False
-    )
-
-    for tag, files in _models(here):
-        # Of a folder that another tool has fetched in part, it is not known what is missing: not the tokenizer.
-        if tag or known.complete or "tokenizer.json" in here.paths:
-            paths = tuple(cached.path(here, file) for file in files)
-            yield CachedModel(ModelName(known.repository, tag), paths, sum(file.size for file in files))
+        if known is None:
+            continue
+        here = replace(known, files=tuple(file for file in known.files if cached.has(known, file)), complete=False)
+        for tag, files in _models(here):
+            # Of a folder that another tool has fetched in part, it is not known what is missing: not the tokenizer.
+            if tag or known.complete or "tokenizer.json" in here.paths:
+                paths = tuple(cached.path(here, file) for file in files)
+                yield CachedModel(ModelName(repository, tag), paths, sum(file.size for file in files))
 
 
 def _models(listing: Listing) -> Iterator[tuple[str | None, list[HubFile]]]:
@@ -190,30 +184,14 @@ def shortage(
 
 
 def _at(path: Path, name: str) -> ModelDescription:
-    """The model in a folder, or in a file with the other parts of a split one."""
-    if path.is_dir():
-        return _of_folder(name, path)
-    return _of_file(name, path.with_name(parts_of(path.name)[0]))
-
-
-def _of_file(name: str, path: Path) -> ModelDescription:
-    heads = read_parts(path)
-    check_model(str(path), heads)
-    return describe_gguf(name, heads)
-
-
-def _of_folder(name: str, folder: Path) -> ModelDescription:
-    tensors = []
-    there = [*folder.glob("config.json"), *sorted(folder.glob(f"*{_WEIGHTS}"))]
+    """The model in a folder, or in a file with the other parts of a split one. Raises BadHead."""
+    if path.is_file():
+        first = path.with_name(parts_of(path.name)[0])
+        heads = read_parts(first)
+        check_model(str(first), heads)
+        return describe_gguf(name, heads)
+    there = [*path.glob("config.json"), *sorted(path.glob(f"*{_WEIGHTS}"))]
     files = choose_folder(ModelName("of/folder"), [each.name for each in there])
     if not files:
-        raise BadHead(f"{folder} is no model folder: it has no config.json, or no weights in safetensors")
-    for file in files[1:]:
-        with (folder / file).open("rb") as weight:
-            tensors += read_tensor_list(partial(_read, weight), str(folder / file))
-    return describe_folder(name, folder, tensors)
-
-
-def _read(file: BinaryIO, begin: int, count: int) -> bytes:
-    file.seek(begin)
-    return file.read(count)
+        raise BadHead(f"{path} is no model folder: it has no config.json, or no weights in safetensors")
+    return describe_folder(name, path, [each for file in files[1:] for each in tensors_in(path / file)])

@@ -10,10 +10,9 @@ import textwrap
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from models.commands.description import Layers, ListedTokens, ModelDescription, judge
+from models.commands.description import Layers, ListedTokens, ModelDescription, PairVerdict, judge
 from models.commands.finding import CachedModel, PartialModel
 from models.errors import BadHead
 from specpair.engines.backend import DEFAULT_TEMPLATE
@@ -40,19 +39,20 @@ class Bar(logging.Handler):
         super().__init__()
         self._model, self._program = name, program
         self._rewrites = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._began, self._before = 0.0, -1  # when the first bytes came, and how many were here then; -1: none came
+        self._first: tuple[float, int] | None = None  # when the first bytes came, and how many were here then
         self._told = time.monotonic() if not self._rewrites else 0.0
         self._open = False  # whether the last line has no end yet
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if self._before < 0:
-            self._began, self._before = now, done
+        began, before = self._first = self._first or (now, done)
         if now - self._told < (_OFTEN if self._rewrites else _SELDOM) and (done < total or not self._open):
             return
-        self._told = now
-        share = done / total if total else 1.0
-        line = f"{self._model}: {sized(done)} of {sized(total)} ({share:.0%}){self._rest(now, done, total)}"
+        self._told, seconds, came = now, now - began, done - before
+        line = f"{self._model}: {sized(done)} of {sized(total)} ({done / total if total else 1.0:.0%})"
+        if seconds >= _SPEED_OVER and came > 0 and done < total:
+            left = int((total - done) * seconds / came)
+            line += f", {sized(came / seconds)}/s, {left // 60}:{left % 60:02} left"
         if not self._rewrites:
             print(line, file=sys.stderr, flush=True)
             return
@@ -61,14 +61,6 @@ class Bar(logging.Handler):
             line = "…" + line[1 - width :]
         print(f"\r{line.ljust(width)}", end="", file=sys.stderr, flush=True)
         self._open = True
-
-    def _rest(self, now: float, done: int, total: int) -> str:
-        """The speed, and the time that is left."""
-        seconds, came = now - self._began, done - self._before
-        if seconds < _SPEED_OVER or came <= 0 or done >= total:
-            return ""
-        left = int((total - done) * seconds / came)
-        return f", {sized(came / seconds)}/s, {left // 60}:{left % 60:02} left"
 
     def emit(self, record: logging.LogRecord) -> None:
         self._say(record.getMessage())
@@ -86,13 +78,11 @@ class Bar(logging.Handler):
             self._open = False
             print(file=sys.stderr)
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> Self:
         _log.addHandler(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _log.removeHandler(self)
         self._end_line()
 
@@ -201,9 +191,24 @@ def weights(model: ModelDescription) -> str:
     return f"{told} parameters in {model.quantization}, {sized(model.weight_bytes)}"
 
 
-def needs(model: ModelDescription) -> str:
-    """The memory of a model with a text."""
-    return sized(model.weight_bytes + TEXT * model.kv_numbers * F16)
+def of_pair(draft: ModelDescription, target: ModelDescription, verdict: PairVerdict) -> list[tuple[str, str]]:
+    """What is to be said of a draft model for a target."""
+    drafts, verifies = (sized(each.weight_bytes + TEXT * each.kv_numbers * F16) for each in (draft, target))
+    if not verdict.pairs:
+        words = "no pair by themselves: with --translate, the one drafts for the other through text"
+    elif verdict.share < 1:
+        words = "a pair"
+    else:
+        words = "a pair, but the draft model is no smaller than the target: it saves nothing"
+    cost = f"a draft step reads {verdict.share:.2f} of the bytes of a step of the target: its time, on like memory"
+    return [
+        ("draft model", f"{draft.name}: {weights(draft)}"),
+        ("target", f"{target.name}: {weights(target)}"),
+        ("memory", f"{drafts} where it drafts, {verifies} where it verifies, for a text of {TEXT:,} tokens"),
+        ("cost", cost),
+        ("vocabulary", "the same" if verdict.difference is None else f"not the same: {verdict.difference}"),
+        ("verdict", words),
+    ]
 
 
 def speculation(layers: Layers) -> str:
@@ -278,37 +283,38 @@ class ServedModel(NamedTuple):
     differs: Callable[[Path], str | None]
 
 
-def listed(cached: CachedModel, served: ServedModel | None) -> dict[str, Any]:
-    """A model of the cache, for programs."""
-    known: dict[str, Any] = {"name": str(cached.name), "bytes": cached.size, "path": str(cached.path)}
+_HEAD = ("quantization", "architecture", "layers", "ids", "drafts")  # what a model's head tells
+
+
+def listed(found: CachedModel | PartialModel, served: ServedModel | None) -> dict[str, Any]:
+    """A model of the cache, whole or in part, for programs."""
+    if isinstance(found, PartialModel):
+        known = {"name": str(found.name), "bytes": found.here, "whole_bytes": found.size, "path": None}
+        return known | dict.fromkeys(_HEAD)
+    known = {"name": str(found.name), "bytes": found.size, "path": str(found.path)}
     try:
-        model = cached.described()
-        told = {"architecture": model.architecture, "layers": model.layers.words, "ids": model.ids}
-        drafts = None if served is None else _pairs(cached, model, served)
-        return known | {"quantization": model.quantization, **told, "drafts": drafts}
+        model = found.described()
+        drafts = None if served is None else _pairs(found, model, served)
+        told = (model.quantization, model.architecture, model.layers.words, model.ids, drafts)
+        return known | dict(zip(_HEAD, told, strict=True))
     except (BadHead, OSError):
-        return known | dict.fromkeys(("quantization", "architecture", "layers", "ids", "drafts"))
+        return known | dict.fromkeys(_HEAD)
 
 
-def of_begun(found: PartialModel) -> dict[str, Any]:
-    """A model that is not in the cache whole, for programs."""
-    known: dict[str, Any] = {"name": str(found.name), "bytes": found.here, "whole_bytes": found.size}
-    return known | dict.fromkeys(("path", "quantization", "architecture", "layers", "ids", "drafts"))
-
-
-def kind_told(listed: dict[str, Any]) -> str:
-    """What kind of model it is, or what is wrong with it."""
-    if "whole_bytes" in listed:
-        return f"begun, of {sized(listed['whole_bytes'])}: pull goes on with it"
-    return (
-        "damaged, or another user's"
-        if listed["architecture"] is None
-        else f"{listed['architecture']}, {listed['layers']}"
-    )
-
-
-def ids_told(count: int | None) -> str:
-    return "-" if count is None else f"{count:,}"
+def print_list(found: Sequence[dict[str, Any]], served: ServedModel | None) -> None:
+    """Print what `listed` returned for each model as a table."""
+    table = [["name", "size", "type", "kind", "ids", *([f"drafts for {served.name}"] if served else [])]]
+    for each in found:
+        if "whole_bytes" in each:
+            kind = f"begun, of {sized(each['whole_bytes'])}: pull goes on with it"
+        elif each["architecture"] is None:
+            kind = "damaged, or another user's"
+        else:
+            kind = f"{each['architecture']}, {each['layers']}"
+        ids = "-" if each["ids"] is None else f"{each['ids']:,}"
+        row = [each["name"], sized(each["bytes"]), each["quantization"] or "?", kind, ids]
+        table.append([*row, "yes" if each["drafts"] else "no"] if served else row)
+    print_table(table)
 
 
 def _pairs(cached: CachedModel, model: ModelDescription, served: ServedModel) -> bool:

@@ -164,12 +164,18 @@ class RepositoryCache:
     def begin(self, listing: Listing) -> None:
         """Keep a listing, by which what is begun has a name."""
         kept = [(file.path, file.size, file.blob) for file in listing.files]
-        _write(self.folder / "specpair" / f"{listing.commit}.json", json.dumps(kept))
+        self._write(f"specpair/{listing.commit}.json", json.dumps(kept))
 
     def keep(self, listing: Listing) -> None:
         """Keep a listing, and make it the newest one."""
         self.begin(listing)
-        _write(self.folder / "refs" / "main", listing.commit)
+        self._write("refs/main", listing.commit)
+
+    def _write(self, name: str, content: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as new:
+            new.write(content.encode())
 
     def remove(self, path: Path) -> int:
         """Remove a part, or a file by the name `path` with its content. Returns how many bytes were freed.
@@ -213,12 +219,6 @@ def repositories_in(cache: Path) -> list[str]:
                 if each.name.startswith(_PREFIX) and each.is_dir():
                     found.append(str(name))
     return sorted(found)
-
-
-def _write(path: Path, content: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as new:
-        new.write(content.encode())
 
 
 def _size(path: Path) -> int | None:

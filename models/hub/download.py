@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,14 +22,6 @@ _TOLD = 3  # models that an error names, at most
 _UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}  # errors where a cache is another user's, or read-only
 Progress = Callable[[int, int], None]  # is told the bytes that are here and those of the whole model
 Check = Callable[[Listing, list[HubFile]], None]  # is told the files of a model before the first is fetched, may raise
-
-
-def _silent(_done: int, _total: int) -> None:
-    """The progress that nobody looks at."""
-
-
-def _unchecked(_listing: Listing, _files: list[HubFile]) -> None:
-    """The check that lets everything be fetched."""
 
 
 def find_model(name: ModelName, hub: Hub, *, folder: bool | None = False) -> Path | None:
@@ -50,9 +41,9 @@ def find_model(name: ModelName, hub: Hub, *, folder: bool | None = False) -> Pat
 def fetch_model(
     name: ModelName,
     hub: Hub,
-    progress: Progress = _silent,
+    progress: Progress = lambda _done, _total: None,
     *,
-    check: Check = _unchecked,
+    check: Check = lambda _listing, _files: None,
     refresh: bool = False,
     folder: bool | None = False,
 ) -> Path:
@@ -136,17 +127,17 @@ def _fetch(
     total = sum(file.size for file in files)
     done = total - sum(file.size for file in missing)
     for file in missing:
+
+        def report(here: int, before: int = done) -> None:
+            progress(before + here, total)
+
         with cached.locked(file):
             if not cached.has(listing, file):  # else another process has fetched it meanwhile
-                _File(file, listing, cached, hub, partial(_of_all, progress, done, total)).fetch()
+                _File(file, listing, cached, hub, report).fetch()
         done += file.size
     progress(total, total)
     with suppress(OSError):  # another user's cache, or a full disk: the hub is asked again the next time
         cached.keep(listing)  # here, so that what an update replaces can be used until it is whole
-
-
-def _of_all(progress: Progress, before: int, total: int, done: int) -> None:
-    progress(before + done, total)
 
 
 @dataclass(frozen=True)
@@ -163,7 +154,12 @@ class _File:
         """Fetch the rest of the file, and give it its name. What is damaged is fetched once more. Raises HubError."""
         part, right = self.cached.part(self.file), self.file.blob
         for last in (False, True):
-            got = self._complete(part)
+            try:
+                got = self._grown(part)
+            except HubError:
+                if not part.stat().st_size:
+                    part.unlink()  # nothing is begun
+                raise
             size = part.stat().st_size
             if got == right and size == self.file.size:
                 os.replace(part, self.cached.blob(self.file))
@@ -177,21 +173,11 @@ class _File:
                 raise Damaged(f"{wrong}; twice, so try again later, or tell who keeps the repository")
             _log.warning("%s; it is fetched again", wrong)
 
-    def _complete(self, part: Path) -> str:
-        """Let a part grow to the whole file. Returns its hash. Tries again as long as new bytes come."""
-        part.touch()
-        try:
-            return self._grown(part)
-        except HubError:
-            if not part.stat().st_size:
-                part.unlink()  # nothing is begun
-            raise
-
     def _grown(self, part: Path) -> str:
+        """Let a part grow to the whole file. Returns its hash. Tries again as long as new bytes come."""
+        if not part.exists() or part.stat().st_size > self.file.size:
+            part.write_bytes(b"")
         with open(part, "r+b") as grown:
-            if grown.seek(0, os.SEEK_END) > self.file.size:
-                grown.truncate(0)
-            grown.seek(0)
             hashed = self.file.hashing()
             while piece := grown.read(_PIECE):
                 hashed.update(piece)
@@ -250,11 +236,9 @@ def instead(listing: Listing, most: float) -> str:
     """
     sizes: dict[str, int] = {}
     for first in models_among(listing.paths):
-        try:
+        with suppress(NoMatch):  # a part is missing
             parts = listing.chosen(with_its_parts(first, listing.paths))
-        except NoMatch:  # a part is missing
-            continue
-        sizes.setdefault(tag_of(first), sum(file.size for file in parts))  # a tag means the first that has it
+            sizes.setdefault(tag_of(first), sum(file.size for file in parts))  # a tag means the first that has it
     fitting = sorted((tag for tag in sizes if sizes[tag] <= most), key=lambda tag: -sizes[tag])[:_TOLD]
     if not fitting:
         return ""

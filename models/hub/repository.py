@@ -74,9 +74,7 @@ class Hub:
         self._utils = utils
         self._constants = constants
         self._offline_error = errors.OfflineModeIsEnabled
-        self._failed = errors.HfHubHTTPError.__bases__[
-            0
-        ]  # HTTPError of httpx, or of httpx2: the library has one of them
+        self._failed = errors.HfHubHTTPError.__bases__[0]  # HTTPError of httpx or httpx2, whichever the library has
         self.endpoint = (endpoint or constants.ENDPOINT).rstrip("/")
         self._cache = Path(cache or constants.HF_HUB_CACHE)
         self._token = token
@@ -125,12 +123,10 @@ class Hub:
 
         def ranged() -> bytes:
             with self.ranges(listing, file, begin, end) as (first, pieces):
-                held, skipped = bytearray(), begin - first
-                for piece in pieces:
+                held = bytearray()
+                while len(held) < end - first and (piece := next(pieces, None)) is not None:
                     held += piece
-                    if len(held) >= skipped + end - begin:
-                        break
-                return bytes(held[skipped : skipped + end - begin])
+                return bytes(held[begin - first : end - first])
 
         return self._tried(ranged) if begin < end else b""
 
@@ -221,22 +217,17 @@ class Hub:
             page = f"{self.endpoint}/{'/'.join(what.split('/')[:2])}"
             return AccessDenied(f"{what} is gated: accept its terms at {page}, then {login}")
         if code == "RepoNotFound":
-            return ModelNotFound(
-                f"{self.endpoint} has no model {what}, or it is private: check how it is spelled; for a private one, "
-                f"{login}"
-            )
+            hint = f"check how it is spelled; for a private one, {login}"
+            return ModelNotFound(f"{self.endpoint} has no model {what}, or it is private: {hint}")
         if status in (401, 403):
             return AccessDenied(f"{what}: the hub refuses it ({status}): {login} of an account that may read it")
         if status == 404:
             return ModelNotFound(f"{self.endpoint} has no {what} (404): check how it is spelled")
         if status == 429:
             seconds = self._pause(response)
-            when = "some minutes" if seconds is None else f"{seconds} seconds"
-            return HubRateLimited(
-                f"{what}: the hub has had too many requests from here: wait {when}, and try again; after a login, it "
-                "allows more",
-                seconds,
-            )
+            when = f"wait {'some minutes' if seconds is None else f'{seconds} seconds'}, and try again"
+            full = f"{what}: the hub has had too many requests from here: {when}; after a login, it allows more"
+            return HubRateLimited(full, seconds)
         if status >= 500:
             return HubUnreachable(f"{what}: {self.endpoint} answers {status}: try again later")
         return HubError(f"{what}: {self.endpoint} answers {status}")

@@ -7,6 +7,7 @@ and do not shift when another Python version adds or drops files.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -92,7 +93,8 @@ def is_chosen(name: str) -> bool:
     folders = name.split("/")[:-1]
     if name in HELD_OUT or not _SKIPPED.isdisjoint(folders):
         return False
-    return _TEST_FOLDERS.isdisjoint(folders) or _share(name) < TEST_SHARE
+    share = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64  # in [0, 1)
+    return _TEST_FOLDERS.isdisjoint(folders) or share < TEST_SHARE
 
 
 def windows(tokens: NDArray[np.uint16], length: int, batch: int, seed: int) -> Iterator[NDArray[np.int64]]:
@@ -145,14 +147,7 @@ def encode_all(tokenizer: Any, texts: Iterable[str]) -> NDArray[np.uint16]:
     return np.concatenate([np.asarray(part, dtype=np.uint16) for part in parts])
 
 
-def _share(name: str) -> float:
-    """A hash of the name as a number in [0, 1)."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
-
-
 def _text(path: Path) -> Iterator[str]:
     """The text of a file, or nothing if it is not UTF-8."""
-    try:
+    with suppress(UnicodeDecodeError):  # a few files of the test suite have other encodings on purpose
         yield path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        return  # a few files of the test suite have other encodings on purpose

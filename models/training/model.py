@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.optim.lr_scheduler import LambdaLR
 
 from models.errors import ExportError
-from models.safetensors_file import read_tensors
+from models.safetensors_file import llama_shapes, read_tensors
 from models.training.corpus import BEGIN_ID, END_ID
 
 EMBEDDINGS: Final = "model.embed_tokens.weight"
@@ -44,7 +44,8 @@ class Shape:
     rope_base: float = 10_000.0
     epsilon: float = 1e-5
 
-    def config(self, begin: int, end: int) -> dict[str, Any]:
+    @property
+    def config(self) -> dict[str, Any]:
         """The contents of a Hugging Face ``config.json``."""
         return {
             "architectures": ["LlamaForCausalLM"],
@@ -52,8 +53,8 @@ class Shape:
             "attention_bias": False,
             "mlp_bias": False,
             "hidden_act": "silu",
-            "bos_token_id": begin,
-            "eos_token_id": end,
+            "bos_token_id": BEGIN_ID,
+            "eos_token_id": END_ID,
             "dtype": "float16",
             "hidden_size": self.hidden,
             "intermediate_size": self.ffn,
@@ -70,20 +71,6 @@ class Shape:
         }
 
 
-def matrix_shapes(shape: Shape) -> Iterator[tuple[str, tuple[int, int]]]:
-    """The name and the shape (outputs, inputs) of every matrix but the embeddings."""
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    for index in range(shape.layers):
-        layer = f"model.layers.{index}"
-        yield f"{layer}.self_attn.q_proj.weight", (queries, shape.hidden)
-        yield f"{layer}.self_attn.k_proj.weight", (keys, shape.hidden)
-        yield f"{layer}.self_attn.v_proj.weight", (keys, shape.hidden)
-        yield f"{layer}.self_attn.o_proj.weight", (shape.hidden, queries)
-        yield f"{layer}.mlp.gate_proj.weight", (shape.ffn, shape.hidden)
-        yield f"{layer}.mlp.up_proj.weight", (shape.ffn, shape.hidden)
-        yield f"{layer}.mlp.down_proj.weight", (shape.hidden, shape.ffn)
-
-
 def initial_weights(shape: Shape, seed: int) -> dict[str, Tensor]:
     """Random weights, each a leaf that takes gradients.
 
@@ -91,16 +78,15 @@ def initial_weights(shape: Shape, seed: int) -> dict[str, Tensor]:
     first steps stay stable with Muon's updates of constant size.
     """
     generator = torch.Generator().manual_seed(seed)
-    weights = {EMBEDDINGS: 0.02 * torch.randn(shape.vocabulary, shape.hidden, generator=generator)}
-    for name, (rows, columns) in matrix_shapes(shape):
-        if ".o_proj." in name or ".down_proj." in name:
-            weights[name] = torch.zeros(rows, columns)
+    weights = {}
+    for name, size in llama_shapes(shape.config).items():
+        if len(size) == 1:
+            weights[name] = torch.ones(size)
+        elif ".o_proj." in name or ".down_proj." in name:
+            weights[name] = torch.zeros(size)
         else:
-            weights[name] = torch.randn(rows, columns, generator=generator) * columns**-0.5
-    for index in range(shape.layers):
-        weights[f"model.layers.{index}.input_layernorm.weight"] = torch.ones(shape.hidden)
-        weights[f"model.layers.{index}.post_attention_layernorm.weight"] = torch.ones(shape.hidden)
-    weights["model.norm.weight"] = torch.ones(shape.hidden)
+            scale = 0.02 if name == EMBEDDINGS else size[1] ** -0.5
+            weights[name] = scale * torch.randn(size, generator=generator)
     return {name: weight.requires_grad_() for name, weight in weights.items()}
 
 
@@ -159,7 +145,7 @@ def fit(
     ``loss(predicted, inputs, targets)`` takes logits ``(batch, length, vocabulary)`` and two id tensors ``(batch,
     length)``; ``report`` gets the number of steps done and the loss in nats; ``peak`` scales both learning rates.
     """
-    names = {name for name, _ in matrix_shapes(shape)}
+    names = {name for name, weight in weights.items() if weight.ndim == 2 and name != EMBEDDINGS}
     others = [weight for name, weight in weights.items() if name not in names]
     optimisers = (
         torch.optim.Muon([weights[name] for name in sorted(names)], MATRIX_RATE, weight_decay=0.01, momentum=0.95),
@@ -225,7 +211,7 @@ def held_out_loss(weights: Mapping[str, Tensor], shape: Shape, tokens: NDArray[n
 def save(folder: Path, weights: Mapping[str, Tensor], shape: Shape) -> None:
     """Write ``config.json`` and ``model.safetensors``. The weights come last: their presence marks a finished stage."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(shape.config(BEGIN_ID, END_ID), indent=2) + "\n", encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(shape.config, indent=2) + "\n", encoding="utf-8")
     partial = folder / "model.safetensors.part"
     save_file({name: weight.detach().half() for name, weight in weights.items()}, partial, {"format": "pt"})
     partial.replace(folder / "model.safetensors")
@@ -234,7 +220,7 @@ def save(folder: Path, weights: Mapping[str, Tensor], shape: Shape) -> None:
 def load(folder: Path, shape: Shape) -> Weights:
     """Read weights that ``save`` wrote, as float32 leaves. Raises ExportError for a model of another shape."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if config != shape.config(BEGIN_ID, END_ID):
+    if config != shape.config:
         raise ExportError(f"{folder} holds a model of other sizes: name another folder with --out, or remove that one")
     tensors = read_tensors(folder / "model.safetensors")
     return {name: torch.from_numpy(data).requires_grad_() for name, data in tensors.items()}

@@ -74,7 +74,13 @@ SMOKE_FILES: Final = 40
 def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say) -> None:
     """Run the stages whose results ``out`` does not hold yet. ``say`` gets lines about the progress."""
     out.mkdir(parents=True, exist_ok=True)
-    tokenizer = _tokenizer(recipe, corpus, out / "tokenizer.json", say)
+    path = out / "tokenizer.json"
+    if path.exists():
+        say(f"{path.name}: already there, kept")
+        tokenizer = Tokenizer.from_file(str(path))
+    else:
+        tokenizer = train_tokenizer(corpus.training, recipe.target.vocabulary)
+        tokenizer.save(str(path))
     training, held_out = encode_all(tokenizer, corpus.training), encode_all(tokenizer, corpus.held_out)
     say(f"corpus: {len(corpus.training)} files, {len(training):,} tokens; held out {len(held_out):,}")
 
@@ -101,15 +107,6 @@ def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say) -> None:
     stage("draft", recipe.draft, lambda: plain, recipe.distil_steps, imitation(target, recipe.target), 0.5)
 
 
-def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path, say: Say) -> Tokenizer:
-    if path.exists():
-        say(f"{path.name}: already there, kept")
-        return Tokenizer.from_file(str(path))
-    tokenizer: Tokenizer = train_tokenizer(corpus.training, recipe.target.vocabulary)
-    tokenizer.save(str(path))
-    return tokenizer
-
-
 def _progress(name: str, steps: int, say: Say) -> Callable[[int, float], None]:
     """Says at intervals how far a stage is. Called with the steps that are done, and the loss of the last one."""
     every, began = max(1, min(50, steps // 4)), time.monotonic()
@@ -128,22 +125,13 @@ def _parser() -> argparse.ArgumentParser:
         description="Train a target and a draft model on the source of the Python standard library.",
         epilog="The results are folders in Hugging Face layout; python -m models.export makes GGUF files of them.",
     )
-
-    library = Path(sysconfig.get_path("stdlib"))
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the pair goes")
-    parser.add_argument(
-        "--source",
-        type=Path,
-        default=library,
-        metavar="FOLDER",
-        help="standard library to train on (default: that of this Python)",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
-    parser.add_argument(
-        "--smoke",
-        action="store_true",
-        help="train a tiny model for a few steps on a few files, to test the recipe",
-    )
+    add, library = parser.add_argument, Path(sysconfig.get_path("stdlib"))
+    add("--out", type=Path, required=True, metavar="FOLDER", help="where the pair goes")
+    text = "standard library to train on (default: that of this Python)"
+    add("--source", type=Path, default=library, metavar="FOLDER", help=text)
+    add("--seed", type=int, default=0, help="of the random numbers (default: 0)")
+    text = "train a tiny model for a few steps on a few files, to test the recipe"
+    add("--smoke", action="store_true", help=text)
     return parser
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFWriter
+from gguf import GGMLQuantizationType, GGUFValueType
 
-from backends.trial.tiny_gguf import add_vocabulary, finish
-from backends.trial.tiny_llama import Floats
+from backends.trial.tiny_llama import Floats, tiny_tokenizer
+from models.gguf_file import Field, Gguf, Tensor, field_of, read_gguf, write_gguf
+from models.huggingface import vocabulary_fields
 
 _IDS = 264
 _STATE, _STATE_HEADS, _GROUPS, _KERNEL = 16, 4, 2, 4  # of recurrent layers
@@ -43,30 +44,30 @@ def write_tiny_architecture(name: str, path: Path, sizes: Sizes = Sizes(), *, mi
         repeats, since the last token decides which one is next.
     """
     metadata, shapes = ARCHITECTURES[name](sizes)
-    writer = GGUFWriter(path, name)
-    writer.add_name(path.stem)
-    writer.add_block_count(sizes.layers)
-    writer.add_context_length(sizes.context)
-    writer.add_embedding_length(sizes.hidden)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(_IDS)
-    for key, value in metadata.items():
-        _add(writer, f"{name}.{key}", value)
-    add_vocabulary(writer, _IDS)
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(1)
-    for tensor, data in _weights({"token_embd.weight": (_IDS, sizes.hidden), **shapes}, mixing).items():
-        writer.add_tensor(tensor, data)
-    finish(writer)
+    stated = {
+        "block_count": sizes.layers,
+        "context_length": sizes.context,
+        "embedding_length": sizes.hidden,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "vocab_size": _IDS,
+        **metadata,
+    }
+    fields = {"general.name": field_of(path.stem)} | {f"{name}.{key}": field_of(each) for key, each in stated.items()}
+    fields |= vocabulary_fields(tiny_tokenizer(), {"vocab_size": _IDS, "bos_token_id": 0, "eos_token_id": 1}, path)
+    weights = _weights({"token_embd.weight": (_IDS, sizes.hidden), **shapes}, mixing)
+    tensors = [Tensor(tensor, data, GGMLQuantizationType.F32) for tensor, data in weights.items()]
+    write_gguf(Gguf(name, fields, tensors), path)
 
 
-def _add(writer: GGUFWriter, key: str, value: Any) -> None:
-    if isinstance(value, list):
-        writer.add_array(key, value)
-    elif isinstance(value, float):
-        writer.add_float32(key, value)
-    else:
-        writer.add_uint32(key, value)
+def split_gguf(path: Path, tensors_a_part: int) -> list[Path]:
+    """Split a file into parts of so many tensors, beside it, the first with all metadata. Returns their paths."""
+    model, kind = read_gguf(path), GGUFValueType.UINT16
+    parts = [model.tensors[at : at + tensors_a_part] for at in range(0, len(model.tensors), tensors_a_part)]
+    paths = [path.with_name(f"{path.stem}-{at:05}-of-{len(parts):05}.gguf") for at in range(1, len(parts) + 1)]
+    for number, (part, tensors) in enumerate(zip(paths, parts, strict=True)):
+        fields = {"split.no": Field(number, kind), "split.count": Field(len(parts), kind)}
+        write_gguf(Gguf(model.architecture, fields if number else {**model.fields, **fields}, tensors), part)
+    return paths
 
 
 def _weights(shapes: Mapping[str, tuple[int, ...]], mixing: float) -> dict[str, Floats]:

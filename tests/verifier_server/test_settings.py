@@ -7,8 +7,7 @@ import pytest
 
 from backends.llama_cpp.model import read_gguf_vocabulary
 from backends.scripted import Script, ScriptedBackend
-from backends.trial.tiny_gguf import write_tiny_gguf
-from backends.trial.tiny_llama import TinyModel
+from backends.trial.tiny_llama import TinyModel, write_tiny_gguf
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.command_line.layers import Names
 from specpair.command_line.parser import flag

@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from backends.llama_cpp.library import lib
-from backends.trial.tiny_gguf import write_tiny_gguf
-from backends.trial.tiny_llama import TinyModel
+from backends.trial.tiny_llama import TinyModel, write_tiny_gguf
 
 
 @pytest.fixture(scope="session")

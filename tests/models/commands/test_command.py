@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from backends.llama_cpp.backend import LlamaBackend
-from backends.trial.tiny_gguf import write_tiny_gguf
-from backends.trial.tiny_llama import TinyModel
+from backends.trial.tiny_llama import TinyModel, write_tiny_gguf
 from gateway.openai_api.answer import reply_style
 from models.commands import command
 from models.commands.command import ServedModel
@@ -23,7 +22,7 @@ from models.hub.names import read_catalogue
 from models.hub.repository import PAUSES, Hub
 from specpair.engines.load_options import FreeMemory, LoadOptions
 from tests.stand_ins.hub import HubStandIn, serving
-from tests.stand_ins.tiny_architectures import ARCHITECTURES, RECURRENT, write_tiny_architecture
+from tests.stand_ins.tiny_architectures import ARCHITECTURES, RECURRENT, split_gguf, write_tiny_architecture
 
 Run = Callable[..., tuple[int, str, str]]
 CHATML = {
@@ -204,8 +203,8 @@ def test_where_there_are_both_forms_gguf_is_pulled_unless_the_other_is_asked_for
 def test_parts_of_a_split_model_are_counted_together(
     run: Run, stand_in: HubStandIn, files: dict[str, Path], tmp_path: Path
 ) -> None:
-    write_tiny_gguf(TinyModel(tmp_path / "tiny"), tmp_path / "split-Q8_0.gguf", tensors_a_part=8)
-    parts = sorted(tmp_path.glob("split-*.gguf"))
+    write_tiny_gguf(TinyModel(tmp_path / "tiny"), tmp_path / "split-Q8_0.gguf")
+    parts = split_gguf(tmp_path / "split-Q8_0.gguf", 8)
     assert len(parts) == 3
     stand_in.repositories["u/split"] = {path.name: path.read_bytes() for path in parts}
 

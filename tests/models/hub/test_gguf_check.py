@@ -16,15 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backends.llama_cpp.model import check_gguf, read_gguf_vocabulary
-from backends.trial.tiny_gguf import write_tiny_gguf
-from backends.trial.tiny_llama import TinyModel
+from backends.trial.tiny_llama import TinyModel, write_tiny_gguf
 from models.errors import BadHead
 from models.gguf_file import Field, Gguf, Tensor, read_gguf, write_gguf
 from models.hub.gguf_check import check_model, read_parts
 from models.hub.gguf_head import read_head
 from specpair.engines.errors import ModelLoadError
 from tests.paths import ROOT
-from tests.stand_ins.tiny_architectures import write_tiny_architecture
+from tests.stand_ins.tiny_architectures import split_gguf, write_tiny_architecture
 
 U32, I32, F32, STR = GGUFValueType.UINT32, GGUFValueType.INT32, GGUFValueType.FLOAT32, GGUFValueType.STRING
 EXTREMES = [0, 1, 3, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**60, 2**63 - 1, 2**63, 2**64 - 1]
@@ -154,8 +153,8 @@ def test_an_alignment_that_llama_cpp_does_not_take_is_refused(tiny: Path, tmp_pa
 
 
 def test_every_part_of_a_split_model_is_checked(tmp_path: Path) -> None:
-    write_tiny_gguf(TinyModel(tmp_path / "tiny"), tmp_path / "split.gguf", tensors_a_part=8)
-    parts = sorted(tmp_path.glob("split-*.gguf"))
+    write_tiny_gguf(TinyModel(tmp_path / "tiny"), tmp_path / "split.gguf")
+    parts = split_gguf(tmp_path / "split.gguf", 8)
     assert [len(head.tensors) for head in read_parts(parts[0])] == [8, 8, 4] and check_gguf(parts[0]) == parts[0]
     assert f"name the first, whose name ends with -00001-of-0000{len(parts)}.gguf" in _refusal(parts[1])
     content = parts[1].read_bytes()

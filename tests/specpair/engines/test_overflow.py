@@ -8,8 +8,7 @@ import pytest
 
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
-from backends.trial.tiny_gguf import write_tiny_gguf
-from backends.trial.tiny_llama import TinyModel
+from backends.trial.tiny_llama import TinyModel, write_tiny_gguf
 from specpair.drafters.custom import FallbackDrafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend, Entry, Logits, overflowed
