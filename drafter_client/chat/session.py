@@ -52,10 +52,7 @@ class Chat:
         sources: bool = False,
         interactive: bool = True,
     ) -> None:
-        """`options`: of every answer.
-        `reader`: where turns come from.
-        `system`: a system message; None: there is none.
-        `markdown`, `sources`: how answers are shown, see `AnswerView`.
+        """`markdown`, `sources`: how answers are shown, see `AnswerView`.
         `interactive`: whether somebody can do something about an error; else it ends the chat.
         """
         self.dialogue, self.options = Dialogue(system), options

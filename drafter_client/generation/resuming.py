@@ -34,11 +34,8 @@ def resuming(
     at once if there is another one that is.
 
     `attempt()` begins to generate what follows `text.known`, at the verifier of `client`.
-    `bounds`: show whether the text was complete before the outage.
-    `tell`: takes the events of the waiting.
-    `client`: a connection to the verifier, which moves to others; further ones for health checks are made from it.
-    `outages`: does the waiting.
-    `clock`: returns seconds. If `text.stop` ends the waiting or aborts `client`, the run ends without a finish reason.
+    `client`: a connection to the verifier, which moves to others; further ones for health checks are made from it. If
+        `text.stop` aborts it, or ends the waiting, the run ends without a finish reason.
     `goes_on_after`: takes an error that another model of the verifier may explain. Returns whether a further attempt is
         to be made; False: the text is complete. Raises the error that ends the text.
 

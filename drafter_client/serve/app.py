@@ -69,13 +69,11 @@ def create_app(
     registration: Registration | None = None,
     how: AppOptions = AppOptions(),
 ) -> FastAPI:
-    """The application in front of `pair`, which generates `texts` texts at a time.
+    """The application in front of `pair`, which generates `texts` texts at a time, while `queue` may wait.
 
-    `queue`: how many may wait.
     `options`: how texts are drafted; a request says how they are sampled.
     `metrics`: those that the pair's observer counts texts in.
     `feed`: an observer of the pair, for what its page shows of texts under way; None: it shows nothing of them.
-    `registration`: with a router.
 
     The pair is closed with the application.
     """
