@@ -19,8 +19,7 @@ from drafter_client.serve.metrics import PairVerifierGauges
 from drafter_client.serve.network import DRAFTER as DRAFTER_NODE
 from drafter_client.serve.network import PAUSE as NETWORK_PAUSE
 from drafter_client.serve.network import NetworkFeed
-from drafter_client.serve.text_events import RETRY_AFTER
-from drafter_client.serve.texts import PairSource
+from drafter_client.serve.texts import RETRY_AFTER, PairSource
 from gateway import operations as text_operations
 from gateway.anthropic_api.replies import error_form_of
 from gateway.openai_api.endpoints import Endpoints
