@@ -38,7 +38,6 @@ from specpair.protocol.messages import TokenizeRequest
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import STOP_STRING
 from specpair.protocol.terminal_text import one_line
-from specpair.speculation.acceptance.round_counts import RoundCounts
 from specpair.speculation.text_options import TextSpec
 
 _log = logging.getLogger("specpair.drafter")
@@ -58,39 +57,27 @@ _MISSING = {
 T = TypeVar("T")
 
 
-class UsageCounter:
-    """One text in the account of its caller's key. Used in the event loop."""
-
-    def __init__(self, accounts: Accounts, caller: Caller, prompt_tokens: int) -> None:
-        """Begin the text. Raises RateLimited if the key has all the texts that it may have at once."""
-        self._account, self._clock = accounts.of(caller.key_name), accounts.clock
-        self._prompt_tokens = prompt_tokens  # those that are not counted yet
-        self._ended = False
-        self._account.begin_text(caller.limits, self._clock())
-
-    def came(self, tokens: int) -> None:
-        self._account.count(self._clock(), prompt=self._prompt_tokens, generated=tokens)
-        self._prompt_tokens = 0
-
-    def end(self, counts: RoundCounts) -> None:
-        """End the text. May be called again. `counts`: what became of its draft tokens."""
-        if not self._ended:
-            self._ended = True
-            now = self._clock()
-            self._account.count(now, drafted=counts.drafted, accepted=counts.accepted)
-            self._account.end_text(now)
-
-
 class PairEvents:
-    """The events of one text, which a thread generates; see `Events`."""
+    """The events of one text, which a thread generates, in the account of its caller's key; see `Events`."""
 
-    def __init__(self, begin: Callable[[], Generation], threads: ThreadPoolExecutor, counted: UsageCounter) -> None:
-        self._begin, self._threads, self._counted = begin, threads, counted
+    def __init__(
+        self,
+        begin: Callable[[], Generation],
+        threads: ThreadPoolExecutor,
+        accounts: Accounts,
+        caller: Caller,
+        prompt_tokens: int,
+    ) -> None:
+        """Raises RateLimited if the key has all the texts that it may have at once."""
+        self._account, self._clock = accounts.of(caller.key_name), accounts.clock
+        self._account.begin_text(caller.limits, self._clock())
+        self._prompt_tokens = prompt_tokens  # those that are not counted yet
+        self._begin, self._threads = begin, threads
         self._loop = asyncio.get_running_loop()
         self._came: asyncio.Queue[NewTokens | End | protocol.SpecPairError] = asyncio.Queue()
         self._lock = threading.Lock()
         self._generation: Generation | None = None
-        self._closed = self._stopped = self._logged = False
+        self._closed = self._stopped = self._logged = self._counted = False
         self._failure: protocol.SpecPairError | None = None  # that ended the text
         self._work: asyncio.Future[None] | None = None  # the thread; None: it has not begun
 
@@ -127,10 +114,16 @@ class PairEvents:
             await asyncio.to_thread(generation.close)  # waits for the request that is under way
         if self._work is not None:
             await self._work
-        self._counted.end(self.counts)
+        self._count_end()
         if not self._logged and generation is not None:  # an earlier call may have been cancelled before
             self._logged = True
             self._log(generation.stats)
+
+    def _count_end(self) -> None:
+        if not self._counted:
+            self._counted, now = True, self._clock()
+            self._account.count(now, drafted=self.counts.drafted, accepted=self.counts.accepted)
+            self._account.end_text(now)
 
     def _log(self, stats: Stats) -> None:
         failure = None if self._stopped else self._failure
@@ -147,9 +140,10 @@ class PairEvents:
                 self._failure = event
                 raise event
             if isinstance(event, NewTokens):
-                self._counted.came(len(event.tokens))
+                self._account.count(self._clock(), prompt=self._prompt_tokens, generated=len(event.tokens))
+                self._prompt_tokens = 0
             else:  # counted before the client knows, and may ask for the next text
-                self._counted.end(self.counts)
+                self._count_end()
             yield event
             if isinstance(event, End):
                 return
@@ -273,9 +267,8 @@ class PairSource:
             max_tokens=room if text.spec.max_tokens is None else text.spec.max_tokens,
             cache_salt=self._salt(caller, text.spec.cache_salt),
         )
-        counted = UsageCounter(self._gate.accounts, caller, len(text.prompt_ids))
         begin = partial(self._pair.generate, text.prompt_ids, options, identity=text.identity or None, decoded=False)
-        return PairEvents(begin, self._threads, counted)
+        return PairEvents(begin, self._threads, self._gate.accounts, caller, len(text.prompt_ids))
 
     def _salt(self, caller: Caller, given: str) -> str:
         """The salt of a text at the verifier, for which all callers have the key of this service: callers with other
