@@ -122,7 +122,7 @@ class ModeSelection:
     @property
     def link(self) -> float:
         with self._lock:
-            return self._rates.link
+            return self._rates.machines.link
 
     def add_measurement(self, mode: Mode, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
         with self._lock:
@@ -131,7 +131,7 @@ class ModeSelection:
     def keep(self) -> None:
         if self._memory is not None:
             with self._lock:
-                link, known = self._rates.link, self._known()
+                link, known = self._rates.machines.link, self._known()
             self._memory.keep(self._setting, link, *known)
 
     def probe_is_due(self, now: float) -> bool:
@@ -150,10 +150,10 @@ class ModeSelection:
             self._probing, self._probed_at = False, now
             if round_trip is None:
                 return
-            self._changed = self._changed + 1 if self._rates.differs(round_trip) else 0
+            self._changed = self._changed + 1 if links_differ(self._rates.machines.link, round_trip) else 0
             if self._changed >= _PROBES:
                 self._changed = 0
-                self._links = [*self._links, (self._rates.link, *self._known())][-_LINKS:]
+                self._links = [*self._links, (self._rates.machines.link, *self._known())][-_LINKS:]
                 self._selector.begin(round_trip, *self._recalled(round_trip))
 
     @property

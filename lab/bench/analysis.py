@@ -17,7 +17,6 @@ _SHOWN = 24  # characters of each text, from where they differ
 class Equality:
     """How many requests of the same prompt and seed got the same text from both sides.
 
-    `differing`: prompts of the others, by name, without repetition.
     `first`: the first pair that differs, by repetition and request: its prompt and seed, after how many characters, and
         how each text goes on there; None: all are equal.
     """
@@ -27,7 +26,6 @@ class Equality:
     baseline: str
     pairs: int
     equal: int
-    differing: tuple[str, ...]
     first: str | None = None
 
     @property
@@ -56,7 +54,6 @@ def equality(
         baseline=baseline,
         pairs=len(pairs),
         equal=len(pairs) - len(differing),
-        differing=tuple(sorted({one.prompt for one, _ in differing})),
         first=_difference(*differing[0]) if differing else None,
     )
 

@@ -78,10 +78,10 @@ def lasting_layers(
 
     Raises SettingsError.
     """
-    found = variables(names.variable(""), [name.upper() for name in names.taken], environment)
-    for name in found.unknown:
+    values, unknown = variables(names.variable(""), [name.upper() for name in names.taken], environment)
+    for name in unknown:
         warn(f"{name}: nothing reads this variable, and it is ignored")
-    layers = [Layer("variable", {name.lower(): value for name, value in found.values.items()}, names.variable)]
+    layers = [Layer("variable", {name.lower(): value for name, value in values.items()}, names.variable)]
     file = config_file.read(names.table, names.taken, names.paths, config, environment, names.path_lists)
     if file is not None:
         path = file.path

@@ -187,7 +187,12 @@ class Connection(asyncio.Protocol):
     def _refuse(self, error: RequestError, status: int | None = None) -> None:
         """Reply with an error unless a reply has begun, and close the connection. `status`: None: the error's own."""
         if not (self._answering and self._transport.begun):
-            self._transport.write(_response(error, status or error.status))
+            status, body = status or error.status, ErrorResponse.of(error).body()
+            head = (
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nconnection: close\r\n"
+                f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            )
+            self._transport.write(head.encode() + body)
         self._close()
 
     def _close(self) -> None:
@@ -297,12 +302,3 @@ def _without_offers(head: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
 def _cancel(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()
-
-
-def _response(error: RequestError, status: int) -> bytes:
-    body = ErrorResponse.of(error).body()
-    head = (
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nconnection: close\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body

@@ -226,6 +226,12 @@ def plain(backend: Backend, prompt: Sequence[int], count: int, sampling: Samplin
     return tokens[len(prompt) :]
 
 
+def toy_text(count: int, prompt: str = "def f(x):") -> list[int]:
+    """The text of the toy target (`Script(seed=1)`) by plain decoding."""
+    backend = ScriptedBackend(Script(seed=1))
+    return plain(backend, backend.vocabulary.encode(prompt), count)
+
+
 @dataclass
 class Run:
     """One generation by the pair: its statistics and its committed tokens."""

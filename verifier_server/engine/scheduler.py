@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from specpair.engines.backend import Backend, Entry, Rows
 from specpair.engines.errors import BackendError, EngineFailure
 from specpair.protocol.errors import EngineError, InvalidRequest, SpecPairError
-from specpair.speculation.acceptance.judge import explain, judge
+from specpair.speculation.acceptance.judge import IndexedRows, explain, judge
 from specpair.speculation.acceptance.token_details import SELF_CONTINUED, TokenDetails, marks_of
 from specpair.speculation.sampling.distribution import token_logprobs
 from specpair.speculation.sampling.row_changes import ProcessedRows
-from specpair.speculation.sampling.sampling import Logits, Row
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.pass_time import prefill_chunk as chosen_chunk
@@ -201,8 +200,7 @@ class Scheduler:
 
         All of them do, as soon as one of them expects no request within half the time of the pass.
         """
-        half_pass = self._pass_time.at(1) / 2
-        blocked = [sequence.blocked_until(now, half_pass) for sequence in continuing]
+        blocked = [sequence.blocked_until(now, self._pass_time.at(1) / 2) for sequence in continuing]
         if None in blocked:
             return continuing
         self.wake_at = min((until for until in blocked if until is not None), default=None)
@@ -225,7 +223,7 @@ class Scheduler:
     def _commit(self, part: BatchItem, entry: Entry, rows: Rows, began: float, ended: float) -> None:
         sequence, session, ends = part.sequence, part.sequence.session, self.backend.vocabulary.ends
         rule, position, alone = session.rule, len(session.tokens), part.run is None
-        judged: Sequence[Row] | Logits = rows
+        judged: IndexedRows = rows
         if session.processors is not None:
             session.processors.commit(session.tokens)
             judged = ProcessedRows(session.processors, rows, part.fresh.ids, entry.parents)

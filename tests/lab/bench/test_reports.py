@@ -18,7 +18,6 @@ from lab.bench.measuring import shown
 from lab.bench.page import page
 from lab.bench.record_files import RECORDS, encode_record, write_run
 from lab.bench.records import RequestFailure, Results
-from lab.bench.tables import show
 from tests.lab.bench.runs import a_case, a_run, a_side, at_pace, pair_and_target
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\u202e"
@@ -61,19 +60,6 @@ class Reader(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def test_links_of_the_page_lead_somewhere_and_tables_and_charts_have_names(
-    analysis: Analysis, results: Results
-) -> None:
-    found = Reader(page(analysis, results))
-    named = [given["id"] for _, given in found.elements if "id" in given]
-    assert len(named) == len(set(named))
-    assert {f"#{name}" for name in named} == {given["href"] for given in found.named("a")}
-    charts = [given for given in found.named("svg") if given.get("role") == "img"]
-    assert len(charts) == 5
-    regions = [given for _, given in found.elements if given.get("role") == "region"]
-    assert regions and all(given["aria-label"] and given["tabindex"] == "0" for given in regions)
-
-
 def test_what_models_and_servers_wrote_stays_text(results: Results) -> None:
     requests = [
         replace(each, text=HOSTILE, text_hash="other")
@@ -99,19 +85,6 @@ def test_a_run_of_one_side_and_a_run_without_records_have_a_page() -> None:
     assert "Who wins" not in found and "The run is not finished" in found
     nothing = Results(run, [])
     Reader(page(analyse(nothing), nothing))
-
-
-@pytest.mark.parametrize("width", [40, 80, 1000])
-def test_the_terminal_shows_all_columns_in_as_many_tables_as_fit(analysis: Analysis, width: int) -> None:
-    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
-    show(analysis, console)
-    assert isinstance(console.file, io.StringIO)
-    shown = console.file.getvalue()
-    assert "tokens/s: pair is " in shown.replace("\n", " ")
-    assert all(len(line.rstrip()) <= width for line in shown.splitlines() if "│" in line or "─" in line)
-    headings = tables.sides(analysis, analysis.run.cases[0]).headings
-    assert all(heading in shown for heading in headings)
-    assert (shown.count("\n side ") == len(analysis.run.cases)) == (width == 1000)
 
 
 def test_what_differs_is_said_first_and_what_does_not_in_one_sentence(analysis: Analysis, results: Results) -> None:

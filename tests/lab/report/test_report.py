@@ -12,7 +12,7 @@ from lab.report import command
 from lab.report.reader import Record
 from lab.report.recorded import acceptance_by_depth
 from tests.drafter_client.cli.command_line import Command
-from tests.drafter_client.trace.folders import write
+from tests.lab.report.folders import write
 from tests.lab.report.traces import HOSTILE, data_of, write_rounds
 
 REPORT = """\

@@ -17,7 +17,7 @@ from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.options.option import options_of
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.sampling.processors import MinP, Processors
+from specpair.speculation.sampling.processors import Processors
 from verifier_server.engine.cores.core import CoreAway, LoopThread
 from verifier_server.engine.cores.load import CoreProbe, loaded_engine, refuse_scheduling
 from verifier_server.engine.port import EngineInfo, LoadedEngine
@@ -36,7 +36,7 @@ _NO_ROWS = "SGLang tells no rows of logits: leave it out"
 LACKS = {
     "temperature": "SGLang tells the likeliest tokens only, and judges drafts by them at temperature 0: set it to 0",
     # `min_p` masks nothing that temperature 0 could choose.
-    **{name: _RAW for name in options_of(Processors) if name not in options_of(MinP)},
+    **{name: _RAW for name in options_of(Processors) if name != "min_p"},
     "explain": _NO_ROWS,
     "logprobs": _NO_ROWS,
 }
