@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, model_validator
 
-from specpair.command_line.known_keys import KnownKeys
+from specpair.command_line.layers import KnownKeys
 
 FOLDER = "folder"  # in the context of a validation: where the files lie that relative paths name
 MS = 1e-3  # seconds

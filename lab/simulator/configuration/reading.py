@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from lab.given_files import Loader, complaint, text_of
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import FOLDER, Mistake
-from specpair.command_line import known_keys
+from specpair.command_line import layers
 from specpair.command_line.given_values import advice
 
 _SET = "--set "  # what the names of values given so begin with
@@ -138,7 +138,7 @@ def _place_in(node: yaml.SequenceNode, entry: str, given: str) -> int:
 def _at_fault(error: ErrorDetails) -> Sequence[str | int]:
     """The path of the key at fault, from the place of the error on."""
     context: Mapping[str, Any] = error.get("ctx", {})
-    if error["type"] == known_keys.UNKNOWN_KEY:
+    if error["type"] == layers.UNKNOWN_KEY:
         return [context["key"]]
     complaint = context.get("error")
     return complaint.at if isinstance(complaint, Mistake) else ()
@@ -169,7 +169,7 @@ def _complaint(error: ErrorDetails) -> str:
             return f"the key {error['loc'][-1]} is missing"
         case "union_tag_not_found":
             return f"the key {context['discriminator']} is missing, which says the form"
-        case known_keys.UNKNOWN_KEY | "union_tag_invalid":
+        case layers.UNKNOWN_KEY | "union_tag_invalid":
             return error["msg"]
         case _:
             return f"{error['msg'][0].lower()}{error['msg'][1:]}, got {error['input']!r}"

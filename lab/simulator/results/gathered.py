@@ -261,7 +261,11 @@ class Gathered:
         return self._of_devices(prices.per_hour) / 3600 + prices.per_kwh * self._joules() / _JOULES_A_KWH
 
     def _of_devices(self, rates: Mapping[str, float]) -> float:
-        """What all devices take or cost, by kind. `rates`: of one device, a second."""
-        devices, seconds = self._configuration.devices, self._end - self._begin
-        kinds = (*devices.verifiers, *devices.drafters)
-        return math.fsum(rates.get(kind.name, 0.0) * kind.count * seconds for kind in kinds)
+        """What all devices take or cost. `rates`: of one device, a second, by kind.
+
+        Verifiers count from the first sample on, as for their utilisation.
+        """
+        drafters = self._configuration.devices.drafters
+        seconds = [(kind.name, kind.count * (self._end - self._begin)) for kind in drafters]
+        seconds += [(self._last[name].kind, load.seconds) for name, load in self._by_verifier().items()]
+        return math.fsum(rates.get(kind, 0.0) * each for kind, each in seconds)

@@ -130,13 +130,15 @@ def test_verifiers() -> None:
 
 
 def test_energy_and_cost() -> None:
-    """Two verifiers and four laptops are there for the 50 s behind the burn-in."""
+    """A verifier is sampled over 20 s, four laptops are there for the 50 s behind the burn-in."""
     found = gathered()
+    found.sample([a_sample(10.0)])
+    found.sample([a_sample(30.0)])
     found.record(a_record(20.0, [21.0, 22.0, 23.0, 24.0]))
     values = found.measures()
-    joules = 2 * 100 * 50 + 4 * 10 * 50
+    joules = 100 * 20 + 4 * 10 * 50
     assert values["energy_j_per_token"] == joules / 4
-    assert values["cost_per_million"] == pytest.approx((2 * 3.6 * 50 / 3600 + 0.5 * joules / 3.6e6) * 1e6 / 4)
+    assert values["cost_per_million"] == pytest.approx((3.6 * 20 / 3600 + 0.5 * joules / 3.6e6) * 1e6 / 4)
 
 
 @pytest.mark.parametrize(
