@@ -111,11 +111,13 @@ class ModelLoader:
         self._began = time.monotonic()
         self._fetched = 0.0  # the share of fetching in the progress
         self._log_progress = of_loading()
-        self._on_failure: Callable[[], None] | None = None
-        self._on_success: Callable[[], None] | None = None
+        self._on_failure: Callable[[], object] = lambda: None
+        self._on_success: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
 
-    def start(self, on_failure: Callable[[], None] | None = None, on_success: Callable[[], None] | None = None) -> None:
+    def start(
+        self, on_failure: Callable[[], object] = lambda: None, on_success: Callable[[], object] = lambda: None
+    ) -> None:
         """Begin to load. How that ends decides which of the two is called, from the loader's thread; `on_failure` also
         if the engine dies later, from the engine's."""
         self._on_failure, self._on_success = on_failure, on_success
@@ -154,8 +156,7 @@ class ModelLoader:
     def _run(self) -> None:
         try:
             self.models = self._load()
-            if self._on_success is not None:
-                self._on_success()
+            self._on_success()
             if not self.stopping:
                 _log.info("ready: the model is loaded, and texts can be asked for")
             return
@@ -168,11 +169,7 @@ class ModelLoader:
             _log.exception("loading the model failed")
             self.failure = f"{type(error).__name__}: {error}"
         _log.error("the model could not be loaded: %s", several_lines(self.failure))
-        self._failed()
-
-    def _failed(self) -> None:
-        if self._on_failure is not None:
-            self._on_failure()
+        self._on_failure()
 
     def _load(self) -> LoadedModels:
         """Load the models and time their passes. Frees the target if one of these steps fails."""
@@ -220,7 +217,7 @@ class ModelLoader:
                     1e3 * draft.step_time,
                 )
             observer = self._observer(info.model_name)
-            engine = target.serve(Serving(info, self._clock, deliver, observer, self._failed))
+            engine = target.serve(Serving(info, self._clock, deliver, observer, self._on_failure))
             on_failure.pop_all()
         return LoadedModels(engine, own.model_name, pass_times, None if draft is None else predicting, predicting)
 

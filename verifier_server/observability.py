@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from pydantic import Field
 
 from specpair.http_service.observability.health import Condition
-from specpair.http_service.observability.logs import DELETION, INTERRUPT, LogLine
+from specpair.http_service.observability.logs import DELETION, INTERRUPT, log_ended_text
 from specpair.http_service.observability.metrics import PREFIX, ServiceMetrics
 from specpair.http_service.replies.events import EventFeed
 from specpair.numbers import milliseconds
@@ -142,7 +142,7 @@ class ServiceGauges(Collector):
         yield family
         found: list[tuple[str, str, float]] = [
             ("sessions", "Sessions that are held.", len(self._sessions)),
-            ("sessions_in_use", "Sessions with an open request.", self._sessions.in_use_now),
+            ("sessions_in_use", "Sessions with an open request.", self._sessions.admission.in_use),
         ]
         if (state := self._engine()) is not None:
             usage = state.cached_tokens / (state.slots * state.context_length)
@@ -166,11 +166,12 @@ def log_text(session: Session) -> None:
     """Log the text of a session that has ended, or that nobody continues. Nothing is logged for one without a token."""
     generated, deleted = len(session.tokens) - session.decided_from, session.lease.deleted
     if generated:
-        LogLine(
+        log_ended_text(
             *(session.prompt_len, generated, session.seconds, session.drafted, session.accepted),
-            mode_of(session),
-            STOP_STRING if session.stopped else session.finish_reason or (DELETION if deleted else INTERRUPT),
-        ).log(session.id)
+            mode=mode_of(session),
+            ended_by=STOP_STRING if session.stopped else session.finish_reason or (DELETION if deleted else INTERRUPT),
+            session_id=session.id,
+        )
 
 
 def mode_of(session: Session) -> str:

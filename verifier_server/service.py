@@ -64,7 +64,7 @@ class Service:
         self.engine_client = EngineClient()
         self.metrics = ServiceMetrics(self._model_name, by_key=settings.metrics_by_key)
         self.feed = EngineFeed()
-        self.draining = Draining(settings.drain_seconds, lambda: self.sessions.text_under_way())
+        self.draining = Draining(settings.drain_seconds, lambda: self.sessions.admission.text_under_way())
         self.sessions = SessionTable(
             time.monotonic,
             settings.session_ttl,
@@ -147,7 +147,7 @@ class Service:
             return Condition("loading", self.loader.wait_expected), None
         if models.engine.away is not None:
             return Condition("loading", AWAY_WAIT), models.engine.away
-        overloaded = models.engine.state.full or self.sessions.full or self.texts_full()
+        overloaded = models.engine.state.full or self.sessions.admission.full or self.texts_full()
         return Condition("overloaded", 1) if overloaded else Condition("ready"), None
 
     def health(self) -> HealthResponse:
@@ -191,6 +191,7 @@ class Service:
         """What is served, without its identity."""
         models = self.loader.loaded()
         backend, draft = models.engine.info, None if models.drafting is None else models.drafting.draft
+        wide = [tokens for tokens in WIDER if tokens <= len(models.pass_times)]
         return ModelInfo(
             name=backend.model_name,
             identity="",
@@ -200,11 +201,7 @@ class Service:
             kv_bytes=backend.kv_bytes,
             max_drafts=models.engine.info.max_drafts,
             pass_ms=[milliseconds(each) for each in models.pass_times[:NARROW]],
-            wide_pass_ms=[
-                (tokens, milliseconds(models.pass_times[tokens - 1]))
-                for tokens in WIDER
-                if tokens <= len(models.pass_times)
-            ],
+            wide_pass_ms=[(tokens, milliseconds(models.pass_times[tokens - 1])) for tokens in wide],
             trees=backend.takes_trees,
             max_tree_leaves=backend.max_leaves if backend.takes_trees else None,
             max_tree_nodes=backend.max_nodes if backend.takes_trees else None,
@@ -316,12 +313,10 @@ class Service:
         return 0 if self.loader.models is None else self.loader.models.engine.info.context_length
 
     def _model_name(self) -> str:
-        models = self.loader.models
-        return "" if models is None else models.engine.info.model_name
+        return "" if self.loader.models is None else self.loader.models.engine.info.model_name
 
     def _engine_state(self) -> EngineState | None:
-        models = self.loader.models
-        return None if models is None else models.engine.state
+        return None if self.loader.models is None else self.loader.models.engine.state
 
     def _ended(self, session: Session) -> None:
         """Log a text that has ended. Called from the engine's thread, which must not wait for a log."""

@@ -16,7 +16,7 @@ from gateway.openai_api.texts import End, NewTokens
 from specpair.engines.errors import BackendError
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Accounts
-from specpair.http_service.observability.logs import INTERRUPT, LogLine
+from specpair.http_service.observability.logs import INTERRUPT, log_ended_text
 from specpair.protocol import errors as protocol
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import STOP_STRING
@@ -106,7 +106,7 @@ class PairEvents:
         ended_by = STOP_STRING if self._stopped else stats.ended_by or ("error" if failure else INTERRUPT)
         counts = stats.prompt_tokens, stats.generated_tokens, stats.working_time, stats.drafted, stats.accepted
         reason = one_line(failure.message) if failure else ""
-        LogLine(*counts, mode=stats.mode, ended_by=ended_by, reason=reason).log()
+        log_ended_text(*counts, mode=stats.mode, ended_by=ended_by, reason=reason)
 
     async def _events(self) -> AsyncIterator[NewTokens | End]:
         self.begin()

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from specpair.command_line.known_keys import KnownKeys
+from specpair.command_line.layers import KnownKeys
 
 Json = dict[str, Any]
 Api = Literal["chat", "completions"]

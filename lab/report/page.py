@@ -184,13 +184,8 @@ def _legend(kinds: Sequence[tuple[str, str]]) -> Markup:
 
 
 def _swatch(lane: str) -> Markup:
-    return tag(
-        "svg",
-        tag("rect", x=0, y=3, width=16, height=10, class_=lane),
-        class_="mark",
-        viewBox="0 0 16 16",
-        aria_hidden="true",
-    )
+    drawn = tag("rect", x=0, y=3, width=16, height=10, class_=lane)
+    return tag("svg", drawn, class_="mark", viewBox="0 0 16 16", aria_hidden="true")
 
 
 def _notes(stats: Stats) -> Iterator[Markup]:
@@ -209,7 +204,7 @@ def _what_ran(run: RunTrace, stats: Stats) -> Markup:
         # As the verifier reported them, and as asked for.
         *((name, _value(value)) for name, value in (stats.sampling | settings(run)).items() if value is not None),
     ]
-    return _words("What ran", ("setting", "value"), rows)
+    return tag("div", _titled("What ran", ("setting", "value"), rows), class_="words")
 
 
 def _value(value: Any) -> str:
@@ -220,7 +215,8 @@ def _figures(stats: Stats) -> Markup:
     left, right = panel_rows.columns(stats)
     pairs = [row for couple in panel_rows.couples(stats) for row in couple]
     rows = [*left, *right, *pairs, *panel_rows.lines(stats)]
-    return _words("Figures", ("metric", "value"), [row for row in rows if row[0] not in ("modes", "why")])
+    shown = [row for row in rows if row[0] not in ("modes", "why")]
+    return tag("div", _titled("Figures", ("metric", "value"), shown), class_="words")
 
 
 def _tables(run: RunTrace, stats: Stats) -> Iterator[Markup]:
@@ -234,13 +230,8 @@ def _tables(run: RunTrace, stats: Stats) -> Iterator[Markup]:
         yield _titled("Acceptance by depth", ("depth", "draft tokens", "accepted", "rate"), rows)
     if widths := pass_widths(run):
         passes = [
-            (
-                f"{each.positions}",
-                f"{each.passes}",
-                unit(each.forward_ms, "ms"),
-                f"{1 + each.accepted / each.passes:.2f}",
-            )
-            for each in widths
+            (f"{positions}", f"{count}", unit(forward_ms, "ms"), f"{1 + accepted / count:.2f}")
+            for positions, count, accepted, forward_ms in widths
         ]
         yield _titled("Passes over drafts by width", ("positions", "passes", "mean time", "tokens a round"), passes)
 
@@ -272,11 +263,6 @@ def _of_the_text(run: RunTrace, *, text: bool) -> str:
 
 def _titled(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
     return tag("div", tag("h3", title), table(headings, rows, title))
-
-
-def _words(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    """The same for a table of words, which is to the left."""
-    return tag("div", tag("h3", title), tag("div", table(headings, rows, title), class_="words"))
 
 
 def _definitions() -> Markup:

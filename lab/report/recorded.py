@@ -1,7 +1,7 @@
 """What a trace holds of a run, as its statistics were, and over time."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
@@ -77,11 +77,11 @@ class PassWidth(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """Acceptance at one depth. Depth 1 is the first token of a draft that the target judged."""
+    """Acceptance at one depth: draft tokens that the target judged there, and those accepted. The first depth is 1."""
 
     depth: int
-    drafts: int  # draft tokens judged at this depth
-    accepted: int  # of these, those accepted
+    drafts: int
+    accepted: int
 
     @property
     def share(self) -> float:
@@ -123,7 +123,7 @@ def statistics(run: RunTrace) -> Stats:
         outages=more.outages,
         outage_time=more.outage_ms / 1e3,
         times=WaitTimes(**{name: more.times_ms.get(name, 0.0) / 1e3 for name in WaitTimes.__slots__}),
-        spans=[(part, begin / 1e3, end / 1e3) for each in spans(run) for part, begin, end in each],
+        spans=[(part, begin / 1e3, end / 1e3) for part, begin, end in _spans(run)],
         finish_reason=record["finish_reason"] if isinstance(record["finish_reason"], str) else None,
         stopped=more.ended_by == "stop_string",
         sampling=more.sampling,
@@ -182,15 +182,12 @@ def pass_widths(run: RunTrace) -> list[PassWidth]:
     for record in run.rounds:
         if record["ran"]:
             by_width.setdefault(1 + _whole(record, "judged"), []).append(record)
-    return [
-        PassWidth(positions, len(passes), sum(_whole(each, "accepted") for each in passes), _mean_forward(passes))
-        for positions, passes in sorted(by_width.items())
-    ]
-
-
-def _mean_forward(passes: Iterable[Record]) -> float | None:
-    known = [_number(each, "forward_ms") for each in passes if each["forward_ms"] is not None]
-    return sum(known) / len(known) if known else None
+    found = []
+    for positions, passes in sorted(by_width.items()):
+        times = [_number(each, "forward_ms") for each in passes if each["forward_ms"] is not None]
+        mean = sum(times) / len(times) if times else None
+        found.append(PassWidth(positions, len(passes), sum(_whole(each, "accepted") for each in passes), mean))
+    return found
 
 
 def _known(run: RunTrace, tokens: int) -> float:
@@ -220,24 +217,21 @@ def _sources(run: RunTrace) -> Iterator[TokenSource]:
             yield TokenSource(record["source"])
 
 
-def spans(run: RunTrace) -> Iterator[list[Span]]:
-    """What was under way, in milliseconds since the run began: of an exchange with the verifier the three spans of
-    `statistics.exchange`, of anything else one.
+def _spans(run: RunTrace) -> Iterator[Span]:
+    """What was under way, in milliseconds since the run began.
 
     A pass of self-continuation is placed so that it ends when the drafter heard of it.
     """
     for each in run.detail.prefills:
-        yield exchange(PREFILL, each.sent_ms, each.arrived_ms, each.queue_ms, each.forward_ms)
+        yield from exchange(PREFILL, each.sent_ms, each.arrived_ms, each.queue_ms, each.forward_ms)
     for record in run.rounds:
         if record["arrived_ms"] is not None:
-            sent, arrived, queue, forward = (
-                _number(record, name) for name in ("sent_ms", "arrived_ms", "queue_ms", "forward_ms")
-            )
-            yield exchange(VERIFY, sent, arrived, queue, forward)
+            times = (_number(record, name) for name in ("sent_ms", "arrived_ms", "queue_ms", "forward_ms"))
+            yield from exchange(VERIFY, *times)
     for step in run.detail.steps:
-        yield [(DRAFTING, step.began_ms, step.ended_ms)]
+        yield DRAFTING, step.began_ms, step.ended_ms
     for alone in run.detail.self_continuation_passes:
-        yield [(VERIFY, alone.arrived_ms - alone.forward_ms, alone.arrived_ms)]
+        yield VERIFY, alone.arrived_ms - alone.forward_ms, alone.arrived_ms
 
 
 def _text(record: Record, name: str) -> str:

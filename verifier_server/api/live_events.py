@@ -150,7 +150,7 @@ class LiveEvents:
             began_at=self._began_at,
             identity=health.identity,
             sessions=len(service.sessions),
-            sessions_in_use=service.sessions.in_use_now,
+            sessions_in_use=service.sessions.admission.in_use,
             most_sessions=service.settings.max_sessions,
             most_waiting=service.settings.max_queue,
             generated_tokens=service.gate.accounts.generated_tokens,

@@ -17,7 +17,7 @@ from specpair.protocol.errors import (
     SpecPairError,
 )
 from specpair.protocol.http_reply import is_loopback
-from verifier_server.api.streams import committed_tokens, sampling_report, summary, text_events
+from verifier_server.api.streams import committed_tokens, summary, text_events
 from verifier_server.engine.requests import Answer, check_position
 from verifier_server.service import Service
 from verifier_server.sessions import Session
@@ -45,7 +45,7 @@ async def prefill(request: Request) -> Response:
         model=service.engine.info.model_name,
         identity=service.identity,
         vocabulary=service.vocabulary(),
-        sampling=sampling_report(session),
+        sampling=response_fields.SamplingReport.of(session.spec),
         self_continue=session.self_continue,
         timing=answer.timing,
         cached_tokens=session.cached_tokens,
@@ -188,21 +188,16 @@ def _number(request: Request, field: str, what: str) -> int | None:
     return None if given is None else int(given)
 
 
-def _service(request: Request) -> Service:
-    """The application's service."""
-    service: Service = request.app.state.service
-    return service
-
-
 def admitted(request: Request) -> tuple[Service, Caller]:
     """The application's service, and the caller of a request. Raises Unauthorized, Forbidden and RateLimited."""
-    service = _service(request)
+    service: Service = request.app.state.service
     return service, service.gate.admit(request)
 
 
 async def read(request: Request, schema: type[messages.M]) -> messages.M:
     """The request in the body. Raises InvalidRequest, and what `RequestBodies.read` raises."""
-    return await _service(request).bodies.read(request, partial(messages.parse, schema))
+    service: Service = request.app.state.service
+    return await service.bodies.read(request, partial(messages.parse, schema))
 
 
 def _session_id(request: Request, in_body: str | None) -> str | None:

@@ -21,7 +21,7 @@ from specpair.protocol.responses import (
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import GenerationTask
 from verifier_server.service import Service
-from verifier_server.sessions import CommittedRun, Session
+from verifier_server.sessions import Session
 
 
 async def committed_tokens(
@@ -43,7 +43,14 @@ async def committed_tokens(
             finish_reason, gone, ended = session.finish_reason, session.gone, service.engine.ended
             events, first = first, b""
             for run in session.news(position):
-                events += event_bytes(_told(run).body(), "tokens")
+                told = StreamedTokens(
+                    position=run.position,
+                    tokens=run.tokens,
+                    target_decoded=run.target_decoded,
+                    forward_ms=milliseconds(run.forward),
+                    **run.details._asdict(),
+                )
+                events += event_bytes(told.body(), "tokens")
                 position = run.position + len(run.tokens)
             if gone:
                 ended = UnknownSession(f"session {session.id} was deleted, or expired, while it was streamed")
@@ -83,16 +90,6 @@ def _watching(service: Service, session: Session, news: asyncio.Event) -> Iterat
         yield
 
 
-def _told(run: CommittedRun) -> StreamedTokens:
-    return StreamedTokens(
-        position=run.position,
-        tokens=run.tokens,
-        target_decoded=run.target_decoded,
-        forward_ms=milliseconds(run.forward),
-        **run.details._asdict(),
-    )
-
-
 def summary(text: GenerationTask, last: Answer) -> GenerateResponse:
     """The whole reply, and the data of a stream's `end` event. `last`: the engine's last answer."""
     session, backend, counts = text.session, text.engine.info, text.counts
@@ -107,7 +104,7 @@ def summary(text: GenerationTask, last: Answer) -> GenerateResponse:
         finish_reason=session.finish_reason,
         model=backend.model_name,
         mode="target" if counts is None else "fused",
-        sampling=sampling_report(session),
+        sampling=SamplingReport.of(session.spec),
         timing=last.timing,
         cached_tokens=session.cached_tokens,
         draft_model=None if counts is None else counts.draft_model,
@@ -130,7 +127,7 @@ async def text_events(service: Service, text: GenerationTask) -> AsyncIterator[b
         prompt_len=session.prompt_len,
         position=text.position,
         identity=service.identity,
-        sampling=sampling_report(session),
+        sampling=SamplingReport.of(session.spec),
     )
     yield event_bytes(opened.body(), "open")
     last: Answer | None = None
@@ -159,8 +156,3 @@ async def text_events(service: Service, text: GenerationTask) -> AsyncIterator[b
         return
     assert last is not None
     yield event_bytes(summary(text, last).body(), "end")
-
-
-def sampling_report(session: Session) -> SamplingReport:
-    """How the session's tokens are drawn."""
-    return SamplingReport.of(session.spec)

@@ -80,7 +80,13 @@ class BatchPlan:
         session = part.sequence.session
         feed = session.tokens[slot.held :] + part.fresh.ids
         judged_from = len(feed) - len(part.fresh) - 1
-        most = min(most, self.room, self._piece(session, slot.held, judged_from) or most)
+        most = min(most, self.room)
+        if self.even_width is not None and judged_from:
+            left = session.prompt_len - slot.held
+            if left <= 0:
+                most = min(most, self.even_width)
+            elif len(session.tokens) > session.prompt_len:
+                most = min(most, left)
         if len(feed) > most:
             feed = feed[: min(most, judged_from)]
             judged_from = len(feed)
@@ -90,19 +96,6 @@ class BatchPlan:
             self.parts.append(part)
             self.room -= len(feed)
         return len(feed)
-
-    def _piece(self, session: Session, held: int, unjudged: int) -> int | None:
-        """How many tokens of a session may be fed at once under `even_width`; None: any number.
-
-        `held`: tokens in its slot.
-        `unjudged`: uncached tokens before the one that is judged.
-        """
-        if self.even_width is None or not unjudged:
-            return None
-        left = session.prompt_len - held
-        if left > 0:
-            return left if len(session.tokens) > session.prompt_len else None
-        return self.even_width
 
 
 class Composer:

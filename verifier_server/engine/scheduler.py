@@ -200,8 +200,7 @@ class Scheduler:
 
         All of them do, as soon as one of them expects no request within half the time of the pass.
         """
-        half_pass = self._pass_time.at(1) / 2
-        blocked = [sequence.blocked_until(now, half_pass) for sequence in continuing]
+        blocked = [sequence.blocked_until(now, self._pass_time.at(1) / 2) for sequence in continuing]
         if None in blocked:
             return continuing
         self.wake_at = min((until for until in blocked if until is not None), default=None)

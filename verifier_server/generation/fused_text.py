@@ -278,9 +278,8 @@ class FusedText:
             committed = text.unread.popleft()
             session, position = self.session, committed.position
             for marks in passes(session.details_of(position, position + len(committed.tokens)).sources):
-                end = position + len(marks)
+                self.position = end = position + len(marks)
                 ran = last_round(marks)
-                self.position = end
                 self._tell(
                     Answer(
                         position=position,

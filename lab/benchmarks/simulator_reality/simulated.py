@@ -20,18 +20,12 @@ from gateway.balancing import C, NewText, Policy, ordered
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.operation import between
 from lab.simulator.fleet.fleet import Fleet
-from lab.simulator.fleet.record import Record, Sample
+from lab.simulator.fleet.record import Record
+from lab.simulator.results.gathered import Gathered
 from lab.simulator.results.replications import seed_of
 from specpair.numbers import quantile
 
 BARS = {"throughput": 0.04, "ttft_p50": 0.1, "ttft_p95": 0.1, "round_p50": 0.1, "round_p95": 0.1}
-_NAMES = {
-    "throughput": "tokens/s",
-    "ttft_p50": "first token, p50, ms",
-    "ttft_p95": "first token, p95, ms",
-    "round_p50": "round, p50, ms",
-    "round_p95": "round, p95, ms",
-}
 HEAD = f"{'':22}{'measured':>10}{'simulated':>11}{'difference':>12}{'bar':>7}   of each run"
 
 _TOGETHER = 2e-3  # seconds: tokens that come so soon one after the other are seen at once
@@ -108,7 +102,7 @@ class Row:
         each = " ".join(f"{100 * (there / here - 1):+.1f}" for here, there in pairs)
         shown = f"{fmean(self.real):10.2f}{fmean(self.simulated):11.2f}{100 * self.difference:+10.1f} %"
         missed = "" if self.within else "  MISSED"
-        return f"  {_NAMES[self.measure]:20}{shown}{100 * BARS[self.measure]:5.0f} %   {each}{missed}"
+        return f"  {self.measure:20}{shown}{100 * BARS[self.measure]:5.0f} %   {each}{missed}"
 
 
 def rows(real: Sequence[Measures], simulated: Sequence[Measures]) -> list[Row]:
@@ -175,19 +169,6 @@ class Case:
         return measured(records, given.burn_in_ms * MS, given.sim_time_ms * MS, self.slow)
 
 
-class _Kept:
-    """Keeps all records of a simulation."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def record(self, record: Record) -> None:
-        self.records.append(record)
-
-    def sample(self, samples: Sequence[Sample]) -> None:
-        pass
-
-
 class _Drawn(Policy):
     """A policy that gets the nodes in an order of its own: the keys of real texts are new in each run."""
 
@@ -201,10 +182,10 @@ class _Drawn(Policy):
 class _Redrawn(Fleet):
     """A fleet whose links and devices are drawn anew, while workload and texts stay those of the seed."""
 
-    def __init__(self, configuration: Configuration, seed: int, kept: _Kept, draw: int) -> None:
+    def __init__(self, configuration: Configuration, seed: int, observer: Gathered, draw: int) -> None:
         self._draw = draw
         conversations = configuration.workload.conversations(random.Random(f"{seed}/workload"))
-        super().__init__(configuration, seed, conversations, kept)
+        super().__init__(configuration, seed, conversations, observer)
         self.policy = _Drawn(self.policy, draw)
 
     def stream(self, name: str) -> random.Random:
@@ -214,11 +195,11 @@ class _Redrawn(Fleet):
 def records_of(configuration: Configuration, seed: int, draw: int = 0) -> list[Record]:
     """All records of a simulation. `draw`: another number, another chance of what no seed decides in reality: links,
     a router's ties, and which free device a user takes."""
-    kept = _Kept()
+    kept = Gathered(configuration)
     fleet = _Redrawn(configuration, seed, kept, draw)
     fleet.run(until=configuration.sim_time_ms * MS)
     fleet.interrupt()
-    return kept.records
+    return [record for record, _ in kept.records]
 
 
 def with_overheads(configuration: Configuration, exchanges: float = 1.0) -> Configuration:

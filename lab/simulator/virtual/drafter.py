@@ -16,7 +16,7 @@ from specpair.drafters.run.executors import Executor
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafting.acceptance_model import AcceptanceModel
-from specpair.speculation.drafting.lookups import Lookups, TokenLookup
+from specpair.speculation.drafting.lookups import Lookups
 from specpair.speculation.drafting.node_selection import DraftStep
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
@@ -69,7 +69,6 @@ class VirtualDrafter(Executor):
         lookup: bool = False,
         estimates: Estimates | None = None,
         prediction: Sequence[int] | None = None,
-        corpus: TokenLookup | None = None,
         held_up: Callable[[], float] = lambda: 0.0,
         seed: int = 0,
         name: str = "session",
@@ -81,7 +80,6 @@ class VirtualDrafter(Executor):
         `lookup`: whether draft tokens are looked up in the text.
         `estimates`: what earlier texts have taught; None: nothing.
         `prediction`: of the output, as token ids; None: there is none.
-        `corpus`: of the user's files; None: there are none.
         `held_up`: seconds that pass before the drafter reads its clock, as where its thread waits for a core.
         `seed`: of the network's random numbers.
         """
@@ -97,7 +95,7 @@ class VirtualDrafter(Executor):
         self.session.self_continue = mechanisms.self_continue
         self._estimates = estimates or Estimates(LatencyModel(pass_times), AcceptanceModel())
         self._latencies = self._estimates.latencies
-        self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction, corpus=corpus)
+        self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction)
         self._latencies.exchanged(network.rtt + overhead, 0.0, 0.0)
         self._held_up, self._read_at = held_up, 0.0  # and when the drafter read its clock, in seconds
         self._before = 0  # tokens that the draft model has read for the step under way, beside one of each branch

@@ -3,8 +3,7 @@
 import csv
 import random
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from lab.simulator import __main__, command_line
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse
 from lab.simulator.results.measures import MEASURES
-from lab.simulator.results.replications import EvaluateAll, Job, Values
+from lab.simulator.results.replications import Values
 from lab.simulator.search.comparison import (
     BadSearch,
     Comparison,
@@ -166,30 +165,6 @@ def test_what_cannot_run_is_told_before_anything_runs(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(said)
     assert all(line.startswith(f"simulator: {each}") for line, each in zip(lines, said, strict=True))
-
-
-@pytest.mark.parametrize(("ended", "runs"), [(0, []), (2, ["1", "1"]), (7, ["3", "2", "2"])])
-def test_what_is_interrupted_shows_what_came_before(
-    fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ended: int, runs: Sequence[str]
-) -> None:
-    @contextmanager
-    def interrupted(jobs: int, do: object) -> Iterator[EvaluateAll]:
-        def evaluate(asked: Sequence[Job]) -> Iterator[Values]:
-            for configuration, number in asked[:ended]:
-                yield by_formula(configuration, number)
-            raise KeyboardInterrupt
-
-        yield evaluate
-
-    monkeypatch.setattr("lab.simulator.commands.search.processes", interrupted)
-    asked = ["search", str(fleet), f"--vary={COUNT}=2,4,6", "--replications=4", "--jobs=1"]
-    assert command_line.run([*asked, f"--csv={fleet.parent / 's.csv'}"]) == 130
-    assert capsys.readouterr().err.splitlines()[-1].startswith("simulator: interrupted")
-    found = []
-    if runs:
-        with (fleet.parent / "s.csv").open(encoding="utf-8", newline="") as lines:
-            found = [row["replications"] for row in csv.DictReader(lines)]
-    assert found == [*runs]
 
 
 def test_sigterm_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:

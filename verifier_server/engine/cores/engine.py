@@ -100,8 +100,7 @@ class CoreEngine:
 
     @property
     def state(self) -> EngineState:
-        waiting = self._queue.size
-        running = min(waiting, len(self._texts))
+        running = min(waiting := self._queue.size, len(self._texts))
         return EngineState(
             waiting=waiting - running,
             running=running,
@@ -237,14 +236,12 @@ class CoreEngine:
 
     def _drop(self, session: Session, *, ended: bool = False) -> None:
         """Forget a text of the core. `ended`: whether the core has done so, too."""
-        text = self._texts.pop(session, None)
-        if text is None:
-            return
-        del self._sessions[text.name]
-        if text.timer is not None:
-            text.timer.cancel()
-        if not ended:
-            self._outgoing.put_nowait(partial(self.core.forget, [text.name]))
+        if (text := self._texts.pop(session, None)) is not None:
+            del self._sessions[text.name]
+            if text.timer is not None:
+                text.timer.cancel()
+            if not ended:
+                self._outgoing.put_nowait(partial(self.core.forget, [text.name]))
 
     async def _read(self) -> None:
         with self._fatal():
