@@ -48,8 +48,8 @@ _TEXT = (
     | _only((False,), "use_beam_search", "early_stopping", "include_stop_str_in_output", "no_stop_trim")
     | _only((False,), "return_tokens", "return_token_ids", "return_tokens_as_token_ids")
     | _only((True,), "skip_special_tokens", "spaces_between_special_tokens")
-    | _only((0,), "n_probs", "n_keep", "top_a", "min_keep", "dynatemp_range", "mirostat")
-    | _only((0,), "dry_multiplier", "xtc_probability")
+    | _only((0,), "n_probs", "n_keep", "top_a", "min_keep", "dynatemp_range")
+    | _only((0,), "mirostat", "dry_multiplier", "xtc_probability")
     | _only((1,), "length_penalty", "typical_p", "tfs_z", "repeat_penalty")
     | _only(([],), "stop_token_ids", "bad_words", "logits_processors", "lora")
     | {"top_n_sigma": (-1, 0)}
