@@ -106,21 +106,18 @@ def choose_folder(name: ModelName, paths: Sequence[str]) -> list[str]:
 
 def models_among(paths: Iterable[str]) -> list[str]:
     """The files among `paths` that are a model, or the first part of one."""
-    return [path for path in paths if _is_first(path)]
+    found = []
+    for path in paths:
+        file, split = path.rpartition("/")[2].lower(), _SPLIT.fullmatch(path)
+        is_model = file.endswith(".gguf") and not any(word in file for word in _PARTS_OF_OTHERS)
+        if is_model and (split is None or int(split["number"]) == 1):
+            found.append(path)
+    return found
 
 
 def tags(paths: Iterable[str]) -> list[str]:
     """The tags that name the models among `paths`, each once."""
     return list(dict.fromkeys(map(tag_of, models_among(paths))))
-
-
-def _is_first(path: str) -> bool:
-    """Whether a path is a whole model, or the first part of one."""
-    file = path.rpartition("/")[2].lower()
-    if not file.endswith(".gguf") or any(word in file for word in _PARTS_OF_OTHERS):
-        return False
-    split = _SPLIT.fullmatch(path)
-    return split is None or int(split["number"]) == 1
 
 
 def _found(tag: str, firsts: Sequence[str]) -> str | None:
@@ -209,13 +206,8 @@ def drafters_for(target: str, vocabulary: str | None) -> list[CatalogueEntry]:
 
     Raises BadCatalogue.
     """
-    own, further = target.lower(), environ.get(FURTHER)
-    entries = [*([] if not further else read_catalogue(Path(further))), *read_catalogue()]
-    return [
-        each for each in entries if each.drafts_for(target, vocabulary) and not own.startswith(_file_stem(each.name))
-    ]
-
-
-def _file_stem(name: str) -> str:
-    """How the files of a repository begin: its name without what tells their form."""
-    return name.partition("/")[2].partition(":")[0].lower().removesuffix("-gguf")
+    further = environ.get(FURTHER)
+    entries = [*(read_catalogue(Path(further)) if further else []), *read_catalogue()]
+    found = [each for each in entries if each.drafts_for(target, vocabulary)]
+    files = [each.name.partition("/")[2].partition(":")[0].lower().removesuffix("-gguf") for each in found]
+    return [each for each, file in zip(found, files, strict=True) if not target.lower().startswith(file)]
