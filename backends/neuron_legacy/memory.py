@@ -33,7 +33,6 @@ class Chip:
 
     name: str
     degrees: tuple[int, ...]  # numbers of cores that may share a model, ascending
-    core_bytes: int = _BYTES_A_CORE  # device memory of a core
 
 
 def this_chip(product: Path = PRODUCT) -> Chip:
@@ -126,7 +125,7 @@ class CoreMemory:
                 "transformers-neuronx needs the same number for all",
                 "tensor_parallel",
             )
-        rooms = {each: self._room(chip, each) for each in chip.degrees}
+        rooms = {each: self._room(each) for each in chip.degrees}
         fitting = [each for each, room in rooms.items() if sizes.core_bytes(each) <= room]
         if degree is None:
             degree = fitting[0] if fitting else max(chip.degrees)
@@ -134,9 +133,9 @@ class CoreMemory:
             what = "all models of this process fit" if self._held else "it fits"
             advice = f"{what} at {fitting[0]}" if fitting else "lower slots or context"
             weights, caches = gib(sizes.weight_bytes(degree)), gib(sizes.kv_bytes(degree) // degree)
+            needs = f"{weights} GiB for weights and {caches} GiB for {sizes.slots} slots of {sizes.cells} tokens"
             raise ModelLoadError(
-                f"tensor_parallel {degree}: each core needs {weights} GiB for weights and {caches} GiB for {sizes.slots} "
-                f"slots of {sizes.cells} tokens, {gib(rooms[degree])} GiB are there: {advice}",
+                f"tensor_parallel {degree}: each core needs {needs}, {gib(rooms[degree])} GiB are there: {advice}",
                 "tensor_parallel",
             )
         self._held[model] = degree, sizes
@@ -146,9 +145,9 @@ class CoreMemory:
         """Give back the memory of `model`; nothing if it has none."""
         self._held.pop(model, None)
 
-    def _room(self, chip: Chip, degree: int) -> int:
+    def _room(self, degree: int) -> int:
         """Bytes free on each core if all models were split over `degree` cores; below 0 if they did not fit."""
-        return int(_SHARE * chip.core_bytes) - sum(sizes.core_bytes(degree) for _, sizes in self._held.values())
+        return int(_SHARE * _BYTES_A_CORE) - sum(sizes.core_bytes(degree) for _, sizes in self._held.values())
 
 
 def kv_heads_held(heads: int, kv_heads: int, cores: int) -> int:
