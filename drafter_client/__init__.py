@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from drafter_client.http.outages import Outage as Outage
     from drafter_client.modes.memory import memory_file as memory_file
     from drafter_client.options import Mode as Mode
+    from drafter_client.options import Observer as Observer
     from drafter_client.options import Options as Options
+    from drafter_client.options import PairKeywords as PairKeywords
     from drafter_client.pair import Pair as Pair
-    from drafter_client.pair_options import Observer as Observer
-    from drafter_client.pair_options import PairKeywords as PairKeywords
     from drafter_client.statistics import Stats as Stats
     from drafter_client.trace.writer import TraceFolder as TraceFolder
     from specpair.drafters.base import Drafter as Drafter
@@ -66,9 +66,8 @@ _HOMES = {
         "drafter_client.http.outages": "Outage",
         "drafter_client.statistics": "Stats",
         "drafter_client.modes.memory": "memory_file",
-        "drafter_client.options": "Mode Options",
+        "drafter_client.options": "Mode Observer Options PairKeywords",
         "drafter_client.pair": "Pair",
-        "drafter_client.pair_options": "Observer PairKeywords",
         "drafter_client.trace.writer": "TraceFolder",
         "specpair.drafters.base": "Drafter Expansion",
         "specpair.engines.errors": "BackendError",

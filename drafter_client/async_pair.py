@@ -10,9 +10,8 @@ from weakref import WeakSet
 from drafter_client.conversation import Messages
 from drafter_client.draft_sources import DraftModel, Source
 from drafter_client.generation.generation import Event, Finished, Generation
-from drafter_client.options import Options
+from drafter_client.options import VERIFIER, Options, PairKeywords
 from drafter_client.pair import Pair
-from drafter_client.pair_options import VERIFIER, PairKeywords
 from drafter_client.statistics import Stats
 from specpair.protocol.service_responses import ModelInfo
 
@@ -39,10 +38,15 @@ class AsyncPair:
 
     async def __aenter__(self) -> "AsyncPair":
         making = self._threads.submit(self._make)
+
+        def close_if_made(_: Future[Pair]) -> None:
+            if not making.cancelled() and making.exception() is None:
+                making.result().close()
+
         try:
             self._pair = await asyncio.shield(asyncio.wrap_future(making))
         except BaseException:
-            making.add_done_callback(_close_if_made)  # if the task was cancelled, the thread still makes the pair
+            making.add_done_callback(close_if_made)  # if the task was cancelled, the thread still makes the pair
             self._threads.shutdown(wait=False)
             raise
         return self
@@ -51,15 +55,16 @@ class AsyncPair:
         pair = self._opened()
         self._pair, self._why_none = None, "this pair is closed"
         pair.wait_no_more()  # directly, since all threads may be busy waiting for a verifier
+
+        def close() -> None:
+            for work in list(self._works):
+                work.close()
+            pair.close()
+
         try:
-            await asyncio.shield(self._run(lambda: self._close(pair)))
+            await asyncio.shield(self._run(close))
         finally:
             self._threads.shutdown(wait=False)
-
-    def _close(self, pair: Pair) -> None:
-        for work in list(self._works):
-            work.close()
-        pair.close()
 
     def _opened(self) -> Pair:
         if self._pair is None:
@@ -91,11 +96,6 @@ class AsyncPair:
 
     def _run(self, do: Callable[[], T]) -> "asyncio.Future[T]":
         return asyncio.wrap_future(self._threads.submit(do))
-
-
-def _close_if_made(making: "Future[Pair]") -> None:
-    if not making.cancelled() and making.exception() is None:
-        making.result().close()
 
 
 class _Work:

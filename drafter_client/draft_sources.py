@@ -127,7 +127,7 @@ class DraftModel:
         """Check that the loaded model can draft for what the verifier serves. `stack`: closes what is opened."""
         name, warm = backend.model_name, [WarmEngine(engine) for engine in engines]
         step_times = times
-        drafters: list[MakeDrafter] = [partial(_direct, info.vocabulary.size, engine) for engine in warm]
+        drafters = [_direct(info.vocabulary.size, engine) for engine in warm]
         try:
             check_vocabulary(client, backend.vocabulary, name, info)
             vocabulary = stack.enter_context(texts_vocabulary(client, backend.vocabulary, info))
@@ -135,7 +135,7 @@ class DraftModel:
             if not self.translate:
                 raise VocabularyMismatch(f"{error}{self._instead(info, name)}") from None
             name, vocabulary = f"{name} (translated)", stack.enter_context(closing(RemoteVocabulary(client, info)))
-            drafters, warm = [partial(_translating, vocabulary, engine) for engine in warm], []
+            drafters, warm = [_translating(vocabulary, engine) for engine in warm], []
             step_times = None  # a step may take several passes
         anew = partial(self._drafting, backend, times, engines, stack)
         return OpenedSource(
@@ -162,16 +162,17 @@ def _timed(backend: Backend) -> PassTimes | None:
         return None
 
 
-def _direct(vocabulary_size: int, engine: WarmEngine, spec: TextSpec, prompt_ids: Sequence[int]) -> Drafter:
-    """The drafter of one text, where the draft model has the target's vocabulary (of `vocabulary_size` ids)."""
-    # Texts of one salt share what the draft model has read.
-    return FallbackDrafter(lambda: engine.drafter(spec, vocabulary_size, prompt_ids, spec.cache_salt))
+def _direct(size: int, engine: WarmEngine) -> MakeDrafter:
+    """The drafters where the draft model has the target's vocabulary, of `size` ids. Texts of one salt share what it
+    has read."""
+    return lambda spec, prompt_ids: FallbackDrafter(lambda: engine.drafter(spec, size, prompt_ids, spec.cache_salt))
 
 
-def _translating(target: Vocabulary, engine: WarmEngine, spec: TextSpec, _: Sequence[int]) -> Drafter:
-    """The drafter of one text, where the draft model has another vocabulary than `target`."""
-    drawn, draws = spec.drawn, spec.strategy.draws
-    return FallbackDrafter(lambda: TranslatingDrafter(engine.emptied(), target, drawn, draws=draws))
+def _translating(target: Vocabulary, engine: WarmEngine) -> MakeDrafter:
+    """The drafters where the draft model has another vocabulary than `target`."""
+    return lambda spec, _: FallbackDrafter(
+        lambda: TranslatingDrafter(engine.emptied(), target, spec.drawn, draws=spec.strategy.draws)
+    )
 
 
 @contextmanager
@@ -190,11 +191,9 @@ def _lent(backend: Backend, texts: int) -> Iterator[list[Backend]]:
 class Lookup:
     """Prompt lookup without a model: if the last tokens occurred earlier in the text, what followed them is drafted."""
 
-    @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
+    def open(self, client: VerifierClient, branches: int, texts: int) -> AbstractContextManager[OpenedSource]:
         """Ask the verifier for its vocabulary; see `Source.open`."""
-        with _fetching(NGRAM_LOOKUP, lambda _: [lambda *_: NgramDrafter(branches)] * texts, looks_up=True) as drafting:
-            yield drafting(client, client.model())
+        return _opened(client, NGRAM_LOOKUP, texts, lambda _: lambda *_: NgramDrafter(branches), looks_up=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,24 +204,21 @@ class Custom:
     make: Callable[[Vocabulary, Sampling], Drafter]
     name: str = "custom drafter"
 
-    @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
+    def open(self, client: VerifierClient, branches: int, texts: int) -> AbstractContextManager[OpenedSource]:
         """Ask the verifier for its vocabulary, which `make` gets; see `Source.open`."""
-        with _fetching(self.name, lambda vocabulary: [partial(self._drafter, vocabulary)] * texts) as drafting:
-            yield drafting(client, client.model())
 
-    def _drafter(self, vocabulary: Vocabulary, spec: TextSpec, _: Sequence[int]) -> Drafter:
-        return CheckedDrafter(self.make(vocabulary, spec.sampling), self.name, vocabulary.size)
+        def drafter(known: Vocabulary) -> MakeDrafter:
+            return lambda spec, _: CheckedDrafter(self.make(known, spec.sampling), self.name, known.size)
+
+        return _opened(client, self.name, texts, drafter)
 
 
 @dataclass(frozen=True, slots=True)
 class Undrafted:
     """The source of a pair without a drafter: nothing is drafted on this machine."""
 
-    @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
-        with _fetching(None, lambda _: [_refuse] * texts) as drafting:
-            yield drafting(client, client.model())
+    def open(self, client: VerifierClient, branches: int, texts: int) -> AbstractContextManager[OpenedSource]:
+        return _opened(client, None, texts, lambda _: _refuse)
 
 
 def _refuse(*_: Any) -> Drafter:
@@ -230,18 +226,22 @@ def _refuse(*_: Any) -> Drafter:
 
 
 @contextmanager
-def _fetching(
-    name: str | None, drafters: Callable[[Vocabulary], list[MakeDrafter]], *, looks_up: bool = False
-) -> Iterator[Callable[[VerifierClient, ModelInfo], OpenedSource]]:
-    """Yield the `Drafting.anew` of a source without a draft model, which fetches the target's vocabulary for its
-    `drafters`. The connections of these vocabularies are closed when the block is left."""
+def _opened(
+    client: VerifierClient,
+    name: str | None,
+    texts: int,
+    drafter: Callable[[Vocabulary], MakeDrafter],
+    *,
+    looks_up: bool = False,
+) -> Iterator[OpenedSource]:
+    """Open a source without a draft model: the target's vocabulary is fetched. `drafter`: makes what makes drafters."""
     with ExitStack() as stack:
 
-        def drafting(client: VerifierClient, info: ModelInfo) -> OpenedSource:
+        def anew(client: VerifierClient, info: ModelInfo) -> OpenedSource:
             vocabulary = stack.enter_context(closing(RemoteVocabulary(client, info)))
-            return OpenedSource(name, info, vocabulary, drafters(vocabulary), drafting, looks_up)
+            return OpenedSource(name, info, vocabulary, [drafter(vocabulary)] * texts, anew, looks_up)
 
-        yield drafting
+        yield anew(client, client.model())
 
 
 def named_file(name: str, backend: str, engine: LoadOptions, progress: ProgressReport = silent) -> Path:

@@ -22,8 +22,7 @@ from drafter_client.http.outages import Health, Outage, Outages, Stop
 from drafter_client.http.text_session import TextSession
 from drafter_client.http.verifiers import Verifiers, when_ready
 from drafter_client.modes.memory import ModeMemory
-from drafter_client.options import Mode, Options
-from drafter_client.pair_options import VERIFIER, PairKeywords, PairOptions, corpus_errors_named
+from drafter_client.options import VERIFIER, Mode, Options, PairKeywords, PairOptions, corpus_errors_named
 from drafter_client.pairing import Paired, Pairing, RunningSession, TextSlots
 from drafter_client.statistics import Stats
 from drafter_client.text_run import TextRun
@@ -65,9 +64,8 @@ class Pair:
         self._writing: dict[int, tuple[TextSession, VerifierClient]] = {}  # the texts under way, by their `id`
         self._closed = self._ending = False
         self._renderer = Renderer()  # of chat templates
-        self._outages = Outages(
-            self._options.patience, self._options.on_outage, start_patience=self._options.start_patience
-        )
+        patience, before_begin = self._options.patience, self._options.start_patience
+        self._outages = Outages(patience, self._options.on_outage, start_patience=before_begin)
         self._earlier = EarlierTexts(self._options.clock)
         with corpus_errors_named():
             self._corpora = DraftCorpora([Path(each) for each in self._options.corpus], corpus_folder())

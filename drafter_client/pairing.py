@@ -88,8 +88,6 @@ class Pairing:
     ) -> None:
         """`client`: further connections are made from it.
         `link`: the round trip (s).
-        `memory`: that of earlier runs.
-        `clock`: returns seconds.
         """
         self._client, self._memory, self._clock = client, memory, clock
         self._open = ExitStack()
@@ -111,11 +109,8 @@ class Pairing:
         return self.present if self.refusal is None else self.take_over(self.present)
 
     def at(self, address: VerifierAddress, info: ModelInfo | None, link: float) -> Paired:
-        """That of the verifier at `address`, one of several, which serves the present model.
-
-        `info`: what it is known to serve; None: nothing is known.
-        `link`: the round trip (s).
-        """
+        """That of the verifier at `address`, one of several, which serves the present model. `info`: what it is known
+        to serve; None: nothing is known. `link`: the round trip (s)."""
         with self._taking_over:
             found = self._at.get(address)
             if info is not None and (found is None or found.info.identity != info.identity):
@@ -139,7 +134,7 @@ class Pairing:
     ) -> Paired:
         """Ask the verifier what it serves now, and return the present one, which is `seen` if that has not changed.
 
-        `address`: of the verifier to ask, which is not that of `seen`; None: it is.
+        `address`: of the verifier to ask; None: that of `seen`.
         `session_id`: of the text that noticed it: of several verifiers behind one address, its own is asked.
         `begun`: whether a text was begun by the model of `seen`, which an error then says.
 
@@ -191,11 +186,8 @@ class Pairing:
         for predicted in (False, True):
             selection = ModeSelection(
                 _modes(drafting, predicted),
-                drafting.info,
-                drafting.name,
-                link,
-                self._clock(),
-                None if predicted else self._memory,
+                *(drafting.info, drafting.name, link, self._clock()),
+                memory=None if predicted else self._memory,
                 predicted=predicted,
                 times=drafting.times,
                 shares_cores=drafting.shares_cores,

@@ -7,8 +7,7 @@ from pydantic import SecretStr
 
 from backends.registry import NAMES, SHOWN, TEST_ENGINES
 from drafter_client.http.retries import PATIENCE
-from drafter_client.options import Options
-from drafter_client.pair_options import BRANCHES, VERIFIER
+from drafter_client.options import BRANCHES, VERIFIER, Options
 from gateway.openai_api.tools.styles import AnswerOptions
 from models import DEFAULT_DRAFT
 from models.hub.names import HubOptions

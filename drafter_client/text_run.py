@@ -5,15 +5,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
 from drafter_client.errors import ModelChanged
-from drafter_client.generation.events import (
-    DraftingFailed,
-    Ended,
-    Listener,
-    ModeChosen,
-    ModelTaken,
-    VerifierTaken,
-    VocabularyTaken,
-)
+from drafter_client.generation import events
 from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.server_written import served
 from drafter_client.generation.speculative_decoding import SpeculativeRun
@@ -49,7 +41,7 @@ class TextRun:
     verifiers: Verifiers | None  # if there are several
     text: TextSession
     options: Options  # a prediction as token ids
-    tell: Listener
+    tell: events.Listener
     clock: Callable[[], float]  # returns seconds
     corpora: DraftCorpora  # the user's files
     earlier: EarlierTexts  # to which this one is added
@@ -60,7 +52,7 @@ class TextRun:
         the drafter raises."""
         with released(self.client, self.text), ExitStack() as stack:
             stack.callback(lambda: self.earlier.add(self._scope, self.text.known))
-            self.tell(VocabularyTaken(self.paired.drafting.vocabulary), self.clock())
+            self.tell(events.VocabularyTaken(self.paired.drafting.vocabulary), self.clock())
             self._tell_verifier()
             if self.options.mode is Mode.AUTO:
                 run = self._automatic()
@@ -70,7 +62,7 @@ class TextRun:
             with closing(run):
                 yield run
             if self.text.finish_reason is not None and (failure := self._draft_failure) is not None:
-                self.tell(DraftingFailed(failure), self.clock())
+                self.tell(events.DraftingFailed(failure), self.clock())
 
     @property
     def _scope(self) -> tuple[str, str]:
@@ -105,7 +97,7 @@ class TextRun:
 
     def _keep_measurements(self) -> None:
         # Lockstep, a fixed draft length or a failed draft model would distort the rates for later runs.
-        if not self.options.lockstep_only and self.options.draft_n is None and self._draft_failure is None:
+        if self.options.one_mode is None and self._draft_failure is None:
             self._learnt()[0].keep()
 
     def _begin(self, client: VerifierClient, options: Options) -> Run:
@@ -163,22 +155,18 @@ class TextRun:
 
     def _tell_verifier(self) -> None:
         if self.verifiers is not None:
-            self.tell(VerifierTaken(str(self.client.address)), self.clock())
+            self.tell(events.VerifierTaken(str(self.client.address)), self.clock())
 
     def _tell_model(self) -> None:
         """Tell that the model serves otherwise than before, such as with a smaller context."""
         now = self.paired.info
-        needed = len(self.text.prompt_ids) + self.options.max_tokens
-        self.tell(ModelTaken(now.name, now.context_length if needed > now.context_length else None), self.clock())
+        fits = len(self.text.prompt_ids) + self.options.max_tokens <= now.context_length
+        self.tell(events.ModelTaken(now.name, None if fits else now.context_length), self.clock())
 
     def _tell_mode(self, mode: Mode) -> None:
-        drafting = self.paired.drafting
-        name, looks_up = None, False
-        if mode is Mode.REMOTE:
-            name, looks_up = drafting.name, drafting.looks_up
-        elif mode is Mode.FUSED:
-            name = drafting.info.draft_model
-        self.tell(ModeChosen(mode, name or "", looks_up), self.clock())
+        drafting, here = self.paired.drafting, mode is Mode.REMOTE
+        name = drafting.name if here else drafting.info.draft_model if mode is Mode.FUSED else None
+        self.tell(events.ModeChosen(mode, name or "", here and drafting.looks_up), self.clock())
 
     def _goes_on_after(self, error: Exception) -> bool:
         """Take over what the verifier serves now. Returns whether anything is missing in the text.
@@ -211,7 +199,7 @@ class TextRun:
         self._tell_model()
         self.text.check_complete(self._bounds())
         if self.text.finish_reason is not None:
-            self.tell(Ended(self.text.finish_reason), self.clock())
+            self.tell(events.Ended(self.text.finish_reason), self.clock())
         return self.text.finish_reason is None
 
     def _speculation(self, client: VerifierClient, options: Options) -> SpeculativeRun:
@@ -235,16 +223,12 @@ class TextRun:
         )
 
     def _earlier(self) -> TokenLookup | None:
-        if self.options.strategy not in DRAFTER_INVARIANT:  # the text would depend on them
-            return None
-        return self.earlier.lookup(self._scope, self.paired.info.vocabulary.size)
+        invariant = self.options.strategy in DRAFTER_INVARIANT  # else the text would depend on earlier texts
+        return self.earlier.lookup(self._scope, self.paired.info.vocabulary.size) if invariant else None
 
     def _mechanisms(self, options: Options) -> Mechanisms:
         if options.lockstep_only:
             return LOCKSTEP
-        drafting = self.paired.drafting
-        return mechanisms_of(
-            shares_cores=drafting.shares_cores,
-            self_continue=drafting.info.self_continue,
-            may_change_mode=self.options.mode is Mode.AUTO,
-        )
+        drafting, changes = self.paired.drafting, self.options.mode is Mode.AUTO
+        alone = drafting.info.self_continue
+        return mechanisms_of(shares_cores=drafting.shares_cores, self_continue=alone, may_change_mode=changes)

@@ -35,19 +35,10 @@ Row = Mapping[str, Any]
 
 
 class Form(NamedTuple):
-    """A form.
-
-    `keys`: columns or keys that a trace of this form has.
-    `read`: the request of a row. None: the row is no request that was served.
-    """
+    """A form: the columns or keys that a trace of it has, and what reads a row; None: no request that was served."""
 
     keys: tuple[str, ...]
     read: Callable[[Row], TracedRequest | None]
-
-
-def form_of(keys: Mapping[str, Any], forms: Mapping[str, Form]) -> Form | None:
-    """The form whose keys are all there, or None."""
-    return next((form for form in forms.values() if all(key in keys for key in form.keys)), None)
 
 
 def _azure(row: Row) -> TracedRequest:
@@ -67,13 +58,6 @@ def _burstgpt(row: Row) -> TracedRequest | None:
 def _mooncake(row: Row) -> TracedRequest:
     """`timestamp` in milliseconds."""
     return TracedRequest(float(row["timestamp"]) / 1000, int(row["input_length"]), int(row["output_length"]))
-
-
-def _dsd_sim(row: Row) -> TracedRequest:
-    """`arrival_ms` in milliseconds; a drafter's requests, of `draft_id`, are taken for a session."""
-    session, tenant = str(row.get("draft_id") or ""), str(row.get("slo_class") or "")
-    prompt, target = int(row["prompt_tokens"]), int(row["target_tokens"])
-    return TracedRequest(float(row["arrival_ms"]) / 1000, prompt, target, session, tenant)
 
 
 def _ours(row: Row) -> TracedRequest:
@@ -105,14 +89,12 @@ OF_CSV = {
 }
 OF_JSON_LINES = {
     "Mooncake's": Form(("timestamp", "input_length", "output_length"), _mooncake),
-    "DSD-Sim's": Form(("arrival_ms", "prompt_tokens", "target_tokens"), _dsd_sim),
     "a verifier's log": Form(("time", "logger"), _verifier_log),
     "ours": Form(("seconds", "input_tokens", "output_tokens"), _ours),
 }
 
 
-def listed(forms: Mapping[str, Form]) -> str:
-    """The forms with their keys, for errors."""
+def _listed(forms: Mapping[str, Form]) -> str:
     return "; ".join(f"{', '.join(form.keys)} ({name})" for name, form in forms.items())
 
 
@@ -126,16 +108,22 @@ def requests(lines: Iterable[str], name: str) -> Iterator[TracedRequest]:
 
     Raises BadTrace, when that place is reached, for a row that is no request, and if the trace has none at all.
     """
-    given = enumerate(iter(lines), 1)
-    first = next(((number, line) for number, line in given if line.strip()), None)
-    found = False
+    given = ((number, line.lstrip("\ufeff")) for number, line in enumerate(lines, 1))
+    first = next((each for each in given if each[1].strip()), None)
+    found, form = False, None
     if first is not None:
-        is_json = first[1].lstrip("\ufeff ").startswith("{")
-        for request in (_of_json_lines if is_json else _of_csv)(chain([first], given), name):
-            found = True
-            yield request
+        is_json = first[1].lstrip().startswith("{")
+        forms = OF_JSON_LINES if is_json else OF_CSV
+        for where, row in (_json_rows if is_json else _csv_rows)(chain([first], given), name):
+            form = form or next((each for each in forms.values() if all(key in row for key in each.keys)), None)
+            if form is None:
+                raise BadTrace(f"{where}: no trace has the keys {', '.join(map(str, row))}: {_listed(forms)}")
+            request = _read(form.read, row, where)
+            if request is not None:
+                found = True
+                yield request
     if not found:
-        raise BadTrace(f"{name} has no requests: give CSV or JSON Lines with {listed(OF_CSV | OF_JSON_LINES)}")
+        raise BadTrace(f"{name} has no requests: give CSV or JSON Lines with {_listed(OF_CSV | OF_JSON_LINES)}")
 
 
 def in_order(requests: Iterable[TracedRequest], name: str, late: float = LATE) -> Iterator[TracedRequest]:
@@ -157,38 +145,24 @@ def in_order(requests: Iterable[TracedRequest], name: str, late: float = LATE) -
         yield heapq.heappop(waiting)[2]
 
 
-_Numbered = Iterable[tuple[int, str]]
-
-
-def _of_csv(lines: _Numbered, name: str) -> Iterator[TracedRequest]:
-    rows = csv.DictReader(line.lstrip("\ufeff") for _, line in lines)
-    form = form_of(dict.fromkeys(rows.fieldnames or ()), OF_CSV)
-    if form is None:
-        raise BadTrace(f"{name}: no trace has the columns {rows.fieldnames}: {listed(OF_CSV)}")
+def _csv_rows(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[str, Row]]:
+    rows = csv.DictReader(line for _, line in lines)
     for row in rows:
-        request = _read(form.read, row, f"{name}, line {rows.line_num}")
-        if request is not None:
-            yield request
+        yield f"{name}, line {rows.line_num}", row
 
 
-def _of_json_lines(lines: _Numbered, name: str) -> Iterator[TracedRequest]:
-    form = None
+def _json_rows(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[str, Row]]:
     for number, line in lines:
         if not line.strip():
             continue
         where = f"{name}, line {number}"
         try:
-            row = json.loads(line.lstrip("\ufeff"))
+            row = json.loads(line)
         except ValueError:
             raise BadTrace(f"{where}: this is not JSON") from None
-        if type(row) is not dict:
+        if not isinstance(row, dict):
             raise BadTrace(f"{where}: this is no object")
-        form = form or form_of(row, OF_JSON_LINES)
-        if form is None:
-            raise BadTrace(f"{where}: no trace has the keys {', '.join(row)}: {listed(OF_JSON_LINES)}")
-        request = _read(form.read, row, where)
-        if request is not None:
-            yield request
+        yield where, row
 
 
 def _read(read: Callable[[Row], TracedRequest | None], row: Row, where: str) -> TracedRequest | None:

@@ -16,7 +16,7 @@ from gateway.router import endpoints as router
 from gateway.router.settings import OPTIONS as ROUTER
 from lab.simulator.command_line import schema as simulator_schema
 from lab.simulator.results.measures import MEASURES
-from lab.simulator.search.candidates import SearchKeys
+from lab.simulator.search.comparison import SearchKeys
 from specpair.command_line.parser import Parser, Parsers, Switch, flag, meaning, placeholder
 from specpair.http_service.openapi.operation import Operation
 from specpair.options.option import Option, options_of
@@ -191,7 +191,7 @@ def simulator_measures() -> str:
     """Every measure of a run."""
     text = [
         "# Measures of a simulation\n\n[Results of a simulation](../simulator-results.md) says where they stand. "
-        "`objectives` of a search and `--bound` of a capacity take those that are better if they are more or less.\n\n"
+        "`objectives` of a search are those that are better if they are more or less.\n\n"
         "| name | shown as | unit | better | meaning |\n|---|---|---|---|---|"
     ]
     for each in MEASURES.values():

@@ -21,6 +21,7 @@ RESOLUTIONS = {
 }
 TESTS = (
     "tests/specpair/http_service/test_connection.py",
+    "tests/specpair/http_service/test_half_closed.py",
     "tests/gateway/openai_api/test_hang_ups.py",
     "tests/gateway/openai_api/test_leaving.py",
     "tests/gateway/router/test_passing.py",

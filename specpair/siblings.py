@@ -21,17 +21,13 @@ def import_siblings() -> None:
     for name in SIBLINGS:
         loaded = sys.modules.get(name)
         if loaded is None:
-            _import(name)
+            spec = PathFinder.find_spec(name, [str(_FOLDER)])
+            if spec is None or spec.loader is None:
+                raise ImportError(f"there is no package {name!r} in {_FOLDER}: install specpair again")
+            sys.modules[name] = module = module_from_spec(spec)
+            spec.loader.exec_module(module)
         elif Path(getattr(loaded, "__file__", None) or "").resolve() != _FOLDER / name / "__init__.py":
             raise ImportError(
                 f"the module {name!r} of this program, {loaded!r}, has the name of a package of specpair: "
                 "rename it, or use specpair in a process of its own"
             )
-
-
-def _import(name: str) -> None:
-    spec = PathFinder.find_spec(name, [str(_FOLDER)])
-    if spec is None or spec.loader is None:
-        raise ImportError(f"there is no package {name!r} in {_FOLDER}: install specpair again")
-    sys.modules[name] = module = module_from_spec(spec)
-    spec.loader.exec_module(module)

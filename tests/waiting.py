@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,13 @@ def gone(pid: int) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+@contextmanager
+def no_thread_left() -> Iterator[None]:
+    """No thread that begins in the block is left behind it."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5.0)  # it may be about to end
+    assert set(threading.enumerate()) <= before

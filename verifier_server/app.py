@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -61,12 +61,9 @@ def allow_files(sessions: int) -> None:
     import resource  # exists on Unix only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-        except (OSError, ValueError) as error:  # macOS allows less than its hard limit
-            _log.info("the limit of open files stays at %d: %s", soft, error)
+    with suppress(OSError, ValueError):  # macOS allows less than its hard limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
     if soft != resource.RLIM_INFINITY and soft < sessions + SPARE:
         _log.warning(
             "at most %d files can be open, but %d sessions need %d: raise the limit (ulimit -Hn)",
@@ -129,11 +126,11 @@ SWITCH_INTERVAL = 0.0005  # seconds; with Python's default of 5 ms a busy engine
 def create_app(
     settings: Settings,
     backend: Backend | None = None,
-    on_failure: Callable[[], None] | None = None,
-    on_success: Callable[[], None] | None = None,
+    on_failure: Callable[[], object] = lambda: None,
+    on_success: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
     draft: Backend | None = None,
-    after_failure: Callable[[], None] | None = None,
+    after_failure: Callable[[], object] = lambda: None,
 ) -> FastAPI:
     """The application of a verifier with these `settings`.
 
@@ -168,21 +165,20 @@ def create_app(
                 endpoints.close()
                 service.stopping = received.app_ending = True
                 cannot_listen = received.heard and not received.numbers  # uvicorn has logged why
-                if cannot_listen and after_failure is not None and not service.loader.wait(0.0):
+                if cannot_listen and not service.loader.wait(0.0):
                     after_failure()
                 if received.heard and not service.loader.wait(GRACE if len(received.numbers) < 2 else 0.0):
                     _log.warning("told to stop while the model loads: the verifier stops without waiting for the load")
                     received.end_process()
                 service.stop()
                 supervisor.end()
-            if service.failure is not None and after_failure is not None:  # it has been logged
+            if service.failure is not None:  # it has been logged
                 after_failure()
 
     def loaded() -> None:
         if not service.loader.stopping:
             supervisor.tell("READY=1", "STATUS=the model is loaded")
-        if on_success is not None:
-            on_success()
+        on_success()
 
     def stop() -> None:
         supervisor.tell("STOPPING=1")
@@ -220,8 +216,14 @@ class CancellableRequests:
         self._app, self._stopping = app, stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def receive_or_end() -> Message:
+            try:
+                return await receive()
+            except asyncio.CancelledError:  # on a forced stop, uvicorn cancels the lifespan
+                return {"type": "lifespan.shutdown"}
+
         if scope["type"] == "lifespan":
-            await self._app(scope, _until_cancelled(receive), send)
+            await self._app(scope, receive_or_end, send)
             return
         noted = NotedSend(send)
         try:
@@ -230,22 +232,9 @@ class CancellableRequests:
             if not self._stopping():
                 raise
             if not noted.begun:
-                error = ShuttingDown(SHUTTING_DOWN)
-                reply = await FAILURES.failed(Request(scope), error)
+                reply = await FAILURES.failed(Request(scope), ShuttingDown(SHUTTING_DOWN))
                 reply.headers["Connection"] = "close"
                 await reply(scope, receive, send)
-
-
-def _until_cancelled(receive: Receive) -> Receive:
-    """`receive`, but a cancellation becomes the shutdown event: on a forced stop, uvicorn cancels the lifespan."""
-
-    async def receive_or_end() -> Message:
-        try:
-            return await receive()
-        except asyncio.CancelledError:
-            return {"type": "lifespan.shutdown"}
-
-    return receive_or_end
 
 
 def stop_process(status: int) -> None:
@@ -257,19 +246,15 @@ def stop_process(status: int) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def _end_process() -> None:
-    """End the process with a status that supervisors see as a failure.
-
-    uvicorn would end with the signal that stopped it, which systemd, for example, sees as a success.
-    """
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(STARTUP_FAILURE)
-
-
 def _from_command_line() -> FastAPI:
     """The application with settings from the environment. A bad setting ends the process with one line naming it."""
+
+    def end_process() -> None:  # uvicorn would end with the signal that stopped it, which to systemd is a success
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(STARTUP_FAILURE)
+
     logs.configure("text")  # until the settings are read
     try:
         refuse_workers()
@@ -280,7 +265,7 @@ def _from_command_line() -> FastAPI:
             settings,
             on_failure=partial(stop_process, STARTUP_FAILURE),
             on_success=keep_loaded_objects,
-            after_failure=_end_process,
+            after_failure=end_process,
         )
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)

@@ -50,7 +50,10 @@ def run(arguments: Sequence[str]) -> int:
         compiled = _checked(settings)
         folders = list(dict.fromkeys(one_line(folder) for folder in compiled.values() if folder is not None))
         kept = f"in {' and '.join(folders)}" if folders else "nowhere: set compile_cache"
-        names, seconds = run_interruptible(lambda: _load(settings, time.monotonic), lambda: _interrupted(kept))
+        stopped = f"\nverifier: interrupted; what is compiled already is kept {kept}"
+        names, seconds = run_interruptible(
+            lambda: _load(settings, time.monotonic), lambda: print(stopped, file=sys.stderr, flush=True)
+        )
         publish_programs(settings)
     except SettingsError as error:
         print(f"verifier: {several_lines(str(error))}", file=sys.stderr)
@@ -116,7 +119,3 @@ def _load(settings: Settings, clock: Callable[[], float]) -> tuple[dict[str, str
             loaded.callback(draft.close)
             names[DRAFT] = one_line(draft.name)
         return names, clock() - began
-
-
-def _interrupted(kept: str) -> None:
-    print(f"\nverifier: interrupted; what is compiled already is kept {kept}", file=sys.stderr, flush=True)

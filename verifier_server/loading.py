@@ -11,7 +11,7 @@ from pathlib import Path
 
 from backends.machine import corpus_folder
 from gateway.openai_api.chat.template import Renderer
-from specpair.corpus.draft_corpus import BadCorpus, DraftCorpora, DraftCorpus
+from specpair.corpus.draft_corpus import BadCorpus, DraftCorpora
 from specpair.corpus.earlier_texts import EarlierTexts
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
@@ -22,7 +22,7 @@ from specpair.protocol.errors import InvalidRequest, ModelFailed, ModelLoading, 
 from specpair.protocol.terminal_text import one_line, several_lines
 from specpair.speculation.policy.cost_by_width import CostByWidth
 from verifier_server.engine.choice import load_target
-from verifier_server.engine.port import EngineInfo, EngineObserver, LoadedEngine, Serving, TokenEngine
+from verifier_server.engine.port import EngineObserver, LoadedEngine, Serving, TokenEngine
 from verifier_server.generation.draft_model import load_draft_model, lookup_alone
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.model_files import fetch_programs, of_loading, with_files
@@ -49,7 +49,12 @@ def choose_chat_template(backend: Backend | LoadedEngine, chosen: str | None) ->
         return
     template = backend.chat_templates.get(chosen)
     if template is None:
-        template = _read(chosen, backend)
+        try:
+            template = Path(chosen).read_text(encoding="utf-8")
+        except (ValueError, OSError) as error:
+            named = ", ".join(sorted(backend.chat_templates)) or "none"
+            reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+            raise _wrong(f"{chosen}: {reason}; templates in the model's files: {named}") from None
     try:
         with closing(Renderer()) as renderer:
             renderer.render(template, _TRIED)
@@ -58,15 +63,6 @@ def choose_chat_template(backend: Backend | LoadedEngine, chosen: str | None) ->
     except NoChatTemplate as error:
         raise _wrong(f"{chosen} cannot be used: {error}") from None
     backend.chat_template = template
-
-
-def _read(path: str, backend: Backend | LoadedEngine) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (FileNotFoundError, ValueError, OSError) as error:
-        named = ", ".join(sorted(backend.chat_templates)) or "none"
-        reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
-        raise _wrong(f"{path}: {reason}; templates in the model's files: {named}") from None
 
 
 def _wrong(reason: str) -> ModelLoadError:
@@ -115,11 +111,13 @@ class ModelLoader:
         self._began = time.monotonic()
         self._fetched = 0.0  # the share of fetching in the progress
         self._log_progress = of_loading()
-        self._on_failure: Callable[[], None] | None = None
-        self._on_success: Callable[[], None] | None = None
+        self._on_failure: Callable[[], object] = lambda: None
+        self._on_success: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
 
-    def start(self, on_failure: Callable[[], None] | None = None, on_success: Callable[[], None] | None = None) -> None:
+    def start(
+        self, on_failure: Callable[[], object] = lambda: None, on_success: Callable[[], object] = lambda: None
+    ) -> None:
         """Begin to load. How that ends decides which of the two is called, from the loader's thread; `on_failure` also
         if the engine dies later, from the engine's."""
         self._on_failure, self._on_success = on_failure, on_success
@@ -151,13 +149,14 @@ class ModelLoader:
     @property
     def wait_expected(self) -> int:
         """The whole seconds that loading is expected to take on, 1 to 60."""
-        return loading_wait(time.monotonic() - self._began, self.progress)
+        taken = time.monotonic() - self._began
+        left = taken * (1.0 - self.progress) / self.progress if self.progress > 0.0 else taken
+        return min(retry_after(left), 60)
 
     def _run(self) -> None:
         try:
             self.models = self._load()
-            if self._on_success is not None:
-                self._on_success()
+            self._on_success()
             if not self.stopping:
                 _log.info("ready: the model is loaded, and texts can be asked for")
             return
@@ -170,11 +169,7 @@ class ModelLoader:
             _log.exception("loading the model failed")
             self.failure = f"{type(error).__name__}: {error}"
         _log.error("the model could not be loaded: %s", several_lines(self.failure))
-        self._failed()
-
-    def _failed(self) -> None:
-        if self._on_failure is not None:
-            self._on_failure()
+        self._on_failure()
 
     def _load(self) -> LoadedModels:
         """Load the models and time their passes. Frees the target if one of these steps fails."""
@@ -185,9 +180,7 @@ class ModelLoader:
             fetch_programs(settings)
         share = 1.0 - _DRAFT_SHARE * settings.drafts
         with ExitStack() as on_failure:
-            target = load_target(
-                settings, self._backend, lambda fraction: self._report(share * fraction), self._check_waiting
-            )
+            target = load_target(settings, self._backend, lambda part: self._report(share * part), self._check)
             on_failure.callback(target.close)
             own = target.info
             _log.info(
@@ -203,15 +196,15 @@ class ModelLoader:
             _ = info.vocabulary.fingerprint
             prepare_grammars(info.vocabulary)
             draft = load_draft_model(
-                settings,
-                info,
-                lambda fraction: self._report(share + (1.0 - share) * fraction),
-                time.perf_counter,
+                *(settings, info, lambda part: self._report(share + (1.0 - share) * part), time.perf_counter),
                 self._draft,
             )
             lookup = draft or lookup_alone(settings, info, time.perf_counter)
             pass_times = CostByWidth.of(target.pass_times)
-            corpus = _corpus(settings, info)
+            try:
+                corpus = DraftCorpora(settings.draft_corpus, corpus_folder()).of(info.vocabulary)
+            except BadCorpus as error:
+                raise ModelLoadError(f"draft_corpus: {error}", "draft_corpus") from None
             if corpus is not None:
                 on_failure.callback(corpus.close)
             earlier = EarlierTexts(self._clock) if settings.keep_tokens != 0 else None
@@ -224,18 +217,17 @@ class ModelLoader:
                     1e3 * draft.step_time,
                 )
             observer = self._observer(info.model_name)
-            engine = target.serve(Serving(info, self._clock, deliver, observer, self._failed))
+            engine = target.serve(Serving(info, self._clock, deliver, observer, self._on_failure))
             on_failure.pop_all()
         return LoadedModels(engine, own.model_name, pass_times, None if draft is None else predicting, predicting)
 
-    def _check_waiting(self) -> None:
+    def _check(self, stopped: str = "stopped before the model was there") -> None:
         if self.stopping:
-            raise _Stopped("stopped before the model was there")
+            raise _Stopped(stopped)
 
     def _report_fetching(self, fraction: float) -> None:
         """Note the progress of fetching the models. Called from the loader's thread. Raises _Stopped."""
-        if self.stopping:
-            raise _Stopped("stopped while the model was fetched: the next start goes on with it")
+        self._check("stopped while the model was fetched: the next start goes on with it")
         self.progress = _FETCH_SHARE * fraction
 
     def _report(self, fraction: float) -> None:
@@ -244,23 +236,5 @@ class ModelLoader:
         self.progress = self._fetched + (1.0 - self._fetched) * fraction
 
 
-def _corpus(settings: Settings, info: EngineInfo) -> DraftCorpus | None:
-    """The files from which draft tokens are looked up; None: there are none. Raises ModelLoadError."""
-    try:
-        return DraftCorpora(settings.draft_corpus, corpus_folder()).of(info.vocabulary)
-    except BadCorpus as error:
-        raise ModelLoadError(f"draft_corpus: {error}", "draft_corpus") from None
-
-
 class _Stopped(Exception):
     """The verifier was stopped while a model was fetched, or waited for."""
-
-
-def loading_wait(seconds: float, progress: float) -> int:
-    """Retry-After while the model loads: the whole seconds that loading is expected to take on, 1 to 60.
-
-    `seconds`: how long loading has taken so far.
-    `progress`: 0 to 1.
-    """
-    left = seconds * (1.0 - progress) / progress if progress > 0.0 else seconds
-    return min(retry_after(left), 60)

@@ -24,25 +24,25 @@ _LOG_EVERY = 2.0  # seconds between two lines on a progress
 _PROGRAMS = "programs"  # what is published in `compile_store`
 
 
-class ProgressLog:
-    """Is called with a progress, and logs it if the last line is long ago."""
+def progress_log(line: Callable[..., str], *, at_once: bool = False) -> Callable[..., None]:
+    """A function that logs the line of the progress that it is called with, unless the last one is not long ago.
 
-    def __init__(self, line: Callable[..., str], *, at_once: bool = False) -> None:
-        """`line`: makes a line of what this is called with.
-        `at_once`: whether the first progress is logged; else, one after two seconds is.
-        """
-        self._line, self._logged = line, -inf if at_once else time.monotonic()
+    `at_once`: whether the first progress is logged; else, one after two seconds is.
+    """
+    logged = -inf if at_once else time.monotonic()
 
-    def __call__(self, *progress: float) -> None:
-        now = time.monotonic()
-        if now - self._logged >= _LOG_EVERY:
-            self._logged = now
-            _log.info("%s", self._line(*progress))
+    def log(*progress: object) -> None:
+        nonlocal logged
+        if (now := time.monotonic()) - logged >= _LOG_EVERY:
+            logged = now
+            _log.info("%s", line(*progress))
+
+    return log
 
 
-def of_loading() -> ProgressLog:
-    """Is called with how much of a model is loaded, 0 to 1."""
-    return ProgressLog(lambda fraction: f"loading the model: {100 * fraction:.0f} %")
+def of_loading() -> Callable[[float], None]:
+    """Logs how much of a model is loaded, 0 to 1."""
+    return progress_log(lambda fraction: f"loading the model: {100 * fraction:.0f} %")
 
 
 def with_files(settings: Settings, report: Callable[[float], None] = lambda _share: None) -> Settings:
@@ -61,19 +61,15 @@ def with_files(settings: Settings, report: Callable[[float], None] = lambda _sha
     wanted = [(setting, name, engine, options) for setting, name, engine, options in named if name is not None]
     found = {}
     for at, (setting, name, engine, options) in enumerate(wanted):
-        log = ProgressLog(partial(_line, name), at_once=True)
+        log = progress_log(partial("fetching {}: {} of {}".format, name), at_once=True)
 
-        def progress(done: int, total: int, log: ProgressLog = log, at: int = at) -> None:
-            log(done, total)
+        def progress(done: int, total: int, log: Callable[..., None] = log, at: int = at) -> None:
+            log(sized(done), sized(total))
             report((at + done / max(total, 1)) / len(wanted))
 
         found[setting] = file_of(name, engine, progress, options, f"verifier models pull {name}")
         _log.info("%s is %s", name, found[setting])
     return settings.model_copy(update=found) if found else settings
-
-
-def _line(name: str, done: float, total: float) -> str:
-    return f"fetching {name}: {sized(done)} of {sized(total)}"
 
 
 def fetch_programs(settings: Settings) -> None:

@@ -68,20 +68,16 @@ _COMMAND = CommandHelp(
 
 def parser(options: Mapping[str, Option]) -> Parser:
     """The parser of `verifier selftest`, with the flags of these options."""
+
+    def path(text: str) -> Path:
+        if not text:
+            raise ArgumentTypeError("is empty: name a file")
+        return Path(text)
+
     made = flags_parser(options, _COMMAND)
-    made.add_argument_group("report").add_argument(
-        "--report",
-        metavar="FILE",
-        type=_path,
-        help="file to write, which must not exist (default: selftest-ENGINE-TIME.txt in the working folder)",
-    )
+    told = "file to write, which must not exist (default: selftest-ENGINE-TIME.txt in the working folder)"
+    made.add_argument_group("report").add_argument("--report", metavar="FILE", type=path, help=told)
     return made
-
-
-def _path(text: str) -> Path:
-    if not text:
-        raise ArgumentTypeError("is empty: name a file")
-    return Path(text)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -148,7 +144,8 @@ class SelftestReport:
         """`path`: a file that does not exist yet; raises OSError otherwise. `secrets`: what is taken out of it."""
         self.path, self._secrets = path, sorted(filter(None, secrets), key=len, reverse=True)
         # Several processes append to it. A path in a line may hold bytes that are no text.
-        self._file = open(path, "x", encoding="utf-8", errors="backslashreplace", opener=_appending)  # noqa: SIM115
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
+        self._file = open(descriptor, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
         self._counts: Counter[str] = Counter()  # checks by verdict
         self._current = "no check"  # the name of the check under way
         self._began = time.monotonic()
@@ -236,10 +233,6 @@ class SelftestReport:
             os.write(self._saved[1], f"{line}\n".encode(errors="replace"))
 
 
-def _appending(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_APPEND, 0o666)
-
-
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -306,9 +299,8 @@ def _check_model(report: SelftestReport, settings: Settings, load: Load) -> int 
 
 def _has_model(settings: Settings) -> bool:
     """Whether the settings name a model that the engine can load, or the engine has a default."""
-    if settings.load_options().model is None:
-        return False
-    return settings.model is not None or settings.hf is not None or settings.backend == "llama_cpp"
+    named = settings.model is not None or settings.hf is not None or settings.backend == "llama_cpp"
+    return named and settings.load_options().model is not None
 
 
 def environment() -> Iterator[str]:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 
 from backends.machine import machine_id
 from specpair.engines.backend import Backend
@@ -63,8 +63,8 @@ class Service:
         self.accounting = Accounting(self.gate.accounts)
         self.engine_client = EngineClient()
         self.metrics = ServiceMetrics(self._model_name, by_key=settings.metrics_by_key)
-        self.feed = EngineFeed(clock)
-        self.draining = Draining(settings.drain_seconds, lambda: self.sessions.text_under_way())
+        self.feed = EngineFeed()
+        self.draining = Draining(settings.drain_seconds, lambda: self.sessions.admission.text_under_way())
         self.sessions = SessionTable(
             time.monotonic,
             settings.session_ttl,
@@ -81,13 +81,14 @@ class Service:
             self.engine_client.deliver,
             backend,
             draft,
-            lambda model_name: EngineMetrics(self.metrics, self.feed, self._ended, model_name),
+            partial(EngineMetrics, self.metrics, self.feed, self._ended, clock),
         )
         gauges = ServiceGauges(self.metrics.model_name, self.condition, self.sessions, self._engine_state)
         self.metrics.registry.register(gauges)
         self.verifying = Verifying(self.engine_client, self.sessions, self.accounting)
         self.texts = Generator(self.engine_client, self.sessions, self.accounting)
         self._grammars = GrammarCompiler()
+        self._whole_vocabulary: tuple[Vocabulary, bytes] | None = None  # of which vocabulary
         self._identity: str | None = None
         self.bodies = RequestBodies(settings.max_body_bytes, settings.body_timeout, self._context)
         self.texts_full: Callable[[], bool] = lambda: False  # whether OpenAI's endpoints refuse further texts
@@ -95,15 +96,16 @@ class Service:
 
     def begin_stop(self) -> None:
         """Begin to stop: open requests have `GRACE` seconds to finish; then they get an error."""
+
+        def shut_down() -> None:
+            self._grammars.stop()
+            if self.loader.models is not None:
+                self.loader.models.engine.shut_down()
+
         if not self.stopping:
             self.stopping = True
             self.feed.close()
-            asyncio.get_running_loop().call_later(GRACE, self._shut_down)
-
-    def _shut_down(self) -> None:
-        self._grammars.stop()
-        if self.loader.models is not None:
-            self.loader.models.engine.shut_down()
+            asyncio.get_running_loop().call_later(GRACE, shut_down)
 
     def stop(self) -> None:
         """Wait for the loader, stop the engine and free the models."""
@@ -145,7 +147,7 @@ class Service:
             return Condition("loading", self.loader.wait_expected), None
         if models.engine.away is not None:
             return Condition("loading", AWAY_WAIT), models.engine.away
-        overloaded = models.engine.state.full or self.sessions.full or self.texts_full()
+        overloaded = models.engine.state.full or self.sessions.admission.full or self.texts_full()
         return Condition("overloaded", 1) if overloaded else Condition("ready"), None
 
     def health(self) -> HealthResponse:
@@ -189,6 +191,7 @@ class Service:
         """What is served, without its identity."""
         models = self.loader.loaded()
         backend, draft = models.engine.info, None if models.drafting is None else models.drafting.draft
+        wide = [tokens for tokens in WIDER if tokens <= len(models.pass_times)]
         return ModelInfo(
             name=backend.model_name,
             identity="",
@@ -198,11 +201,7 @@ class Service:
             kv_bytes=backend.kv_bytes,
             max_drafts=models.engine.info.max_drafts,
             pass_ms=[milliseconds(each) for each in models.pass_times[:NARROW]],
-            wide_pass_ms=[
-                (tokens, milliseconds(models.pass_times[tokens - 1]))
-                for tokens in WIDER
-                if tokens <= len(models.pass_times)
-            ],
+            wide_pass_ms=[(tokens, milliseconds(models.pass_times[tokens - 1])) for tokens in wide],
             trees=backend.takes_trees,
             max_tree_leaves=backend.max_leaves if backend.takes_trees else None,
             max_tree_nodes=backend.max_nodes if backend.takes_trees else None,
@@ -226,8 +225,19 @@ class Service:
         return vocabulary.fingerprint_below(vocabulary.size if below is None else below)
 
     def whole_vocabulary(self) -> bytes:
-        """The body of the reply to `GET /vocabulary`."""
-        return _body_of(self.engine.info.vocabulary)
+        """The body of the reply to `GET /vocabulary`. It is costly to make; every drafter without a model asks."""
+        vocabulary = self.engine.info.vocabulary
+        if self._whole_vocabulary is None or self._whole_vocabulary[0] is not vocabulary:
+            body = VocabularyResponse(
+                size=vocabulary.size,
+                begin=vocabulary.begin,
+                ends=sorted(vocabulary.ends),
+                end=vocabulary.end,
+                kinds="".join(str(int(kind)) for kind in vocabulary.kinds),
+                pieces=[piece.decode("latin-1") for piece in vocabulary.pieces],
+            ).body()
+            self._whole_vocabulary = vocabulary, body
+        return self._whole_vocabulary[1]
 
     async def tokenize(self, request: messages.TokenizeRequest) -> list[int]:
         """Token ids of the text or the parts in `request`. Raises PromptTooLong and InvalidRequest."""
@@ -304,12 +314,10 @@ class Service:
         return 0 if self.loader.models is None else self.loader.models.engine.info.context_length
 
     def _model_name(self) -> str:
-        models = self.loader.models
-        return "" if models is None else models.engine.info.model_name
+        return "" if self.loader.models is None else self.loader.models.engine.info.model_name
 
     def _engine_state(self) -> EngineState | None:
-        models = self.loader.models
-        return None if models is None else models.engine.state
+        return None if self.loader.models is None else self.loader.models.engine.state
 
     def _ended(self, session: Session) -> None:
         """Log a text that has ended. Called from the engine's thread, which must not wait for a log."""
@@ -326,15 +334,3 @@ class Service:
         self.accounting.over(old)
         self.texts.cancel(old)
         self.engine.replace(old, new)
-
-
-@lru_cache(1)  # costly to build, and asked for by every drafter without a model
-def _body_of(vocabulary: Vocabulary) -> bytes:
-    return VocabularyResponse(
-        size=vocabulary.size,
-        begin=vocabulary.begin,
-        ends=sorted(vocabulary.ends),
-        end=vocabulary.end,
-        kinds="".join(str(int(kind)) for kind in vocabulary.kinds),
-        pieces=[piece.decode("latin-1") for piece in vocabulary.pieces],
-    ).body()

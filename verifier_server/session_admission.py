@@ -12,7 +12,7 @@ No client has more sessions in use at once than its quota, so none can take all 
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -39,24 +39,24 @@ class Group:
 class SessionAdmission:
     """Keeps every session of a table in one of three states: in use, lingering, at rest. Times are in seconds."""
 
-    def __init__(self, capacity: int, quota: int) -> None:
+    def __init__(self, clock: Callable[[], float], capacity: int, quota: int) -> None:
         """`capacity`: sessions in the table, at most.
         `quota`: sessions that one client may have in use at once, unless its key says otherwise.
         """
-        self._capacity, self._quota = capacity, quota
+        self.clock, self._capacity, self._quota = clock, capacity, quota
         self._all = Group()
         self._clients: dict[Hashable, Group] = {}  # those with sessions
         self._lingering: Sessions = OrderedDict()  # in use without a request, the oldest first
         self._resting: Sessions = OrderedDict()  # the least recently used first
 
-    def choose(self, name: Hashable, now: float, quota: int | None = None) -> Session | None:
+    def choose(self, name: Hashable, quota: int | None = None) -> Session | None:
         """Which session a new one of the client `name` displaces; None: a place is free.
 
         `quota`: sessions that the client may have in use at once, if its key says so.
 
         Raises Overloaded and RateLimited, with `retry_after`.
         """
-        self.settle(now)
+        now = self._settled()
         client = self._clients.get(name) or Group()
         client.quota = quota
         self._check_quota(name, client, now)
@@ -79,68 +79,61 @@ class SessionAdmission:
             retry_after=retry_after(self._expected(self._all, list(self._lingering), now)),
         )
 
-    def add(self, session: Session, now: float, quota: int | None = None) -> None:
+    def add(self, session: Session, quota: int | None = None) -> None:
         """Add a new session, which is at rest. `quota`: as for `choose`."""
         client = self._clients.setdefault(session.client, Group())
         client.quota = quota
         for group in (client, self._all):
             group.held += 1
-        self._come_to_rest(session, now)
+        self._come_to_rest(session, self.clock())
 
-    def drop(self, session: Session, now: float) -> None:
+    def drop(self, session: Session) -> None:
         """Remove a session, in whatever state it is."""
-        self.settle(now)
-        was_in_use = not self._remove_from_rest(session)
+        now = self._settled()
+        rested = session in self._resting
+        self._resting.pop(session, None)
         self._lingering.pop(session, None)
         client = self._clients[session.client]
         for group in (client, self._all):
             group.held -= 1
-            if was_in_use:
+            if not rested:
                 group.use.freed(now)
         if not client.held:
             del self._clients[session.client]
 
-    def use(self, session: Session, now: float) -> None:
+    def use(self, session: Session) -> None:
         """Mark a session as in use: its first request begins.
 
         Raises Overloaded or RateLimited if its client has its quota in use.
         """
-        self.settle(now)
+        now = self._settled()
         if session in self._lingering:
             del self._lingering[session]
             return
         client = self._clients[session.client]
         self._check_quota(session.client, client, now)
-        self._remove_from_rest(session)
+        self._resting.pop(session, None)
         for group in (client, self._all):
             group.use.taken(now)
 
-    def rest(self, session: Session, now: float) -> None:
+    def rest(self, session: Session) -> None:
         """Let a session linger or come to rest: its last request is over."""
-        self.settle(now)
+        now = self._settled()
         if session.self_continue and session.finish_reason is None:
             session.lease.last_used = now
             self._lingering[session] = None
         else:
             self._free(session, now)
 
-    def touch(self, session: Session, now: float) -> None:
+    def touch(self, session: Session) -> None:
         """Count a session that is at rest as used now: it was looked up."""
-        if self._remove_from_rest(session):
-            self._come_to_rest(session, now)
+        if session in self._resting:
+            del self._resting[session]
+            self._come_to_rest(session, self.clock())
 
-    def settle(self, now: float) -> None:
-        """Let sessions come to rest that have lingered for `LINGER` seconds."""
-        while self._lingering:
-            session = next(iter(self._lingering))
-            until = session.lease.last_used + LINGER
-            if until > now:
-                return
-            del self._lingering[session]
-            self._free(session, until)
-
-    def unused(self, now: float, ttl: float) -> Session | None:
+    def unused(self, ttl: float) -> Session | None:
         """A session that has been at rest for longer than `ttl` seconds; None: there is none."""
+        now = self._settled()
         session = next(iter(self._resting), None)
         return session if session is not None and session.lease.last_used < now - ttl else None
 
@@ -149,22 +142,35 @@ class SessionAdmission:
         """How many sessions are in use, those that linger included."""
         return self._all.use.busy
 
-    def is_full(self, now: float) -> bool:
-        """Whether every place is taken by a session that is in use."""
-        self.settle(now)
+    @property
+    def full(self) -> bool:
+        """Whether no new session can be opened, because every place is taken by a session that is in use."""
+        self._settled()
         return self._all.held >= self._capacity and not self._resting
 
-    def text_under_way(self, now: float) -> float:
+    def text_under_way(self) -> float:
         """Seconds until no text is under way if no request comes; 0: none is; infinity: a request is being served.
 
         The text of a session at rest is under way until its client has been silent for `SILENCE` seconds, unless the
         text has ended.
         """
-        self.settle(now)
+        now = self._settled()
         if self._all.use.busy > len(self._lingering):
             return inf
         unended = (each for each in (*self._lingering, *self._resting) if each.finish_reason is None)
         return max(0.0, max((each.lease.last_used for each in unended), default=-inf) + SILENCE - now)
+
+    def _settled(self) -> float:
+        """Let sessions come to rest that have lingered for `LINGER` seconds. Returns what the time is."""
+        now = self.clock()
+        while self._lingering:
+            session = next(iter(self._lingering))
+            until = session.lease.last_used + LINGER
+            if until > now:
+                break
+            del self._lingering[session]
+            self._free(session, until)
+        return now
 
     def _free(self, session: Session, now: float) -> None:
         for group in (self._clients[session.client], self._all):
@@ -174,12 +180,6 @@ class SessionAdmission:
     def _come_to_rest(self, session: Session, now: float) -> None:
         session.lease.last_used = now
         self._resting[session] = None
-
-    def _remove_from_rest(self, session: Session) -> bool:
-        """Take a session out of those at rest. Returns False if it was not at rest."""
-        found = session in self._resting
-        self._resting.pop(session, None)
-        return found
 
     def _quota_of(self, client: Group) -> int:
         return self._quota if client.quota is None else client.quota

@@ -44,10 +44,10 @@ class SessionTable:
             is called before a session is made, and raises an error if none may be. `on_change` is called after the last
             request on a session has ended, and after a session left.
         """
-        self.clock, self.ttl = clock, ttl
+        self._ttl = ttl
         self._on_removed, self._on_replaced = on_removed, on_replaced
         self._check_new, self._on_change = check_new, on_change
-        self._admission = SessionAdmission(capacity, capacity if quota is None else quota)
+        self.admission = SessionAdmission(clock, capacity, capacity if quota is None else quota)
         self._sessions: dict[tuple[str, str], Session] = {}
         self._latest: dict[str, tuple[str, str]] = {}  # owner and id of each caller's latest session
         self._callers: dict[tuple[str, str], dict[str, None]] = {}  # callers whose latest session it is, oldest first
@@ -55,20 +55,6 @@ class SessionTable:
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def in_use_now(self) -> int:
-        """How many sessions have an open request, or linger after it (see `session_admission`)."""
-        return self._admission.in_use
-
-    @property
-    def full(self) -> bool:
-        """Whether no new session can be opened, because all places are taken by sessions in use."""
-        return self._admission.is_full(self.clock())
-
-    def text_under_way(self) -> float:
-        """Seconds until no text is under way if no request comes: see `SessionAdmission.text_under_way`."""
-        return self._admission.text_under_way(self.clock())
 
     def all(self) -> list[Session]:
         """All sessions that have not expired."""
@@ -84,7 +70,7 @@ class SessionTable:
                 f"no session {session_id}: it was never prefilled, was deleted, expired when idle, or made room for "
                 "another one"
             )
-        self._admission.touch(session, self.clock())
+        self.admission.touch(session)
         return session
 
     def latest(self, caller: Caller) -> Session:
@@ -127,14 +113,14 @@ class SessionTable:
         session = self._sessions.get(key)
         if session is None:
             self._check_new()
-            displaced = self._admission.choose(client, self.clock(), caller.limits.sessions)
+            displaced = self.admission.choose(client, caller.limits.sessions)
             session = new()
             if displaced is not None:
                 self._drop(displaced)
             self._add(session, caller.limits.sessions)
         elif session.lease.request != request:
             session = self._resumed(session, new(), caller.limits.sessions)
-        self._admission.touch(session, self.clock())
+        self.admission.touch(session)
         if latest:
             self._note_latest(caller.name, key)
         return session
@@ -147,7 +133,7 @@ class SessionTable:
             old.cursor = new.cursor
             old.lease.request, old.lease.named = new.lease.request, new.lease.named
             return old
-        self._admission.drop(old, self.clock())
+        self.admission.drop(old)
         new.lease.number = old.lease.number
         self._add(new, quota)
         self._on_replaced(old, new)
@@ -156,7 +142,7 @@ class SessionTable:
     def _add(self, session: Session, quota: int | None) -> None:
         session.lease.number = session.lease.number or next(self._numbers)
         self._sessions[session.lease.owner, session.id] = session
-        self._admission.add(session, self.clock(), quota)
+        self.admission.add(session, quota)
 
     @contextmanager
     def in_use(self, session: Session) -> Iterator[None]:
@@ -173,7 +159,7 @@ class SessionTable:
     def use(self, session: Session) -> None:
         """Begin a request on `session`. Raises Overloaded or RateLimited if its client has too many others in use."""
         if not session.lease.requests and self._holds(session):
-            self._admission.use(session, self.clock())
+            self.admission.use(session)
         session.lease.requests += 1
 
     def leave(self, session: Session) -> None:
@@ -184,7 +170,7 @@ class SessionTable:
         if session.empty:
             self._drop(session)
         else:
-            self._admission.rest(session, self.clock())
+            self.admission.rest(session)
         self._on_change()
 
     def remove(self, session_id: str, owner: str = "") -> Session:
@@ -201,9 +187,7 @@ class SessionTable:
 
     def expire(self) -> None:
         """Remove sessions that were at rest for longer than `ttl` seconds."""
-        now = self.clock()
-        self._admission.settle(now)
-        while (session := self._admission.unused(now, self.ttl)) is not None:
+        while (session := self.admission.unused(self._ttl)) is not None:
             self._drop(session)
 
     def _holds(self, session: Session) -> bool:
@@ -211,21 +195,22 @@ class SessionTable:
 
     def _note_latest(self, caller: str, key: tuple[str, str]) -> None:
         before = self._latest.get(caller)
-        if before != key:
-            if before is not None:
-                del self._callers[before][caller]
-            self._latest[caller] = key
-            callers = self._callers.setdefault(key, {})
-            callers[caller] = None
-            if len(callers) > CALLERS:
-                oldest = next(iter(callers))
-                del callers[oldest], self._latest[oldest]
+        if before == key:
+            return
+        if before is not None:
+            del self._callers[before][caller]
+        self._latest[caller] = key
+        callers = self._callers.setdefault(key, {})
+        callers[caller] = None
+        if len(callers) > CALLERS:
+            oldest = next(iter(callers))
+            del callers[oldest], self._latest[oldest]
 
     def _drop(self, session: Session) -> None:
         key = session.lease.owner, session.id
         del self._sessions[key]
         for caller in self._callers.pop(key, ()):
             del self._latest[caller]
-        self._admission.drop(session, self.clock())
+        self.admission.drop(session)
         self._on_removed(session)
         self._on_change()

@@ -194,7 +194,7 @@ class Session:
         Forced tokens count to those before them.
         """
         details, begin = self.details_of(position), 0
-        kinds = accumulate(details.sources, _kind)
+        kinds: Iterator[TokenMark] = accumulate(details.sources, lambda last, mark: last if mark == FORCED else mark)
         for target_decoded, run in groupby(kinds, SELF_CONTINUED.__eq__):
             end = begin + len(list(run))
             tokens = self.tokens[position + begin : position + end]
@@ -207,8 +207,3 @@ class Session:
         if self.tokens[end - 1] in self.ends:
             return "stop"
         return "length" if end >= self.limit else None
-
-
-def _kind(last: TokenMark, mark: TokenMark) -> TokenMark:
-    """The mark by which a token is reported; `last`: that of the token before."""
-    return last if mark == FORCED else mark

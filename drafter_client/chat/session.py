@@ -7,9 +7,8 @@ from rich.console import Console
 from rich.text import Text
 
 from drafter_client.chat.answer_view import AnswerText, AnswerView, begins_thoughts
-from drafter_client.chat.commands import NO_SYSTEM, Called, help_lines, read
 from drafter_client.chat.dialogue import Dialogue
-from drafter_client.chat.turn_input import TurnReader, unechoed
+from drafter_client.chat.turn_input import NO_SYSTEM, Called, TurnReader, help_lines, read, unechoed
 from drafter_client.display.panel import legend, show
 from drafter_client.display.panel_rows import notes, resumed
 from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged
@@ -52,10 +51,7 @@ class Chat:
         sources: bool = False,
         interactive: bool = True,
     ) -> None:
-        """`options`: of every answer.
-        `reader`: where turns come from.
-        `system`: a system message; None: there is none.
-        `markdown`, `sources`: how answers are shown, see `AnswerView`.
+        """`markdown`, `sources`: how answers are shown, see `AnswerView`.
         `interactive`: whether somebody can do something about an error; else it ends the chat.
         """
         self.dialogue, self.options = Dialogue(system), options
@@ -108,21 +104,24 @@ class Chat:
         match called.command.name:
             case "help":
                 self._say(*help_lines())
-            case "stats" if self._last is None:
-                self._say("nothing was answered yet")
             case "stats":
-                assert self._last is not None
-                show(self._last, self._notes)
-            case "save":
+                if self._last is None:
+                    self._say("nothing was answered yet")
+                else:
+                    show(self._last, self._notes)
+            case "save" | "load" as what:
                 path = given_values.home(argument)
-                self.dialogue.save(path)
-                self._say(f"{counted(len(self.dialogue.messages()), 'message')} in {path}")
-            case "load":
-                path = given_values.home(argument)
-                self.dialogue = Dialogue.load(path)
-                self._say(f"{counted(len(self.dialogue.messages()), 'message')} from {path}")
+                if what == "save":
+                    self.dialogue.save(path)
+                else:
+                    self.dialogue = Dialogue.load(path)
+                where = "in" if what == "save" else "from"
+                self._say(f"{counted(len(self.dialogue.messages()), 'message')} {where} {path}")
             case "system":
-                self._system(argument)
+                if argument:
+                    self.dialogue = replace(self.dialogue, system=None if argument == NO_SYSTEM else argument)
+                system = self.dialogue.system
+                self._say("there is no system message" if system is None else f"system message: {system}")
             case "new":
                 self.dialogue = Dialogue(self.dialogue.system)
                 self._say("what was said is forgotten" + (", the system message stays" if self.dialogue.system else ""))
@@ -132,12 +131,6 @@ class Chat:
                 self._say(*self._models())
             case "mode":
                 self._mode(argument)
-
-    def _system(self, text: str) -> None:
-        if text:
-            self.dialogue = replace(self.dialogue, system=None if text == NO_SYSTEM else text)
-        system = self.dialogue.system
-        self._say("there is no system message" if system is None else f"system message: {system}")
 
     def _mode(self, name: str) -> None:
         modes = modes_of(self._pair)
@@ -192,7 +185,10 @@ class Chat:
                             view.add(answer.take(event.tokens), len(event.tokens))
             finally:
                 view.add(answer.finish(generation.text.rstrip(_UNFINISHED)))
-                self._keep(generation, answer, asked)
+                if generation.stats.token_ids:
+                    self._last, self._seed = generation.stats, generation.options.seed
+                if answer.said:  # thoughts alone are no answer: the question can be asked again
+                    self.dialogue = asked.answered(answer.said, answer.thoughts)
         self._say(*resumed(generation.stats), *notes(generation.stats))
         if generation.stats.ended_by == "max_tokens":
             self._say(f"cut after {counted(generation.options.max_tokens, 'token')} (--max-tokens)")
@@ -202,12 +198,6 @@ class Chat:
         prompt, markers = self._pair.chat(asked.messages()), markers_to_read(target.chat_template)
         answer = AnswerText(markers, begun=begins_thoughts(prompt, self._pair.vocabulary, markers))
         return self._pair.generate(prompt, options, identity=target.identity, shown=markers.texts), answer
-
-    def _keep(self, generation: Generation, answer: AnswerText, asked: Dialogue) -> None:
-        if generation.stats.token_ids:
-            self._last, self._seed = generation.stats, generation.options.seed
-        if answer.said:  # thoughts alone are no answer: the question can be asked again
-            self.dialogue = asked.answered(answer.said, answer.thoughts)
 
     def _say(self, *lines: str) -> None:
         """Tell something that is no part of an answer, on standard error."""

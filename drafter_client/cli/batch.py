@@ -20,17 +20,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from drafter_client.cli import steps
 from drafter_client.cli.prompts import FilePrompt
 from drafter_client.cli.results import COUNTS, ModelNames, Result, ResultsFile, failed, finished
-from drafter_client.cli.steps import (
-    INTERRUPTED,
-    check_draft_n,
-    check_system,
-    pair_of,
-    prompt_ids,
-    read_prompts,
-    text_options,
-)
 from drafter_client.display.panel_rows import exactness, share, size, unit
 from drafter_client.display.progress import WritingProgress, writing
 from drafter_client.errors import BadPrompt, DrafterError
@@ -95,14 +87,14 @@ def _first_of(queue: SimpleQueue[T]) -> T:
 
 def run_many(options: argparse.Namespace) -> int:
     """Write a text for each prompt of a file, and show the totals. Returns the exit status."""
-    check_system(options)
-    chosen = text_options(options)
-    prompts = read_prompts(options.prompt_file, chosen, chat=options.chat, system=options.system)
+    steps.check_system(options)
+    chosen = steps.text_options(options)
+    prompts = steps.read_prompts(options.prompt_file, chosen, chat=options.chat, system=options.system)
     texts = min(options.concurrency, len(prompts))
     with ExitStack() as stack:
         file = None if options.output is None else stack.enter_context(ResultsFile(options.output))
-        pair = stack.enter_context(pair_of(options, texts))
-        check_draft_n(pair, options)
+        pair = stack.enter_context(steps.pair_of(options, texts))
+        steps.check_draft_n(pair, options)
         if any(prompt.chat for prompt in prompts) and not pair.target.chat_template:
             pair.chat("")  # raises the error that every prompt would meet
         found: dict[int, Result] = {}
@@ -192,7 +184,7 @@ class _Run:
         so_far = f"{self._texts()} of {counted(len(self._prompts), 'text is', 'texts are')} {where}"
         if interrupted:  # errors after that do not matter
             _say(f"drafter: interrupted: {so_far}")
-            return INTERRUPTED
+            return steps.INTERRUPTED
         if failure is not None:
             _say(f"drafter: stopped: {so_far}")
             raise failure
@@ -204,12 +196,9 @@ class _Run:
 
 
 def show_totals(prompts: int, found: Sequence[Result], new: Sequence[Result], seconds: float, console: Console) -> None:
-    """Print statistics of the results over a file with `prompts` prompts.
-
-    `found`: the finished results of earlier runs;
-    `new`: the results of this run, which took `seconds`. The rate of all texts together is that of this run. Rates are
-        in tokens per second, with the time of the prompt included.
-    """
+    """Print statistics of the results over a file with `prompts` prompts: of the finished ones of earlier runs, and of
+    the `new` ones of this run, which took `seconds`. The rate of all texts together is that of this run. Rates are in
+    tokens per second, with the time of the prompt included."""
     written = [result for result in new if not result.failed]
     lines = [result.line for result in (*found, *written)]
     total = {name: sum(line[name] for line in lines) for name in COUNTS}
@@ -255,7 +244,7 @@ def write(pair: Pair, prompt: FilePrompt, progress: WritingProgress, stop: threa
     """Generate one text. Returns its result, which may be an error of this prompt alone; None if `stop` ended it."""
     models = _models(pair)
     try:
-        ids = prompt_ids(pair, prompt.said, prompt.chat, prompt.system)
+        ids = steps.prompt_ids(pair, prompt.said, prompt.chat, prompt.system)
         with pair.generate(ids, prompt.options) as generation:
             while not stop.is_set() and (event := next(generation, None)) is not None:
                 if isinstance(event, Finished):

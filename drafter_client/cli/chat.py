@@ -1,18 +1,15 @@
 """The command `drafter chat`: a conversation on a pair, in the terminal or line by line."""
 
 import argparse
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from rich.console import Console
 
 from backends.machine import cache_folder
 from drafter_client.chat.session import Chat, ChatTerminated, modes_of
 from drafter_client.chat.turn_input import EditedInput, LineInput, PipedInput, TurnReader, history_in
-from drafter_client.cli.steps import check_draft_n, check_encoding, pair_of, served_options
+from drafter_client.cli.steps import check_draft_n, check_encoding, on_sigterm, pair_of, served_options
 from specpair.protocol.errors import NoChatTemplate
 
 _CAN_CHAT = "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF"  # small, and the drafter that the catalogue has for it, too
@@ -22,7 +19,7 @@ def run_chat(options: argparse.Namespace) -> int:
     """Chat until the user leaves. Returns the exit status. Raises what ended a chat without a terminal."""
     if options.system is not None:
         check_encoding("system message", options.system)
-    with pair_of(options, waits=True) as pair, _told_by_sigterm():
+    with pair_of(options, waits=True) as pair, on_sigterm(_terminate):  # which ends the chat, and not only an answer
         check_draft_n(pair, options)
         if not pair.target.chat_template:
             raise NoChatTemplate(
@@ -56,18 +53,5 @@ def _reader(modes: Callable[[], list[str]]) -> TurnReader:
     return EditedInput(history, modes)
 
 
-@contextmanager
-def _told_by_sigterm() -> Iterator[None]:
-    """A context in which SIGTERM ends the chat, and not only an answer."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
-        yield
-        return
-
-    def told(number: int, frame: object) -> None:
-        raise ChatTerminated
-
-    before = signal.signal(signal.SIGTERM, told)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _terminate() -> None:
+    raise ChatTerminated

@@ -11,20 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from drafter_client.cli import doctor_checks as checks
 from drafter_client.cli import flags
-from drafter_client.cli.doctor_checks import (
-    WIDE,
-    Finding,
-    Gain,
-    InstalledEngine,
-    Machine,
-    ModelSpeed,
-    engines,
-    gain,
-    of_llama_cpp,
-    this_machine,
-    time_passes,
-)
 from drafter_client.cli.flags import parsed, print_if_asked
 from drafter_client.cli.steps import INTERRUPTED, api_key, draft_model, engine_of, explained
 from drafter_client.display.progress import loading, said_of_loading
@@ -101,11 +89,11 @@ def run(arguments: Sequence[str]) -> int:
 class DoctorReport:
     """What the doctor found. `missing`: what is missing or wrong; `notes`: what else there is to say of verifiers."""
 
-    machine: Machine
-    engines: Sequence[InstalledEngine]
-    models: list[ModelSpeed] = field(default_factory=list)
-    verifiers: list[Gain] = field(default_factory=list)
-    missing: list[Finding] = field(default_factory=list)
+    machine: checks.Machine
+    engines: Sequence[checks.InstalledEngine]
+    models: list[checks.ModelSpeed] = field(default_factory=list)
+    verifiers: list[checks.Gain] = field(default_factory=list)
+    missing: list[checks.Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -139,9 +127,9 @@ def _show(report: DoctorReport, console: Console) -> None:
 
 
 def _report(options: argparse.Namespace) -> DoctorReport:
-    report = DoctorReport(this_machine(), engines())
+    report = DoctorReport(checks.this_machine(), checks.engines())
     if options.backend == "llama_cpp":
-        report.missing += of_llama_cpp(report.engines, report.machine.gpus)
+        report.missing += checks.of_llama_cpp(report.engines, report.machine.gpus)
     target = (options.model or DEFAULT_TARGET, None, STORED)
     for path, hf, weights in (target, (options.draft_model, options.draft_hf, options.draft_weights)):
         with _told_in(report.missing, options):
@@ -150,39 +138,40 @@ def _report(options: argparse.Namespace) -> DoctorReport:
     for address in addresses_of(options.verifier, direct=False):
         with _told_in(report.missing, options), said_of_loading() as on_wait:
             try:
-                found = gain(address.url, draft_model(options), api_key=key, memory=memory, on_wait=on_wait)
+                found = checks.gain(address.url, draft_model(options), api_key=key, memory=memory, on_wait=on_wait)
                 report.verifiers.append(found)
             except VerifierUnreachable as error:
                 if options.settings.origin("verifier") != "default":
                     raise
                 report.notes.append(f"{error} (--verifier names another one)")
-    report.missing += [Finding(each.refusal) for each in report.verifiers if each.refusal]
+    report.missing += [checks.Finding(each.refusal) for each in report.verifiers if each.refusal]
     return report
 
 
 @contextmanager
-def _told_in(findings: list[Finding], options: argparse.Namespace) -> Iterator[None]:
+def _told_in(findings: list[checks.Finding], options: argparse.Namespace) -> Iterator[None]:
     """A context whose error, if it is one of ours, is a finding. What follows the context goes on."""
     try:
         yield
     except ModelLoadError as error:
-        findings.append(Finding(explained(error, options)))
+        findings.append(checks.Finding(explained(error, options)))
     except (SpecPairError, DrafterError, BackendError) as error:
-        findings.append(Finding(str(error)))
+        findings.append(checks.Finding(str(error)))
 
 
-def _speed(options: argparse.Namespace, path: Path, hf: str | None, weights: str) -> ModelSpeed:
+def _speed(options: argparse.Namespace, path: Path, hf: str | None, weights: str) -> checks.ModelSpeed:
     """The speed of the model at `path`, or of the one called `hf` on the hub. Raises ModelLoadError."""
     engine = replace(engine_of(options), weights=weights)
     if hf is not None:
         path = named_file(hf, options.backend, engine, loading)
     with closing(load_model(options.backend, engine, path, progress=loading)) as backend:
-        times = {width: 1e3 * took for width, took in time_passes(backend, time.perf_counter).items()}
+        times = {width: 1e3 * took for width, took in checks.time_passes(backend, time.perf_counter).items()}
         size = path.stat().st_size if path.is_file() else 0
-        return ModelSpeed(backend.model_name, options.backend, size, backend.threads, times[1], times.get(WIDE))
+        named = backend.model_name, options.backend
+        return checks.ModelSpeed(*named, size, backend.threads, times[1], times.get(checks.WIDE))
 
 
-def _machine_lines(machine: Machine) -> list[str]:
+def _machine_lines(machine: checks.Machine) -> list[str]:
     return [
         f"{machine.processor}, {machine.cores} cores; {machine.system}",
         f"{sized(machine.memory)} of memory, {sized(machine.free)} free; engines take {machine.threads} threads",
@@ -191,8 +180,8 @@ def _machine_lines(machine: Machine) -> list[str]:
     ]
 
 
-def _models_table(models: Sequence[ModelSpeed]) -> Table:
-    headings = ("model", "step ms", "tokens/s", f"pass of {WIDE} ms", "in steps", "weights GB/s")
+def _models_table(models: Sequence[checks.ModelSpeed]) -> Table:
+    headings = ("model", "step ms", "tokens/s", f"pass of {checks.WIDE} ms", "in steps", "weights GB/s")
     rows = []
     for each in models:
         wide, step = each.pass_of_8_ms, each.step_ms
@@ -202,9 +191,9 @@ def _models_table(models: Sequence[ModelSpeed]) -> Table:
     return Table(headings, tuple(rows))
 
 
-def _gain_lines(gain: Gain) -> list[str]:
+def _gain_lines(gain: checks.Gain) -> list[str]:
     passes = gain.pass_ms
-    wide = f", {figure(passes[WIDE - 1])} ms of {WIDE}" if len(passes) >= WIDE else ""
+    wide = f", {figure(passes[checks.WIDE - 1])} ms of {checks.WIDE}" if len(passes) >= checks.WIDE else ""
     cost = f"a pass of 1 token takes {figure(passes[0])} ms{wide}" if passes else "it tells no times of passes"
     lines = [f"{gain.model} on {gain.backend}; {cost}", f"the round trip takes {figure(gain.round_trip_ms)} ms"]
     if gain.draft_model is not None:
@@ -219,7 +208,7 @@ def _gain_lines(gain: Gain) -> list[str]:
     return lines
 
 
-def _rates_table(gain: Gain) -> Table:
+def _rates_table(gain: checks.Gain) -> Table:
     rows = [
         (mode, *map(figure, (rate["likely"], rate["low"], rate["high"], gain.ratio(mode))))
         for mode, rate in sorted(gain.expected.items(), key=lambda item: item[0] != Mode.TARGET)

@@ -89,8 +89,7 @@ def _of_engine(layers: Sequence[Layer], flags: Mapping[str, Option]) -> list[Lay
     These are settings of an engine in a variable or in the file, where the engine that the same layer or a lower one
     names is overridden by a higher one; and lookup as the engine, for a command that runs a model.
     """
-    models_only = "backend" in flags and NGRAM not in flags["backend"].choices
-    if models_only:
+    if "backend" in flags and NGRAM not in flags["backend"].choices:
         flags_given, *lasting = layers
         others = [_without(each, "backend") if _is_drafter(each.values.get("backend")) else each for each in lasting]
         layers = [flags_given, *others]
@@ -124,8 +123,7 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
     add_options(draft, ProgramOptions, ["draft_model", "draft_hf", "draft_weights"])
     if modes:
         add_options(draft, Options, ["draft_n"])
-    add_options(draft, ProgramOptions, ["branches", "translate"])
-    add_options(draft, ProgramOptions, ["draft_corpus"])
+    add_options(draft, ProgramOptions, ["branches", "translate", "draft_corpus"])
     add_options(draft, Options, ["lookup", "lockstep"])
     engine_flags(parser.add_argument_group("engine of the draft model"))
     return draft
@@ -144,24 +142,20 @@ def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
     one_or_many = text.add_mutually_exclusive_group()
     one_or_many.add_argument("--prompt", metavar="TEXT", help="text to continue; without it, standard input is read")
     if many:
-        one_or_many.add_argument(
-            "--prompt-file", type=path, metavar="FILE", help="many prompts: one a line, or JSON Lines (*.jsonl)"
-        )
+        words = "many prompts: one a line, or JSON Lines (*.jsonl)"
+        one_or_many.add_argument("--prompt-file", type=path, metavar="FILE", help=words)
     add_options(text, Options)
     chat_flags(text)
     if many:
         prediction = text.add_mutually_exclusive_group()
-        prediction.add_argument(
-            "--prediction", metavar="TEXT", help="what the text is expected to be: also draft from this, where it fits"
-        )
-        prediction.add_argument(
-            "--prediction-file", type=path, metavar="FILE", help="the same from a file, for example one to be edited"
-        )
+        words = "what the text is expected to be: also draft from this, where it fits"
+        prediction.add_argument("--prediction", metavar="TEXT", help=words)
+        words = "the same from a file, for example one to be edited"
+        prediction.add_argument("--prediction-file", type=path, metavar="FILE", help=words)
         group = parser.add_argument_group("many prompts")
         add_options(group, ProgramOptions, ["concurrency"])
-        group.add_argument(
-            "--output", type=path, metavar="FILE", help="write results there, as JSON Lines; the same command continues"
-        )
+        words = "write results there, as JSON Lines; the same command continues"
+        group.add_argument("--output", type=path, metavar="FILE", help=words)
 
 
 def chat_flags(group: argparse._ArgumentGroup) -> None:
@@ -202,8 +196,7 @@ def lengths(text: str) -> list[int]:
     found: set[int] = set()
     for part in text.split(","):
         low, to, high = part.partition("-")
-        first = whole(0, 64)(low)
-        last = whole(0, 64)(high) if to else first
+        first, last = whole(0, 64)(low), whole(0, 64)(high if to else low)
         if last < first:
             raise argparse.ArgumentTypeError(f"{part!r} ends before it begins")
         found.update(range(first, last + 1))

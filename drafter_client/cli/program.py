@@ -1,29 +1,15 @@
 """The program `drafter`: chooses the command, and turns errors into messages and exit statuses."""
 
 import io
-import signal
 import sys
-import threading
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from drafter_client.cli import commands
+from drafter_client.cli import commands, steps
 from drafter_client.cli.batch import run_many
 from drafter_client.cli.compare import run_compare
 from drafter_client.cli.flags import keys_file
 from drafter_client.cli.solo import run_solo_command
-from drafter_client.cli.steps import (
-    INTERRUPTED,
-    check_draft_n,
-    check_system,
-    explained,
-    pair_of,
-    prompt_ids,
-    read_prompt,
-    show,
-    text_options,
-)
 from drafter_client.display.readout import Readout
 from drafter_client.errors import DrafterError
 from drafter_client.options import Mode
@@ -43,12 +29,12 @@ SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a computing thread d
 
 def run_draft(options: Namespace) -> int:
     """Generate the text and show it with its metrics. Returns the exit status."""
-    check_system(options)
-    prompt = read_prompt(options)
-    chosen = text_options(options)
-    with pair_of(options) as pair:
-        check_draft_n(pair, options)
-        ids = prompt_ids(pair, prompt, options.chat, options.system)
+    steps.check_system(options)
+    prompt = steps.read_prompt(options)
+    chosen = steps.text_options(options)
+    with steps.pair_of(options) as pair:
+        steps.check_draft_n(pair, options)
+        ids = steps.prompt_ids(pair, prompt, options.chat, options.system)
         generation = pair.generate(ids, chosen.cold() if options.baseline else chosen)
 
         piece = generation.piece if options.verbose else None
@@ -61,7 +47,7 @@ def run_draft(options: Namespace) -> int:
                 same = options.strategy in DRAFTER_INVARIANT
                 generation.stats.baseline = Baseline.of(alone, generation.stats.token_ids if same else None)
 
-        return show(generation, readout, measure)
+        return steps.show(generation, readout, measure)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,22 +58,25 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # characters that its encoding lacks are replaced
             stream.reconfigure(errors="replace")
+    terminated = False
+
+    def terminate() -> None:  # as Ctrl-C does: sessions are released, and the text so far is shown
+        nonlocal terminated
+        terminated = True
+        raise KeyboardInterrupt
+
     try:
         start.catch_interrupts()
-        with _ended_by_sigterm() as terminated:
-            status = _interruptible(arguments)
-        return TERMINATED if terminated and status == INTERRUPTED else status
+        with steps.on_sigterm(terminate):
+            try:
+                status = _run(arguments)
+            except KeyboardInterrupt:
+                print("\ndrafter: interrupted", file=sys.stderr)
+                status = steps.INTERRUPTED
+        return TERMINATED if terminated and status == steps.INTERRUPTED else status
     except (SpecPairError, DrafterError, BackendError) as error:
         print(f"drafter: {several_lines(str(error))}", file=sys.stderr)
         return 1
-
-
-def _interruptible(arguments: list[str]) -> int:
-    try:
-        return _run(arguments)
-    except KeyboardInterrupt:
-        print("\ndrafter: interrupted", file=sys.stderr)
-        return INTERRUPTED
 
 
 def _run(arguments: list[str]) -> int:
@@ -144,24 +133,4 @@ def _run_with_model(run: Callable[[Namespace], int], options: Namespace) -> int:
     try:
         return run(options)
     except ModelLoadError as error:
-        raise ModelLoadError(explained(error, options)) from error
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[list[int]]:
-    """A context in which SIGTERM acts like Ctrl-C: sessions are released, and the text so far is shown. The list is
-    empty until SIGTERM comes."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
-        yield received
-        return
-
-    def interrupt(number: int, _frame: object) -> None:
-        received.append(number)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield received
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        raise ModelLoadError(steps.explained(error, options)) from error

@@ -93,8 +93,8 @@ def parse_prompts(
         if own_id is not None and ids.setdefault(own_id, number) != number:
             raise BadPromptFile(f"{where}: the id {own_id!r} is that of line {ids[own_id]}, too")
         is_chat, system_message = chat or messages is not None, given.get("system", system)
-        prompt = FilePrompt(len(prompts), given.get("prompt", ""), options, own_id, is_chat, system_message, messages)
-        prompts.append(prompt)
+        prompt = FilePrompt(len(prompts), given.get("prompt", ""), options, own_id, is_chat, system_message)
+        prompts.append(replace(prompt, messages=messages))
     if not prompts:
         raise BadPromptFile(f"{name} is empty: write one prompt a line")
     return prompts

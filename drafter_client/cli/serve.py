@@ -6,7 +6,7 @@ import sys
 from contextlib import ExitStack
 
 from drafter_client.cli.steps import check_draft_n, pair_of, served_options
-from drafter_client.options import Mode, Options
+from drafter_client.options import Mode
 from drafter_client.pair import Pair
 from drafter_client.serve.app import AppOptions, create_app
 from drafter_client.serve.live import Feed
@@ -50,7 +50,8 @@ def run_serve(options: argparse.Namespace) -> int:
         on_failure.callback(pair.close)
         check_draft_n(pair, options)
         chosen = served_options(options)
-        _tell_settled_mode(pair, chosen)
+        if chosen.mode is Mode.AUTO and (reason := chosen.one_mode) is not None:
+            _log.warning("mode auto is %s for all texts: %s is asked for", pair.settled_mode(chosen), reason)
         how = AppOptions(
             drain=options.drain,
             access_log=options.access_log,
@@ -81,9 +82,3 @@ def run_serve(options: argparse.Namespace) -> int:
     )
     serve(config, sockets)
     return 0
-
-
-def _tell_settled_mode(pair: Pair, chosen: Options) -> None:
-    """Log that the options leave mode `auto` no choice, where that is so."""
-    if chosen.mode is Mode.AUTO and chosen.one_mode is not None:
-        _log.warning("mode auto is %s for all texts: %s is asked for", pair.settled_mode(chosen), chosen.one_mode)

@@ -16,9 +16,8 @@ from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Began, Committed, Ended, Listener, PromptRead, prompt_reader, to_all
 from drafter_client.generation.generation import Generation
 from drafter_client.http.text_session import TextSession
-from drafter_client.options import Mode
+from drafter_client.options import Mode, PairKeywords
 from drafter_client.pair import Pair
-from drafter_client.pair_options import PairKeywords
 from drafter_client.statistics import SOLO, Stats
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.engines.backend import Backend, Entry, top_logits_spec
@@ -32,9 +31,6 @@ def run_solo(
     backend: Backend, text: TextSession, max_tokens: int, sampling: Sampling, tell: Listener, clock: Callable[[], float]
 ) -> Generator[Committed, None, None]:
     """Yield each token as it is sampled, at most `max_tokens`.
-
-    `tell`: takes the events.
-    `clock`: returns seconds.
 
     Raises BadPrompt if the prompt leaves no room in the context, BadOption for a biased id that the model lacks, and
     InvalidRequest for a grammar that is wrong.

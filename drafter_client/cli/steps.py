@@ -1,9 +1,12 @@
 """Steps that several commands share: make the pair, read prompts and options, show a text as it comes."""
 
 import argparse
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,9 +22,8 @@ from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.http.outages import Outage
 from drafter_client.http.retries import CHECK_PAUSE
 from drafter_client.modes.memory import memory_file
-from drafter_client.options import Mode, Options
+from drafter_client.options import Mode, Observer, Options
 from drafter_client.pair import Pair
-from drafter_client.pair_options import Observer
 from drafter_client.program_options import ENGINE, NGRAM, is_plugged_drafter
 from drafter_client.statistics import SOLO
 from drafter_client.trace.writer import TraceFolder
@@ -255,6 +257,19 @@ def check_encoding(what: str, text: str) -> None:
     """Raise BadPrompt for lone surrogates: Python passes bytes that the terminal's encoding lacks in this form."""
     if not is_text(text):
         raise BadPrompt(f"the {what} is not valid text in this terminal's encoding: use UTF-8")
+
+
+@contextmanager
+def on_sigterm(act: Callable[[], None]) -> Iterator[None]:
+    """A context in which SIGTERM calls `act`; not so in a thread other than the main one, which may set no handlers."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: act())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def show(generation: Generation, readout: Readout, then: Callable[[], None] | None = None) -> int:

@@ -78,7 +78,17 @@ def columns(stats: Stats) -> tuple[list[LabelledValue], list[LabelledValue]]:
         ("TTFT", ttft(stats.ttft, stats.generated_tokens)),
         ("speed", unit(stats.tokens_per_second, "tokens/s")),
     ]
-    return text, _of_the_model(stats) if stats.mode in (SOLO, Mode.TARGET) else _of_the_pair(stats)
+    if stats.mode in (SOLO, Mode.TARGET):
+        latencies = itl(stats.token_times) or dict.fromkeys(("median", "p90", "longest"))
+        of_the_model = [*((f"ITL {name}", ms(value)) for name, value in latencies.items()), ("TPOT", ms(_tpot(stats)))]
+        return text, of_the_model
+    return text, [
+        ("rounds", str(stats.rounds)),
+        ("draft tokens", str(stats.drafted)),
+        ("accepted", str(stats.accepted)),
+        ("acceptance rate", share(stats.acceptance_rate)),
+        ("mean acceptance length", unit(stats.mean_acceptance_length)),
+    ]
 
 
 def couples(stats: Stats) -> list[tuple[LabelledValue, LabelledValue]]:
@@ -108,23 +118,8 @@ def couples(stats: Stats) -> list[tuple[LabelledValue, LabelledValue]]:
     return pairs
 
 
-def _of_the_pair(stats: Stats) -> list[LabelledValue]:
-    return [
-        ("rounds", str(stats.rounds)),
-        ("draft tokens", str(stats.drafted)),
-        ("accepted", str(stats.accepted)),
-        ("acceptance rate", share(stats.acceptance_rate)),
-        ("mean acceptance length", unit(stats.mean_acceptance_length)),
-    ]
-
-
-def _of_the_model(stats: Stats) -> list[LabelledValue]:
-    latencies = itl(stats.token_times) or dict.fromkeys(("median", "p90", "longest"))
-    return [*((f"ITL {name}", ms(value)) for name, value in latencies.items()), ("TPOT", ms(_per_token(stats)))]
-
-
-def _per_token(stats: Stats) -> float | None:
-    """TPOT, average seconds of a token after the first; None for a text of fewer than two tokens."""
+def _tpot(stats: Stats) -> float | None:
+    """The average seconds of a token after the first; None for a text of fewer than two tokens."""
     return (stats.working_time - stats.ttft) / (stats.generated_tokens - 1) if stats.generated_tokens > 1 else None
 
 
@@ -206,7 +201,7 @@ def headline(stats: Stats) -> list[str]:
         metrics.append(f"{stats.tokens_per_second:.1f} tokens/s")
     metrics.append(f"TTFT {ttft(stats.ttft, stats.generated_tokens)}")
     if stats.mode in (SOLO, Mode.TARGET):
-        metrics += [] if (pace := _per_token(stats)) is None else [f"TPOT {ms(pace)}"]
+        metrics += [] if (pace := _tpot(stats)) is None else [f"TPOT {ms(pace)}"]
     else:
         metrics.append(f"acceptance rate {share(stats.acceptance_rate)}")
     metrics.append(f"ended by {_end(stats)}")

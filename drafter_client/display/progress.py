@@ -140,8 +140,8 @@ def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic
 def said_of_loading(log: Callable[[str], object] | None = None) -> Iterator[Callable[[float | None], None]]:
     """A context that yields a callback for the progress of the verifier's loading, 0 to 1; None: unknown.
 
-    On a terminal it shows one row, which is gone when the context is left; elsewhere, a line for each tenth.
-    `log`: takes these lines in place of standard error.
+    On a terminal it shows one row, which is gone when the context is left; elsewhere, a line for each tenth. `log`:
+    takes these lines in place of standard error.
     """
     in_place = log is None and sys.stderr.isatty()
     last = -1
@@ -185,10 +185,7 @@ def say_prompt(clock: Callable[[], float] = time.monotonic) -> Callable[[PromptP
 
 def say_outage(log: Callable[[str], object] | None = None) -> Callable[[Outage], None]:
     """A callback that shows a wait for the verifier in the status line below a text. Where there is none, it prints a
-    line on standard error when an outage begins, and one when it is over.
-
-    `log`: takes these lines in place of that.
-    """
+    line when an outage begins, and one when it is over, on standard error or to `log`."""
     said = False
 
     def say(outage: Outage) -> None:

@@ -67,7 +67,7 @@ def draw(said: str) -> bool:
 
 class StatusLine:
     """One row with the metrics so far, where a terminal can show it. Elsewhere it writes only what is said meanwhile,
-    in rows of their own. `clock` is in seconds."""
+    in rows of their own."""
 
     def __init__(
         self,

@@ -35,8 +35,9 @@ class StatsCounter:
                 stats.spans.append((DRAFTING, now - event.took, now))
             case events.Sent():
                 stats.drafts_sent += 1
-            case events.Answered():
-                self._count_answer(event, now)
+            case events.Answered(in_flight_draft, response):
+                stats.times.verify += response.forward
+                self._exchanged(VERIFY, in_flight_draft.sent_at, now, response.queue, response.forward)
             case events.Streamed():
                 if event.forward is not None:
                     stats.spans.append((VERIFY, now - event.forward, now))
@@ -93,11 +94,6 @@ class StatsCounter:
         else:
             stats.mode = event.mode
 
-    def _count_answer(self, event: events.Answered, now: float) -> None:
-        stats, response = self._stats, event.response
-        stats.times.verify += response.forward
-        self._exchanged(VERIFY, event.in_flight_draft.sent_at, now, response.queue, response.forward)
-
     def _exchanged(self, part: str, sent: float, now: float, queue: float, forward: float) -> None:
         """Count the times of a request but for its pass, and what the text waited for."""
         times = self._stats.times
@@ -141,12 +137,10 @@ class StatsCounter:
         if speculation is not None:
             stats.draft_model = stats.draft_model or summary.draft_model or ""
             stats.draft_failure = speculation.draft_failure or stats.draft_failure
-            stats.looked_up += speculation.looked_up
-            stats.looked_up_accepted += speculation.looked_up_accepted
-            stats.prediction_accepted += speculation.prediction_accepted or 0
-            stats.prediction_rejected += speculation.prediction_rejected or 0
-            stats.from_grammar += speculation.from_grammar
             stats.times.drafting += summary.drafting
+            predicted = "prediction_accepted", "prediction_rejected"
+            for name in ("looked_up", "looked_up_accepted", *predicted, "from_grammar"):
+                setattr(stats, name, getattr(stats, name) + (getattr(speculation, name) or 0))
 
 
 def _looked_up(each: JudgedRound) -> JudgedRound:

@@ -20,22 +20,14 @@ from specpair.speculation.sampling.distribution import TokenLogprobs
 
 
 class Token(NamedTuple):
-    """A committed token.
-
-    `text`: the characters that it completes, which may be none.
-    `source`: where it came from.
-    `decision`: why the token was committed; None without `Options.explain`.
-    `logprobs`: its log probability, and those of the likeliest tokens; None without `Options.logprobs`.
-    `draft_source`: where the draft token came from that was accepted, or that it replaces; None: there was none, or
-        that is not known.
-    """
+    """A committed token."""
 
     id: int
-    text: str
+    text: str  # the characters that it completes, which may be none
     source: TokenSource
-    decision: Decision | None = None
-    logprobs: TokenLogprobs | None = None
-    draft_source: DraftSource | None = None
+    decision: Decision | None = None  # why it was committed; None without `Options.explain`
+    logprobs: TokenLogprobs | None = None  # its own, and those of the likeliest tokens; None without `Options.logprobs`
+    draft_source: DraftSource | None = None  # of the draft token accepted or replaced; None: none, or not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +82,8 @@ class Generation:
         *,
         decoded: bool = True,
     ) -> None:
-        """`run`: a context of what generates `text`, whose `stop` ends it if it waits for a lost verifier.
-        `stats`: filled by those who listen to `run`.
-        `shown`, `decoded`: see `Pair.generate`.
-        """
+        """`run`: a context of what generates `text`, whose `stop` ends it if it waits for a lost verifier, and whose
+        listeners fill `stats`. `shown`, `decoded`: see `Pair.generate`."""
         self._stop, self._vocabulary = text.stop, vocabulary
         self.options, self.prompt_ids, self.stats = options, text.prompt_ids, stats
         self._characters = Detokenizer(vocabulary, options.stop, shown) if decoded else None
@@ -172,11 +162,7 @@ def _follow(
             yield Tokens(committed.position, tokens)
             if text.stopped_at is not None:
                 break
-    whole = "" if characters is None else characters.text
-    if text.stopped_at is not None:
-        yield Finished(whole, text.tokens[: text.stopped_at], "stop", stats)
-        return
-    if text.finish_reason is None and text.stop.is_set():
-        return
-    assert text.finish_reason is not None
-    yield Finished(whole, text.tokens, text.finish_reason, stats)
+    reason = text.finish_reason if text.stopped_at is None else "stop"
+    if reason is not None or not text.stop.is_set():
+        assert reason is not None
+        yield Finished("" if characters is None else characters.text, text.tokens[: text.stopped_at], reason, stats)

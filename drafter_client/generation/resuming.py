@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 
 from drafter_client.errors import ConnectionLost, DrafterError, ModelChanged, OtherModel
 from drafter_client.generation.events import Committed, Ended, Listener, Resumed, Waited
@@ -10,21 +11,14 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages, OutageWait
 from drafter_client.http.retries import is_outage
 from drafter_client.http.text_session import ResponseBounds, TextSession, new_session_id
-from specpair.protocol.errors import (
-    EngineError,
-    FusedUnavailable,
-    InvalidRequest,
-    ModelLoading,
-    PromptTooLong,
-    ShuttingDown,
-    SpecPairError,
-    TokenOutOfRange,
-    TooManyDrafts,
-)
+from specpair.protocol import errors
 
 Run = Generator[Committed, None, None]
 # What may come of a request that was made for another model.
-_OF_ANOTHER_MODEL = (ModelChanged, FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts)
+_OF_ANOTHER_MODEL = (
+    *(ModelChanged, errors.FusedUnavailable, errors.InvalidRequest, errors.PromptTooLong),
+    *(errors.TokenOutOfRange, errors.TooManyDrafts),
+)
 
 
 def resuming(
@@ -41,11 +35,8 @@ def resuming(
     at once if there is another one that is.
 
     `attempt()` begins to generate what follows `text.known`, at the verifier of `client`.
-    `bounds`: show whether the text was complete before the outage.
-    `tell`: takes the events of the waiting.
-    `client`: a connection to the verifier, which moves to others; further ones for health checks are made from it.
-    `outages`: does the waiting.
-    `clock`: returns seconds. If `text.stop` ends the waiting or aborts `client`, the run ends without a finish reason.
+    `client`: a connection to the verifier, which moves to others; further ones for health checks are made from it. If
+        `text.stop` aborts it, or ends the waiting, the run ends without a finish reason.
     `goes_on_after`: takes an error that another model of the verifier may explain. Returns whether a further attempt is
         to be made; False: the text is complete. Raises the error that ends the text.
 
@@ -78,30 +69,24 @@ def resuming(
             except _OF_ANOTHER_MODEL as error:
                 if not goes_on_after(error):
                     return
-                resumption.forget()
+                resumption.close()
 
 
+@dataclass(slots=True)
 class _Resumption:
     """What is known of the attempts at one text; decides what follows an attempt. The arguments: as in `resuming`."""
 
-    def __init__(
-        self,
-        text: TextSession,
-        bounds: Callable[[], ResponseBounds],
-        tell: Listener,
-        client: VerifierClient,
-        outages: Outages,
-        clock: Callable[[], float],
-    ) -> None:
-        self._text, self._bounds, self._tell, self._clock = text, bounds, tell, clock
-        self._client, self._outages = client, outages
-        self._outage: OutageWait | None = None  # since the last token
-        self._reconnected = False  # whether an attempt was repeated for a closed idle connection
-        self._moved = False  # whether another verifier was moved to since the last token
-        self._got_tokens = False  # whether the present attempt has brought tokens
-        self._faulty: set[VerifierAddress] = (
-            set()
-        )  # of several verifiers, those whose engine has failed since the last token
+    _text: TextSession
+    _bounds: Callable[[], ResponseBounds]
+    _tell: Listener
+    _client: VerifierClient
+    _outages: Outages
+    _clock: Callable[[], float]
+    _outage: OutageWait | None = None  # since the last token
+    _reconnected: bool = False  # whether an attempt was repeated for a closed idle connection
+    _moved: bool = False  # whether another verifier was moved to since the last token
+    _got_tokens: bool = False  # whether the present attempt has brought tokens
+    _faulty: set[VerifierAddress] = field(default_factory=set)  # whose engine has failed since the last token
 
     def begin(self) -> None:
         self._got_tokens = False
@@ -131,7 +116,7 @@ class _Resumption:
         with closing(client.another(alone=True)) as former:
             if not client.others.leave(client):
                 return False
-            with suppress(SpecPairError, DrafterError):
+            with suppress(errors.SpecPairError, DrafterError):
                 former.release(text.session_id)
         return True
 
@@ -154,39 +139,33 @@ class _Resumption:
             self._reconnected = True
             return True
         text.opened = False  # a lost verifier cannot release the session
-        if isinstance(failure, (ModelLoading, ShuttingDown)):  # by the old one, a router would lead there again
-            text.session_id = new_session_id()
-        if isinstance(failure, EngineError) and client.others is not None:
+        if isinstance(failure, (errors.ModelLoading, errors.ShuttingDown)):
+            text.session_id = new_session_id()  # by the old one, a router would lead there again
+        if isinstance(failure, errors.EngineError) and client.others is not None:
             if client.address in self._faulty:  # it is the text that no engine can go on with
                 raise failure
             self._faulty.add(client.address)
         if failure is None or client.moved_after(failure):
             self._moved = True
             return True
-        return self._waited(failure)
-
-    def _waited(self, failure: Exception) -> bool:
-        """Wait until a verifier is ready. Returns False if the waiting was stopped."""
-        text, first, lost_at = self._text, self._outage is None, self._clock()
+        first, lost_at = self._outage is None, self._clock()
         self._outage = self._outage or self._outages.begin(text.stop, failure, begun=bool(text.tokens))
         try:
-            with closing(self._client.another()) as health_client, text.stop.breaking(health_client.abort):
+            with closing(client.another()) as health_client, text.stop.breaking(health_client.abort):
                 ready = self._outage.until_ready(failure, health_client.look)
-                self._client.move_to(health_client.address)
+                client.move_to(health_client.address)
         finally:  # a wait that ends with an error counts, too
             self._tell(Waited(self._clock() - lost_at, first), self._clock())
             self._tell(Ended(None), self._clock())
         return ready
 
-    def forget(self) -> None:
-        self.close()
-        self._reconnected = self._moved = False
-        self._faulty.clear()
-
     def close(self) -> None:
+        """End the wait, and forget what the attempts have shown."""
         outage, self._outage = self._outage, None
         if outage is not None:
             outage.end(False)
+        self._reconnected = self._moved = False
+        self._faulty.clear()
 
 
 @contextmanager
@@ -215,5 +194,5 @@ def released(client: VerifierClient, text: TextSession) -> Iterator[TextSession]
         yield text
     finally:
         if text.opened:
-            with suppress(SpecPairError, DrafterError):
+            with suppress(errors.SpecPairError, DrafterError):
                 client.release(text.session_id)

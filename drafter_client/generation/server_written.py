@@ -31,8 +31,6 @@ def served(
 
     `request`: the fields of `/generate` other than those of the text.
     `bounds`: checked for all tokens.
-    `tell`: takes the events of the run; the drafter sees no others.
-    `clock`: returns seconds.
 
     Raises BadReply for an inconsistent stream, and what the client raises.
     """
@@ -67,12 +65,8 @@ def served(
             bounds.check(_PATH, position, new)
             details = bounds.details(_PATH, new, event)
             fused = event.judged is not None and position > prefilled
-            committed = Committed(
-                position,
-                details.sourced(new),
-                details,
-                rounds=[JudgedRound(each.judged, each.accepted) for each in rounds(details.sources)] if fused else (),
-            )
+            judged = [JudgedRound(each.judged, each.accepted) for each in rounds(details.sources)] if fused else ()
+            committed = Committed(position, details.sourced(new), details, rounds=judged)
             if position == prefilled:
                 tell(PromptCached(event.cached_tokens), now)
             text.known += new

@@ -33,7 +33,8 @@ from specpair.speculation.policy.schedule import LOCKSTEP, UNSAID, Mechanisms, R
 
 
 class RemoteConnection:
-    """A connection for one session of a verifier. See `specpair.drafters.run.events.VerifierConnection`."""
+    """A connection for one session of a verifier; see `specpair.drafters.run.events.VerifierConnection`. Raises
+    BadReply, and what the client raises."""
 
     def __init__(self, client: VerifierClient, session_id: str, bounds: ResponseBounds, *, trees: bool = False) -> None:
         """`bounds`: of the text, which responses are checked by.
@@ -50,14 +51,12 @@ class RemoteConnection:
             self._client.connection.connect()
 
     def verify(self, draft: Draft, policy: RejectionPolicy = UNSAID) -> VerifyResponse:
-        """Raises BadReply, and what the client raises."""
         response = self._client.verify(self._session_id, draft if self._trees else draft.likeliest(), policy)
         self._bounds.check("/verify", draft.position, response.tokens)
         self._bounds.details("/verify", response.tokens, response)
         return response
 
     def listen(self, position: int, report: Callable[[Streamed], None]) -> None:
-        """Raises BadReply, and what the client raises."""
         ended = False
 
         def follow() -> None:
@@ -98,18 +97,6 @@ class RemoteConnection:
 class SpeculativeRun:
     """Generates what follows the tokens in `text`, within its session, by a drafter here and a verifier.
 
-    `options`: of the text, a prediction as token ids.
-    `info`: the verifier's `/model`.
-    `tell`: takes the events of the run.
-    `clock`: returns seconds.
-    `round_trip`: seconds, of the link; None: not known. The exchanges of this text then correct the estimate that
-        begins with it (`LatencyModel.link`).
-    `mechanisms`: what the pair may use, for example self-continuation.
-    `experience`: what earlier texts have taught, to which this text adds.
-    `vocabulary`: of the target, so that draft tokens keep to what limits the text; None: they may not.
-    `corpus`: makes the lookup in the user's files; None: there are none.
-    `earlier`: makes the lookup in earlier texts, if there are any.
-
     For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
     (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1.
     """
@@ -117,16 +104,17 @@ class SpeculativeRun:
     client: VerifierClient
     drafter: Drafter
     text: TextSession
-    options: Options
+    options: Options  # a prediction as token ids
     info: ModelInfo
     tell: Listener
-    clock: Callable[[], float]
+    clock: Callable[[], float]  # returns seconds
+    # Of the link, in seconds; None: not known. `LatencyModel.link` begins with it, and the exchanges correct that.
     round_trip: float | None = None
-    mechanisms: Mechanisms = field(default_factory=Mechanisms)
-    experience: Experience = field(default_factory=Experience)
-    vocabulary: Vocabulary | None = None
-    corpus: Callable[[], TokenLookup] | None = None
-    earlier: Callable[[], TokenLookup | None] = lambda: None
+    mechanisms: Mechanisms = field(default_factory=Mechanisms)  # that the pair may use, such as self-continuation
+    experience: Experience = field(default_factory=Experience)  # what earlier texts have taught, to which this one adds
+    vocabulary: Vocabulary | None = None  # the target's, so that drafts keep to the text's limits; None: they may not
+    corpus: Callable[[], TokenLookup] | None = None  # makes the lookup in the user's files; None: there are none
+    earlier: Callable[[], TokenLookup | None] = lambda: None  # makes the lookup in earlier texts, if there are any
 
     def tokens(self) -> Generator[Committed, None, None]:
         """Yield the tokens as they are committed. The caller releases the session.
@@ -163,12 +151,10 @@ class SpeculativeRun:
                             reactor.turn(made)
                         except Exception as error:
                             failure = error
-                        while text.unread:
-                            yield text.unread.popleft()
+                        yield from text.news()
                 if failure is not None and text.finish_reason is None:
                     raise failure
-                while text.unread:  # the text may have ended in another thread, before the first turn
-                    yield text.unread.popleft()
+                yield from text.news()  # the text may have ended in another thread, before the first turn
                 ended = clock()
                 reactor.end()
             finally:  # before the estimates are kept, which threads of the executor change
@@ -295,14 +281,12 @@ class Preparation:
 
     def _lookups(self) -> Lookups:
         made, options, prompt_len = self._speculation, self._speculation.options, len(self._speculation.text.prompt_ids)
-        limits = None
-        if made.vocabulary is not None:
-            limits = processors_of(options.drawn, made.vocabulary, prompt_len, limits=True)
+        known = made.vocabulary
         return Lookups(
             prompt_len,
             in_text=options.lookup,
             prediction=options.prediction_ids,
             corpus=None if made.corpus is None else made.corpus(),
             earlier=made.earlier(),
-            limits=limits,
+            limits=None if known is None else processors_of(options.drawn, known, prompt_len, limits=True),
         )

@@ -1,7 +1,6 @@
 """The addresses of the verifiers that one setting names: URLs with commas between them, names of several machines. And
 the proxy on the way to one."""
 
-import ipaddress
 import socket
 import urllib.request
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import httpx
 
 from drafter_client.errors import BadUrl
+from specpair.protocol.http_reply import is_loopback
 
 
 class VerifierAddress(NamedTuple):
@@ -87,7 +87,7 @@ def proxy_for(url: httpx.URL) -> httpx.Proxy | None:
     proxies = urllib.request.getproxies()
     variable = url.scheme if url.scheme in proxies else "all"
     proxy = proxies.get(variable)
-    if not proxy or _is_loopback(url.host) or urllib.request.proxy_bypass(url.host):
+    if not proxy or is_loopback(url.host) or urllib.request.proxy_bypass(url.host):
         return None
     try:
         address = httpx.URL(proxy if "://" in proxy else f"http://{proxy}")
@@ -100,10 +100,3 @@ def proxy_for(url: httpx.URL) -> httpx.Proxy | None:
         f"the proxy {shown!r} of the environment ({variable}_proxy) has no valid address: write "
         "http://user:password@host:port, and # / ? @ in a password as %23 %2F %3F %40"
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

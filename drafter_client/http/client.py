@@ -8,23 +8,12 @@ from typing import Any, Protocol
 from httpx import BaseTransport
 
 from drafter_client.errors import ConnectionLost
-from drafter_client.http import retries
+from drafter_client.http import responses, retries
 from drafter_client.http.addresses import VerifierAddress
 from drafter_client.http.connection import COMMENT, Headers, ResponseProbe
 from drafter_client.http.health import IS_IT_ONE, check_health, wait_until_ready
 from drafter_client.http.outages import Health, Outages
 from drafter_client.http.requests import TIMEOUTS, WHOLE, Requests
-from drafter_client.http.responses import (
-    STREAM,
-    GenerateEvent,
-    lacks,
-    read,
-    read_event,
-    read_generated,
-    read_model,
-    read_prefill,
-    read_verify,
-)
 from drafter_client.http.text_session import TextSession
 from specpair.protocol.errors import NotFound, RequestError, UnknownSession
 from specpair.protocol.messages import GenerateRequest, PrefillRequest, VerifyRequest, build
@@ -145,7 +134,7 @@ class VerifierClient(Requests):
         """
         path = "/model" if below is None else f"/model?below={below}"
         body = self.call_through_outage("GET", path, None, IS_IT_ONE, session_id)
-        return read_model(self.url + path, body, below)
+        return responses.read_model(self.url + path, body, below)
 
     def ping(self) -> float:
         """Return the seconds that one request to `/health` takes. Raises an error unless the verifier answers that
@@ -181,7 +170,7 @@ class VerifierClient(Requests):
         path = f"/sessions/{text.session_id}"
 
         def told(content: bytes) -> None:
-            session = read(self.url + path, SessionInfo, content)
+            session = responses.read(self.url + path, SessionInfo, content)
             on_read(PromptProgress(session.prompt_read, session.prompt_len))
 
         with self.connection.probing(ResponseProbe(path, self._headers_of(text.session_id), told)):
@@ -189,7 +178,7 @@ class VerifierClient(Requests):
                 content = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
             else:
                 content = self.retry_broken_connection(lambda: self._opened(body, text.session_id, listener))
-        return read_prefill(self.url + "/prefill", content, text.prompt_ids, text.tokens)
+        return responses.read_prefill(self.url + "/prefill", content, text.prompt_ids, text.tokens)
 
     def _opened(self, body: bytes, session_id: str, listener: "VerifierClient") -> bytes:
         """The reply to `/prefill`. Hands the session's news over to `listener` if they follow."""
@@ -212,7 +201,7 @@ class VerifierClient(Requests):
         `policy`: what the verifier does after a rejection; it self-continues only in a session that was opened for it.
         """
         content = self.call("POST", "/verify", VerifyRequest.of(draft, policy).body(), session_id)
-        return read_verify(self.url + "/verify", content, draft.position, len(draft))
+        return responses.read_verify(self.url + "/verify", content, draft.position, len(draft))
 
     def stream(self, session_id: str, position: int) -> Iterator[StreamedTokens | StreamEnd]:
         """Yield the committed tokens from `position` on as they come, without a gap, then the end of the text. Raises
@@ -222,12 +211,14 @@ class VerifierClient(Requests):
         for name, data in behind_prefill or self._events(path, None, session_id):
             if name == COMMENT:
                 continue
-            event = read_event(self.url + STREAM, name, data, position)
+            event = responses.read_event(self.url + responses.STREAM, name, data, position)
             if isinstance(event, StreamedTokens):
                 position += len(event.tokens)
             yield event
 
-    def generate(self, text: TextSession, options: dict[str, Any]) -> Iterator[GenerateEvent | PromptProgress]:
+    def generate(
+        self, text: TextSession, options: dict[str, Any]
+    ) -> Iterator[responses.GenerateEvent | PromptProgress]:
         """Have the verifier generate a text; yield its events: the session, then the new tokens of each pass, then the
         summary; while a long prompt is read, how much of it is.
 
@@ -236,7 +227,7 @@ class VerifierClient(Requests):
         body = build(GenerateRequest, {"stream": True} | text.request() | options).body()
         for name, data in self._events("/generate", body, text.session_id):
             if name != COMMENT:
-                yield read_generated(self.url + "/generate", name, data)
+                yield responses.read_generated(self.url + "/generate", name, data)
             elif (progress := PromptProgress.from_comment(data)) is not None:
                 yield progress
 
@@ -272,4 +263,4 @@ class VerifierClient(Requests):
         except RequestError as error:
             if type(error) not in (RequestError, NotFound):
                 raise
-            raise lacks(self.url, path, error, if_missing) from None
+            raise responses.lacks(self.url, path, error, if_missing) from None

@@ -12,7 +12,7 @@ from httpx import URL, Response
 from drafter_client.errors import BadReply, BadUrl, DrafterError
 from drafter_client.http import retries
 from drafter_client.http.addresses import VerifierAddress
-from drafter_client.http.outages import Health, VerifierLoad
+from drafter_client.http.outages import Health
 from drafter_client.http.requests import Requests
 from drafter_client.http.responses import lacks, read
 from gateway.balancing import queue_time
@@ -40,8 +40,9 @@ def check_health(client: Requests, *, started: bool = True) -> Health:
     except (*retries.SILENT, BadReply):
         return Health(False, "nothing answers")
     if response.status_code == 200:
-        load = VerifierLoad() if told is None else VerifierLoad(told.texts or 0, told.waiting or 0, told.overloaded)
-        return Health(True, identity=(told and told.identity) or "", load=load)
+        assert told is not None  # else `_told` has raised
+        texts, waiting = told.texts or 0, told.waiting or 0
+        return Health(True, identity=told.identity or "", texts=texts, waiting=waiting, overloaded=told.overloaded)
     if told is not None and told.status == "failed" and started:  # its process ends, and may be started anew
         return Health(False, f"it has failed: {one_line(told.reason or '')}")
     if told is not None and told.status == "loading":
@@ -76,7 +77,10 @@ def wait_until_ready(
             return
         if told is None or told.status != "loading":
             if response.status_code == 404 and (path := URL(client.url).path.strip("/")):
-                raise BadUrl(f"{client.url} has no /health: {_wrong_path(path)}")
+                advice = f"the path /{path} of the verifier's address is wrong: check --verifier (in Python: verifier)"
+                if path.split("/")[-1] == "v1":
+                    advice = "leave /v1 out, which only programs that speak OpenAI's API add"
+                raise BadUrl(f"{client.url} has no /health: {advice}")
             raise _refusal(client, response, told, asks_model=True)
         if told.access is not None:  # the client will be refused: say so now, not after minutes of loading
             raise client.refusal(client.exchange("GET", "/model"))
@@ -97,28 +101,17 @@ def _refusal(client: Requests, response: Response, told: HealthResponse | None, 
         return DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
     if told is not None and told.status == "draining":
         return ShuttingDown(f"the verifier at {client.url} is being stopped, and takes no new texts")
-    if told is not None and told.status == "verifier_away":
-        refusal = _refusal_of_model(client) if asks_model else None
-        return refusal or BadGateway(one_line(told.reason or "its verifier does not answer"))
-    return client.refusal(response)
-
-
-def _refusal_of_model(client: Requests) -> Exception | None:
-    """The error by which a router without a node that is ready says what no wait mends; None: waiting may."""
+    if told is None or told.status != "verifier_away":
+        return client.refusal(response)
+    away = BadGateway(one_line(told.reason or "its verifier does not answer"))
     try:
-        response = client.exchange_once("GET", "/model")
+        model = client.exchange_once("GET", "/model") if asks_model else None
     except (*retries.SILENT, BadReply):
-        return None
-    refusal = None if response.status_code == 200 else client.refusal(response)  # 200: a node has just come
+        return away
+    refusal = away if model is None or model.status_code == 200 else client.refusal(model)  # 200: a node has just come
     if isinstance(refusal, NotFound):  # from another drafter, say, whose verifier is away
         return lacks(client.url, "/model", refusal, IS_IT_ONE)
-    return None if isinstance(refusal, ServerError) else refusal
-
-
-def _wrong_path(path: str) -> str:
-    if path.split("/")[-1] == "v1":
-        return "leave /v1 out, which only programs that speak OpenAI's API add"
-    return f"the path /{path} of the verifier's address is wrong: check --verifier (in Python: verifier)"
+    return away if isinstance(refusal, ServerError) else refusal
 
 
 def _told(client: Requests, response: Response) -> HealthResponse | None:
@@ -164,8 +157,8 @@ class KnownVerifier:
         """Seconds until a draft of one more text is judged."""
         if self.info is None:
             return self.link
-        texts, slots = self.health.load.texts + self.begun, max(1, self.info.rows)
-        return queue_time(self.link, self.info.pass_times, slots, texts, self.health.load.waiting)
+        texts, slots = self.health.texts + self.begun, max(1, self.info.rows)
+        return queue_time(self.link, self.info.pass_times, slots, texts, self.health.waiting)
 
     @property
     def ready(self) -> bool:

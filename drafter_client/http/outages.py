@@ -61,14 +61,6 @@ class Stop:
                     self._breaks.remove(abort)
 
 
-class VerifierLoad(NamedTuple):
-    """The load of a verifier: `texts` under way, requests `waiting` for a pass, and whether it refuses new texts."""
-
-    texts: int = 0
-    waiting: int = 0
-    overloaded: bool = False
-
-
 class Health(NamedTuple):
     """The health of a verifier."""
 
@@ -77,7 +69,9 @@ class Health(NamedTuple):
     progress: float | None = None  # how much of its model it has loaded, 0 to 1; None: unknown
     identity: str = ""  # if it is ready, and tells it to this caller
     draining: bool = False  # whether it takes no new texts any more, and ends those under way
-    load: VerifierLoad = VerifierLoad()
+    texts: int = 0  # under way
+    waiting: int = 0  # requests that wait for a pass
+    overloaded: bool = False  # whether it refuses new texts
 
 
 class Outage(NamedTuple):
@@ -106,7 +100,6 @@ class Outages:
     ) -> None:
         """`patience`: seconds that a wait lasts at most.
         `on_outage`: called about once a second of waiting, and when an outage is over, by one thread at a time.
-        `clock`: returns seconds.
         `start_patience`: seconds that a wait lasts at most before a text has begun; None: as others.
         """
         self.patience = patience
@@ -227,17 +220,14 @@ class OutageWait:
     def _wait(self, pause: float | None, health: Health, failure: Exception) -> None:
         """Pause, but not beyond the patience. Raises `failure` if that is over, or without a pause."""
         left = self._patience - self._waited
+        if left <= 0.0 < self._patience:
+            details = failure.details if isinstance(failure, SpecPairError) else {}
+            raise type(failure)(f"waited {self._waited:.0f} s for the verifier (patience): {failure}", **details)
         if pause is None or left <= 0.0:
-            raise _after(failure, self._waited) if left <= 0.0 < self._patience else failure
+            raise failure
         self._outages.tell(Outage(self._waited, self._patience, health.why, health.progress))
         self._stop.wait(min(pause, left))
 
     @property
     def _waited(self) -> float:
         return self._clock() - self._began
-
-
-def _after(failure: Exception, waited: float) -> Exception:
-    """The error, which says that the patience is over after `waited` seconds."""
-    details = failure.details if isinstance(failure, SpecPairError) else {}
-    return type(failure)(f"waited {waited:.0f} s for the verifier (patience): {failure}", **details)

@@ -1,34 +1,25 @@
 """The target's vocabulary: compared with that of a draft model, or fetched where that is another one."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from drafter_client.errors import BadReply, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.health import IS_IT_ONE
 from drafter_client.http.responses import broken_promise, read
-from specpair.engines.vocabulary import (
-    Kind,
-    PaddedVocabulary,
-    PromptSpan,
-    Vocabulary,
-    cannot_draft,
-    difference,
-    refusal,
-)
+from specpair.engines import vocabulary
+from specpair.engines.vocabulary import Kind, PromptSpan, Vocabulary
 from specpair.protocol.messages import TokenizeRequest, build
 from specpair.protocol.service_responses import ModelInfo, TokenizeResponse, VocabularyResponse
-
-_ADVICE = "is it a verifier?"
 
 
 def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: ModelInfo | None = None) -> ModelInfo:
     """The handshake: check that a model with the vocabulary `ours` can draft for the target (see `cannot_draft`).
-    Return what the verifier serves.
+    Return what the verifier serves, which is `info` if `client.model` was called before.
 
     `name`: of the draft model, for errors.
-    `info`: the result of `client.model`, if it was called before.
 
     Raises VocabularyMismatch, which names the difference.
     """
@@ -36,19 +27,18 @@ def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: 
     below = min(ours.size, info.vocabulary.size)
     theirs = info.vocabulary if info.vocabulary.below == below else client.model(below).vocabulary
     mine = ours.fingerprint_below(below)
-    differs = difference(mine, theirs)
-    refused = None if differs is None else refusal(name, info.name, differs)
+    differs = vocabulary.difference(mine, theirs)
+    refused = None if differs is None else vocabulary.refusal(name, info.name, differs)
     if mine.ordinary != theirs.ordinary:  # perhaps only in ids that one of the two leaves unused
         with closing(RemoteVocabulary(client, info)) as target:
-            refused = cannot_draft(name, ours, info.name, target)
+            refused = vocabulary.cannot_draft(name, ours, info.name, target)
     if refused is not None:
         raise VocabularyMismatch(refused)
     return info
 
 
-@contextmanager
-def texts_vocabulary(client: VerifierClient, ours: Vocabulary, info: ModelInfo) -> Iterator[Vocabulary]:
-    """Yield the vocabulary that texts are read and written in, which is the target's.
+def texts_vocabulary(client: VerifierClient, ours: Vocabulary, info: ModelInfo) -> AbstractContextManager[Vocabulary]:
+    """A context with the vocabulary that texts are read and written in, which is the target's.
 
     It is `ours`, of the draft model, if that reads and writes all texts as the target's does, as far as their
     `text_digest` can tell, and else a `RemoteVocabulary`.
@@ -56,10 +46,8 @@ def texts_vocabulary(client: VerifierClient, ours: Vocabulary, info: ModelInfo) 
     """
     told = info.vocabulary
     if told.text != ours.text_digest:
-        with closing(RemoteVocabulary(client, info)) as theirs:
-            yield theirs
-    else:
-        yield ours if ours.size == told.size else PaddedVocabulary(ours, told.size)
+        return closing(RemoteVocabulary(client, info))
+    return nullcontext(ours if ours.size == told.size else vocabulary.PaddedVocabulary(ours, told.size))
 
 
 class RemoteVocabulary(Vocabulary):
@@ -72,15 +60,13 @@ class RemoteVocabulary(Vocabulary):
     encodes_here = False
 
     def __init__(self, client: VerifierClient, info: ModelInfo) -> None:
-        """`client`: used by nobody else while a text is encoded.
-        `info`: the result of `client.model`.
-        """
+        """`client`: used by nobody else while a text is encoded."""
         self._client, self._text_digest = client, info.vocabulary.text
         self._idle: SimpleQueue[VerifierClient] = SimpleQueue()  # clients that no text is encoded with
         self._idle.put(client)
         self._added: list[VerifierClient] = []  # for further texts at a time
         where = client.url + "/vocabulary"
-        told = read(where, VocabularyResponse, client.call_through_outage("GET", "/vocabulary", None, _ADVICE))
+        told = read(where, VocabularyResponse, client.call_through_outage("GET", "/vocabulary", None, IS_IT_ONE))
         if len(told.kinds) != len(told.pieces):
             raise broken_promise(where, "kinds is not one digit for each of the pieces")
         pieces, kinds = [each.encode("latin-1") for each in told.pieces], [Kind(int(digit)) for digit in told.kinds]
@@ -113,7 +99,7 @@ class RemoteVocabulary(Vocabulary):
         wanted = build(TokenizeRequest, fields)
         client = self._idle_client()
         try:
-            content = client.call_through_outage("POST", "/tokenize", wanted.body(), _ADVICE)
+            content = client.call_through_outage("POST", "/tokenize", wanted.body(), IS_IT_ONE)
         finally:
             self._idle.put(client)
         where = self._client.url + "/tokenize"

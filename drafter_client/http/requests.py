@@ -184,7 +184,8 @@ class Requests:
         """
         method, headers = "GET" if body is None else "POST", [*self._headers_of(session_id), *(more or [])]
         connection = self.connection  # which `prefill` hands over meanwhile
-        with connection.respond(method, path, body, headers, SILENCE, ConnectionLost, patience) as response:
+        asked = method, path, body, headers, SILENCE
+        with connection.respond(*asked, silence=ConnectionLost, patience=patience) as response:
             self._cookies.keep(self.url, session_id, response.headers.get_list("Set-Cookie"))
             if response.status_code != 200:
                 response.read()
@@ -207,12 +208,10 @@ class Requests:
 
         def pause_after(error: Exception, attempts: int, seconds: float) -> retries.Pause:
             self._reached = self._reached or isinstance(error, ConnectionLost)
+            if not self._reached:
+                return None
             others, follows = self.others is not None, self._outage_follows
-            return (
-                retries.after_broken_connection(error, attempts, seconds, outage_follows=follows, others=others)
-                if self._reached
-                else None
-            )
+            return retries.after_broken_connection(error, attempts, seconds, outage_follows=follows, others=others)
 
         def pause(seconds: float) -> None:
             self._sleep(seconds)

@@ -10,21 +10,16 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from drafter_client.errors import BadReply
+from specpair.protocol import responses
 from specpair.protocol.response_fields import Response
-from specpair.protocol.responses import (
-    GenerateOpenEvent,
-    GenerateResponse,
-    GenerateTokensEvent,
-    PrefillResponse,
-    StreamedTokens,
-    StreamEnd,
-    VerifyResponse,
-)
 from specpair.protocol.service_responses import ModelInfo
 
 STREAM = "/sessions/…/stream"  # in error texts, for every session
-GenerateEvent = GenerateOpenEvent | GenerateTokensEvent | GenerateResponse
-_GENERATE: dict[str, type[GenerateEvent]] = {"open": GenerateOpenEvent, "end": GenerateResponse}  # by the event's name
+GenerateEvent = responses.GenerateOpenEvent | responses.GenerateTokensEvent | responses.GenerateResponse
+_GENERATE: dict[str, type[GenerateEvent]] = {  # by the event's name
+    "open": responses.GenerateOpenEvent,
+    "end": responses.GenerateResponse,
+}
 _OBJECT = "should be an object"
 _WORDS = {"missing": "is missing", "model_type": _OBJECT, "dataclass_type": _OBJECT}  # instead of pydantic's
 R = TypeVar("R", bound=Response)
@@ -72,9 +67,9 @@ def read_model(where: str, content: bytes, below: int | None = None) -> ModelInf
     return info
 
 
-def read_prefill(where: str, content: bytes, prompt_ids: list[int], known: Sequence[int]) -> PrefillResponse:
+def read_prefill(where: str, content: bytes, prompt_ids: list[int], known: Sequence[int]) -> responses.PrefillResponse:
     """`prompt_ids` and the `known` generated tokens are those of the request. The response begins right after them."""
-    opened = read(where, PrefillResponse, content)
+    opened = read(where, responses.PrefillResponse, content)
     if opened.prompt_ids != prompt_ids:
         raise broken_promise(where, "prompt_ids is not what was sent")
     expect(where, "position", opened.position, len(prompt_ids) + len(known))
@@ -83,9 +78,9 @@ def read_prefill(where: str, content: bytes, prompt_ids: list[int], known: Seque
     return opened
 
 
-def read_verify(where: str, content: bytes, position: int, drafts: int) -> VerifyResponse:
+def read_verify(where: str, content: bytes, position: int, drafts: int) -> responses.VerifyResponse:
     """`position`, and `drafts`, the number of draft tokens, are those of the request."""
-    response = read(where, VerifyResponse, content)
+    response = read(where, responses.VerifyResponse, content)
     expect(where, "position", response.position, position)
     if not response.tokens and response.finish_reason is None:
         raise broken_promise(where, "tokens is empty, and the text has not ended")
@@ -103,13 +98,13 @@ def read_verify(where: str, content: bytes, position: int, drafts: int) -> Verif
     return response
 
 
-def read_event(where: str, name: str, data: bytes, due: int) -> StreamedTokens | StreamEnd:
+def read_event(where: str, name: str, data: bytes, due: int) -> responses.StreamedTokens | responses.StreamEnd:
     """An event of a session's stream. `due`: the position after the tokens of the events before."""
     if name == "end":
-        end = read(where, StreamEnd, data)
+        end = read(where, responses.StreamEnd, data)
         expect(where, "total_tokens", end.total_tokens, due)
         return end
-    event = read(where, StreamedTokens, data)
+    event = read(where, responses.StreamedTokens, data)
     expect(where, "position", event.position, due)
     if not event.tokens:
         raise broken_promise(where, "tokens is empty")
@@ -117,4 +112,4 @@ def read_event(where: str, name: str, data: bytes, due: int) -> StreamedTokens |
 
 
 def read_generated(where: str, name: str, data: bytes) -> GenerateEvent:
-    return read(where, _GENERATE.get(name, GenerateTokensEvent), data)
+    return read(where, _GENERATE.get(name, responses.GenerateTokensEvent), data)

@@ -36,18 +36,7 @@ from itertools import count
 from typing import TypeVar
 
 from drafter_client.errors import ConnectionLost, OtherModel, VerifierTimeout, VerifierUnreachable
-from specpair.protocol.errors import (
-    BadGateway,
-    EngineError,
-    ModelLoading,
-    Overloaded,
-    PositionBeyondCommitted,
-    RateLimited,
-    ServerError,
-    SessionConflict,
-    ShuttingDown,
-    UnknownSession,
-)
+from specpair.protocol import errors
 
 PATIENCE = 300.0  # seconds to wait through an outage
 LOADING_PATIENCE = 900.0  # seconds to wait for a model that loads
@@ -57,12 +46,13 @@ _FEW_ATTEMPTS, _BRIDGED = 4, 1.0  # attempts, and seconds, before an outage is w
 CHECK_PAUSE = 0.25  # seconds between health checks
 LONGEST_PAUSE = 5.0  # seconds between attempts with a verifier that is ready and fails again and again
 _MOST_FAILURES = 6  # failures in a row of a verifier that is ready: about 20 s
-REFUSED_FOR_NOW = (Overloaded, RateLimited)  # the verifier is there, and says when to ask again
+REFUSED_FOR_NOW = (errors.Overloaded, errors.RateLimited)  # the verifier is there, and says when to ask again
 # In the middle of a text, a session conflict means that an old request arrived late, as after a broken link; a position
 # beyond the committed tokens, that a router has led the text back to a verifier that it had left.
-_LEFT_BEHIND = (UnknownSession, SessionConflict, PositionBeyondCommitted)
+_LEFT_BEHIND = (errors.UnknownSession, errors.SessionConflict, errors.PositionBeyondCommitted)
 SILENT = (ConnectionLost, VerifierUnreachable, VerifierTimeout)
-_AWAY = (BadGateway, *SILENT, OtherModel, ModelLoading, ShuttingDown, *_LEFT_BEHIND, *REFUSED_FOR_NOW)
+_GONE = (errors.BadGateway, errors.ModelLoading, errors.ShuttingDown)
+_AWAY = (*_GONE, *SILENT, OtherModel, *_LEFT_BEHIND, *REFUSED_FOR_NOW)
 
 Pause = float | None  # seconds until the next attempt; None: give up
 T = TypeVar("T")
@@ -122,11 +112,11 @@ def is_outage(error: Exception) -> bool:
     A server error that the protocol does not know comes from a proxy, too. A verifier reports
     `EngineError` also while it shuts down; its health tells whether it does.
     """
-    return isinstance(error, (*_AWAY, EngineError)) or type(error) is ServerError
+    return isinstance(error, (*_AWAY, errors.EngineError)) or type(error) is errors.ServerError
 
 
 def moves_on(error: Exception) -> bool:
-    return is_outage(error) and not isinstance(error, (*_LEFT_BEHIND, RateLimited))
+    return is_outage(error) and not isinstance(error, (*_LEFT_BEHIND, errors.RateLimited))
 
 
 def asked_pause(error: Exception) -> float | None:

@@ -31,7 +31,6 @@ class Verifiers:
     ) -> None:
         """`first`: clients are made from it.
         `notice`: is told when a verifier goes away, is back, or serves another model.
-        `clock`: returns seconds.
         """
         self._notice, self._clock = notice, clock
         self._changed = threading.Condition()  # guards what follows
@@ -41,10 +40,9 @@ class Verifiers:
         self._present: KnownVerifier | None = None  # that of the last text
         self._untold: list[str] = []  # what has happened to verifiers, in words
         self._closed = False
-        self._clients = [first.another(each, alone=True) for each in addresses]  # each looks at one
-        looks = zip(self._all, self._clients, strict=True)
+        self._looks = [(each, first.another(each.address, alone=True)) for each in self._all]  # a client looks at one
         self._threads = [
-            threading.Thread(target=self._watch, args=each, name="verifier", daemon=True) for each in looks
+            threading.Thread(target=self._watch, args=look, name="verifier", daemon=True) for look in self._looks
         ]
         for thread in self._threads:
             thread.start()
@@ -52,11 +50,12 @@ class Verifiers:
     def close(self) -> None:
         with self._changed:
             self._closed = True
-        for each, client in zip(self._all, self._clients, strict=True):
+        for each, client in self._looks:
             each.due.set()
             client.abort()
-        for client, thread in zip(self._clients, self._threads, strict=True):
+        for thread in self._threads:
             thread.join()
+        for _, client in self._looks:
             client.close()
 
     def wait_until_ready(self, on_wait: Callable[[float | None], None] | None = None) -> None:
@@ -180,7 +179,7 @@ class Verifiers:
     def _usable(self) -> list[KnownVerifier]:
         now = self._clock()
         ready = [each for each in self._all if each.ready and each.out_until <= now]
-        return [each for each in ready if not each.health.load.overloaded] or ready
+        return [each for each in ready if not each.health.overloaded] or ready
 
     def _all_changed(self) -> bool:
         """Whether all that are of any use have changed to another model."""

@@ -29,14 +29,7 @@ from specpair.drafters.warm_engine import PassTimes
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.token_details import TokenSource
-from specpair.speculation.policy.modes.estimate import (
-    PRIOR_LOOKUP,
-    PRIOR_PREDICTION,
-    WARM_UP,
-    ModeMeasurement,
-    PairLatencies,
-    RateEstimate,
-)
+from specpair.speculation.policy.modes import estimate
 from specpair.speculation.policy.modes.rates import ModeRates, links_differ
 from specpair.speculation.policy.modes.selector import ModeSelector
 
@@ -65,9 +58,7 @@ class ModeSelection:
         times: PassTimes | None = None,
         shares_cores: bool = False,
     ) -> None:
-        """`modes`: the available ones.
-        `info`: the verifier's `/model`.
-        `draft`: name of the drafter on this machine.
+        """`draft`: name of the drafter on this machine.
         `link`: the present round trip in seconds.
         `memory`: measurements of earlier runs; None: nothing is remembered.
         `predicted`: whether the texts have predictions, from which the verifier drafts without a draft model, too.
@@ -79,44 +70,34 @@ class ModeSelection:
         self._setting = Setting(info.name, info.engine, first, draft, info.draft_model)
         self._memory = memory
         # Earlier links of this run: round trip, measurements by mode, and `ModeSelector.written`.
-        self._links: list[tuple[float, dict[str, ModeMeasurement], float]] = []
+        self._links: list[tuple[float, dict[str, estimate.ModeMeasurement], float]] = []
         drafts = {Mode.REMOTE: draft, Mode.FUSED: info.draft_model or (NGRAM_LOOKUP if predicted else None)}
         names = {str(mode): name for mode, name in drafts.items() if name is not None}
-        priors = {name: PRIOR_LOOKUP for name in names.values() if name == NGRAM_LOOKUP}
+        priors = {name: estimate.PRIOR_LOOKUP for name in names.values() if name == NGRAM_LOOKUP}
         if predicted:
-            priors = dict.fromkeys(names.values(), PRIOR_PREDICTION)
+            priors = dict.fromkeys(names.values(), estimate.PRIOR_PREDICTION)
         if memory is not None:
             rates = memory.acceptance_rates(self._setting)
             priors |= {names[mode]: rate for mode, rate in rates.items() if mode in names}
         measured, written = self._recalled(link)
-        self._rates = ModeRates(
-            [str(mode) for mode in modes],
-            PairLatencies(
-                tuple(info.pass_times),
-                link,
-                served_draft=0.0 if predicted and info.draft_model is None else info.draft_pass_time,
-                self_continue=info.self_continue,
-                draft=None if times is None else times.token,
-                read=(0.0 if times is None else times.read) if shares_cores else None,
-                trees=info.trees,
-            ),
-            names,
-            priors,
-            measured,
+        latencies = estimate.PairLatencies(
+            tuple(info.pass_times),
+            link,
+            served_draft=0.0 if predicted and info.draft_model is None else info.draft_pass_time,
+            self_continue=info.self_continue,
+            draft=None if times is None else times.token,
+            read=(0.0 if times is None else times.read) if shares_cores else None,
+            trees=info.trees,
         )
+        self._rates = ModeRates([str(mode) for mode in modes], latencies, names, priors, measured)
         self._selector = ModeSelector(self._rates, written)
         self._timed = threading.Lock()  # taken by the first text that times the drafter, and never released
         self._changed = 0  # probes in a row that found another link
         self._probing, self._probed_at = False, now
 
     def time_draft_steps(self, drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> None:
-        """Time a few draft steps; only the first call does, for all texts.
-
-        `text`: the beginning of the text that the drafter will draft for.
-        `clock`: returns seconds.
-
-        Raises what the drafter raises.
-        """
+        """Time a few draft steps for the beginning of a text; only the first call does, for all texts. Raises what the
+        drafter raises."""
         if self._timed.acquire(blocking=False):
             seconds = _step_time(drafter, text, clock)
             if seconds is not None:
@@ -141,7 +122,7 @@ class ModeSelection:
     @property
     def link(self) -> float:
         with self._lock:
-            return self._rates.link
+            return self._rates.machines.link
 
     def add_measurement(self, mode: Mode, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
         with self._lock:
@@ -150,7 +131,7 @@ class ModeSelection:
     def keep(self) -> None:
         if self._memory is not None:
             with self._lock:
-                link, known = self._rates.link, self._known()
+                link, known = self._rates.machines.link, self._known()
             self._memory.keep(self._setting, link, *known)
 
     def probe_is_due(self, now: float) -> bool:
@@ -169,14 +150,14 @@ class ModeSelection:
             self._probing, self._probed_at = False, now
             if round_trip is None:
                 return
-            self._changed = self._changed + 1 if self._rates.differs(round_trip) else 0
+            self._changed = self._changed + 1 if links_differ(self._rates.machines.link, round_trip) else 0
             if self._changed >= _PROBES:
                 self._changed = 0
-                self._links = [*self._links, (self._rates.link, *self._known())][-_LINKS:]
+                self._links = [*self._links, (self._rates.machines.link, *self._known())][-_LINKS:]
                 self._selector.begin(round_trip, *self._recalled(round_trip))
 
     @property
-    def rates(self) -> dict[Mode, RateEstimate]:
+    def rates(self) -> dict[Mode, estimate.RateEstimate]:
         with self._lock:
             return {Mode(mode): each for mode, each in self._rates.estimates.items()}
 
@@ -191,10 +172,10 @@ class ModeSelection:
         with self._lock:
             return self._rates.why()
 
-    def _known(self) -> tuple[dict[str, ModeMeasurement], float]:
+    def _known(self) -> tuple[dict[str, estimate.ModeMeasurement], float]:
         return deepcopy(self._rates.measured_by_mode), self._selector.written
 
-    def _recalled(self, link: float) -> tuple[dict[str, ModeMeasurement], float]:
+    def _recalled(self, link: float) -> tuple[dict[str, estimate.ModeMeasurement], float]:
         """Measurements by mode over a similar link, and `ModeSelector.written`: of this run, else of earlier runs."""
         for at, measured, written in reversed(self._links):
             if not links_differ(at, link):
@@ -225,9 +206,7 @@ class LatencyProbe:
     """Calling this object measures the link if that is due. May be called from any thread; does not wait."""
 
     def __init__(self, client: VerifierClient, selection: ModeSelection, clock: Callable[[], float]) -> None:
-        """`client`: a connection for the probes alone, which `close` closes.
-        `clock`: returns seconds.
-        """
+        """`client`: a connection for the probes alone, which `close` closes."""
         self._client, self._selection, self._clock = client, selection, clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="latency-probe")
 
@@ -268,9 +247,6 @@ def automatic(
 
     `learnt`: of the present verifier, its mode selection, and what is called between tokens to measure the link when
         that is due, without waiting.
-    `bounds`: show whether the text is complete.
-    `tell`: takes the events of the text.
-    `clock`: returns seconds.
     """
     tell(Began(len(text.prompt_ids)), clock())
     with ExitStack() as stack:
@@ -292,7 +268,7 @@ def automatic(
                 for committed in run:
                     selection, probe = learnt()
                     # The first tokens of a stretch are not timed; an outage does not count against the mode.
-                    timed = written >= WARM_UP and outages == text.outages
+                    timed = written >= estimate.WARM_UP and outages == text.outages
                     seconds, count = clock() - asked if timed else 0.0, len(committed.tokens)
                     selection.add_measurement(mode, count, seconds, *_compared(committed))
                     outages, written = text.outages, written + count

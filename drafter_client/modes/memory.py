@@ -41,10 +41,8 @@ _Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 def memory_file(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Path | None:
-    """The file that the command line uses, in the user's cache folder; None if there is no home folder.
-
-    `home`: used in place of the user's home folder.
-    """
+    """The file that the command line uses, in the user's cache folder; None if there is no home folder. `home`: used in
+    place of the user's home folder."""
     folder = cache_folder(environment, home)
     return None if folder is None else folder / "modes.json"
 
@@ -63,11 +61,6 @@ class Setting:
     def names(self) -> tuple[str | None, ...]:
         return self.target, self.engine, self.draft, self.served_draft
 
-    def is_alike(self, other: "Setting") -> bool:
-        """Whether `other` has the same models, on a host of about the same speed."""
-        slower = max(self.pass_ms, other.pass_ms)
-        return self.names == other.names and abs(self.pass_ms - other.pass_ms) <= _ALIKE * slower
-
 
 @dataclass(slots=True)
 class _Record:
@@ -80,6 +73,16 @@ class _Record:
     def __post_init__(self) -> None:
         if self.tokens and not self.tokens_per_second:
             raise ValueError("tokens_per_second is 0 although tokens were measured")
+
+    @classmethod
+    def of(cls, measured: ModeMeasurement, now: float) -> "_Record":
+        tokens, compared = round(measured.tokens), round(measured.compared)
+        share = measured.accepted / measured.compared if measured.compared else 0.0
+        return cls(round(measured.rate, 2), tokens, round(share, 4), compared, round(now))
+
+    def measurement(self) -> ModeMeasurement:
+        seconds = self.tokens / self.tokens_per_second if self.tokens else 0.0
+        return ModeMeasurement(self.tokens, seconds, self.accepted * self.compared, self.compared, remembered=True)
 
 
 @dataclass(slots=True)
@@ -118,7 +121,7 @@ class ModeMemory:
             entry = _nearest(self._read(), setting, link)
         if entry is None:
             return {}, 0.0
-        return {mode: _measured(record) for mode, record in entry.modes.items()}, entry.written
+        return {mode: record.measurement() for mode, record in entry.modes.items()}, entry.written
 
     def acceptance_rates(self, setting: Setting) -> dict[str, float]:
         """Return the latest acceptance rate (0 to 1) by mode, over any link, as it does not depend on the link."""
@@ -135,7 +138,7 @@ class ModeMemory:
         the log."""
         now = self._clock()
         fresh = {
-            mode: _record(measurement, now)
+            mode: _Record.of(measurement, now)
             for mode, measurement in measured.items()
             if measurement.worth_remembering and not measurement.remembered
         }
@@ -143,35 +146,28 @@ class ModeMemory:
             return
         with self._lock:
             entries = self._read()
-            entry = _nearest(entries, setting, link)
-            if entry is None:
-                entry = _Entry(setting, round(1e3 * link, 3))
-            else:
-                entries.remove(entry)
-                entry.setting, entry.link_ms = setting, round(1e3 * link, 3)
-            entry.modes |= fresh
+            before = _nearest(entries, setting, link)
+            modes = ({} if before is None else before.modes) | fresh
             for mode, measurement in measured.items():
-                if measurement.remembered and not measurement.tokens and mode in entry.modes:
-                    entry.modes[mode].tokens = entry.modes[mode].tokens_per_second = 0.0
-            entry.written = round(written)
-            self._write([*entries, entry][-_MOST:])
+                if measurement.remembered and not measurement.tokens and mode in modes:
+                    modes[mode].tokens = modes[mode].tokens_per_second = 0.0
+            entry = _Entry(setting, round(1e3 * link, 3), round(written), modes)
+            self._write([*(each for each in entries if each is not before), entry][-_MOST:])
 
     def _read(self) -> list[_Entry]:
         try:
             with self._path.open("rb") as file:
                 data = file.read(_LARGEST + 1)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            self._complain(f"{self._path} cannot be read: {error.strerror}")
-            return []
-        try:
             if len(data) > _LARGEST:
                 raise ValueError(f"it is longer than {_LARGEST} bytes")
             return _FORMAT.validate_json(data, strict=True).entries
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self._complain(f"{self._path} cannot be read: {error.strerror}")
         except ValueError as error:
             self._complain(f"{self._path} is no memory of modes and will be replaced: {_reason(error)}")
-            return []
+        return []
 
     def _write(self, entries: list[_Entry]) -> None:
         try:
@@ -188,19 +184,14 @@ class ModeMemory:
 
 
 def _nearest(entries: list[_Entry], setting: Setting, link: float) -> _Entry | None:
-    alike = [each for each in entries if each.setting.is_alike(setting) and not links_differ(each.link, link)]
-    return min(alike, key=lambda each: abs(each.link - link), default=None)
+    """The entry of the nearest similar link, of the same models on a host of about the same speed."""
 
+    def alike(each: _Entry) -> bool:
+        one, other = each.setting.pass_ms, setting.pass_ms
+        same_speed = abs(one - other) <= _ALIKE * max(one, other)
+        return same_speed and each.setting.names == setting.names and not links_differ(each.link, link)
 
-def _measured(record: _Record) -> ModeMeasurement:
-    seconds = record.tokens / record.tokens_per_second if record.tokens else 0.0
-    return ModeMeasurement(record.tokens, seconds, record.accepted * record.compared, record.compared, remembered=True)
-
-
-def _record(measurement: ModeMeasurement, now: float) -> _Record:
-    tokens, compared = round(measurement.tokens), round(measurement.compared)
-    share = measurement.accepted / measurement.compared if measurement.compared else 0.0
-    return _Record(round(measurement.rate, 2), tokens, round(share, 4), compared, round(now))
+    return min(filter(alike, entries), key=lambda each: abs(each.link - link), default=None)
 
 
 def _reason(error: ValueError) -> str:

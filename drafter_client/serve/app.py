@@ -18,9 +18,8 @@ from drafter_client.serve.messages import MeasuredRate, NetworkNode, PairState
 from drafter_client.serve.metrics import PairVerifierGauges
 from drafter_client.serve.network import DRAFTER as DRAFTER_NODE
 from drafter_client.serve.network import PAUSE as NETWORK_PAUSE
-from drafter_client.serve.network import LocalNode, NetworkFeed
-from drafter_client.serve.text_events import RETRY_AFTER
-from drafter_client.serve.texts import PairSource
+from drafter_client.serve.network import NetworkFeed
+from drafter_client.serve.texts import RETRY_AFTER, PairSource
 from gateway import operations as text_operations
 from gateway.anthropic_api.replies import error_form_of
 from gateway.openai_api.endpoints import Endpoints
@@ -45,27 +44,17 @@ _log = logging.getLogger("specpair.drafter")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppOptions:
-    """How a service in front of a pair is run.
+    """How a service in front of a pair is run."""
 
-    `drain`: seconds that texts under way have to end after SIGTERM.
-    `metrics_open`: serve `/metrics` without a key.
-    `gate`: without one, there are no keys, and this machine and private networks are served.
-    `origins`: whose web pages may use it.
-    `hosts`: the names that it answers to without a key, beside its machine's own.
-    `tool_style`: how the model writes calls of tools; None: as its chat template shows.
-    `look_every`: seconds between looks at the verifier.
-    `network_every`: seconds between looks at the network, while its page shows that.
-    """
-
-    drain: float = 0.0
+    drain: float = 0.0  # seconds that texts under way have to end after SIGTERM
     access_log: bool = False
-    metrics_open: bool = False
-    gate: Gate | None = None
-    origins: Origins = field(default_factory=lambda: Origins((), "cors_origins"))
-    hosts: Hosts = field(default_factory=Hosts)
-    tool_style: Style | None = None
-    look_every: float = _LOOK_PAUSE
-    network_every: float = NETWORK_PAUSE
+    metrics_open: bool = False  # serve `/metrics` without a key
+    gate: Gate | None = None  # None: there are no keys, and this machine and private networks are served
+    origins: Origins = field(default_factory=lambda: Origins((), "cors_origins"))  # whose web pages may use it
+    hosts: Hosts = field(default_factory=Hosts)  # that it answers to without a key, beside its machine's own names
+    tool_style: Style | None = None  # how the model writes calls of tools; None: as its chat template shows
+    look_every: float = _LOOK_PAUSE  # seconds between looks at the verifier
+    network_every: float = NETWORK_PAUSE  # seconds between looks at the network, while its page shows that
 
 
 def create_app(
@@ -79,28 +68,22 @@ def create_app(
     registration: Registration | None = None,
     how: AppOptions = AppOptions(),
 ) -> FastAPI:
-    """The application in front of `pair`, which generates `texts` texts at a time.
+    """The application in front of `pair`, which generates `texts` texts at a time, while `queue` may wait.
 
-    `queue`: how many may wait.
     `options`: how texts are drafted; a request says how they are sampled.
     `metrics`: those that the pair's observer counts texts in.
     `feed`: an observer of the pair, for what its page shows of texts under way; None: it shows nothing of them.
-    `registration`: with a router.
 
     The pair is closed with the application.
     """
-    gate = how.gate or Gate.of(None, None, False, DRAFTER)
     counted = metrics or ServiceMetrics(lambda: pair.target.name)
     counted.registry.register(PairVerifierGauges(counted.model_name, lambda: pair.verifiers))
-    draining = Draining(how.drain, lambda: inf if endpoints.places.taken + endpoints.places.waiting else 0.0)
-    source = PairSource(pair, options, texts, queue, draining=draining, gate=gate, max_body_bytes=MOST_BYTES)
-    endpoints = Endpoints(source, how.tool_style)
-    endpoints.places.on_leave = draining.changed
-    service = _Service(pair, source, endpoints, feed or Feed(), draining, gate, registration=registration, how=how)
+    service = _Service(pair, options, texts, queue, feed or Feed(), registration=registration, how=how)
+    gate = service.gate
     app = App(live.TITLE, service.lifespan, lambda: live.document(gate.access.keyed))
     events = PairEventEndpoints(gate, service.feed, service.network, service.state)
     states = StateEndpoints(gate, counted.registry, service.condition, service.health, how.metrics_open)
-    text_operations.add_to(app, live.TEXTS_SERVED, endpoints, source)
+    text_operations.add_to(app, live.TEXTS_SERVED, service.endpoints, service.source)
     operation.add_to(app, live.STATE, states)
     operation.add_to(app, live.EVENTS, events)
     page = StaticFiles("drafter_client.serve", "page")
@@ -119,24 +102,28 @@ class _Service:
     def __init__(
         self,
         pair: Pair,
-        source: PairSource,
-        endpoints: Endpoints,
+        options: Options,
+        texts: int,
+        queue: int,
         feed: Feed,
-        draining: Draining,
-        gate: Gate,
         *,
         registration: Registration | None,
         how: AppOptions,
     ) -> None:
-        self._pair, self._source, self._places, self.feed = pair, source, endpoints.places, feed
-        self._endpoints, self._draining, self._gate, self._registration = endpoints, draining, gate, registration
+        self._pair, self.feed, self._registration = pair, feed, registration
+        self.gate = gate = how.gate or Gate.of(None, None, False, DRAFTER)
+        self._draining = draining = Draining(how.drain, lambda: inf if places.taken + places.waiting else 0.0)
+        self.source = PairSource(pair, options, texts, queue, draining=draining, gate=gate, max_body_bytes=MOST_BYTES)
+        self.endpoints = Endpoints(self.source, how.tool_style)
+        self._places = places = self.endpoints.places
+        places.on_leave = draining.changed
         self._supervisor = Supervisor()
         self.network = NetworkFeed(pair, self._own, how.network_every)
         self._look_every, self._closed = how.look_every, threading.Event()
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
-        if (warning := self._gate.access.warning()) is not None:
+        if (warning := self.gate.access.warning()) is not None:
             _log.warning("%s", warning)
         drained = self._draining if self._draining.seconds else None
         with stop_signals(asyncio.get_running_loop(), self._stop, drained) as received:
@@ -157,8 +144,8 @@ class _Service:
                 await asyncio.to_thread(watch.join)
                 await asyncio.to_thread(self.network.end)
                 await asyncio.to_thread(self._pair.close)
-                self._source.close()
-                self._endpoints.close()
+                self.source.close()
+                self.endpoints.close()
                 self._supervisor.end()
 
     def _watch(self) -> None:
@@ -170,7 +157,7 @@ class _Service:
         self._supervisor.tell("STOPPING=1")
         self.feed.close()
         self.network.close()
-        self._source.stop()
+        self.source.stop()
         self._pair.wait_no_more()
 
     def state(self) -> PairState:
@@ -185,7 +172,7 @@ class _Service:
             target_alone=_target_alone(pair),
         )
 
-    def _own(self) -> LocalNode:
+    def _own(self) -> tuple[NetworkNode, int]:
         node = NetworkNode(
             name=DRAFTER_NODE,
             kind="drafter",
@@ -195,7 +182,7 @@ class _Service:
             texts=self._places.taken,
             waiting=self._places.waiting,
         )
-        return LocalNode(node, self._gate.accounts.generated_tokens)
+        return node, self.gate.accounts.generated_tokens
 
     def condition(self) -> Condition:
         if self._draining.begun:
@@ -217,7 +204,7 @@ class _Service:
                 overloaded=found.status == "overloaded",
                 model=target.name,
                 target_identity=target.identity,
-                generated_tokens=self._gate.accounts.generated_tokens,
+                generated_tokens=self.gate.accounts.generated_tokens,
             ), {}
         return HealthResponse(status=found.status, model=target.name, reason=why(self._pair)), found.headers
 

@@ -43,7 +43,7 @@ class Feed(EventFeed[bytes]):
 
     @contextmanager
     def run(self, stats: Stats, settings: Mapping[str, Any]) -> Iterator[Listener]:
-        """A context around one text, which yields the listener to its events: see `pair_options.Observer`."""
+        """A context around one text, which yields the listener to its events: see `options.Observer`."""
         with self._lock:
             number = next(self._numbers)
         yield _TextTeller(self, number, stats).take

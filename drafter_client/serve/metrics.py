@@ -11,7 +11,7 @@ from drafter_client.generation import events
 from drafter_client.generation.events import Listener, to_all
 from drafter_client.http.health import VerifierStatus
 from drafter_client.http.outages import Outage
-from drafter_client.pair_options import Observer
+from drafter_client.options import Observer
 from drafter_client.statistics import Stats
 from specpair.http_service.observability.logs import current
 from specpair.http_service.observability.metrics import PREFIX, LabelledMetrics, ServiceMetrics
@@ -24,21 +24,21 @@ class DrafterMetrics:
     """
 
     def __init__(self, metrics: ServiceMetrics) -> None:
-        self._metrics = metrics
+        self._metrics, self.model_name = metrics, metrics.model_name
         self._running = metrics.gauge("num_requests_running", "Texts under way.")
-        self._round_trips = metrics.seconds(
+        self.round_trips = metrics.seconds(
             "round_trip_seconds", "Time of a verify request, without its time in the verifier's queue and passes."
         )
-        self._modes = metrics.counter("mode_selections", "Texts, and in mode auto stretches of texts, by mode.", "mode")
-        self._resumed = metrics.counter("outages", "Outages of the verifier after which a text was resumed.")
+        self.modes = metrics.counter("mode_selections", "Texts, and in mode auto stretches of texts, by mode.", "mode")
+        self.resumed = metrics.counter("outages", "Outages of the verifier after which a text was resumed.")
         self._outage = metrics.gauge("outage_seconds", "How long the present outage of the verifier has lasted, or 0.")
 
     @contextmanager
     def run(self, stats: Stats, settings: Mapping[str, Any]) -> Iterator[Listener]:
-        """A context around one text, which yields the listener to its events: see `pair_options.Observer`."""
+        """A context around one text, which yields the listener to its events: see `options.Observer`."""
         request = current()
         text = _MetricsCounter(self, self._metrics.text("" if request is None else request.key))
-        running = self._running.labels(self._metrics.model_name())
+        running = self._running.labels(self.model_name())
         running.inc()
         try:
             yield text.take
@@ -48,16 +48,7 @@ class DrafterMetrics:
     def outage(self, outage: Outage) -> None:
         """Note how long an outage has lasted: what `Pair` calls `on_outage` with."""
         self._outage.clear()  # the model may have another name since
-        self._outage.labels(self._metrics.model_name()).set(0.0 if outage.over else outage.seconds)
-
-    def chose(self, mode: str) -> None:
-        self._modes.labels(self._metrics.model_name(), mode).inc()
-
-    def exchanged(self, seconds: float) -> None:
-        self._round_trips.labels(self._metrics.model_name()).observe(seconds)
-
-    def resumed(self) -> None:
-        self._resumed.labels(self._metrics.model_name()).inc()
+        self._outage.labels(self.model_name()).set(0.0 if outage.over else outage.seconds)
 
 
 class _MetricsCounter:
@@ -71,29 +62,26 @@ class _MetricsCounter:
         self._ended = False
 
     def take(self, event: events.RunEvent, now: float) -> None:
+        metrics = self._metrics
         match event:  # the most frequent ones first
-            case events.Answered():
-                self._count_answer(event, now)
+            case events.Answered(draft, response):
+                took = now - draft.sent_at - response.queue - response.forward
+                metrics.round_trips.labels(metrics.model_name()).observe(max(0.0, took))
             case events.Committed():
                 self._count_tokens(event, now)
-            case events.ModeChosen():
-                self._metrics.chose(event.mode)
+            case events.ModeChosen(mode):
+                metrics.modes.labels(metrics.model_name(), mode).inc()
             case events.Began():
                 if self._began is None:
                     self._began, self._prompt_tokens = now, event.prompt_tokens
             case events.PromptCached(tokens):
                 self._cached_tokens = tokens
             case events.Resumed():
-                self._metrics.resumed()
+                metrics.resumed.labels(metrics.model_name()).inc()
             case events.Ended():
                 if event.finish_reason is not None and self._began is not None and not self._ended:
                     self._ended = True
                     self._text.ended(event.finish_reason, now - self._began)
-
-    def _count_answer(self, event: events.Answered, now: float) -> None:
-        response, draft = event.response, event.in_flight_draft
-        took = now - draft.sent_at - response.queue - response.forward
-        self._metrics.exchanged(max(0.0, took))
 
     def _count_tokens(self, event: events.Committed, now: float) -> None:
         if not event.tokens:
@@ -108,7 +96,7 @@ class _MetricsCounter:
 
 
 class Observers:
-    """Hands the events of each text to several observers, in their order; see `pair_options.Observer`."""
+    """Hands the events of each text to several observers, in their order; see `options.Observer`."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
@@ -127,13 +115,14 @@ class PairVerifierGauges(Collector):
         self._model_name, self._verifiers = model_name, verifiers
 
     def collect(self) -> Iterator[Metric]:
-        ready = self._gauge("verifier_ready", "1 for a verifier that takes new texts, 0 for others.")
-        link = self._gauge("verifier_round_trip_seconds", "The shortest of the last round trips to a verifier.")
+        meanings = {
+            "ready": "1 for a verifier that takes new texts, 0 for others.",
+            "round_trip_seconds": "The shortest of the last round trips to a verifier.",
+        }
+        named = [(f"{PREFIX}_verifier_{name}", meaning) for name, meaning in meanings.items()]
+        ready, link = (GaugeMetricFamily(*each, labels=("model_name", "verifier")) for each in named)
         for each in self._verifiers():
             labels = self._model_name(), str(each.address)
             ready.add_metric(labels, float(not each.why))
             link.add_metric(labels, each.round_trip)
         return iter((ready, link))
-
-    def _gauge(self, name: str, meaning: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"{PREFIX}_{name}", meaning, labels=("model_name", "verifier"))

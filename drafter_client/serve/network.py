@@ -29,29 +29,22 @@ _LINKS = 5  # round trips that are kept: the shortest is nearest to the link's o
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look has found.
-
-    `at`: when, in seconds of the caller's clock.
-    `round_trip`: in seconds, the shortest of the last ones; None: none was measured yet.
-    `measured_at`: when the last one was.
-    `info`: of a verifier that is ready, or was.
-    `nodes`: of a router that shows them.
-    """
+    """What a look has found. Points in time are seconds of the caller's clock."""
 
     at: float
     status: NodeStatus
     why: str = ""
     health: HealthResponse | None = None
-    info: ModelInfo | None = None
+    info: ModelInfo | None = None  # of a verifier that is ready, or was
     router: bool = False
-    nodes: Sequence[NodeInfo] = ()
-    round_trip: float | None = None
-    measured_at: float | None = None
+    nodes: Sequence[NodeInfo] = ()  # of a router that shows them
+    round_trip: float | None = None  # seconds, the shortest of the last ones; None: none was measured yet
+    measured_at: float | None = None  # when the last one was
 
 
 @dataclass(slots=True)
 class NodeProbe:
-    """Looks again and again. `clock`: returns seconds."""
+    """Looks again and again."""
 
     client: VerifierClient  # which nobody else uses
     clock: Callable[[], float]
@@ -83,8 +76,9 @@ class NodeProbe:
         try:
             if self._router is not False:
                 nodes = self._nodes(sessions)
-            if self._router is False and health.identity is not None:
-                self._learn(health.identity)
+            known = self._info and self._info.identity
+            if self._router is False and health.identity is not None and known != health.identity:
+                self._learn()
         except (DrafterError, SpecPairError) as error:
             missing = str(error)
         status: NodeStatus = "overloaded" if health.status == "ready" and health.overloaded else health.status
@@ -129,13 +123,12 @@ class NodeProbe:
             return ()
         raise self.client.refusal(response)
 
-    def _learn(self, identity: str) -> None:
-        """Ask what a verifier serves, if that may have changed. Raises the error of the reply."""
-        if self._info is None or self._info.identity != identity:
-            response = self.client.exchange_once("GET", "/model")
-            if response.status_code != 200:
-                raise self.client.refusal(response)
-            self._info = read_model(self.client.url + "/model", response.content)
+    def _learn(self) -> None:
+        """Ask what a verifier serves. Raises the error of the reply."""
+        response = self.client.exchange_once("GET", "/model")
+        if response.status_code != 200:
+            raise self.client.refusal(response)
+        self._info = read_model(self.client.url + "/model", response.content)
 
 
 class NodePace(NamedTuple):
@@ -161,11 +154,6 @@ def paced(before: NodePace | None, now: NodePace) -> NodePace:
     return now._replace(tokens_per_second=round((now.tokens - before.tokens) / took, 2), utilisation=busy)
 
 
-class LocalNode(NamedTuple):
-    node: NetworkNode
-    generated_tokens: int
-
-
 class NetworkFeed(EventFeed[bytes]):
     """Hands the event `network` to its readers.
 
@@ -175,11 +163,11 @@ class NetworkFeed(EventFeed[bytes]):
     def __init__(
         self,
         pair: Pair,
-        own: Callable[[], LocalNode],
+        own: Callable[[], tuple[NetworkNode, int]],
         pause: float = PAUSE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`pause`: seconds between looks. `clock`: returns seconds."""
+        """`own`: this service, and the tokens that it has generated. `pause`: seconds between looks."""
         super().__init__()
         self._pair, self._own, self._pause, self._clock = pair, own, pause, clock
         self._lock = threading.Lock()  # guards what follows
@@ -190,35 +178,45 @@ class NetworkFeed(EventFeed[bytes]):
         self._paces: dict[str, NodePace] = {}  # by node
 
     def network(self) -> Network:
-        texts, own = self._pair.texts_under_way, self._own()
-        nodes, links = {own.node.name: own.node}, list[NetworkLink]()
+        texts, (own, generated_tokens) = self._pair.texts_under_way, self._own()
+        nodes, links = {own.name: own}, list[NetworkLink]()
         with self._lock:
             for each in self._pair.verifiers:
                 name, seen = str(each.address), self._seen.get(each.address)
                 here = sum(text.address == each.address for text in texts)
                 nodes[name] = _node(name, seen, each.why, here, self._paces.get(name))
-                links.append(_link(name, seen, self._clock()))
+                measured = None if seen is None else seen.measured_at
+                age = None if measured is None else self._clock() - measured
+                round_trip = None if seen is None else seen.round_trip
+                links.append(_link(DRAFTER, name, milliseconds(round_trip), age))
                 if seen is None:
                     continue
                 for node in seen.nodes:
-                    links.append(_link_of_router(name, node, self._clock() - seen.at))
+                    age = None if node.looked_ago is None else node.looked_ago + self._clock() - seen.at
+                    links.append(_link(name, node.url, node.round_trip_ms, age))
                     told = _node_of_router(node, here, self._paces.get(node.url))
                     if node.url in nodes:  # that of another router, too
                         own_texts = (nodes[node.url].own_texts or 0) + (told.own_texts or 0)
                         told = nodes[node.url].model_copy(update={"own_texts": own_texts})
                     nodes[node.url] = told
-        return Network(nodes=[*nodes.values()], links=links, generated_tokens=own.generated_tokens)
+        return Network(nodes=[*nodes.values()], links=links, generated_tokens=generated_tokens)
 
     @contextmanager
     def heard_by(self, reader: FeedReader[bytes]) -> Iterator[None]:
         """As of any feed. With the first reader the looks begin, with the last they end."""
         with super().heard_by(reader):
-            self._came()
+            with self._lock:
+                self._readers_there += 1
+                if self._readers_there == 1:
+                    self._begin()
             try:
-                reader.put(self._event())
+                reader.put(message_event(self.network(), "network"))
                 yield
             finally:
-                self._left()
+                with self._lock:
+                    self._readers_there -= 1
+                    if not self._readers_there:
+                        self._stop.set()
 
     def end(self) -> None:
         """Wait for the threads. Close it before, so that its readers leave."""
@@ -228,30 +226,15 @@ class NetworkFeed(EventFeed[bytes]):
         for each in threads:
             each.join()
 
-    def _event(self) -> bytes:
-        return message_event(self.network(), "network")
-
-    def _came(self) -> None:
-        with self._lock:
-            self._readers_there += 1
-            if self._readers_there > 1:
-                return
-            self._stop = Stop()
-            self._seen.clear()
-            self._paces.clear()
-            self._threads = [each for each in self._threads if each.is_alive()]
-            for each in self._pair.verifiers:
-                looks = threading.Thread(
-                    target=self._watch, args=(each.address, self._stop), name="network", daemon=True
-                )
-                self._threads.append(looks)
-                looks.start()
-
-    def _left(self) -> None:
-        with self._lock:
-            self._readers_there -= 1
-            if not self._readers_there:
-                self._stop.set()
+    def _begin(self) -> None:
+        self._stop = Stop()
+        self._seen.clear()
+        self._paces.clear()
+        self._threads = [each for each in self._threads if each.is_alive()]
+        for each in self._pair.verifiers:
+            looks = threading.Thread(target=self._watch, args=(each.address, self._stop), name="network", daemon=True)
+            self._threads.append(looks)
+            looks.start()
 
     def _watch(self, address: VerifierAddress, stop: Stop) -> None:
         with closing(self._pair.connection_to(address)) as client, stop.breaking(client.abort):
@@ -270,7 +253,7 @@ class NetworkFeed(EventFeed[bytes]):
                 before = self._paces.pop(name, None)
                 if told is not None:
                     self._paces[name] = paced(before, told)
-        self.put(self._event())
+        self.put(message_event(self.network(), "network"))
 
 
 def _told(address: VerifierAddress, seen: Seen) -> Iterator[tuple[str, NodePace | None]]:
@@ -330,18 +313,6 @@ def _node_of_router(node: NodeInfo, own_texts: int, pace: NodePace | None) -> Ne
     )
 
 
-def _link(far: str, seen: Seen | None, now: float) -> NetworkLink:
-    if seen is None or seen.measured_at is None:
-        return NetworkLink(near=DRAFTER, far=far)
-    age = _age(now - seen.measured_at)
-    return NetworkLink(near=DRAFTER, far=far, round_trip_ms=milliseconds(seen.round_trip), age_s=age)
-
-
-def _link_of_router(router: str, node: NodeInfo, since: float) -> NetworkLink:
-    """`since`: seconds since the router told it."""
-    age = None if node.looked_ago is None else _age(node.looked_ago + since)
-    return NetworkLink(near=router, far=node.url, round_trip_ms=node.round_trip_ms, age_s=age)
-
-
-def _age(seconds: float) -> float:
-    return round(max(0.0, seconds), 1)
+def _link(near: str, far: str, round_trip_ms: float | None, age: float | None) -> NetworkLink:
+    age_s = None if age is None else round(max(0.0, age), 1)
+    return NetworkLink(near=near, far=far, round_trip_ms=round_trip_ms, age_s=age_s)

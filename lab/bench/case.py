@@ -2,10 +2,9 @@
 
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from specpair.command_line.given_values import advice
-from specpair.command_line.known_keys import KnownKeys
+from specpair.command_line.layers import KnownKeys
 
 Json = dict[str, Any]
 Api = Literal["chat", "completions"]
@@ -17,23 +16,11 @@ class _Keys(KnownKeys):
     model_config = ConfigDict(strict=True, frozen=True)
 
 
-class Poisson(_Keys):
-    """Requests arrive independently of each other, `poisson` a second on average."""
-
-    poisson: Positive
-
-
 class Burst(_Keys):
     """`size` requests at once."""
 
     size: Count
     every: Positive
-
-
-class Bursts(_Keys):
-    """A burst `every` so many seconds."""
-
-    bursts: Burst
 
 
 class Due(NamedTuple):
@@ -59,40 +46,35 @@ class TraceFile(_Keys):
     requests: list[Due] = Field(default_factory=list)
 
 
-class Traced(_Keys):
-    trace: TraceFile
+class Arrival(_Keys):
+    """When requests begin: one of these; with none of them in a closed loop, where a request begins as another ends.
+
+    `poisson`: requests arrive independently of each other, so many a second on average.
+    `bursts`: a burst every so many seconds.
+    """
+
+    poisson: Positive | None = None
+    bursts: Burst | None = None
+    trace: TraceFile | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "Arrival":
+        if sum(value is not None for _, value in self) > 1:
+            raise ValueError(f"an arrival is one of {_FORMS}")
+        return self
+
+    @property
+    def is_closed(self) -> bool:
+        return all(value is None for _, value in self)
 
 
-_FORMS = {  # each with an example
-    "closed": "closed",
-    "poisson": "{poisson: 2.0}",
-    "bursts": "{bursts: {size: 8, every: 10}}",
-    "trace": "{trace: {file: t.csv}}",
-}
+_FORMS = "closed, {poisson: 2.0}, {bursts: {size: 8, every: 10}} and {trace: {file: t.csv}}"
 
 
-def _form(given: Any) -> str:
-    """What an arrival is, or seems to be: its text, or its only key."""
-    if isinstance(given, _Keys):
-        return next(iter(type(given).model_fields))
-    return str(next(iter(given))) if type(given) is dict and len(given) == 1 else str(given)
-
-
-def _has_a_form(given: Any) -> Any:
-    form = _form(given)
-    if form in _FORMS and (form == "closed") == isinstance(given, str):
-        return given
-    raise ValueError(f"no form {form!r}{advice(form, _FORMS, shown=_FORMS.__getitem__)}")
-
-
-Arrival = Annotated[
-    Annotated[Literal["closed"], Tag("closed")]
-    | Annotated[Poisson, Tag("poisson")]
-    | Annotated[Bursts, Tag("bursts")]
-    | Annotated[Traced, Tag("trace")],
-    Discriminator(_form),
-    BeforeValidator(_has_a_form),
-]
+def _keys_of_arrival(given: Any) -> Any:
+    if isinstance(given, str) and given != "closed":
+        raise ValueError(f"no form {given!r}; choose one of {_FORMS}")
+    return {} if given == "closed" else given
 
 
 class Sampling(_Keys):
@@ -188,7 +170,7 @@ class Case(_Keys):
     output_tokens: Count = 256
     ignore_eos: bool = False
     cache: Literal["cold", "warm"] = "cold"
-    arrival: Arrival = "closed"
+    arrival: Annotated[Arrival, BeforeValidator(_keys_of_arrival)] = Arrival()
     sampling: Sampling = Sampling()
     slo: Slo = Slo()
     body: Json = Field(default_factory=dict)
@@ -206,4 +188,4 @@ class Case(_Keys):
     @property
     def most_at_once(self) -> int | None:
         """Jobs under way at most; None: as many as arrive."""
-        return self.concurrency or (1 if self.arrival == "closed" else None)
+        return self.concurrency or (1 if self.arrival.is_closed else None)

@@ -2,7 +2,6 @@
 
 import fnmatch
 import json
-import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from lab.bench.case import Case, Due, Prompt, Traced
+from lab.bench.case import Arrival, Case, Due, Prompt
 from lab.bench.errors import BadCase
 from lab.given_files import first_mistake, keys_of, text_of
 from lab.request_traces import BadTrace, requests
@@ -74,25 +73,21 @@ def _read(path: Path) -> Case:
     try:
         case = Case.model_validate({"name": path.stem, **given, "prompts": _prompts(given.get("prompts", []))})
     except ValidationError as error:
-        raise BadCase(f"the case {path}: {_complaint(error)}") from None
+        raise BadCase(f"the case {path}: {first_mistake(error)}") from None
     if case.prompt_file is not None:
         case = case.model_copy(update={"prompts": [*case.prompts, *_prompt_file(path.parent / case.prompt_file)]})
     if not case.prompts:
         raise BadCase(f"the case {path} has no prompts: give prompts, or a prompt_file")
     if case.api == "completions" and case.needs_chat:
         raise BadCase(f"the case {path}: messages and turns are for chats, and api is completions")
-    if case.arrival != "closed" and any(prompt.turns for prompt in case.prompts) and case.concurrency is not None:
+    if not case.arrival.is_closed and any(prompt.turns for prompt in case.prompts) and case.concurrency is not None:
         raise BadCase(f"the case {path}: conversations that arrive have no bound: leave concurrency out")
-    return _with_trace(case, path) if isinstance(case.arrival, Traced) else case
-
-
-def _with_trace(case: Case, path: Path) -> Case:
-    """The case with the requests of its trace."""
-    assert isinstance(case.arrival, Traced)
     trace = case.arrival.trace
+    if trace is None:
+        return case
     file = path.parent / trace.file
     found = parse_trace(text_of(file, BadCase, _named(file)), str(file))
-    arrival = Traced(trace=trace.model_copy(update={"requests": found}))
+    arrival = Arrival(trace=trace.model_copy(update={"requests": found}))
     return case.model_copy(update={"arrival": arrival, "requests": case.requests or len(found)})
 
 
@@ -117,7 +112,7 @@ def _prompt_file(path: Path) -> list[Prompt]:
                 given.pop("answer", None)  # of GSM8K: texts are compared with those of other sides
             found.append(_PROMPT.validate_python(given))
         except ValidationError as error:
-            raise BadCase(f"{path}, line {number}: {_complaint(error)}") from None
+            raise BadCase(f"{path}, line {number}: {first_mistake(error)}") from None
         except ValueError:
             raise BadCase(f"{path}, line {number}: this is not JSON") from None
     return found
@@ -126,8 +121,3 @@ def _prompt_file(path: Path) -> list[Prompt]:
 def _named(path: Path) -> str:
     """What errors call a file beside that of a case."""
     return f"{path}, which a case names,"
-
-
-def _complaint(error: ValidationError) -> str:
-    """The first mistake, and where it is. The form of an arrival is named by its key already."""
-    return re.sub(r"\b(\w+)\.\1\b", r"\1", first_mistake(error))

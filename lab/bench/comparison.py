@@ -105,7 +105,6 @@ class Comparison:
     `units`: requests of the case, or stretches, that both sides have.
     `ratio`: the side's figure / the baseline's. `low`, `high`: its interval of 95 %; None: too few units.
     `winner`: of the two, where the interval leaves 1 out.
-    `verdict`: the same as a sentence.
     """
 
     case: str
@@ -117,7 +116,19 @@ class Comparison:
     low: float | None
     high: float | None
     winner: str | None
-    verdict: str
+
+    @property
+    def verdict(self) -> str:
+        """The same as a sentence."""
+        if self.low is None or self.high is None:
+            return f"too few to tell: {self.units} of both sides, {FEWEST} are needed (ratio {times(self.ratio)})"
+        bounds = f"{times(self.low)} to {times(self.high)}"
+        if self.winner is None:
+            return f"no difference seen: {bounds}"
+        if self.measure == measures.SPEED.key:
+            return f"{self.side} is {times(self.ratio)} times {self.baseline} ({bounds})"
+        name = measures.NAMES[self.measure]
+        return f"{name} of {self.side} is {times(self.ratio)} times that of {self.baseline} ({bounds})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,26 +165,9 @@ def compare(case: str, one: Sample, baseline: Sample) -> list[Comparison]:
                 low=compared.low,
                 high=compared.high,
                 winner=winner,
-                verdict=verdict(
-                    measure, one.side, baseline.side, len(common), compared.ratio, compared.low, compared.high
-                ),
             )
         )
     return found
-
-
-def verdict(
-    measure: Measure, side: str, baseline: str, units: int, ratio: float, low: float | None, high: float | None
-) -> str:
-    """A comparison as a sentence."""
-    if low is None or high is None:
-        return f"too few to tell: {units} of both sides, {FEWEST} are needed (ratio {times(ratio)})"
-    bounds = f"{times(low)} to {times(high)}"
-    if low <= 1 <= high:
-        return f"no difference seen: {bounds}"
-    if measure is measures.SPEED:
-        return f"{side} is {times(ratio)} times {baseline} ({bounds})"
-    return f"{measure.name} of {side} is {times(ratio)} times that of {baseline} ({bounds})"
 
 
 def _of_requests(
@@ -198,9 +192,7 @@ def _mean_of(measure: Measure) -> Callable[[Sample], Mapping[Hashable, Fraction]
 
 def _speed(request: MeasuredRequest) -> Fraction | None:
     """Tokens and seconds, so that the figure of several requests is that of all their tokens."""
-    if not request.tokens_out or not request.chunks or request.chunks[-1] <= 0:
-        return None
-    return float(request.tokens_out), request.chunks[-1]
+    return None if request.tokens_per_second is None else (float(request.tokens_out or 0), request.chunks[-1])
 
 
 def _load(sample: Sample) -> Mapping[Hashable, Fraction]:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from lab.bench.case import Api, Arrival, Bursts, Case, Count, Due, Poisson, Traced
+from lab.bench.case import Api, Arrival, Case, Count, Due
 
 Done = Set[tuple[str, str, int, int]]  # side, case, repetition, index of the requests that were measured
 WARM_UP = -1  # the repetition of requests for warming up
@@ -76,7 +76,7 @@ def jobs_of(case: Case, fitted: Sequence[Fitted | None]) -> tuple[Job, ...]:
     `fitted`: of each prompt; None: its text stays as it is.
     """
     jobs, index = [], 0
-    trace = case.arrival.trace if isinstance(case.arrival, Traced) else None
+    trace = case.arrival.trace
     for number in range(case.jobs):
         at = number % len(case.prompts)
         due = trace.requests[number % len(trace.requests)] if trace is not None and trace.lengths else Due(0.0)
@@ -117,7 +117,7 @@ def plan(
     """
     turn = 0
     for each in cases:
-        size = 1 if each.case.arrival == "closed" and each.case.most_at_once == 1 else len(each.jobs)
+        size = 1 if each.case.arrival.is_closed and each.case.most_at_once == 1 else len(each.jobs)
         rounds = [
             (repetition, each.jobs[at : at + size])
             for repetition in range(repetitions)
@@ -145,14 +145,13 @@ def due_times(arrival: Arrival, count: int, seed: str) -> list[float] | None:
 
     `seed`: of random arrivals. A trace begins anew behind its end.
     """
-    if arrival == "closed":
-        return None
-    if isinstance(arrival, Poisson):
+    if arrival.poisson is not None:
         draw = random.Random(seed)
-        gaps = [draw.expovariate(arrival.poisson) for _ in range(count)]
-        return list(accumulate(gaps))
-    if isinstance(arrival, Bursts):
+        return list(accumulate(draw.expovariate(arrival.poisson) for _ in range(count)))
+    if arrival.bursts is not None:
         return [number // arrival.bursts.size * arrival.bursts.every for number in range(count)]
+    if arrival.trace is None:
+        return None
     trace, speed = arrival.trace.requests, arrival.trace.speed
     mean = trace[-1].seconds / max(1, len(trace) - 1)
     length = trace[-1].seconds + mean  # from one first request to the next

@@ -1,7 +1,8 @@
-"""What is measured: each measure's key, name, unit, direction, definition and source, said once.
+"""What is measured: each measure's key, name, unit, direction and definition, said once.
 
-Sources: aiperf 0.13 (its metrics reference), vLLM 0.32 (`vllm bench serve`), LLMPerf (`token_benchmark_ray.py`). Times
-are those of `MeasuredRequest`, which begin when a request is sent and end with its last chunk that has text.
+Definitions are those of aiperf 0.13 and vLLM 0.32 (`vllm bench serve`); docs/bench-reports.md has the names that others
+have for them. Times are those of `MeasuredRequest`, which begin when a request is sent and end with its last chunk that
+has text.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +16,13 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A figure of a side in a case. `source`: whose definition it is, with the names that others have for it."""
+    """A figure of a side in a case."""
 
     key: str
     name: str
     unit: str
     better: Better | None
     definition: str
-    source: str
 
 
 TTFT = Measure(
@@ -31,7 +31,6 @@ TTFT = Measure(
     "ms",
     "lower",
     "time to first token: from sending a request to its first chunk with text",
-    "aiperf: time_to_first_token; vLLM: ttft",
 )
 ITL = Measure(
     "itl_ms",
@@ -39,7 +38,6 @@ ITL = Measure(
     "ms",
     "lower",
     "inter-token latency: (latency - TTFT) / (output tokens - 1), one value a request",
-    "aiperf: inter_token_latency; vLLM: tpot, time per output token without the first",
 )
 CHUNK_GAP = Measure(
     "chunk_gap_ms",
@@ -47,7 +45,6 @@ CHUNK_GAP = Measure(
     "ms",
     "lower",
     "time from one chunk to the next, all gaps of all requests; a chunk may hold several tokens",
-    "aiperf: inter_chunk_latency; vLLM: itl",
 )
 LATENCY = Measure(
     "latency_ms",
@@ -55,7 +52,6 @@ LATENCY = Measure(
     "ms",
     "lower",
     "from sending a request to its last chunk with text",
-    "aiperf: request_latency; vLLM: e2el; LLMPerf: end_to_end_latency",
 )
 SPEED = Measure(
     "tokens_per_second",
@@ -63,7 +59,6 @@ SPEED = Measure(
     "tokens/s",
     "higher",
     "output tokens / latency of a request: what its user sees",
-    "LLMPerf: request_output_throughput",
 )
 LOAD_SPEED = Measure(
     "load_tokens_per_second",
@@ -71,7 +66,6 @@ LOAD_SPEED = Measure(
     "tokens/s",
     "higher",
     "output tokens of all requests / time under load",
-    "aiperf: output_token_throughput; vLLM: output_throughput",
 )
 GOODPUT = Measure(
     "goodput",
@@ -79,7 +73,6 @@ GOODPUT = Measure(
     "requests/s",
     "higher",
     "requests that kept every bound of the service level objective / time under load",
-    "vLLM: request_goodput; aiperf: goodput; DistServe, arXiv 2401.09670",
 )
 GOOD_SHARE = Measure(
     "good_share",
@@ -87,7 +80,6 @@ GOOD_SHARE = Measure(
     "share",
     "higher",
     "requests that kept every bound of the service level objective / all requests, failed ones among them",
-    "DistServe, arXiv 2401.09670: SLO attainment",
 )
 ACCEPTANCE_RATE = Measure(
     "acceptance_rate",
@@ -95,7 +87,6 @@ ACCEPTANCE_RATE = Measure(
     "share",
     "higher",
     "accepted draft tokens / drafted tokens, over all requests that tell",
-    "vLLM: spec_decode_num_accepted_tokens / spec_decode_num_draft_tokens",
 )
 ACCEPTANCE_LENGTH = Measure(
     "mean_acceptance_length",
@@ -103,7 +94,6 @@ ACCEPTANCE_LENGTH = Measure(
     "tokens",
     "higher",
     "1 + accepted draft tokens / rounds: tokens that a pass of the target brings",
-    "vLLM: mean acceptance length; aiperf: mean_acceptance_length",
 )
 DRAFTED = Measure(
     "drafted_per_token",
@@ -111,15 +101,13 @@ DRAFTED = Measure(
     "tokens",
     None,
     "drafted tokens / output tokens: what was drafted for each token that came out",
-    "drafted tokens as vLLM counts them",
 )
 COST = Measure(
     "cost_per_million_tokens",
     "cost/1M tokens",
     "",
     "lower",
-    "price an hour of the side's machines * time under load / output tokens * 1,000,000",
-    "in the currency of the given price",
+    "price an hour of the side's machines, in its currency, * time under load / output tokens * 1,000,000",
 )
 
 # Measures with a value for each request.
@@ -135,6 +123,7 @@ SINGLE = (  # those that a summary has one value of
     *(ACCEPTANCE_RATE, ACCEPTANCE_LENGTH, DRAFTED, COST),
 )
 ALL = (*DISTRIBUTED, *SINGLE)
+NAMES = {measure.key: measure.name for measure in ALL}
 
 
 def values_of(measure: Measure, requests: Sequence[MeasuredRequest]) -> list[float]:

@@ -157,7 +157,6 @@ def _case(analysis: Analysis, results: Results, case: PreparedCase) -> Markup:
     numbers = {side.name: number for number, side in enumerate(analysis.run.sides)}
     found = tables.sides(analysis, case)
     rows = [(joined(legend_mark(numbers[name]), name), *cells) for name, *cells in found.rows]
-    all_of_them = tables.percentiles(analysis, case)
     return tag(
         "section",
         tag("h2", case.name),
@@ -165,7 +164,6 @@ def _case(analysis: Analysis, results: Results, case: PreparedCase) -> Markup:
         tag("p", tables.load(case), class_="soft"),
         table(found.headings, rows, f"Figures of {case.name}"),
         tag("ul", *(tag("li", said) for said in tables.verdicts(analysis, case)), class_="said"),
-        folded("All percentiles", table(all_of_them.headings, all_of_them.rows, f"Percentiles of {case.name}")),
         *_failures(results, case),
         *_differing(analysis, results, case),
         id=_anchor(case),
@@ -208,9 +206,7 @@ def _beside(one: MeasuredRequest, other: MeasuredRequest) -> Markup:
 
 
 def _definitions() -> Markup:
-    each = terms(
-        (one.name, (one.definition, tag("br"), tag("span", one.source, class_="soft"))) for one in measures.ALL
-    )
+    each = terms((one.name, one.definition) for one in measures.ALL)
     return tag("section", tag("h2", "Definitions"), each, id="definitions")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from backends.machine import processor, total_bytes
 from lab.bench.asking import ProbedSide, body_of, chosen_api, probe
-from lab.bench.case import Api, Case, Prompt, Traced
+from lab.bench.case import Api, Case, Prompt
 from lab.bench.cli.command_line import BenchOptions
 from lab.bench.client import EndpointClient
 from lab.bench.errors import BadBench, BadSide
@@ -95,7 +95,7 @@ async def prepared(
 
 async def _prepared(case: Case, sides: Sequence[ProbedSide]) -> PreparedCase:
     api = chosen_api(case, sides)
-    takes_lengths = isinstance(case.arrival, Traced) and case.arrival.trace.lengths
+    takes_lengths = case.arrival.trace is not None and case.arrival.trace.lengths
     wanted = case.input_tokens or (_SAMPLE if takes_lengths else None)
 
     async def fitted(prompt: Prompt) -> Fitted | None:

@@ -29,16 +29,6 @@ class Speculation:
     accepted: int
     rounds: int | None = None
 
-    @property
-    def acceptance_rate(self) -> float | None:
-        """accepted / drafted; None: nothing was drafted."""
-        return self.accepted / self.drafted if self.drafted else None
-
-    @property
-    def mean_acceptance_length(self) -> float | None:
-        """1 + accepted / rounds: tokens a round; None: no rounds, or they are not told."""
-        return 1 + self.accepted / self.rounds if self.rounds else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFailure:

@@ -10,23 +10,20 @@ import numpy as np
 
 from lab.bench import measures
 from lab.bench.case import Case, Slo
-from lab.bench.records import MeasuredRequest, Side, Speculation
+from lab.bench.records import MeasuredRequest, Side
 
 QUANTILES = (25, 50, 75, 90, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Mean, standard deviation of the sample (None for one value), extremes and percentiles of `count` values.
+    """Mean and percentiles of `count` values.
 
     A percentile between two values is interpolated linearly, as NumPy, pandas and both other tools do.
     """
 
     count: int
     mean: float
-    stddev: float | None
-    min: float
-    max: float
     p25: float
     p50: float
     p75: float
@@ -44,9 +41,6 @@ def distribution(values: Sequence[float]) -> Distribution | None:
     return Distribution(
         len(array),
         float(array.mean()),
-        float(array.std(ddof=1)) if len(array) > 1 else None,
-        float(array[0]),
-        float(array[-1]),
         *(float(found) for found in np.percentile(array, QUANTILES)),
     )
 
@@ -71,7 +65,7 @@ class Summary:
     was not measured is in neither.
 
     `requests`: all, failed ones among them. `failures`: how many, by kind.
-    `tokens_in`, `tokens_out`: of the requests that tell.
+    `tokens_out`: of the requests that tell.
     `loaded_s`: seconds under load.
     """
 
@@ -79,14 +73,10 @@ class Summary:
     side: str
     requests: int
     failures: dict[str, int]
-    tokens_in: int
     tokens_out: int
     loaded_s: float
     distributions: dict[str, Distribution]
     values: dict[str, float]
-    drafted: int | None
-    accepted: int | None
-    rounds: int | None
 
 
 def summarise(case: Case, side: Side, requests: Sequence[MeasuredRequest]) -> Summary:
@@ -105,15 +95,18 @@ def summarise(case: Case, side: Side, requests: Sequence[MeasuredRequest]) -> Su
         if loaded > 0:
             values[measures.GOODPUT] = good / loaded
     told = [each.speculation for each in whole if each.speculation is not None]
-    drafted, accepted, rounds = _drafts(told, values)
-    if drafted is not None and tokens_out:
+    drafted, rounds = sum(each.drafted for each in told), sum(each.rounds or 0 for each in told)
+    if drafted:
+        values[measures.ACCEPTANCE_RATE] = sum(each.accepted for each in told) / drafted
+    if rounds:
+        values[measures.ACCEPTANCE_LENGTH] = 1 + sum(each.accepted for each in told if each.rounds is not None) / rounds
+    if told and tokens_out:
         values[measures.DRAFTED] = drafted / tokens_out
     return Summary(
         case=case.name,
         side=side.name,
         requests=len(requests),
         failures=dict(sorted(Counter(each.failure.kind for each in requests if each.failure is not None).items())),
-        tokens_in=sum(each.tokens_in or 0 for each in whole),
         tokens_out=tokens_out,
         loaded_s=loaded,
         distributions={
@@ -122,9 +115,6 @@ def summarise(case: Case, side: Side, requests: Sequence[MeasuredRequest]) -> Su
             if (found := distribution(measures.values_of(measure, requests))) is not None
         },
         values={measure.key: values[measure] for measure in measures.SINGLE if measure in values},
-        drafted=drafted,
-        accepted=accepted,
-        rounds=rounds,
     )
 
 
@@ -133,22 +123,3 @@ def _is_good(request: MeasuredRequest, slo: Slo) -> bool:
     return request.failure is None and all(
         bound is None or ((value := getattr(request, name)) is not None and value <= bound) for name, bound in slo
     )
-
-
-def _drafts(
-    told: Sequence[Speculation], values: dict[measures.Measure, float]
-) -> tuple[int | None, int | None, int | None]:
-    """Drafted, accepted and rounds of all requests that tell; their quotients go to `values`."""
-    if not told:
-        return None, None, None
-    rounds = sum(each.rounds for each in told if each.rounds is not None) or None
-    total = Speculation(
-        drafted=sum(each.drafted for each in told), accepted=sum(each.accepted for each in told), rounds=rounds
-    )
-    if (rate := total.acceptance_rate) is not None:
-        values[measures.ACCEPTANCE_RATE] = rate
-    with_rounds = [each for each in told if each.rounds is not None]
-    length = Speculation(drafted=0, accepted=sum(each.accepted for each in with_rounds), rounds=rounds)
-    if (mean := length.mean_acceptance_length) is not None:
-        values[measures.ACCEPTANCE_LENGTH] = mean
-    return total.drafted, total.accepted, rounds

@@ -33,7 +33,7 @@ def load(prepared: PreparedCase) -> str:
     told = [f"group {case.group}", counted(prepared.requests, "request"), at_once]
     told += [f"{case.input_tokens} tokens in"] if case.input_tokens else []
     told += [f"{case.output_tokens} tokens out"]
-    arrival = {} if case.arrival == "closed" else case.arrival.model_dump(exclude={"trace": {"requests"}})
+    arrival = case.arrival.model_dump(exclude_none=True, exclude={"trace": {"requests"}})
     for name, fields in (("arrival", arrival), ("sampling", case.sampling.fields())):
         told += [f"{name}: {_listed(fields)}"] if fields else []
     bounds = {"TTFT": case.slo.ttft_ms, "ITL": case.slo.itl_ms, "latency": case.slo.latency_ms}
@@ -65,10 +65,9 @@ def verdicts(analysis: Analysis, case: PreparedCase) -> list[str]:
 
 def _compared(comparisons: Sequence[Comparison]) -> Iterator[str]:
     """What the comparisons of one side in one case say."""
-    names = {measure.key: measure.name for measure in measures.ALL}
     unclear, few = [], []
     for each in comparisons:
-        name = names[each.measure]
+        name = measures.NAMES[each.measure]
         if each.winner is not None:
             yield f"{name}: {each.verdict}" if each.measure == measures.SPEED.key else each.verdict
         elif each.low is not None and each.high is not None:
@@ -81,9 +80,6 @@ def _compared(comparisons: Sequence[Comparison]) -> Iterator[str]:
         first = comparisons[0]
         said = f"{first.side}: too few to tell, {FEWEST} requests are needed"
         yield f"{said}; times {first.baseline}: {', '.join(few)}"
-
-
-STATISTICS = ("mean", "p50", "p90", "p99")
 
 
 def sides(analysis: Analysis, case: PreparedCase) -> Table:
@@ -109,17 +105,6 @@ def endpoints(analysis: Analysis) -> Table:
         for side in analysis.run.sides
     )
     return Table(("side", "model", "address", "server", "price an hour"), rows)
-
-
-def percentiles(analysis: Analysis, case: PreparedCase) -> Table:
-    """A case: a row for each measure that has percentiles, and each side."""
-    rows = tuple(
-        (_headed(measure), each.side, *(figure(getattr(values, name)) for name in STATISTICS))
-        for measure in measures.DISTRIBUTED
-        for each in analysis.summaries_of(case)
-        if (values := each.distributions.get(measure.key)) is not None
-    )
-    return Table(("measure", "side", *STATISTICS), rows)
 
 
 def overview(analysis: Analysis) -> Table:

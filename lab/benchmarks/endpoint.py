@@ -2,8 +2,8 @@
 
 Method. A verifier process serves the shipped target, paced to 25 ms a step; the shipped draft model drafts, on one
 thread. Cost: the same texts by turns, by the library (`Pair` in this process) and through `drafter serve` (a process of
-its own), streamed, once with a bare HTTP client and once with OpenAI's client, which has a price of its own. Times are
-those at which a program has the tokens. CPU time is that of this process and of `drafter serve`.
+its own), streamed. Times are those at which a program has the tokens. CPU time is that of this process and of `drafter
+serve`.
 Streams: 32 at once, through `drafter serve` and at the verifier; the rate of each. Overload: first as many clients as
 there are places, each with one request after the other, which gives the peak; then requests arrive at `--times` times
 that rate, evenly. Goodput counts the tokens of complete texts. A client that was refused comes back once, when the
@@ -16,14 +16,12 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
-from typing import Any
 
 import httpx
-import openai
 
 from drafter_client import DraftModel, LoadOptions, Options, Pair
 from lab.benchmarks.harness.machine import used_here_and_by
@@ -56,12 +54,8 @@ def main() -> None:
 
 def _cost(report: Report, options: argparse.Namespace, server: Server, service: Server) -> None:
     drafter = DraftModel(DRAFTERS["small"], engine=LoadOptions(threads=1))
-    used = dict.fromkeys(("library", "endpoint", "by OpenAI's client"), 0.0)
-    with (
-        Pair(server.url, drafter, branches=2) as pair,
-        httpx.Client(trust_env=False, timeout=600) as http,
-        openai.OpenAI(base_url=f"{service.url}/v1", api_key="-", max_retries=0) as client,
-    ):
+    used = {"library": 0.0, "endpoint": 0.0}
+    with Pair(server.url, drafter, branches=2) as pair, httpx.Client(trust_env=False, timeout=600) as http:
 
         def library(prompt: str, seed: int) -> Written:
             return by_library(pair, prompt, Options(max_tokens=options.tokens, temperature=1.0, seed=seed))
@@ -70,50 +64,39 @@ def _cost(report: Report, options: argparse.Namespace, server: Server, service: 
             began = time.perf_counter()
             body = {"prompt": prompt, "max_tokens": options.tokens, "seed": seed, "stream": True}
             with http.stream("POST", f"{service.url}/v1/completions", json=body) as reply:
-                return written_at(began, _moments(reply))
-
-        def by_client(prompt: str, seed: int) -> Written:
-            began = time.perf_counter()
-            stream = client.completions.create(
-                model="", prompt=prompt, max_tokens=options.tokens, seed=seed, stream=True
-            )
-            return written_at(began, [time.perf_counter() for chunk in stream if chunk.choices[0].text])
-
-        def written_at(began: float, moments: list[float]) -> Written:
-            # The characters stand for the tokens here: one text has equally many in every way.
+                moments = _moments(reply)
+            # The characters stand for the tokens here: one text has equally many in both ways.
             return Written([0] * options.tokens, 1e3 * (moments[0] - began), moments[-1] - moments[0])
 
-        def metered(name: str, way: Callable[[str, int], Written]) -> Callable[[str, int], Written]:
-            def run(prompt: str, seed: int) -> Written:
-                before = used_here_and_by(service.process.pid)
-                written = way(prompt, seed)
-                used[name] += used_here_and_by(service.process.pid) - before
-                return written
+        def metered(way: Callable[[str, int], Written], prompt: str, seed: int) -> Written:
+            before = used_here_and_by(service.process.pid)
+            written = way(prompt, seed)
+            used[way.__name__] += used_here_and_by(service.process.pid) - before
+            return written
 
-            return run
-
-        prompts = held_out_prompts(options.texts + 1)
-        ways = dict(zip(used, (library, endpoint, by_client), strict=True))
-        for way in ways.values():
-            way(prompts[0], 0)
-        written = by_turns({name: metered(name, way) for name, way in ways.items()}, prompts[1:])
-    seconds = {name: sum(text.ttft_ms / 1e3 + text.seconds for text in texts) for name, texts in written.items()}
-    first = {name: median(text.ttft_ms for text in texts) for name, texts in written.items()}
+        first, *prompts = held_out_prompts(options.texts + 1)
+        ways = {way.__name__: partial(metered, way) for way in (library, endpoint)}
+        for way in (library, endpoint):
+            way(first, 0)
+        written = by_turns(ways, prompts)
     report.line(f"a text of {options.tokens} tokens, {options.texts} of them")
     for name, texts in written.items():
-        cpu = 1e3 * used[name] / (options.tokens * len(texts))
+        first_ms = median(text.ttft_ms for text in texts)
         report.line(
-            f"  {name:18} {seconds[name] / len(texts):.3f} s  TTFT {first[name]:.1f} ms  {rate(texts):.1f} tokens/s"
-            f"  {cpu:.2f} ms CPU a token"
+            f"  {name:9} {sum(map(_whole, texts)) / len(texts):.3f} s  TTFT {first_ms:.1f} ms"
+            f"  {rate(texts):.1f} tokens/s  {1e3 * used[name] / (options.tokens * len(texts)):.2f} ms CPU a token"
         )
-    for name in list(used)[1:]:
-        pairs = list(zip(written["library"], written[name], strict=True))
-        ratios = [(there.ttft_ms / 1e3 + there.seconds) / (here.ttft_ms / 1e3 + here.seconds) for here, there in pairs]
-        later = [there.ttft_ms - here.ttft_ms for here, there in pairs]
-        report.line(
-            f"  {name} over library: time {seconds[name] / seconds['library']:.3f} (median of the texts "
-            f"{median(ratios):.3f}), TTFT {median(later):+.1f} ms (median of the texts)"
-        )
+    pairs = list(zip(written["library"], written["endpoint"], strict=True))
+    ratio = sum(map(_whole, written["endpoint"])) / sum(map(_whole, written["library"]))
+    each = median(_whole(there) / _whole(here) for here, there in pairs)
+    later = median(there.ttft_ms - here.ttft_ms for here, there in pairs)
+    told = f"time {ratio:.3f} (median of the texts {each:.3f}), TTFT {later:+.1f} ms (median of the texts)"
+    report.line(f"  endpoint over library: {told}")
+
+
+def _whole(text: Written) -> float:
+    """Seconds of a text, its prompt included."""
+    return text.ttft_ms / 1e3 + text.seconds
 
 
 def _moments(reply: httpx.Response) -> list[float]:
@@ -144,139 +127,105 @@ def _streams(report: Report, options: argparse.Namespace, name: str, url: str) -
 
 
 def _overload(report: Report, options: argparse.Namespace, name: str, service: Server) -> None:
-    body = {"prompt": held_out_prompts(1)[0], "max_tokens": options.short}
-    load = Load(service.url, body, options.short)
-    best = peak(load, options.places, options.seconds / 2)
-    found = offered(load, options.times * best, options.seconds)
-    report.line(f"overload, {name}: peak {best * options.short:.1f} tokens/s with {options.places} clients")
-    for line in found.lines(best):
-        report.line(f"  {line}")
+    found = asyncio.run(Overload(service.url, options.places, options.short).run(options.times, options.seconds))
+    report.line(f"overload, {name}: {found[0]}", *(f"  {line}" for line in found[1:]))
 
 
 _HEALTH_EVERY = 0.1  # seconds
-_PATIENCE = 600.0  # seconds
+_AT_ONCE = 10.0 / 25.0  # seconds a token in which a text that is alone is generated: ten times what it takes
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What is asked: `body`, of the completions endpoint at `url`, for texts of `tokens` tokens."""
+class Overload:
+    """Asks the endpoint at `url` for texts of `tokens` tokens, first as so many clients, then faster than that."""
 
-    url: str
-    body: dict[str, Any]
-    tokens: int
+    def __init__(self, url: str, clients: int, tokens: int) -> None:
+        self._url, self._clients, self._tokens = url, clients, tokens
+        self._body = {"prompt": held_out_prompts(1)[0], "max_tokens": tokens}
+        self._done: list[float] = []  # when the texts that were generated ended, in seconds
+        self._refused: list[float] = []  # seconds until the refusal
+        self._waits: list[int] = []  # Retry-After
+        self._admitted_later = self._failed = 0  # of those refused, when they came back; with another status
+        self._health: list[float] = []  # seconds that `/health` took
 
-    async def ask(self, http: httpx.AsyncClient, seed: int) -> httpx.Response:
-        return await http.post(f"{self.url}/v1/completions", json=self.body | {"seed": seed})
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of the requests."""
-
-    seconds: float
-    tokens: int
-    offered: int = 0
-    done: list[float] = field(default_factory=list)  # when the texts that were generated ended, in seconds
-    refused: list[float] = field(default_factory=list)  # seconds until the refusal
-    waits: list[int] = field(default_factory=list)  # Retry-After
-    admitted_later: int = 0  # of those refused, how many were admitted when they came back
-    failed: list[int] = field(default_factory=list)  # other statuses
-    health: list[float] = field(default_factory=list)  # seconds that `/health` took
-    idle: bool = False  # whether a text was generated at once after it all
-
-    @property
-    def goodput(self) -> float:
-        """Texts a second that ended within the time."""
-        return sum(at <= self.seconds for at in self.done) / self.seconds
-
-    def lines(self, peak: float) -> Iterator[str]:
-        yield (
-            f"{self.offered} requests in {self.seconds:.0f} s: {len(self.done)} generated, {len(self.refused)} refused"
-            f" ({self.admitted_later} of them admitted when they came back), {len(self.failed)} failed"
-        )
-        yield f"goodput {self.goodput * self.tokens:.1f} tokens/s, {self.goodput / peak:.2f} of the peak"
-        if self.refused:
-            yield (
-                f"refused within {1e3 * quantile(self.refused, 0.5):.0f} ms (median), "
-                f"{1e3 * quantile(self.refused, 0.95):.0f} (p95), {1e3 * max(self.refused):.0f} (greatest); "
-                f"Retry-After {min(self.waits)} to {max(self.waits)} s"
+    async def run(self, times: float, seconds: float) -> list[str]:
+        """Find the peak in half of `seconds`, then offer so many times that for `seconds`. Returns what happened."""
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=200)
+        async with httpx.AsyncClient(base_url=self._url, timeout=600.0, limits=limits, trust_env=False) as http:
+            peak = await self._peak(http, seconds / 2)
+            offered = await self._offer(http, times * peak, seconds)
+            asked = time.monotonic()
+            alone = (await self._ask(http, 0)).status_code == 200
+            idle = alone and time.monotonic() - asked < _AT_ONCE * self._tokens
+        goodput = sum(at <= seconds for at in self._done) / seconds
+        lines = [
+            f"peak {peak * self._tokens:.1f} tokens/s with {self._clients} clients",
+            f"{offered} requests in {seconds:.0f} s: {len(self._done)} generated, {len(self._refused)} refused"
+            f" ({self._admitted_later} of them admitted when they came back), {self._failed} failed",
+            f"goodput {goodput * self._tokens:.1f} tokens/s, {goodput / peak:.2f} of the peak",
+        ]
+        if self._refused:
+            lines.append(
+                f"refused within {_milliseconds(self._refused)}, {1e3 * max(self._refused):.0f} (greatest); "
+                f"Retry-After {min(self._waits)} to {max(self._waits)} s"
             )
-        yield (
-            f"/health {1e3 * quantile(self.health, 0.5):.0f} ms (median), {1e3 * quantile(self.health, 0.95):.0f} "
-            f"(p95); afterwards a text is generated at once: {'yes' if self.idle else 'NO'}"
-        )
+        at_once = f"afterwards a text is generated at once: {'yes' if idle else 'NO'}"
+        return [*lines, f"/health {_milliseconds(self._health)}; {at_once}"]
 
+    async def _ask(self, http: httpx.AsyncClient, seed: int) -> httpx.Response:
+        return await http.post("/v1/completions", json=self._body | {"seed": seed})
 
-def peak(load: Load, clients: int, seconds: float) -> float:
-    """Texts a second with `clients` that ask one request after the other."""
+    async def _peak(self, http: httpx.AsyncClient, seconds: float) -> float:
+        """Texts a second with clients that ask one request after the other."""
+        done, end = 0, time.monotonic() + seconds
 
-    async def run() -> float:
-        done = 0
-        async with _http() as http:
+        async def client(number: int) -> None:
+            nonlocal done
+            while time.monotonic() < end:
+                (await self._ask(http, number)).raise_for_status()
+                done += time.monotonic() < end
 
-            async def client(number: int) -> None:
-                nonlocal done
-                while time.monotonic() < end:
-                    reply = await load.ask(http, number)
-                    reply.raise_for_status()
-                    done += time.monotonic() < end
-
-            end = time.monotonic() + seconds
-            await asyncio.gather(*(client(number) for number in range(clients)))
+        await asyncio.gather(*map(client, range(self._clients)))
         return done / seconds
 
-    return asyncio.run(run())
-
-
-def offered(load: Load, per_second: float, seconds: float) -> Outcome:
-    """What becomes of requests that arrive evenly for `seconds`."""
-
-    async def run() -> Outcome:
-        found = Outcome(seconds, load.tokens)
-        async with _http() as http, _http() as other:
-            began = time.monotonic()
-
-            async def request(number: int, again: bool = False) -> None:
-                asked = time.monotonic()
-                reply = await load.ask(http, number)
-                if reply.status_code == 200:
-                    found.done.append(time.monotonic() - began)
-                    found.admitted_later += again
-                elif reply.status_code == 503:
-                    if again:
-                        return
-                    found.refused.append(time.monotonic() - asked)
-                    found.waits.append(int(reply.headers["Retry-After"]))
-                    await asyncio.sleep(found.waits[-1])
-                    await request(number, again=True)
-                else:
-                    found.failed.append(reply.status_code)
-
-            async def watch() -> None:
-                while True:
-                    asked = time.monotonic()
-                    await other.get(f"{load.url}/health")
-                    found.health.append(time.monotonic() - asked)
-                    await asyncio.sleep(_HEALTH_EVERY)
-
-            watching = asyncio.create_task(watch())
-            async with asyncio.TaskGroup() as group:
-                found.offered = int(per_second * seconds)
-                for number in range(found.offered):
+    async def _offer(self, http: httpx.AsyncClient, per_second: float, seconds: float) -> int:
+        """Send requests evenly for `seconds`, and watch `/health`. Returns how many."""
+        began, count = time.monotonic(), int(per_second * seconds)
+        async with (
+            httpx.AsyncClient(base_url=self._url, timeout=600.0, trust_env=False) as other,
+            asyncio.TaskGroup() as group,
+        ):
+            watching = group.create_task(self._watch(other))
+            async with asyncio.TaskGroup() as requests:
+                for number in range(count):
                     await asyncio.sleep(max(0.0, began + number / per_second - time.monotonic()))
-                    group.create_task(request(number))
+                    requests.create_task(self._request(http, number, began))
             watching.cancel()
+        return count
+
+    async def _request(self, http: httpx.AsyncClient, number: int, began: float, again: bool = False) -> None:
+        asked = time.monotonic()
+        reply = await self._ask(http, number)
+        if reply.status_code == 200:
+            self._done.append(time.monotonic() - began)
+            self._admitted_later += again
+        elif reply.status_code != 503:
+            self._failed += 1
+        elif not again:
+            self._refused.append(time.monotonic() - asked)
+            self._waits.append(int(reply.headers["Retry-After"]))
+            await asyncio.sleep(self._waits[-1])
+            await self._request(http, number, began, again=True)
+
+    async def _watch(self, http: httpx.AsyncClient) -> None:
+        while True:
             asked = time.monotonic()
-            alone = (await load.ask(http, 0)).status_code == 200
-            found.idle = alone and time.monotonic() - asked < 10.0 * load.tokens / 25.0
-        return found
-
-    return asyncio.run(run())
+            await http.get("/health")
+            self._health.append(time.monotonic() - asked)
+            await asyncio.sleep(_HEALTH_EVERY)
 
 
-def _http() -> httpx.AsyncClient:
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=200)
-    return httpx.AsyncClient(timeout=_PATIENCE, limits=limits, trust_env=False)
+def _milliseconds(seconds: list[float]) -> str:
+    return f"{1e3 * quantile(seconds, 0.5):.0f} ms (median), {1e3 * quantile(seconds, 0.95):.0f} (p95)"
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
 Method. A verifier with its defaults, apart from `--context`. Every text is a first run: a new pair with its defaults
 (`drafter_client.options.DEFAULT_MODE`), which remembers nothing, writes one text of `--tokens` tokens at temperature 0.
 The same verifier writes each text alone before and after it. The ratio is of whole texts, prompts included: tokens per
-second over those of the two. Loading counts on neither side. Other programs on the same cores disturb it, so there is a
-second ratio, by the processor time of both processes. Four kinds of prompts: code and stories to be continued,
+second over those of the two. Loading counts on neither side. Four kinds of prompts: code and stories to be continued,
 questions in the model's chat template, and files to be written anew with a small change.
 
     python -m lab.benchmarks.first_run --target Q4.gguf BF16.gguf --draft SMALL.gguf [--texts 4] [--modes remote auto]
@@ -15,12 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from drafter_client import DraftModel, Mode, Options, Pair
-from lab.benchmarks.harness.machine import used_here_and_by
 from lab.benchmarks.harness.models import held_out_prompts
 from lab.benchmarks.harness.report import Report, options_of
 from lab.benchmarks.harness.texts import Written, by_library, whole_rate
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from specpair.child_processes.serving import Server, verifier
+from specpair.child_processes.serving import verifier
 from specpair.numbers import quantile
 
 DEFAULT = "default"
@@ -57,48 +55,34 @@ def main() -> None:
     report = Report("first_run", options)
     for target in options.target:
         with verifier(model=target, context=options.context) as server:
-            _measure(report, server, Path(target).stem, options)
+            _measure(report, server.url, Path(target).stem, options)
     report.save()
 
 
-def _measure(report: Report, server: Server, name: str, options: argparse.Namespace) -> None:
+def _measure(report: Report, url: str, name: str, options: argparse.Namespace) -> None:
     """Write all texts with one target, and report each ratio, then those of each kind."""
-    ratios: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    url, pid = server.url, server.process.pid
+    ratios: dict[tuple[str, str], list[float]] = {}
     with Pair(url, None) as alone:
         limit = Options(max_tokens=options.tokens, seed=0)
         target = replace(limit, mode=Mode.TARGET)
         by_library(alone, "x", target.cold())  # engines make ready what they need
         for kind in options.kinds:
             for number, prompt in enumerate(prompts_of(kind, alone, options.texts), 1):
-                before = _timed(alone, prompt, target, pid)
+                before = by_library(alone, prompt, target.cold())
                 for mode in options.modes:
                     chosen = limit if mode == DEFAULT else replace(limit, mode=Mode(mode))
                     with Pair(url, DraftModel(options.draft)) as pair:
-                        ours = _timed(pair, prompt, chosen, pid)
-                    after = _timed(alone, prompt, target, pid)
-                    both = [before[0], after[0]]
-                    by_clock = whole_rate([ours[0]]) / whole_rate(both)
-                    seconds = (before[1] + after[1]) / sum(len(each.tokens) for each in both)
-                    by_processor = seconds * len(ours[0].tokens) / ours[1]
-                    ratios.setdefault((kind, mode), []).append((by_clock, by_processor))
-                    shown = f"{by_clock:5.2f} ({by_processor:.2f})  {_told(ours[0], *both)}"
-                    report.line(f"{name} {mode:8} {kind:6}{number:2} {shown}")
+                        ours = by_library(pair, prompt, chosen.cold())
+                    after = by_library(alone, prompt, target.cold())
+                    ratio = whole_rate([ours]) / whole_rate([before, after])
+                    ratios.setdefault((kind, mode), []).append(ratio)
+                    report.line(f"{name} {mode:8} {kind:6}{number:2} {ratio:5.2f}  {_told(ours, before, after)}")
                     before = after
-    report.line("", f"{name}: times the target alone (by processor time)")
-    report.line("  mode     text         median         worst          best  texts")
+    report.line("", f"{name}: times the target alone", "  mode     text      median  worst   best  texts")
     for (kind, mode), each in ratios.items():
-        columns = zip(*each, strict=True)
-        found = [(quantile(column, 0.5), min(column), max(column)) for column in columns]
-        spread = "  ".join(f"{clock:5.2f} ({processor:5.2f})" for clock, processor in zip(*found, strict=True))
+        spread = f"{quantile(each, 0.5):6.2f} {min(each):6.2f} {max(each):6.2f}"
         report.line(f"  {mode:8} {kind:8} {spread} {len(each):6}")
     report.line("")
-
-
-def _timed(pair: Pair, prompt: list[int], options: Options, verifier: int) -> tuple[Written, float]:
-    """A text, and the seconds of processor time that it took in this process and in that of the verifier."""
-    began = used_here_and_by(verifier)
-    return by_library(pair, prompt, options.cold()), used_here_and_by(verifier) - began
 
 
 def _told(ours: Written, *alone: Written) -> str:

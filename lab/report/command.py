@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from drafter_client.cli import flags
+from drafter_client.display import panel
 from drafter_client.errors import TraceError
 from lab.report.reader import RunTrace, read_run, read_runs
-from lab.report.terminal import show
+from lab.report.recorded import acceptance_by_depth, headline, statistics
 from specpair import shared_files
 from specpair.command_line.parser import Parser, Parsers, Switch
+from specpair.protocol.terminal_text import one_line
 
+_BAR = 40  # characters of the longest bar
 _NAMED_BY_RUN = True  # of `--html` without a file: it is in the folder, named by its run
 
 
@@ -28,10 +33,28 @@ def run(arguments: Sequence[str]) -> int:
         made.error("--no-text: is about the HTML file, ask for that with --html")
     run = read_run(options.folder, options.run)
     runs = [run] if options.run is not None or options.html is None else read_runs(options.folder)
-    show(run, Console(markup=False, highlight=False))
+    _show(run, Console(markup=False, highlight=False))
     if options.html is not None:
         _note(f"written to {_write(runs, options)}")
     return 0
+
+
+def _show(run: RunTrace, console: Console) -> None:
+    """Print a run: the panel that `--stats` shows, and acceptance by depth."""
+    stats = statistics(run)
+    which = f"run {run.metrics['run']}" + (f", one of {run.of}" if run.of > 1 else "")
+    ended_early = f", ended early: {run.metrics['error']}" if run.metrics["error"] else ""
+    console.print(Text(one_line(f"{which}: {headline(run, stats)}{ended_early}")))
+    panel.show(stats, console)
+    if depths := acceptance_by_depth(run.rounds):
+        console.print(Text("acceptance by depth", "bold"))
+        table = Table.grid(padding=(0, 2))
+        table.add_column(justify="right", style="dim")
+        table.add_column(justify="right")
+        for depth in depths:
+            bar = Text("█" * round(_BAR * depth.share), "green").append(f" {depth.accepted} of {depth.drafts}", "dim")
+            table.add_row(str(depth.depth), f"{depth.share:.0%}", bar)
+        console.print(table)
 
 
 def _write(runs: Sequence[RunTrace], options: argparse.Namespace) -> Path:

@@ -13,7 +13,16 @@ from drafter_client.display.panel_rows import ms, share, unit
 from drafter_client.statistics import Stats
 from drafter_client.trace.writer import ROUNDS
 from lab.report.reader import Prefill, RecordedStep, RoundDrafts, RunTrace, SelfContinuationPass, TokenDraft
-from lab.report.recorded import acceptance_by_depth, modes, outages, pass_widths, statistics, timed
+from lab.report.recorded import (
+    acceptance_by_depth,
+    headline,
+    modes,
+    outages,
+    pass_widths,
+    started,
+    statistics,
+    timed,
+)
 from lab.reports.document import contents, document, folded, table, terms
 from lab.reports.markup import Markup, tag
 from lab.reports.scripts import bundled
@@ -116,7 +125,7 @@ def page(runs: Sequence[RunTrace], *, text: bool) -> str:
     code = _files()
     described = [(run, statistics(run)) for run in runs]
     several = len(runs) > 1
-    links = [(_anchor(run), f"{run.metrics['run']}: {_headline(run, stats)}") for run, stats in described]
+    links = [(_anchor(run), f"{run.metrics['run']}: {headline(run, stats)}") for run, stats in described]
     title = f"{counted(len(runs), 'recorded run')}" if several else panel_rows.title(described[0][1])
     return document(
         f"drafter report: {title}",
@@ -142,19 +151,11 @@ def _anchor(run: RunTrace) -> str:
     return f"run-{run.metrics['run']}"
 
 
-def _headline(run: RunTrace, stats: Stats) -> str:
-    return f"{stats.mode}, {counted(stats.generated_tokens, 'token')}, {_started(run)}"
-
-
-def _started(run: RunTrace) -> str:
-    return f"{run.metrics['started']}"[:19].replace("T", " ") + " UTC"
-
-
 def _section(run: RunTrace, stats: Stats, *, text: bool) -> Markup:
     return tag(
         "section",
         tag("h2", f"Run {run.metrics['run']}: {panel_rows.title(stats)}"),
-        tag("p", ", ".join([*panel_rows.headline(stats), _started(run)]), class_="soft"),
+        tag("p", ", ".join([*panel_rows.headline(stats), started(run)]), class_="soft"),
         *_notes(stats),
         tag("div", _what_ran(run, stats), _figures(stats), class_="two"),
         tag("h3", "Timeline"),
@@ -183,13 +184,8 @@ def _legend(kinds: Sequence[tuple[str, str]]) -> Markup:
 
 
 def _swatch(lane: str) -> Markup:
-    return tag(
-        "svg",
-        tag("rect", x=0, y=3, width=16, height=10, class_=lane),
-        class_="mark",
-        viewBox="0 0 16 16",
-        aria_hidden="true",
-    )
+    drawn = tag("rect", x=0, y=3, width=16, height=10, class_=lane)
+    return tag("svg", drawn, class_="mark", viewBox="0 0 16 16", aria_hidden="true")
 
 
 def _notes(stats: Stats) -> Iterator[Markup]:
@@ -200,7 +196,7 @@ def _notes(stats: Stats) -> Iterator[Markup]:
 
 def _what_ran(run: RunTrace, stats: Stats) -> Markup:
     rows = [
-        ("begun", _started(run)),
+        ("begun", started(run)),
         ("target", stats.model or "not recorded"),
         ("draft model", stats.draft_model or "none"),
         *((f"drafter's {name}", value) for name, value in run.detail.machine.items()),
@@ -208,7 +204,7 @@ def _what_ran(run: RunTrace, stats: Stats) -> Markup:
         # As the verifier reported them, and as asked for.
         *((name, _value(value)) for name, value in (stats.sampling | settings(run)).items() if value is not None),
     ]
-    return _words("What ran", ("setting", "value"), rows)
+    return tag("div", _titled("What ran", ("setting", "value"), rows), class_="words")
 
 
 def _value(value: Any) -> str:
@@ -219,7 +215,8 @@ def _figures(stats: Stats) -> Markup:
     left, right = panel_rows.columns(stats)
     pairs = [row for couple in panel_rows.couples(stats) for row in couple]
     rows = [*left, *right, *pairs, *panel_rows.lines(stats)]
-    return _words("Figures", ("metric", "value"), [row for row in rows if row[0] not in ("modes", "why")])
+    shown = [row for row in rows if row[0] not in ("modes", "why")]
+    return tag("div", _titled("Figures", ("metric", "value"), shown), class_="words")
 
 
 def _tables(run: RunTrace, stats: Stats) -> Iterator[Markup]:
@@ -233,13 +230,8 @@ def _tables(run: RunTrace, stats: Stats) -> Iterator[Markup]:
         yield _titled("Acceptance by depth", ("depth", "draft tokens", "accepted", "rate"), rows)
     if widths := pass_widths(run):
         passes = [
-            (
-                f"{each.positions}",
-                f"{each.passes}",
-                unit(each.forward_ms, "ms"),
-                f"{1 + each.accepted / each.passes:.2f}",
-            )
-            for each in widths
+            (f"{positions}", f"{count}", unit(forward_ms, "ms"), f"{1 + accepted / count:.2f}")
+            for positions, count, accepted, forward_ms in widths
         ]
         yield _titled("Passes over drafts by width", ("positions", "passes", "mean time", "tokens a round"), passes)
 
@@ -271,11 +263,6 @@ def _of_the_text(run: RunTrace, *, text: bool) -> str:
 
 def _titled(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
     return tag("div", tag("h3", title), table(headings, rows, title))
-
-
-def _words(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    """The same for a table of words, which is to the left."""
-    return tag("div", tag("h3", title), tag("div", table(headings, rows, title), class_="words"))
 
 
 def _definitions() -> Markup:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drafter_client.errors import TraceError
 from drafter_client.trace.writer import MOST, ROUNDS, RUNS, SCHEMA, TOKENS, Column, TraceTable, run_file
+from lab.given_files import first_mistake
 
 Value = str | int | float | None  # None: not known, an empty cell
 Record = dict[str, Value]
@@ -19,8 +20,6 @@ Record = dict[str, Value]
 
 _Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]
 _Whole = Annotated[int, Field(ge=-MOST, le=MOST)]
-_KINDS = {"list_type": "is not a list", "model_type": "is not an object", "dict_type": "is not an object"}
-_KINDS |= {"string_type": "is not a text", "bool_type": "is not true or false"}
 
 
 class _Part(BaseModel):
@@ -224,22 +223,13 @@ def _parsed(text: str, path: Path) -> RunDetail:
     except json.JSONDecodeError as error:
         raise TraceError(f"{path}, line {error.lineno}: {error.msg}: is it a trace?") from None
     except (ValueError, RecursionError):  # a number with thousands of digits, or thousands of nested lists
-        raise _wrong(path, "it", "has a number too long or a list nested too deeply") from None
-    if not isinstance(body, dict):
-        raise _wrong(path, "it", "is not an object")
-    if body.get("schema") != SCHEMA:
+        what = "a number is too long, or a list nested too deeply"
+        raise TraceError(f"{path}, line 1: {what}: is it a trace?") from None
+    if isinstance(body, dict) and body.get("schema") != SCHEMA:
         raise TraceError(
             f"{path}: another version wrote it: its schema is {body.get('schema')!r}, this version reads {SCHEMA}"
         )
     try:
         return RunDetail.model_validate(body)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        said = _KINDS.get(found["type"], "is not a number of at most 2^53 in size")
-        if found["type"] == "missing" and len(found["loc"]) == 1:
-            said = "is missing"
-        raise _wrong(path, ".".join(map(str, found["loc"])), said) from None
-
-
-def _wrong(path: Path, name: str, what: str) -> TraceError:
-    return TraceError(f"{path}, line 1: {name} {what}: is it a trace?")
+        raise TraceError(f"{path}, line 1: {first_mistake(error)}: is it a trace?") from None

@@ -1,9 +1,9 @@
 """What a trace holds of a run, as its statistics were, and over time."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,6 +13,8 @@ from drafter_client.statistics import DRAFTING, PREFILL, VERIFY, Baseline, Span,
 from drafter_client.trace.writer import MOST
 from lab.given_files import first_mistake
 from lab.report.reader import Record, RunTrace
+from specpair.numbers import counted
+from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.token_details import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 
@@ -75,11 +77,11 @@ class PassWidth(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """Acceptance at one depth. Depth 1 is the first token of a draft that the target judged."""
+    """Acceptance at one depth: draft tokens that the target judged there, and those accepted. The first depth is 1."""
 
     depth: int
-    drafts: int  # draft tokens judged at this depth
-    accepted: int  # of these, those accepted
+    drafts: int
+    accepted: int
 
     @property
     def share(self) -> float:
@@ -121,7 +123,7 @@ def statistics(run: RunTrace) -> Stats:
         outages=more.outages,
         outage_time=more.outage_ms / 1e3,
         times=WaitTimes(**{name: more.times_ms.get(name, 0.0) / 1e3 for name in WaitTimes.__slots__}),
-        spans=[(part, begin / 1e3, end / 1e3) for each in spans(run) for part, begin, end in each],
+        spans=[(part, begin / 1e3, end / 1e3) for part, begin, end in _spans(run)],
         finish_reason=record["finish_reason"] if isinstance(record["finish_reason"], str) else None,
         stopped=more.ended_by == "stop_string",
         sampling=more.sampling,
@@ -138,6 +140,16 @@ def statistics(run: RunTrace) -> Stats:
     stats.bytes_sent, stats.bytes_received = _whole(record, "bytes_sent"), _whole(record, "bytes_received")
     stats.prediction_accepted, stats.prediction_rejected = more.prediction_accepted, more.prediction_rejected
     return stats
+
+
+def headline(run: RunTrace, stats: Stats) -> str:
+    """The mode of a run, its tokens, and when it began."""
+    return f"{stats.mode}, {counted(stats.generated_tokens, 'token')}, {started(run)}"
+
+
+def started(run: RunTrace) -> str:
+    """When a run began."""
+    return f"{run.metrics['started']}"[:19].replace("T", " ") + " UTC"
 
 
 def timed(stats: Stats) -> bool:
@@ -170,15 +182,12 @@ def pass_widths(run: RunTrace) -> list[PassWidth]:
     for record in run.rounds:
         if record["ran"]:
             by_width.setdefault(1 + _whole(record, "judged"), []).append(record)
-    return [
-        PassWidth(positions, len(passes), sum(_whole(each, "accepted") for each in passes), _mean_forward(passes))
-        for positions, passes in sorted(by_width.items())
-    ]
-
-
-def _mean_forward(passes: Iterable[Record]) -> float | None:
-    known = [_number(each, "forward_ms") for each in passes if each["forward_ms"] is not None]
-    return sum(known) / len(known) if known else None
+    found = []
+    for positions, passes in sorted(by_width.items()):
+        times = [_number(each, "forward_ms") for each in passes if each["forward_ms"] is not None]
+        mean = sum(times) / len(times) if times else None
+        found.append(PassWidth(positions, len(passes), sum(_whole(each, "accepted") for each in passes), mean))
+    return found
 
 
 def _known(run: RunTrace, tokens: int) -> float:
@@ -188,9 +197,18 @@ def _known(run: RunTrace, tokens: int) -> float:
 
 def _metrics(run: RunTrace) -> _Metrics:
     try:
-        return _Metrics.model_validate(run.detail.metrics)
+        return _Metrics.model_validate(_harmless(run.detail.metrics))
     except ValidationError as error:
         raise TraceError(f"run {run.metrics['run']}: metrics.{first_mistake(error)}: is it a trace?") from None
+
+
+def _harmless(value: Any) -> Any:
+    """Texts of models and servers, with control characters spelled out."""
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, dict):
+        return {one_line(key): _harmless(each) for key, each in value.items()}
+    return [_harmless(each) for each in value] if isinstance(value, list) else value
 
 
 def _sources(run: RunTrace) -> Iterator[TokenSource]:
@@ -199,28 +217,25 @@ def _sources(run: RunTrace) -> Iterator[TokenSource]:
             yield TokenSource(record["source"])
 
 
-def spans(run: RunTrace) -> Iterator[list[Span]]:
-    """What was under way, in milliseconds since the run began: of an exchange with the verifier the three spans of
-    `statistics.exchange`, of anything else one.
+def _spans(run: RunTrace) -> Iterator[Span]:
+    """What was under way, in milliseconds since the run began.
 
     A pass of self-continuation is placed so that it ends when the drafter heard of it.
     """
     for each in run.detail.prefills:
-        yield exchange(PREFILL, each.sent_ms, each.arrived_ms, each.queue_ms, each.forward_ms)
+        yield from exchange(PREFILL, each.sent_ms, each.arrived_ms, each.queue_ms, each.forward_ms)
     for record in run.rounds:
         if record["arrived_ms"] is not None:
-            sent, arrived, queue, forward = (
-                _number(record, name) for name in ("sent_ms", "arrived_ms", "queue_ms", "forward_ms")
-            )
-            yield exchange(VERIFY, sent, arrived, queue, forward)
+            times = (_number(record, name) for name in ("sent_ms", "arrived_ms", "queue_ms", "forward_ms"))
+            yield from exchange(VERIFY, *times)
     for step in run.detail.steps:
-        yield [(DRAFTING, step.began_ms, step.ended_ms)]
+        yield DRAFTING, step.began_ms, step.ended_ms
     for alone in run.detail.self_continuation_passes:
-        yield [(VERIFY, alone.arrived_ms - alone.forward_ms, alone.arrived_ms)]
+        yield VERIFY, alone.arrived_ms - alone.forward_ms, alone.arrived_ms
 
 
 def _text(record: Record, name: str) -> str:
-    return str(record[name] or "")
+    return one_line(str(record[name] or ""))
 
 
 def _number(record: Record, name: str) -> float:

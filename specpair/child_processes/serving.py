@@ -79,7 +79,9 @@ def serve(
             reader = threading.Thread(target=lines.extend, args=(process.stdout,), name="log", daemon=True)
             reader.start()
             try:
-                _wait_for_answer(port, patience)
+                with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=patience)) as connection:
+                    connection.request("GET", "/health")
+                    connection.getresponse().read()
             except (OSError, http.client.HTTPException) as error:
                 if timed_out := isinstance(error, TimeoutError):
                     reason = f"did not answer within {patience:g} s"
@@ -97,12 +99,6 @@ def serve(
             finally:
                 end(process)
                 reader.join()
-
-
-def _wait_for_answer(port: int, patience: float) -> None:
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=patience)) as connection:
-        connection.request("GET", "/health")
-        connection.getresponse().read()
 
 
 def main() -> None:

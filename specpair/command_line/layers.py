@@ -16,10 +16,12 @@ from pydantic import (
     SecretStr,
     ValidationError,
     create_model,
+    model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from specpair.command_line import setting_sources as config_file
-from specpair.command_line.given_values import SettingsError, home
+from specpair.command_line.given_values import SettingsError, advice, home
 from specpair.command_line.options import read
 from specpair.command_line.setting_sources import variables
 from specpair.options.option import AUTO, Option
@@ -78,10 +80,10 @@ def lasting_layers(
 
     Raises SettingsError.
     """
-    found = variables(names.variable(""), [name.upper() for name in names.taken], environment)
-    for name in found.unknown:
+    values, unknown = variables(names.variable(""), [name.upper() for name in names.taken], environment)
+    for name in unknown:
         warn(f"{name}: nothing reads this variable, and it is ignored")
-    layers = [Layer("variable", {name.lower(): value for name, value in found.values.items()}, names.variable)]
+    layers = [Layer("variable", {name.lower(): value for name, value in values.items()}, names.variable)]
     file = config_file.read(names.table, names.taken, names.paths, config, environment, names.path_lists)
     if file is not None:
         path = file.path
@@ -207,3 +209,22 @@ def _shown(value: Any) -> str:
         return ",".join(map(str, value))
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if text and text.isprintable() else repr(text)
+
+
+UNKNOWN_KEY = "unknown_key"  # the type of the error, whose context has the `key`
+
+
+class KnownKeys(BaseModel):
+    """An object of a file or a request, whose errors name a key that it has not, and say which was meant."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_others(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            for key in given:
+                if key not in cls.model_fields:
+                    found = {"key": key, "shown": repr(key), "advice": advice(str(key), cls.model_fields)}
+                    raise PydanticCustomError(UNKNOWN_KEY, "no key {shown}{advice}", found)
+        return given

@@ -84,11 +84,7 @@ class Parser(argparse.ArgumentParser):
 
         `optional`: names of flags that are in the result only if they were given.
         """
-        self._check_flags(given)
-        try:
-            given = _written_out(self._option_string_actions, given)
-        except ValueError as error:
-            self.error(str(error))
+        given = self._written_out(given)
         options, rest = self.parse_known_args(given, argparse.Namespace(**dict.fromkeys(optional, _ABSENT)))
         if words := [word for word in rest if word != "--"]:
             self._refuse_word(words[0], given)
@@ -102,26 +98,37 @@ class Parser(argparse.ArgumentParser):
         """All flags, in the order of the help."""
         return [action for group in self._action_groups for action in group._group_actions]
 
-    def _check_flags(self, given: Sequence[str]) -> None:
+    def _written_out(self, given: Sequence[str]) -> list[str]:
+        """The arguments, where a switch with its word is one argument without a word. Refuses unknown flags."""
         known = self._option_string_actions
-        flags = [flag for flag in known if flag.startswith("--")]
-        takes_value: str | None = None  # the previous flag, if it takes a value
-        for argument in given:
-            if argument == "--":
-                return
-            name = argument.partition("=")[0]
-            if name in ("-h", "--help", "--version"):
-                return  # these flags are answered whatever follows them
+        written: list[str] = []
+        before = ""  # the argument before
+        for at, argument in enumerate(given):
+            name, equals, word = argument.partition("=")
+            if argument == "--" or name in ("-h", "--help", "--version"):  # these are answered whatever follows them
+                return [*written, *given[at:]]
             is_flag = name.startswith("-") and name != "-" and " " not in argument and not _NUMBER.match(argument)
             if is_flag and name not in known:
-                meant = advice(name, flags, listed=False)
-                if takes_value is not None and not meant:
-                    if known[takes_value].metavar == KEY:
-                        self.error(f"{takes_value} wants a value; write {takes_value}={KEY} if it begins with a dash")
-                    self.error(f"{takes_value} wants a value; write {takes_value}={argument} if it is {argument}")
-                self.error(f"no flag {name}{meant}")
-            action = known.get(argument)
-            takes_value = argument if action is not None and action.nargs is None else None
+                self._refuse_flag(name, argument, before)
+            action, switch = known.get(name), known.get(before)
+            if isinstance(action, Switch) and equals:
+                if word.casefold() not in _WORDS:
+                    self.error(f"{name}: {word!r} is neither yes nor no")
+                argument = action.spelled(name, word)
+            elif isinstance(switch, Switch) and argument.casefold() in _WORDS:
+                argument = switch.spelled(written.pop(), argument)
+            written.append(argument)
+            before = given[at]
+        return written
+
+    def _refuse_flag(self, name: str, argument: str, before: str) -> NoReturn:
+        known = self._option_string_actions
+        meant = advice(name, [flag for flag in known if flag.startswith("--")], listed=False)
+        if before in known and known[before].nargs is None and not meant:  # it wants a value
+            if known[before].metavar == KEY:
+                self.error(f"{before} wants a value; write {before}={KEY} if it begins with a dash")
+            self.error(f"{before} wants a value; write {before}={argument} if it is {argument}")
+        self.error(f"no flag {name}{meant}")
 
     def _refuse_word(self, word: str, given: Sequence[str]) -> NoReturn:
         if word in self._commands:
@@ -195,34 +202,9 @@ class Switch(argparse.Action):
         setattr(options, self.dest, not str(option).startswith("--no-"))
 
     def spelled(self, flag: str, word: str) -> str:
-        """`flag`, or its contrary if `word` says no. Raises ValueError for any other word than yes and no."""
-        if word.casefold() not in _WORDS:
-            raise ValueError(f"{flag}: {word!r} is neither yes nor no")
+        """`flag`, or its contrary if `word`, one of `_WORDS`, says no."""
         said = _WORDS[word.casefold()]
         return self.option_strings[(flag == self.option_strings[0]) is not said]
-
-
-def _written_out(flags: Mapping[str, argparse.Action], given: Sequence[str]) -> list[str]:
-    """The arguments `given`, where a switch with its word is one argument without a word.
-
-    `flags`: all that there are.
-
-    Raises ValueError for `--name=word` with a word that is neither yes nor no.
-    """
-    written: list[str] = []
-    for at, argument in enumerate(given):
-        if argument == "--":
-            return [*written, *given[at:]]
-        name, equals, word = argument.partition("=")
-        switch = flags.get(name)
-        before = flags.get(given[at - 1]) if at else None
-        if isinstance(switch, Switch) and equals:
-            written.append(switch.spelled(name, word))
-        elif isinstance(before, Switch) and argument.casefold() in _WORDS:
-            written[-1] = before.spelled(given[at - 1], argument)
-        else:
-            written.append(argument)
-    return written
 
 
 class _Version(argparse.Action):

@@ -25,22 +25,15 @@ PROGRAMS = {"verifier": "verifier", "drafter": "drafter", "router": "specpair ro
 TABLES = tuple(PROGRAMS)
 
 
-class Variables(NamedTuple):
-    """The variables of an environment that begin with a program's prefix."""
-
-    values: dict[str, str]  # by known name, without the prefix
-    unknown: list[str]  # whole names of variables that the program does not read, for a warning about each
-
-
-def variables(prefix: str, known: Collection[str], environment: Mapping[str, str]) -> Variables:
-    """The variables that begin with `prefix`.
+def variables(prefix: str, known: Collection[str], environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The variables that begin with `prefix`: those of known names, without it, and the names of all others.
 
     `known`: names that the program reads, without the prefix, in capitals.
 
     Raises SettingsError for a name that is close to a known one, as it is most likely misspelt. Ignores the variables
     that Kubernetes and Docker set for a service of the program's name.
     """
-    found = Variables({}, [])
+    values, unknown = dict[str, str](), list[str]()
     for variable, value in environment.items():
         if not variable.startswith(prefix):
             continue
@@ -48,12 +41,12 @@ def variables(prefix: str, known: Collection[str], environment: Mapping[str, str
         if _SERVICE.match(name) or (re.match(r"(.+_)?PORT$", name) and _ADDRESS.match(value)):
             continue
         if name in known:
-            found.values[name] = value
+            values[name] = value
             continue
         if meant := advice(name, known, shown=prefix.__add__, listed=False):
             raise SettingsError(f"{variable}: no such variable{meant}")
-        found.unknown.append(variable)
-    return found
+        unknown.append(variable)
+    return values, unknown
 
 
 class ConfigFile(NamedTuple):

@@ -10,6 +10,7 @@ import logging
 import os
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,17 +114,11 @@ class DraftCorpus:
     def state(self) -> CorpusState:
         """What the corpus holds now."""
         states = [store.state() for store in self._stores]
-        skipped: dict[str, int] = {}
-        for reason, count in (each for state in states for each in state.skipped.items()):
-            skipped[reason] = skipped.get(reason, 0) + count
-        return CorpusState(
-            files=sum(each.files for each in states),
-            tokens=sum(each.tokens for each in states),
-            skipped=skipped,
-            waiting=sum(each.waiting for each in states),
-            indexing=not self._idle.is_set(),
-            failure=self._failure,
+        files, tokens, waiting = (
+            sum(getattr(each, name) for each in states) for name in ("files", "tokens", "waiting")
         )
+        skipped = sum((Counter(each.skipped) for each in states), Counter[str]())
+        return CorpusState(files, tokens, dict(skipped), waiting, not self._idle.is_set(), self._failure)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until nothing is being indexed. Returns whether that is so."""
@@ -136,8 +131,9 @@ class DraftCorpus:
                 if (changed := store.changed()) == self._seen[number]:
                     continue
                 names = {(number, name) for name in store.state().segments}
-                for gone in [each for each in self._arrays if each[0] == number and each not in names]:
-                    del self._arrays[gone]
+                self._arrays = {
+                    each: array for each, array in self._arrays.items() if each[0] != number or each in names
+                }
                 try:
                     for each in names - self._arrays.keys():
                         self._arrays[each] = store.searched(each[1])
@@ -148,11 +144,7 @@ class DraftCorpus:
 
     def _keep_up_to_date(self) -> None:
         """Run the indexing once, and again for texts that begin a while later."""
-        places = [
-            str(each)
-            for pair in zip((store.folder for store in self._stores), self._roots, strict=True)
-            for each in pair
-        ]
+        places = [str(each) for at, store in enumerate(self._stores) for each in (store.folder, self._roots[at])]
         while not self._closed.is_set():
             self._idle.clear()
             try:
@@ -212,14 +204,7 @@ class DraftCorpora:
                 self._corpora[key] = DraftCorpus(self._paths, vocabulary, self._cache)
             return self._corpora[key]
 
-    @property
-    def states(self) -> list[CorpusState]:
-        """What the corpus holds, for each vocabulary that a text has had."""
-        with self._lock:
-            return [each.state for each in self._corpora.values()]
-
     def close(self) -> None:
-        """End the indexing."""
         with self._lock:
             for each in self._corpora.values():
                 each.close()

@@ -4,7 +4,9 @@ An error of the first two names the drafter or its distribution, and not the cod
 third, the target continues the text alone, and the failure is recorded.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from specpair.drafters.base import BadDrafter, Drafter, DrafterError, Expansion
@@ -63,36 +65,35 @@ def plugged(name: str) -> tuple[str, Make]:
 
     Raises BadDrafter, as the drafters do for any error of their own.
     """
-    try:
+    with _told():
         plugin = find(DRAFTERS, name)
-    except BadPlugin as error:
-        raise BadDrafter(str(error)) from error
     if plugin is None:
         raise BadDrafter(f"no installed distribution has a drafter {name!r}")
+    return plugin.what, partial(_Plugged, plugin)
 
-    def make(vocabulary: Vocabulary, sampling: Sampling) -> Drafter:
-        return _Plugged(plugin, vocabulary, sampling)
 
-    return plugin.what, make
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raise BadDrafter in place of BadPlugin."""
+    try:
+        yield
+    except BadPlugin as error:
+        raise BadDrafter(str(error)) from error
 
 
 class _Plugged:
-    """A drafter of a plug-in."""
+    """A drafter of a plug-in. `CheckedDrafter` checks what it gives."""
 
     def __init__(self, plugin: Plugin, vocabulary: Vocabulary, sampling: Sampling) -> None:
-        try:
+        with _told():
             drafter = plugin.called(vocabulary, sampling, expected=DrafterError)
-        except BadPlugin as error:
-            raise BadDrafter(str(error)) from error
         self.width: int = getattr(drafter, "width", 0)
         self._expand = Plugin(plugin.what, getattr(drafter, "expand", None))
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: int) -> Expansion:
-        try:
+        with _told():
             expansion: Expansion = self._expand.called(text, tails, runners_up, expected=DrafterError)
-        except BadPlugin as error:
-            raise BadDrafter(str(error)) from error
-        return expansion  # `CheckedDrafter` checks it
+        return expansion
 
 
 class FallbackDrafter:

@@ -104,8 +104,7 @@ class SharedEngine:
         self._run(_Call([], action=close))
 
     def extend(self, batch: list[Entry], wanted: Sequence[TopLogitsSpec] | None) -> list[Any]:
-        """Run entries in a pass, with those of other calls. Returns, per entry, logits, or what `wanted` asks
-        for.
+        """Run entries in a pass, with those of other calls. Returns, per entry, logits, or what `wanted` asks for.
 
         The results stay valid after later passes. Raises what the engine raises for the pass.
         """
@@ -133,19 +132,16 @@ class SharedEngine:
             try:
                 call.woken.wait()
             except BaseException:  # interrupted: other threads must not wait for this one
-                self._withdraw(call)
+                with self._lock:
+                    if call in self._waiting:
+                        self._waiting.remove(call)
+                    if call.leads:
+                        self._hand_on()
                 raise
         if call.leads:
             self._lead()
         if call.error is not None:
             raise call.error
-
-    def _withdraw(self, call: _Call) -> None:
-        with self._lock:
-            if call in self._waiting:
-                self._waiting.remove(call)
-            if call.leads:
-                self._hand_on()
 
     def _lead(self) -> None:
         """Run the first waiting call if it is an action, else one pass for it and those that fit. Hand the lead on."""
@@ -198,15 +194,8 @@ class SharedEngine:
         batch = [entry for call in calls for entry in call.batch]
         wanted = [each for call in calls for each in call.wanted or ()]
         # The engine's arrays are valid until the next pass, which may be another thread's: so each call gets a copy.
-        results: list[Any]
-        if wanted:
-            results = [
-                rows.copy() if isinstance(rows, np.ndarray) else [self._lend(top) for top in rows]
-                for rows in self.backend.extend_top_logits(batch, wanted)
-            ]
-        else:
-            results = [rows.copy() for rows in self.backend.extend(batch)]
-        parts = iter(results)
+        brought: Sequence[Any] = self.backend.extend_top_logits(batch, wanted) if wanted else self.backend.extend(batch)
+        parts = (rows.copy() if isinstance(rows, np.ndarray) else [self._lend(top) for top in rows] for rows in brought)
         for call in calls:
             call.results = list(islice(parts, len(call.batch)))
 
@@ -214,6 +203,12 @@ class SharedEngine:
         top.full = whole = _WholeRow(self, top.full)
         self._lent.append(ref(whole))
         return top
+
+
+_AS_THE_ENGINE = (  # what a view has in common with its engine
+    *("name", "model_name", "vocabulary", "chat_template", "threads", "context_length", "max_batch_tokens"),
+    *("max_rollback", "can_copy", "has_top_logits", "takes_trees", "max_leaves", "max_nodes", "keeps_any_path"),
+)
 
 
 class EngineView(Backend):
@@ -225,13 +220,9 @@ class EngineView(Backend):
     def __init__(self, shared: SharedEngine, numbers: Sequence[int]) -> None:
         """`numbers`: slots of the engine, which are empty and lent to no other view."""
         engine = shared.backend
-        self.name, self.model_name, self.vocabulary = engine.name, engine.model_name, engine.vocabulary
-        self.slots, self.context_length = len(numbers), engine.context_length
-        self.max_batch_tokens, self.max_rollback = engine.max_batch_tokens, engine.max_rollback
-        self.can_copy, self.has_top_logits = engine.can_copy, engine.has_top_logits
-        self.takes_trees, self.max_leaves, self.max_nodes = engine.takes_trees, engine.max_leaves, engine.max_nodes
-        self.keeps_any_path = engine.keeps_any_path
-        self.chat_template, self.threads = engine.chat_template, engine.threads
+        for name in _AS_THE_ENGINE:
+            setattr(self, name, getattr(engine, name))
+        self.slots = len(numbers)
         self.kv_bytes = engine.kv_bytes * self.slots // engine.slots
         self._shared, self._numbers = shared, list(numbers)
         # Runs a pass over entries that are numbered as in the engine.

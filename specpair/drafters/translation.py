@@ -21,7 +21,7 @@ from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.speculation.drafting.tree import Proposal
-from specpair.speculation.sampling.sampling import Row, Sampling, choose, probability
+from specpair.speculation.sampling.sampling import Row, Sampling, choose, probabilities
 from specpair.speculation.sampling.top_logits import TopLogits
 
 _PASSES = 12  # passes of the draft model for one draft token, at most
@@ -209,7 +209,7 @@ class _Coupled(ModelDrafter):
         whole = row.whole() if isinstance(row, TopLogits) else row
         self._logits[self._their_ids] = whole
         token = self._our_ids[choose(self._logits, self._sampling, self.position)]
-        return Proposal(token, probability(whole, token, self._sampling))
+        return Proposal(token, probabilities(whole, [token], self._sampling)[0])
 
 
 def _ordinary(vocabulary: Vocabulary) -> dict[int, bytes]:

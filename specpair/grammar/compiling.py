@@ -15,7 +15,7 @@ from hashlib import sha256
 from json import JSONDecoder
 from queue import LifoQueue
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
@@ -112,11 +112,6 @@ _SCHEMA_IN_LARK = re.compile(r"%json\s*(?=\{)")
 _MOST_MULTIPLE = 100_000  # of `multipleOf`, without its decimal point: time and memory grow with it
 
 
-class _Kept(NamedTuple):
-    matcher: LLMatcher
-    memory: int  # bytes
-
-
 class Grammars:
     """The grammars of one vocabulary. Thread-safe.
 
@@ -132,7 +127,8 @@ class Grammars:
         self._vocabulary, self._clock = vocabulary, clock
         self._lock = Lock()  # guards the next three
         self._tokenizer: LLTokenizer | None = None
-        self._compiled: OrderedDict[GrammarText, _Kept] = OrderedDict()  # the least recently used first
+        # With the bytes that each takes; the least recently used first.
+        self._compiled: OrderedDict[GrammarText, tuple[LLMatcher, int]] = OrderedDict()
         self._refused: OrderedDict[bytes, tuple[float, InvalidRequest]] = OrderedDict()  # until when; the oldest first
         self._trials = Trials(lambda: TokenTable.of(vocabulary), LIMITS) if tries else None
 
@@ -185,11 +181,11 @@ class Grammars:
             raise self._refuse(grammar, error) from None
         with self._lock:
             kept = self._compiled
-            kept[_key(grammar)] = _Kept(made, memory)
+            kept[_key(grammar)] = made, memory
             while len(kept) > 1 and (
                 len(kept) > _KEPT
                 or sum(len(each.text) for each in kept) > _KEPT_CHARACTERS
-                or sum(each.memory for each in kept.values()) > KEPT_MEMORY
+                or sum(size for _, size in kept.values()) > KEPT_MEMORY
             ):
                 kept.popitem(last=False)
         return True
@@ -214,7 +210,7 @@ class Grammars:
             with self._lock:
                 if (found := self._compiled.get(_key(grammar))) is not None:
                     self._compiled.move_to_end(_key(grammar))
-                    return found.matcher.deep_copy()
+                    return found[0].deep_copy()
             self.compile(grammar)
 
     def _made(self, grammar: GrammarText, seconds: float) -> tuple[LLMatcher, int]:

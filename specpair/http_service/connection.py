@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection of a service: bounds what a client may send, and hands requests on to uvicorn one at a time.
 
 uvicorn limits the idle time between two requests. It does not limit the time and the size of a request head, nor how
-long a reply waits for its reader; and it loses the body behind an offer of an upgrade. A `Connection` stands between
-the socket and uvicorn's own protocol, and does that. A client that shuts down its sending side has left.
+long a reply waits for its reader; it loses the body behind an offer of an upgrade; and it drops a client that has shut
+down its sending side. A `Connection` stands between the socket and uvicorn's own protocol, and does that.
 """
 
 import asyncio
@@ -18,8 +18,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from specpair.protocol.errors import HeadTooLarge, RequestError, RequestTimeout
 from specpair.protocol.responses import ErrorResponse
 
+# Seconds from the end of what a client sends to the first interim response, to the second (a client that has left has
+# refused the first), and between later ones.
+PROBES = (0.2, 0.05, 1.0)
 _STATE = "specpair.connection"  # key of the ASGI state: the connection of a request
 _END_OF_HEAD = b"\r\n\r\n"
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"  # which clients skip
 _OFFERS = (b"upgrade", b"http2-settings")  # headers of an offer to change the protocol
 
 
@@ -62,8 +66,10 @@ class Connection(asyncio.Protocol):
         self._answering = False  # whether the application has a request
         self._over = False  # whether nothing more is read
         self._paused = False  # whether reading waits for a reply
+        self._sender_closed = False  # whether the client sends nothing more
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
+        self._probe: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = _Transport(cast(asyncio.Transport, transport), self._loop)
@@ -75,8 +81,15 @@ class Connection(asyncio.Protocol):
             self._unread = self._unread + data if self._unread else data
             self._hand_on()
 
-    def eof_received(self) -> None:
-        self._transport.send_held()  # the loop closes the connection then
+    def eof_received(self) -> bool:
+        """Whether the connection stays open: a complete request has no reply yet, or waits behind another one."""
+        self._transport.send_held()
+        self._sender_closed = True
+        encrypted = self._transport.get_extra_info("sslcontext") is not None  # TLS has no half-closed connections
+        if encrypted or not self._answering or not self._request.complete or self._transport.begun:
+            return False
+        self._plan_probe(*PROBES)
+        return True
 
     def pause_writing(self) -> None:
         self._http.pause_writing()
@@ -88,8 +101,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._over = True
-        _cancel(self._deadline)
-        _cancel(self._stalled)
+        for timer in (self._deadline, self._stalled, self._probe):
+            _cancel(timer)
         self._http.connection_lost(exc)
 
     def answered(self) -> None:
@@ -101,7 +114,9 @@ class Connection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
         self._hand_on()
-        if not self._answering and (self._unread or not self._request.complete):
+        if not self._answering and self._sender_closed:
+            self._close()
+        elif not self._answering and (self._unread or not self._request.complete):
             self._start_deadline()
 
     def _hand_on(self) -> None:
@@ -129,9 +144,14 @@ class Connection(asyncio.Protocol):
                 self._refuse(RequestError("this is not a request of HTTP/1.1"), 400)
                 return False
             request.size = upto
-            if upto > (most := self.limits).head_bytes or len(request.headers) > most.headers:
-                too_much = f"more than {most.head_bytes} bytes or {most.headers} headers"
-                self._refuse(HeadTooLarge(f"the request's head has {too_much}: send less in headers and in the path"))
+            if upto > self.limits.head_bytes or len(request.headers) > self.limits.headers:
+                most = self.limits
+                self._refuse(
+                    HeadTooLarge(
+                        f"the request's head has more than {most.head_bytes} bytes or {most.headers} headers: send "
+                        "less in headers and in the path"
+                    )
+                )
                 return False
             if end < 0 and not request.read_head:
                 self._start_deadline()
@@ -187,12 +207,27 @@ class Connection(asyncio.Protocol):
     def _refuse(self, error: RequestError, status: int | None = None) -> None:
         """Reply with an error unless a reply has begun, and close the connection. `status`: None: the error's own."""
         if not (self._answering and self._transport.begun):
-            self._transport.write(_response(error, status or error.status))
+            status, body = status or error.status, ErrorResponse.of(error).body()
+            head = (
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nconnection: close\r\n"
+                f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            )
+            self._transport.write(head.encode() + body)
         self._close()
 
     def _close(self) -> None:
         self._over = True
         self._transport.close()
+
+    def _plan_probe(self, seconds: float, *later: float) -> None:
+        self._probe = self._loop.call_later(seconds, self._send_probe, *(later or (seconds,)))
+
+    def _send_probe(self, *later: float) -> None:
+        """Send an interim response: a client that has left refuses it, and the connection is lost."""
+        if self._answering and not self._transport.begun and not self._transport.is_closing():
+            if self._request.version == "1.1":
+                self._transport.write(INTERIM)
+            self._plan_probe(*later)
 
 
 class _Request:
@@ -205,6 +240,7 @@ class _Request:
         self.read_head = False
         self.complete = False
         self.offers_upgrade = False
+        self.version = ""
         self.body_bytes = 0  # that are still to come, where the head has told their number
         self.between = 0  # bytes since the last part of a body in chunks
         self._tail = b""  # the last bytes of a body in chunks
@@ -234,6 +270,7 @@ class _Request:
 
     def on_headers_complete(self) -> None:
         self.read_head = True
+        self.version = self._parser.get_http_version()
         self.body_bytes = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
 
     def on_body(self, body: bytes) -> None:
@@ -260,7 +297,7 @@ class _Transport:
             return
         if self._held:
             data, self._held = self._held + data, b""
-        elif not self.begun:
+        elif not self.begun and data != INTERIM:
             self.begun = True
             self._held = data
             self._loop.call_soon(self.send_held)
@@ -297,12 +334,3 @@ def _without_offers(head: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
 def _cancel(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()
-
-
-def _response(error: RequestError, status: int) -> bytes:
-    body = ErrorResponse.of(error).body()
-    head = (
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nconnection: close\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body

@@ -16,7 +16,7 @@ SpecPairError
 """
 
 import json
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from specpair.protocol.terminal_text import one_line
 
@@ -41,6 +41,11 @@ class SpecPairError(Exception):
         super().__init__(message)
         self.message = message
         self.details = details
+
+    @classmethod
+    def at(cls, param: str, what: str, **details: Any) -> Self:
+        """The error of a field of a request: its message begins with the name, and `param` is the name."""
+        return cls(f"{param}: {what}", param=param, **details)
 
     def body(self) -> dict[str, Any]:
         """The JSON object of the error, in the shape that OpenAI-style clients parse."""

@@ -2,6 +2,7 @@
 that are measured, and so do without a client library."""
 
 from collections.abc import Iterable
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 import httptools
@@ -145,3 +146,11 @@ class ReplyParser:
 
 def _too_long() -> HeadTooLong:
     return HeadTooLong(f"the reply has a head of more than {MOST_OF_A_HEAD} bytes or {MOST_HEADERS} headers")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, by name or address, is this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,6 +1,6 @@
 """What the response models share: their base, the types of their fields, and the parts that several of them have."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -123,21 +123,19 @@ class Timing(Response):
     tokens: Annotated[Count, Field(description="Tokens that it ran over, of all sessions; 0: not known.")] = 0
 
 
-class _HasTiming(Protocol):
-    @property
-    def timing(self) -> Timing: ...
-
-
 class TimedResponse(Response):
     """Base of the responses that have a `timing`."""
 
+    if TYPE_CHECKING:
+        timing: Timing
+
     @property
-    def queue(self: _HasTiming) -> float:
+    def queue(self) -> float:
         """Seconds that the request waited for a forward pass."""
         return seconds(self.timing.queue_ms)
 
     @property
-    def forward(self: _HasTiming) -> float:
+    def forward(self) -> float:
         """Seconds of the passes that ran the request."""
         return seconds(self.timing.forward_ms)
 

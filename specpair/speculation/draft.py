@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -73,7 +73,6 @@ class Draft:
 
     @property
     def ids(self) -> list[int]:
-        """The token ids."""
         return [each.token for each in self.tokens]
 
     @property
@@ -116,11 +115,10 @@ class Draft:
 
     @property
     def parents(self) -> list[int]:
-        """For each token, how many tokens before it its parent stands."""
         return [each.parent for each in self.tokens]
 
     def with_parents(self, parents: Sequence[int]) -> Self:
-        """A tree of the same tokens. `parents`: as in `parents`, one for each."""
+        """A tree of the same tokens. `parents`: one for each."""
         tokens = zip(self.tokens, parents, strict=True)
         return type(self)(self.position, tuple(each._replace(parent=parent) for each, parent in tokens))
 
@@ -155,11 +153,11 @@ class Draft:
         """Of a tree the chain of those tokens that each stand first among the ones that follow the same token."""
         if self.is_chain:
             return self
-        path: list[int] = []
+        path = [-1]
         for index, each in enumerate(self.tokens):
-            if index - each.parent == (path[-1] if path else -1):
+            if index - each.parent == path[-1]:
                 path.append(index)
-        return self._behind(-1, self.position, path)
+        return self._behind(-1, self.position, path[1:])
 
     def accepted(self, committed: Sequence[int]) -> int:
         """How many draft tokens equal committed ones. `committed`: the text from `position` on."""
@@ -178,7 +176,7 @@ class Draft:
         path = self.path(committed)
         if len(path) < len(committed):
             return None
-        at = path[-1] if path else -1
+        at = path[-1]
         return self._behind(at, self.position + len(committed), range(at + 1, len(self.tokens)))
 
     def contains(self, other: Self) -> bool:
@@ -193,13 +191,13 @@ class Draft:
 
     def path(self, committed: Sequence[int]) -> list[int]:
         """Indices of the draft tokens that equal the first `committed` ones, the text from `position` on."""
-        path: list[int] = []
+        path = [-1]
         for token in committed:
-            child = self._child(path[-1] if path else -1, token)
+            child = self._child(path[-1], token)
             if child is None:
                 break
             path.append(child)
-        return path
+        return path[1:]
 
     def _behind(self, root: int, position: int, indices: Iterable[int]) -> Self:
         """A draft at `position` of those of the tokens with these `indices` that follow the one at index `root` (-1:
@@ -215,11 +213,8 @@ class Draft:
 
     def _child(self, parent: int, token: int) -> int | None:
         """Index of the draft token with this id that follows the one at index `parent`."""
-        for index in range(parent + 1, len(self.tokens)):
-            each = self.tokens[index]
-            if each.token == token and index - each.parent == parent:
-                return index
-        return None
+        behind = islice(enumerate(self.tokens), parent + 1, None)
+        return next((at for at, each in behind if each.token == token and at - each.parent == parent), None)
 
 
 NO_DRAFT = Draft(0)  # at whatever position

@@ -7,7 +7,7 @@ import pytest
 
 from specpair.engines.backend import Entry, TopLogitsSpec, top_logits_spec
 from specpair.engines.errors import BadEntry
-from specpair.speculation.sampling.sampling import Sampling, choose, choose_two, probability
+from specpair.speculation.sampling.sampling import Sampling, choose, choose_several, probabilities
 from specpair.speculation.sampling.top_logits import TopLogits
 from tests.conformance.conftest import Subject
 
@@ -78,8 +78,8 @@ def test_choices_from_top_logits_equal_those_from_whole_rows(subject: Subject, s
         whole = row.whole().copy() if isinstance(row, TopLogits) else row
         token = choose(row, sampling, position)
         assert token == choose(whole, sampling, position)
-        assert choose_two(row, sampling, position) == choose_two(whole.copy(), sampling, position)
-        assert probability(row, token, sampling) == pytest.approx(probability(whole, token, sampling), rel=1e-4)
+        assert choose_several(row, sampling, position, 2) == choose_several(whole.copy(), sampling, position, 2)
+        assert probabilities(row, [token], sampling) == pytest.approx(probabilities(whole, [token], sampling), rel=1e-4)
 
 
 def _wrong(size: int) -> list[Sequence[TopLogitsSpec]]:

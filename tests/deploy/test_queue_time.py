@@ -40,7 +40,7 @@ def test_the_queue_time_is_the_mean_of_the_requests_since_the_last_look() -> Non
     metrics = ServiceMetrics(lambda: "model")
     queue_time = QueueTime(metrics.registry)
     assert queue_time.mean_ms() == 0.0, "before the model is loaded"
-    observer: EngineObserver = EngineMetrics(metrics, EngineFeed(lambda: 0.0), lambda _: None, "model")
+    observer: EngineObserver = EngineMetrics(metrics, EngineFeed(), lambda _: None, lambda: 0.0, "model")
     assert queue_time.mean_ms() == 0.0, "no request yet"
     observer.waited(0.1)
     observer.waited(0.3)

@@ -1,7 +1,6 @@
 """Fixtures: one verifier with the toy target for all tests of a module, and a client of it for each test."""
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -16,6 +15,7 @@ from specpair.command_line.setting_sources import VARIABLE
 from tests.drafter_client.another_model import Links
 from tests.drafter_client.cli.command_line import Command, runner
 from tests.drafter_client.support import Verifier, serving
+from tests.waiting import no_thread_left
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +44,8 @@ def drafter(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def no_thread_is_left(verifier: Verifier) -> Iterator[None]:
     """No thread of the drafter is left; the verifier's threads run before the test."""
-    before = set(threading.enumerate())
-    yield
-    for thread in set(threading.enumerate()) - before:
-        thread.join(5.0)  # it may be about to end
-    assert set(threading.enumerate()) <= before
+    with no_thread_left():
+        yield
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
 from drafter_client import (
     AsyncPair,
     Custom,
@@ -24,7 +23,7 @@ from drafter_client import (
 )
 from drafter_client.errors import BadPrompt, VerifierUnreachable
 from drafter_client.pair import Pair
-from tests.drafter_client.support import Scenario, Verifier, plain
+from tests.drafter_client.support import Scenario, Verifier, toy_text
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
@@ -57,11 +56,6 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     assert not logged
 
 
-def _expected(count: int, prompt: str = PROMPT) -> list[int]:
-    backend = ScriptedBackend(Script(seed=1))
-    return plain(backend, backend.vocabulary.encode(prompt), count)
-
-
 def test_events_are_those_of_a_pair(verifier: Verifier) -> None:
     async def work() -> None:
         async with AsyncPair(verifier.url, TOY) as pair:
@@ -69,7 +63,7 @@ def test_events_are_those_of_a_pair(verifier: Verifier) -> None:
             text = pair.generate(PROMPT, Options(max_tokens=40))
             assert (text.text, text.stats.token_ids) == ("", [])
             *events, last = [event async for event in text]
-            assert isinstance(last, Finished) and last.token_ids == _expected(40)
+            assert isinstance(last, Finished) and last.token_ids == toy_text(40)
             assert [t.id for event in events if isinstance(event, Tokens) for t in event.tokens] == last.token_ids
             assert text.text == last.text and text.stats is last.stats
             with pytest.raises(RuntimeError, match="has ended already"):
@@ -87,7 +81,7 @@ def test_errors_are_those_of_a_pair(verifier: Verifier) -> None:
         async with AsyncPair(verifier.url, Lookup()) as pair:
             with pytest.raises(BadPrompt):
                 await anext(pair.generate([]))
-            assert (await pair.generate(PROMPT, Options(max_tokens=3)).read()).token_ids == _expected(3)
+            assert (await pair.generate(PROMPT, Options(max_tokens=3)).read()).token_ids == toy_text(3)
 
     _run(work())
 
@@ -148,7 +142,7 @@ def test_text_that_ends_early_makes_room_for_the_next(
             for _ in range(2):
                 await way(pair, Options(max_tokens=900, mode=mode))
                 assert verifier.sessions == 0
-            assert (await pair.generate(PROMPT, Options(max_tokens=6)).read()).token_ids == _expected(6)
+            assert (await pair.generate(PROMPT, Options(max_tokens=6)).read()).token_ids == toy_text(6)
 
     _run(work())
 
@@ -198,7 +192,7 @@ def test_event_loop_is_free_during_a_draft_step(verifier: Verifier) -> None:
             while not drafting.is_set():
                 await asyncio.sleep(0)
             go.set()
-            assert (await reading).token_ids == _expected(12)
+            assert (await reading).token_ids == toy_text(12)
 
     _run(work())
 

@@ -40,7 +40,7 @@ from drafter_client.errors import (
 from specpair.protocol.errors import PromptTooLong
 from tests.drafter_client.support import Held, Scenario, Verifier, plain, serving
 from tests.paths import ROOT
-from tests.waiting import until
+from tests.waiting import no_thread_left, until
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
@@ -55,11 +55,8 @@ pytestmark = pytest.mark.usefixtures("no_session_or_thread_is_left")
 @pytest.fixture
 def no_session_or_thread_is_left(verifier: Verifier) -> Iterator[None]:
     """No session is left on the verifier, and no thread of the drafter."""
-    before = set(threading.enumerate())
-    yield
-    for thread in set(threading.enumerate()) - before:
-        thread.join(5.0)  # it may be about to end
-    assert set(threading.enumerate()) <= before
+    with no_thread_left():
+        yield
     assert verifier.sessions == 0
 
 

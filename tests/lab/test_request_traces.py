@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.request_traces import BadTrace, TracedRequest, in_order, requests
-from specpair.http_service.observability.logs import JsonFormatter, LogLine
+from specpair.http_service.observability.logs import JsonFormatter, log_ended_text
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 FORMS = {
@@ -31,11 +31,6 @@ FORMS = {
     "mooncake": (
         '{"timestamp": 500, "input_length": 10, "output_length": 4, "hash_ids": [1]}\n\n',
         [TracedRequest(0.5, 10, 4)],
-    ),
-    "dsd-sim": (
-        '{"request_id": "r", "arrival_ms": 250.0, "prompt_tokens": 9, "target_tokens": 3, "draft_id": "d2",'
-        ' "slo_class": "premium", "metadata": {}}\n',
-        [TracedRequest(0.25, 9, 3, "d2", "premium")],
     ),
     "ours": (
         '{"seconds": 1, "input_tokens": 2, "output_tokens": 3, "session": "a", "tenant": "b"}\n',
@@ -59,7 +54,7 @@ def test_texts_of_a_verifiers_log_began_before_their_lines() -> None:
     before = log.level
     log.setLevel(logging.INFO)
     try:
-        LogLine(12, 40, 2.0, 30, 20, "remote", "stop").log("s1")
+        log_ended_text(12, 40, 2.0, 30, 20, mode="remote", ended_by="stop", session_id="s1")
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
@@ -83,7 +78,7 @@ def test_no_more_is_read_than_is_asked_for() -> None:
     [
         ("", r"^t has no requests: give CSV or JSON Lines with TIMESTAMP"),
         (AZURE, r"^t has no requests"),
-        ("a,b\n1,2\n", r"^t: no trace has the columns \['a', 'b'\]: TIMESTAMP, ContextTokens"),
+        ("a,b\n1,2\n", r"^t, line 2: no trace has the keys a, b: TIMESTAMP, ContextTokens"),
         (AZURE + "1970-01-01 00:00:46,1,1\nyesterday,1,1\n", r"^t, line 3: .*yesterday"),
         (AZURE + "1970-01-01 00:00:46,1\n", r"^t, line 2: "),
         (AZURE + "1970-01-01 00:00:46,1,-1\n", r"^t, line 2: .*negative"),

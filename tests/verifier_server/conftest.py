@@ -14,7 +14,7 @@ import uvicorn
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Backend
-from specpair.http_service.connection import Connection
+from specpair.http_service import connection
 from specpair.http_service.observability import logs
 from verifier_server import program
 from verifier_server.app import create_app
@@ -40,7 +40,7 @@ class LiveServer:
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self.url = f"http://127.0.0.1:{self.address[1]}"
         config = uvicorn.Config(
-            self.app, http=Connection, log_config=None, access_log=False, timeout_graceful_shutdown=5
+            self.app, http=connection.Connection, log_config=None, access_log=False, timeout_graceful_shutdown=5
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
@@ -77,6 +77,12 @@ Serve = Callable[..., LiveServer]
 
 def settings(**given: Any) -> Settings:
     return Settings(backend="scripted", **given)
+
+
+@pytest.fixture(autouse=True)
+def _clients_that_have_left_are_noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server asks after a second whether a client that has closed its side still listens."""
+    monkeypatch.setattr(connection, "PROBES", (0.05, 0.05))
 
 
 @pytest.fixture(scope="module")

@@ -205,29 +205,29 @@ def test_retry_after_is_exact_if_all_sessions_linger() -> None:
 
 def test_text_is_under_way_until_its_client_was_silent_or_it_has_ended() -> None:
     desk = Desk()
-    assert desk.table.text_under_way() == 0.0
+    assert desk.table.admission.text_under_way() == 0.0
     session = desk.open()
-    assert desk.table.text_under_way() == SILENCE
+    assert desk.table.admission.text_under_way() == SILENCE
     with desk.table.in_use(session):
         desk.now += 10 * SILENCE
-        assert desk.table.text_under_way() == inf
+        assert desk.table.admission.text_under_way() == inf
     desk.now += SILENCE / 4
-    assert desk.table.text_under_way() == 0.75 * SILENCE
+    assert desk.table.admission.text_under_way() == 0.75 * SILENCE
     desk.now += SILENCE
-    assert desk.table.text_under_way() == 0.0
+    assert desk.table.admission.text_under_way() == 0.0
     with desk.table.in_use(session):
         session.finish_reason = "length"
-    assert desk.table.text_under_way() == 0.0
+    assert desk.table.admission.text_under_way() == 0.0
 
 
 def test_table_is_full_only_while_all_sessions_are_in_use() -> None:
     desk = Desk(capacity=2, quota=2)
     with desk.used(), ExitStack() as other:
-        assert not desk.table.full
+        assert not desk.table.admission.full
         other.enter_context(desk.used())
-        assert desk.table.full and desk.table.in_use_now == 2
+        assert desk.table.admission.full and desk.table.admission.in_use == 2
         other.close()
-        assert not desk.table.full and desk.table.in_use_now == 1
+        assert not desk.table.admission.full and desk.table.admission.in_use == 1
 
 
 def test_changes_are_told_and_new_sessions_can_be_refused() -> None:

@@ -9,18 +9,6 @@ from specpair.http_service.openapi.operation import Json
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from verifier_server.api.operations import OPERATIONS
 
-
-def _add_checks(found: dict[str, Json]) -> None:
-    """Add the checks of the verifier's own messages that are made in code."""
-    for name in ("PrefillRequest", "GenerateRequest"):
-        found[name]["allOf"] = [_ONE_PROMPT, _THRESHOLD, _COMMITTED]
-        found[name]["properties"]["max_tokens"]["description"] += _CAPPED
-    found["PrefillRequest"]["allOf"].append(_SELF_CONTINUE)
-    found["GenerateRequest"]["allOf"].append(_DRAFT_N)
-    item = {"allOf": [{"$ref": PREFIX + "VerifyRequest"}, given("session_id", "string")]}
-    found["BatchRequest"]["properties"]["items"]["items"] = item
-
-
 _CAPPED = " If the context is full before `max_tokens`, the text ends there, with the finish reason `length`, too."
 _ONE_PROMPT: Json = {"oneOf": [given("prompt", "string", minLength=1), given("prompt_ids", "array", minItems=1)]}
 _THRESHOLD = when(
@@ -46,7 +34,14 @@ Every path works with and without a trailing slash, and HEAD works where GET doe
 
 
 def _refine(found: dict[str, Json]) -> None:
-    _add_checks(found)
+    """Add the checks of the verifier's own messages that are made in code."""
+    for name in ("PrefillRequest", "GenerateRequest"):
+        found[name]["allOf"] = [_ONE_PROMPT, _THRESHOLD, _COMMITTED]
+        found[name]["properties"]["max_tokens"]["description"] += _CAPPED
+    found["PrefillRequest"]["allOf"].append(_SELF_CONTINUE)
+    found["GenerateRequest"]["allOf"].append(_DRAFT_N)
+    item = {"allOf": [{"$ref": PREFIX + "VerifyRequest"}, given("session_id", "string")]}
+    found["BatchRequest"]["properties"]["items"]["items"] = item
     text_operations.refine(found)
 
 

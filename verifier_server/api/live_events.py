@@ -1,7 +1,7 @@
 """`GET /events`: what the verifier does, as server-sent events, for those who may see it."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
 from pydantic import BaseModel, Field
@@ -20,13 +20,12 @@ from specpair.http_service.replies.events import (
 )
 from specpair.numbers import milliseconds
 from specpair.protocol.errors import SpecPairError
-from specpair.protocol.service_responses import ServiceStatus, UsageResponse
+from specpair.protocol.service_responses import ServiceStatus
 from verifier_server.engine.port import TokenEngine
-from verifier_server.observability import EnginePass, mode_of
+from verifier_server.observability import Number, PassMessage, mode_of
 from verifier_server.service import Service
 from verifier_server.sessions import Session
 
-Number = Annotated[int, Field(ge=0)]
 MOST_SESSIONS = 100  # that are told one by one
 
 
@@ -88,35 +87,59 @@ class SessionsMessage(EventMessage):
     more: Annotated[Number, Field(description="How many further ones there are.")]
 
 
-class PassMessage(EventMessage):
-    """A forward pass of the target."""
-
-    ended_ms: Annotated[float, Field(description="When, on the engine's clock, whose zero is arbitrary.")]
-    took_ms: Annotated[float, Field(description="How long it took.")]
-    queue_ms: Annotated[float, Field(description="The longest that a request waited for it, if it was its first.")]
-    sessions: Annotated[Number, Field(description="Sessions that shared it.")]
-    tokens: Annotated[Number, Field(description="Its width: tokens that were fed.")]
-    prefilled: Annotated[Number, Field(description="Of these, those that were not judged, as those of a prompt.")]
-    judged: Annotated[Number, Field(description="Draft tokens judged.")]
-    accepted: Annotated[Number, Field(description="Of these, those accepted.")]
-    committed: Annotated[Number, Field(description="Tokens committed.")]
-
-
 class PassesMessage(EventMessage):
     """The passes since the last such event. A slow reader, for whom more than 512 have come, misses the oldest."""
 
     passes: Annotated[list[PassMessage], Field(description="In the order in which they ended.")]
 
 
-class LiveView:
-    """A verifier as its page shows it. Used in the event loop."""
+EVERY = 0.25  # seconds between events, at least: the passes in between are told together
+LOOK = 1.0  # seconds of silence after which the verifier is looked at
+
+
+class LiveEvents:
+    """The endpoint as a method. Used in the event loop."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
-        self._began_at = round(time.time(), 3)
+        self._service, self._began_at = service, round(time.time(), 3)
 
-    def state(self) -> VerifierState:
-        """Its state, which every caller may see."""
+    async def watch_verifier(self, request: Request) -> Response:
+        """What the verifier does, as it happens: its state, sessions, passes and the keys' usage. No text and no token
+        is told.
+
+        A key sees its own sessions and usage, an admin's key those of all keys. Without keys, ids of sessions are not
+        told, since an id gives access. The stream ends with the service, and when the key is no longer taken.
+        """
+        gate = self._service.gate
+        gate.admit(request)
+        reader = FeedReader[PassMessage | Session]()
+        return EventStream(self._events(reader, lambda: gate.admit(request)), held=self._service.feed.heard_by(reader))
+
+    async def _events(
+        self, reader: FeedReader[PassMessage | Session], admit: Callable[[], Caller]
+    ) -> AsyncIterator[bytes]:
+        """The events for a caller, until `admit` raises an error."""
+        before: dict[str, BaseModel] = {}
+        came = list[PassMessage | Session]()
+        while not reader.closed:
+            try:
+                caller = admit()
+            except SpecPairError:
+                return
+            now = {"state": self._state(), "sessions": self._held(caller), "usage": self._service.gate.usage(caller)}
+            events = b"".join(message_event(found, name) for name, found in now.items() if before.get(name) != found)
+            before = now
+            # Passes are written without models of them, since there may be a thousand in a second.
+            if passes := [each for each in came if isinstance(each, PassMessage)]:
+                events += event_bytes(to_json({"passes": passes}), "passes")
+            ended = self._told([each for each in came if isinstance(each, Session)], caller)
+            if ended.sessions:
+                events += message_event(ended, "ended")
+            yield events or COMMENT
+            await reader.rest(EVERY)
+            came = await reader.next(LOOK)
+
+    def _state(self) -> VerifierState:
         service = self._service
         health, models = service.health(), service.loader.models
         load = None if models is None else models.engine.state
@@ -127,24 +150,19 @@ class LiveView:
             began_at=self._began_at,
             identity=health.identity,
             sessions=len(service.sessions),
-            sessions_in_use=service.sessions.in_use_now,
+            sessions_in_use=service.sessions.admission.in_use,
             most_sessions=service.settings.max_sessions,
             most_waiting=service.settings.max_queue,
             generated_tokens=service.gate.accounts.generated_tokens,
             engine=None if load is None else EngineLoad.model_validate(load, from_attributes=True),
         )
 
-    def usage(self, caller: Caller) -> UsageResponse:
-        """The usage that the caller may see."""
-        return self._service.gate.usage(caller)
-
-    def sessions(self, caller: Caller) -> SessionsMessage:
-        """The sessions that the caller may see, those whose texts have not ended first, the newest first."""
+    def _held(self, caller: Caller) -> SessionsMessage:
         held = self._service.sessions.all()
         held.sort(key=lambda each: (each.finish_reason is not None, -each.lease.number))
-        return self.told(held, caller)
+        return self._told(held, caller)
 
-    def told(self, sessions: list[Session], caller: Caller) -> SessionsMessage:
+    def _told(self, sessions: list[Session], caller: Caller) -> SessionsMessage:
         """Those of `sessions` that the caller may see."""
         models = self._service.loader.models
         if models is None:
@@ -152,17 +170,12 @@ class LiveView:
         everyones = caller.key is not None and caller.key.admin
         seen = [each for each in sessions if everyones or each.lease.owner == caller.owner]
         return SessionsMessage(
-            sessions=[_told(models.engine, each, caller) for each in seen[:MOST_SESSIONS]],
+            sessions=[_session(models.engine, each, caller) for each in seen[:MOST_SESSIONS]],
             more=max(0, len(seen) - MOST_SESSIONS),
         )
 
 
-def told_passes(passes: list[EnginePass]) -> bytes:
-    """A `PassesMessage` as JSON. It is written from dicts, since there may be a thousand passes in a second."""
-    return to_json({"passes": [each._asdict() for each in passes]})
-
-
-def _told(engine: TokenEngine, session: Session, caller: Caller) -> SessionMessage:
+def _session(engine: TokenEngine, session: Session, caller: Caller) -> SessionMessage:
     lease, unread = session.lease, engine.prompt_progress(session)
     return SessionMessage(
         number=lease.number,
@@ -180,61 +193,3 @@ def _told(engine: TokenEngine, session: Session, caller: Caller) -> SessionMessa
         finish_reason=session.finish_reason,
         took_ms=milliseconds(session.seconds),
     )
-
-
-EVERY = 0.25  # seconds between events, at least: the passes in between are told together
-LOOK = 1.0  # seconds of silence after which the verifier is looked at
-
-
-class LiveEvents:
-    """The endpoint as a method."""
-
-    def __init__(self, service: Service) -> None:
-        self._service, self._view = service, LiveView(service)
-
-    async def watch_verifier(self, request: Request) -> Response:
-        """What the verifier does, as it happens: its state, sessions, passes and the keys' usage. No text and no token
-        is told.
-
-        A key sees its own sessions and usage, an admin's key those of all keys. Without keys, ids of sessions are not
-        told, since an id gives access. The stream ends with the service, and when the key is no longer taken.
-        """
-        gate = self._service.gate
-        gate.admit(request)
-        reader = FeedReader[EnginePass | Session]()
-        events = _events(reader, self._view, lambda: gate.admit(request))
-        return EventStream(events, held=self._service.feed.heard_by(reader))
-
-
-async def _events(
-    reader: FeedReader[EnginePass | Session], view: LiveView, admit: Callable[[], Caller]
-) -> AsyncIterator[bytes]:
-    """The events for a caller, until `admit` raises an error."""
-    before: dict[str, BaseModel] = {}
-    came = list[EnginePass | Session]()
-    while not reader.closed:
-        try:
-            caller = admit()
-        except SpecPairError:
-            return
-        yield b"".join(_changed(before, view, caller)) + b"".join(_came(came, view, caller)) or COMMENT
-        await reader.rest(EVERY)
-        came = await reader.next(LOOK)
-
-
-def _changed(before: dict[str, BaseModel], view: LiveView, caller: Caller) -> Iterator[bytes]:
-    """Events of what is not as in `before`, by name, which is changed."""
-    now = {"state": view.state(), "sessions": view.sessions(caller), "usage": view.usage(caller)}
-    for name, found in now.items():
-        if before.get(name) != found:
-            before[name] = found
-            yield message_event(found, name)
-
-
-def _came(came: list[EnginePass | Session], view: LiveView, caller: Caller) -> Iterator[bytes]:
-    """Events of what came from the engine."""
-    if passes := [each for each in came if isinstance(each, EnginePass)]:
-        yield event_bytes(told_passes(passes), "passes")
-    ended = view.told([each for each in came if isinstance(each, Session)], caller)
-    if ended.sessions:
-        yield message_event(ended, "ended")

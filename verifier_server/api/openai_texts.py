@@ -127,18 +127,18 @@ def _mode(text: TextRequest, has_draft_model: bool) -> Literal["target", "fused"
     """The mode of a text. Raises ModeUnavailable for one that this verifier does not offer."""
     asked, drafts = text.speculative.mode, has_draft_model or text.prediction is not None
     if asked == "remote":
-        raise ModeUnavailable(
-            "speculative.mode: remote: no other machine drafts for requests to a verifier: send this one to "
-            "`drafter serve`, or send auto, fused or off",
-            param="speculative.mode",
+        raise ModeUnavailable.at(
+            "speculative.mode",
+            "remote: no other machine drafts for requests to a verifier: send this one to `drafter serve`, or send "
+            "auto, fused or off",
         )
     if drafts:
         return "target" if asked == "off" else "fused"
     for name, given in (("mode", asked if asked == "fused" else None), ("draft_n", text.speculative.draft_n)):
         if given is not None:
-            raise ModeUnavailable(
-                f"speculative.{name}: {given}: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL "
-                "(or with VERIFIER_DRAFT_BACKEND=ngram), send a prediction of the text, or leave it out",
-                param=f"speculative.{name}",
+            raise ModeUnavailable.at(
+                f"speculative.{name}",
+                f"{given}: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
+                "VERIFIER_DRAFT_BACKEND=ngram), send a prediction of the text, or leave it out",
             )
     return "target"

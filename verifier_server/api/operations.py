@@ -8,7 +8,9 @@ from gateway.openai_api.texts import TextSource
 from specpair.http_service.observability.health import StateEndpoints, state_operations
 from specpair.http_service.openapi import operation
 from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, Operation, parameter
-from specpair.protocol import errors, messages, responses, service_responses
+from specpair.protocol import errors, messages, responses
+from specpair.protocol import service_responses as replies
+from specpair.protocol.responses import ErrorResponse
 from verifier_server.api import examples, routes
 from verifier_server.api.live_events import LiveEvents, PassesMessage, SessionsMessage, VerifierState
 
@@ -23,13 +25,8 @@ _SESSION_HEADER = parameter(
     _ID,
 )
 _FROM = parameter("from", "query", "Position of the first token to send. Default: the end of the prompt.", _POSITION, 5)
-_BELOW = parameter(
-    "below",
-    "query",
-    "How many token ids, from the first on, the fingerprints cover. Default: all.",
-    _POSITION,
-    4096,
-)
+_COVERED = "How many token ids, from the first on, the fingerprints cover. Default: all."
+_BELOW = parameter("below", "query", _COVERED, _POSITION, 4096)
 _MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # errors while there is no model
 _ALWAYS: Errors = (*ALWAYS, errors.ShuttingDown)
 _PROMPT: Errors = (errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
@@ -44,22 +41,16 @@ _AFTER_PREFILL: Json = {
     "delete": {"operationId": "delete_session", "parameters": {"path.session_id": _SESSION}},
 }
 
-_NEWS = (
-    ("tokens", responses.StreamedTokens),
-    ("end", responses.StreamEnd),
-    ("error", responses.ErrorResponse),
-)  # events of a session's stream
+_NEWS = (("tokens", responses.StreamedTokens), ("end", responses.StreamEnd), ("error", ErrorResponse))
+_READ: Errors = (*_ALWAYS, *_MODEL)
+_WRITE: Errors = (*_READ, *BODY, *_ENGINE, errors.SessionMismatch, errors.UnknownSession)
+_POSITIONS: Errors = (errors.PositionInsidePrompt, errors.PositionBeyondCommitted)
 
 VERIFY = Operation(
-    "POST",
-    "/verify",
-    routes.verify,
-    "speculation",
-    responses.VerifyResponse,
+    *("POST", "/verify", routes.verify, "speculation", responses.VerifyResponse),
     (
-        *(*_ALWAYS, *BODY, *_MODEL, *_ENGINE, errors.SessionMismatch, errors.UnknownSession),
-        *(errors.TokenOutOfRange, errors.TooManyDrafts, errors.OverlapRefused, errors.PositionInsidePrompt),
-        *(errors.PositionBeyondCommitted, errors.ImplicitSessionRefused, errors.SelfContinueRefused),
+        *(*_WRITE, *_POSITIONS, errors.TokenOutOfRange, errors.TooManyDrafts, errors.OverlapRefused),
+        *(errors.ImplicitSessionRefused, errors.SelfContinueRefused),
     ),
     request=messages.VerifyRequest,
     examples=examples.VERIFIES,
@@ -68,15 +59,8 @@ VERIFY = Operation(
 )
 _OWN = (
     Operation(
-        "POST",
-        "/prefill",
-        routes.prefill,
-        "speculation",
-        responses.PrefillResponse,
-        (
-            *(*_ALWAYS, *BODY, *_PROMPT, *_MODEL, *_ENGINE),
-            *(errors.SessionMismatch, errors.SessionConflict, errors.UnknownSession, errors.OverlapRefused),
-        ),
+        *("POST", "/prefill", routes.prefill, "speculation", responses.PrefillResponse),
+        (*_WRITE, *_PROMPT, errors.SessionConflict, errors.OverlapRefused),
         request=messages.PrefillRequest,
         examples=examples.PREFILLS,
         example=examples.PREFILLED,
@@ -86,89 +70,41 @@ _OWN = (
     ),
     VERIFY,
     Operation(
-        "POST",
-        "/verify/batch",
-        routes.verify_batch,
-        "speculation",
-        responses.BatchResponse,
-        (*_ALWAYS, *BODY, *_MODEL),
+        *("POST", "/verify/batch", routes.verify_batch, "speculation", responses.BatchResponse, (*_READ, *BODY)),
         request=messages.BatchRequest,
         examples=examples.BATCHES,
     ),
     Operation(
-        "GET",
-        "/sessions/{session_id}/stream",
-        routes.stream_session,
-        "sessions",
-        None,
-        (
-            *(*_ALWAYS, *_MODEL, errors.Overloaded, errors.InvalidRequest, errors.UnknownSession),
-            *(errors.PositionInsidePrompt, errors.PositionBeyondCommitted),
-        ),
+        *("GET", "/sessions/{session_id}/stream", routes.stream_session, "sessions", None),
+        (*_READ, *_POSITIONS, errors.Overloaded, errors.InvalidRequest, errors.UnknownSession),
         parameters=(_SESSION_ID, _FROM),
         events=_NEWS,
     ),
     Operation(
-        "POST",
-        "/generate",
-        routes.generate,
-        "texts",
-        responses.GenerateResponse,
-        (
-            *(*_ALWAYS, *BODY, *_PROMPT, *_MODEL, *_ENGINE, errors.FusedUnavailable),
-            *(errors.SessionMismatch, errors.SessionConflict, errors.UnknownSession),
-        ),
+        *("POST", "/generate", routes.generate, "texts", responses.GenerateResponse),
+        (*_WRITE, *_PROMPT, errors.FusedUnavailable, errors.SessionConflict),
         request=messages.GenerateRequest,
         examples=examples.GENERATES,
         example=examples.TEXT,
         parameters=(_SESSION_HEADER,),
         events=(
-            ("open", responses.GenerateOpenEvent),
-            ("tokens", responses.GenerateTokensEvent),
-            ("end", responses.GenerateResponse),
-            ("error", responses.ErrorResponse),
+            *(("open", responses.GenerateOpenEvent), ("tokens", responses.GenerateTokensEvent)),
+            *(("end", responses.GenerateResponse), ("error", ErrorResponse)),
         ),
     ),
     Operation(
-        "GET",
-        "/model",
-        routes.get_model,
-        "model",
-        service_responses.ModelInfo,
-        (*_ALWAYS, *_MODEL, errors.InvalidRequest),
+        *("GET", "/model", routes.get_model, "model", replies.ModelInfo, (*_READ, errors.InvalidRequest)),
         parameters=(_BELOW,),
     ),
+    Operation("GET", "/vocabulary", routes.get_vocabulary, "model", replies.VocabularyResponse, _READ),
+    Operation("GET", "/sessions", routes.list_sessions, "sessions", replies.SessionsResponse, _ALWAYS),
     Operation(
-        "GET",
-        "/vocabulary",
-        routes.get_vocabulary,
-        "model",
-        service_responses.VocabularyResponse,
-        (*_ALWAYS, *_MODEL),
-    ),
-    Operation(
-        "GET",
-        "/sessions",
-        routes.list_sessions,
-        "sessions",
-        service_responses.SessionsResponse,
-        _ALWAYS,
-    ),
-    Operation(
-        "GET",
-        "/sessions/{session_id}",
-        routes.get_session,
-        "sessions",
-        service_responses.SessionInfo,
-        (*_ALWAYS, *_MODEL, errors.UnknownSession),
+        *("GET", "/sessions/{session_id}", routes.get_session, "sessions", replies.SessionInfo),
+        (*_READ, errors.UnknownSession),
         parameters=(_SESSION_ID,),
     ),
     Operation(
-        "DELETE",
-        "/sessions/{session_id}",
-        routes.delete_session,
-        "sessions",
-        service_responses.DeletedResponse,
+        *("DELETE", "/sessions/{session_id}", routes.delete_session, "sessions", replies.DeletedResponse),
         (*_ALWAYS, errors.UnknownSession),
         example={"session_id": "demo", "deleted": True},
         parameters=(_SESSION_ID,),
@@ -178,18 +114,10 @@ TEXTS = text_operations.text_operations((*_ALWAYS, *_MODEL), _ENGINE, ())
 STATE = state_operations(_ALWAYS)
 LIVE = (
     Operation(
-        "GET",
-        "/events",
-        LiveEvents.watch_verifier,
-        "operation",
-        None,
-        (*_ALWAYS, errors.Overloaded),
+        *("GET", "/events", LiveEvents.watch_verifier, "operation", None, (*_ALWAYS, errors.Overloaded)),
         events=(
-            ("state", VerifierState),
-            ("sessions", SessionsMessage),
-            ("usage", service_responses.UsageResponse),
-            ("passes", PassesMessage),
-            ("ended", SessionsMessage),
+            *(("state", VerifierState), ("sessions", SessionsMessage), ("usage", replies.UsageResponse)),
+            *(("passes", PassesMessage), ("ended", SessionsMessage)),
         ),
         last=(),
     ),

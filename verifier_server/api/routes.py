@@ -1,6 +1,5 @@
 """The REST endpoints. For low latency, they read and write bodies without FastAPI's machinery."""
 
-import ipaddress
 from functools import partial
 
 from starlette.requests import Request
@@ -8,7 +7,7 @@ from starlette.responses import Response
 
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.observability.logs import note_session
-from specpair.http_service.replies.events import HEARTBEAT, EventStream
+from specpair.http_service.replies.events import EventStream
 from specpair.http_service.replies.json_replies import JsonReply
 from specpair.protocol import messages, response_fields, responses, service_responses
 from specpair.protocol.errors import (
@@ -17,7 +16,8 @@ from specpair.protocol.errors import (
     SessionMismatch,
     SpecPairError,
 )
-from verifier_server.api.streams import committed_tokens, sampling_report, summary, text_events
+from specpair.protocol.http_reply import is_loopback
+from verifier_server.api.streams import committed_tokens, summary, text_events
 from verifier_server.engine.requests import Answer, check_position
 from verifier_server.service import Service
 from verifier_server.sessions import Session
@@ -45,7 +45,7 @@ async def prefill(request: Request) -> Response:
         model=service.engine.info.model_name,
         identity=service.identity,
         vocabulary=service.vocabulary(),
-        sampling=sampling_report(session),
+        sampling=response_fields.SamplingReport.of(session.spec),
         self_continue=session.self_continue,
         timing=answer.timing,
         cached_tokens=session.cached_tokens,
@@ -62,11 +62,16 @@ async def verify(request: Request) -> Response:
     service, caller = admitted(request)
     message = await read(request, messages.VerifyRequest)
     session_id = _session_id(request, message.session_id)
-    if session_id is None:
-        _allow_implicit(request)
-        session = service.latest(caller)
-    else:
+    if session_id is not None:
         session = service.session(session_id, caller)
+    else:  # the caller's latest; where callers share an address, as behind a proxy, it could be another caller's
+        host = (request.scope.get("server") or ("localhost",))[0]
+        if not (service.gate.access.keyed or is_loopback(host)):
+            raise ImplicitSessionRefused(
+                "session_id is missing: without one the caller's latest session is meant, which is possible only on "
+                "loopback or with an API key"
+            )
+        session = service.latest(caller)
     answer = await service.verifying.one(service.engine, message, session)
     return _json(_verified(answer), session)
 
@@ -75,7 +80,12 @@ async def verify_batch(request: Request) -> Response:
     """`/verify` for several sessions at once: one result or error for each item, in order."""
     service, caller = admitted(request)
     batch = await read(request, messages.BatchRequest)
-    items = [_item(batch, number) for number in range(len(batch.items))]
+    items: list[messages.VerifyRequest | SpecPairError] = []
+    for number in range(len(batch.items)):
+        try:
+            items.append(batch.request(number))
+        except InvalidRequest as error:
+            items.append(error)
     results = await service.verifying.each(service.engine, items, caller.owner)
     replies = [_verified(each) if isinstance(each, Answer) else responses.ErrorResponse.of(each) for each in results]
     return _json(responses.BatchResponse(results=replies))
@@ -87,8 +97,7 @@ async def generate(request: Request) -> Response:
     message = await service.prepared(await read(request, messages.GenerateRequest), caller)
     text = service.open_text(message, _session_id(request, message.session_id), caller)
     if message.stream:
-        answers = service.texts.each(text, HEARTBEAT)
-        return EventStream(text_events(text, answers, service.identity), {SESSION_HEADER: text.session.id})
+        return EventStream(text_events(service, text), {SESSION_HEADER: text.session.id})
     return _json(summary(text, await service.texts.last(text)), text.session)
 
 
@@ -154,14 +163,6 @@ async def delete_session(request: Request) -> Response:
     return _json(service_responses.DeletedResponse(session_id=session.id, deleted=True))
 
 
-def _item(batch: messages.BatchRequest, number: int) -> messages.VerifyRequest | SpecPairError:
-    """The request at index `number` of a batch, or the error that it gets."""
-    try:
-        return batch.request(number)
-    except InvalidRequest as error:
-        return error
-
-
 def _verified(answer: Answer) -> responses.VerifyResponse:
     """The reply to a verify request."""
     return responses.VerifyResponse(
@@ -183,25 +184,20 @@ def _number(request: Request, field: str, what: str) -> int | None:
     """The whole number `field` of the query, or None if it is missing. Raises InvalidRequest, which calls it `what`."""
     given = request.query_params.get(field)
     if given is not None and not (given.isascii() and given.isdigit() and len(given) < 10):
-        raise InvalidRequest(f"{field}: {given[:20]!r} is not a {what}", param=field)
+        raise InvalidRequest.at(field, f"{given[:20]!r} is not a {what}")
     return None if given is None else int(given)
-
-
-def _service(request: Request) -> Service:
-    """The application's service."""
-    service: Service = request.app.state.service
-    return service
 
 
 def admitted(request: Request) -> tuple[Service, Caller]:
     """The application's service, and the caller of a request. Raises Unauthorized, Forbidden and RateLimited."""
-    service = _service(request)
+    service: Service = request.app.state.service
     return service, service.gate.admit(request)
 
 
 async def read(request: Request, schema: type[messages.M]) -> messages.M:
     """The request in the body. Raises InvalidRequest, and what `RequestBodies.read` raises."""
-    return await _service(request).bodies.read(request, partial(messages.parse, schema))
+    service: Service = request.app.state.service
+    return await service.bodies.read(request, partial(messages.parse, schema))
 
 
 def _session_id(request: Request, in_body: str | None) -> str | None:
@@ -215,25 +211,6 @@ def _session_id(request: Request, in_body: str | None) -> str | None:
     if session_id is not None:
         note_session(session_id)  # also for the log of a request that will be refused
     return session_id
-
-
-def _allow_implicit(request: Request) -> None:
-    """Refuse a request without a session id where callers share an address, as behind a proxy.
-
-    There, the caller's latest session could be another caller's. Raises ImplicitSessionRefused.
-    """
-    if request.app.state.service.gate.access.keyed:
-        return
-    host = (request.scope.get("server") or ("localhost",))[0]
-    try:
-        local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if not local:
-        raise ImplicitSessionRefused(
-            "session_id is missing: without one the caller's latest session is meant, which is possible only on "
-            "loopback or with an API key"
-        )
 
 
 def _json(reply: response_fields.Response, session: Session | None = None) -> Response:

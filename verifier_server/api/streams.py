@@ -2,8 +2,8 @@
 
 import asyncio
 import codecs
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, contextmanager
 
 from specpair.http_service.openapi.operation import OWN_ERRORS
 from specpair.http_service.replies.events import HEARTBEAT, comment, event_bytes
@@ -21,7 +21,7 @@ from specpair.protocol.responses import (
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import GenerationTask
 from verifier_server.service import Service
-from verifier_server.sessions import CommittedRun, Session
+from verifier_server.sessions import Session
 
 
 async def committed_tokens(
@@ -43,7 +43,14 @@ async def committed_tokens(
             finish_reason, gone, ended = session.finish_reason, session.gone, service.engine.ended
             events, first = first, b""
             for run in session.news(position):
-                events += event_bytes(_told(run).body(), "tokens")
+                told = StreamedTokens(
+                    position=run.position,
+                    tokens=run.tokens,
+                    target_decoded=run.target_decoded,
+                    forward_ms=milliseconds(run.forward),
+                    **run.details._asdict(),
+                )
+                events += event_bytes(told.body(), "tokens")
                 position = run.position + len(run.tokens)
             if gone:
                 ended = UnknownSession(f"session {session.id} was deleted, or expired, while it was streamed")
@@ -55,8 +62,12 @@ async def committed_tokens(
                 yield events
             if finish_reason is not None or ended is not None:
                 return
-            if not events and not await _set_within(news, HEARTBEAT):
-                yield comment(service.engine.prompt_progress(session))
+            if not events:
+                try:
+                    async with asyncio.timeout(HEARTBEAT):
+                        await news.wait()
+                except TimeoutError:
+                    yield comment(service.engine.prompt_progress(session))
 
 
 @contextmanager
@@ -79,26 +90,6 @@ def _watching(service: Service, session: Session, news: asyncio.Event) -> Iterat
         yield
 
 
-def _told(run: CommittedRun) -> StreamedTokens:
-    return StreamedTokens(
-        position=run.position,
-        tokens=run.tokens,
-        target_decoded=run.target_decoded,
-        forward_ms=milliseconds(run.forward),
-        **run.details._asdict(),
-    )
-
-
-async def _set_within(news: asyncio.Event, seconds: float) -> bool:
-    """Wait up to `seconds` for `news`. Returns whether it was set."""
-    try:
-        async with asyncio.timeout(seconds):
-            await news.wait()
-    except TimeoutError:
-        return False
-    return True
-
-
 def summary(text: GenerationTask, last: Answer) -> GenerateResponse:
     """The whole reply, and the data of a stream's `end` event. `last`: the engine's last answer."""
     session, backend, counts = text.session, text.engine.info, text.counts
@@ -113,7 +104,7 @@ def summary(text: GenerationTask, last: Answer) -> GenerateResponse:
         finish_reason=session.finish_reason,
         model=backend.model_name,
         mode="target" if counts is None else "fused",
-        sampling=sampling_report(session),
+        sampling=SamplingReport.of(session.spec),
         timing=last.timing,
         cached_tokens=session.cached_tokens,
         draft_model=None if counts is None else counts.draft_model,
@@ -122,32 +113,28 @@ def summary(text: GenerationTask, last: Answer) -> GenerateResponse:
     )
 
 
-async def text_events(
-    text: GenerationTask, answers: AsyncGenerator[Answer | None], identity: str
-) -> AsyncIterator[bytes]:
-    """The events of a stream: `open` (the session), `tokens` (with their text), then `end` (the summary) or `error`.
+async def text_events(service: Service, text: GenerationTask) -> AsyncIterator[bytes]:
+    """Generate `text`: `open` (the session), `tokens` (with their text), then `end` (the summary) or `error`.
 
-    A None among `answers` becomes a comment, which keeps proxies from closing the connection, and says how much of a
-    prompt is read. Closes `answers`.
-
-    `identity`: the verifier's.
+    While no answer comes, a comment keeps proxies from closing the connection, and says how much of a prompt is read.
     """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     session, vocabulary = text.session, text.engine.info.vocabulary
     # A character is sent with its last token, even if earlier tokens of it were committed before this stream.
     decoder.decode(vocabulary.decode(session.tokens[session.prompt_len : text.position]))
+    opened = GenerateOpenEvent(
+        session_id=session.id,
+        prompt_len=session.prompt_len,
+        position=text.position,
+        identity=service.identity,
+        sampling=SamplingReport.of(session.spec),
+    )
+    yield event_bytes(opened.body(), "open")
     last: Answer | None = None
     try:
-        async with aclosing(answers):  # stops decoding at once when the reader disconnects
-            opened = GenerateOpenEvent(
-                session_id=session.id,
-                prompt_len=session.prompt_len,
-                position=text.position,
-                identity=identity,
-                sampling=sampling_report(session),
-            )
-            yield event_bytes(opened.body(), "open")
-            async for answer in answers:
+        with closing(service.texts.begin(text)) as answers:  # stops decoding at once when the reader disconnects
+            while not answers.finished:
+                answer = await answers.next(HEARTBEAT)
                 if answer is None:
                     yield comment(text.engine.prompt_progress(session))
                     continue
@@ -169,8 +156,3 @@ async def text_events(
         return
     assert last is not None
     yield event_bytes(summary(text, last).body(), "end")
-
-
-def sampling_report(session: Session) -> SamplingReport:
-    """How the session's tokens are drawn."""
-    return SamplingReport.of(session.spec)

@@ -80,7 +80,13 @@ class BatchPlan:
         session = part.sequence.session
         feed = session.tokens[slot.held :] + part.fresh.ids
         judged_from = len(feed) - len(part.fresh) - 1
-        most = min(most, self.room, self._piece(session, slot.held, judged_from) or most)
+        most = min(most, self.room)
+        if self.even_width is not None and judged_from:
+            left = session.prompt_len - slot.held
+            if left <= 0:
+                most = min(most, self.even_width)
+            elif len(session.tokens) > session.prompt_len:
+                most = min(most, left)
         if len(feed) > most:
             feed = feed[: min(most, judged_from)]
             judged_from = len(feed)
@@ -90,19 +96,6 @@ class BatchPlan:
             self.parts.append(part)
             self.room -= len(feed)
         return len(feed)
-
-    def _piece(self, session: Session, held: int, unjudged: int) -> int | None:
-        """How many tokens of a session may be fed at once under `even_width`; None: any number.
-
-        `held`: tokens in its slot.
-        `unjudged`: uncached tokens before the one that is judged.
-        """
-        if self.even_width is None or not unjudged:
-            return None
-        left = session.prompt_len - held
-        if left > 0:
-            return left if len(session.tokens) > session.prompt_len else None
-        return self.even_width
 
 
 class Composer:
@@ -144,17 +137,20 @@ class Composer:
         plan = BatchPlan(self._backend.max_batch_tokens, self._backend.even_width)
         verifies: list[BatchItem] = []
         prompts: list[BatchItem] = []
-        shared = self._shared()
+        active = (each for each in self._queue.active if each.requests or each.session.finish_reason is None)
+        shared = len(list(islice(active, 2))) > 1  # more than one session waits, or may send while the pass runs
         for sequence in self._after_turns(waiting):
             run, requests = sequence.choose(self._max_drafts)
             part = BatchItem(sequence, run, requests, self._judged_now(run.fresh, sequence, shared))
             (verifies if self._slots.unread(sequence.session) == 0 else prompts).append(part)
         self._leave_out_what_does_not_pay(verifies, len(continuing))
-        if prompts and self._left_out >= _PATIENCE:
+        prompts_first = bool(prompts) and self._left_out >= _PATIENCE
+        if prompts_first:
             self._add_prompts(plan, prompts, shared)
-            self._add_verifies(plan, verifies)
-        else:
-            self._add_verifies(plan, verifies)
+        for part in verifies:
+            if self._ensure_slot(part.sequence):
+                plan.add(part, self._slots[part.sequence.session], plan.room)
+        if not prompts_first:
             if self._waited_for_chunk(plan):
                 self._left_out += bool(prompts)
             else:
@@ -207,11 +203,6 @@ class Composer:
         prefill = min(sum(self._slots.unread(sequence.session) for sequence in sequences), self._chunk)
         return min(prefill + sum(sequence.width for sequence in sequences), self._backend.max_batch_tokens)
 
-    def _add_verifies(self, plan: BatchPlan, parts: list[BatchItem]) -> None:
-        for part in parts:
-            if self._ensure_slot(part.sequence):
-                plan.add(part, self._slots[part.sequence.session], plan.room)
-
     def _add_prompts(self, plan: BatchPlan, parts: list[BatchItem], shared: bool) -> None:
         if not parts:
             self._left_out = 0
@@ -240,24 +231,15 @@ class Composer:
         with suppress(ValueError, BackendError, InvalidRequest):  # judging the first token meets it again, and says so
             session.commit_forced(to_end=False)
 
-    def _shared(self) -> bool:
-        """Whether more than one session waits, or may send its next request while a pass runs."""
-        active = (each for each in self._queue.active if each.requests or each.session.finish_reason is None)
-        return len(list(islice(active, 2))) > 1
-
     def _judged_now(self, fresh: Draft, sequence: SequenceState, shared: bool) -> Draft:
         """What of the new draft tokens of `sequence` the next pass may judge. A tree is cut from its end, as a chain
         is: each token stands behind the one that it follows. Each takes a place in the slot, also at one position."""
-        backend, allowed = self._backend, self._allowed(sequence, shared)
-        room = backend.context_length - len(sequence.session.tokens)
-        fresh = fresh.first(room if allowed is None else min(allowed, room))
-        return fresh.cut(TreeLimits(backend.max_leaves, backend.max_nodes))
-
-    def _allowed(self, sequence: SequenceState, shared: bool) -> int | None:
-        """How many draft tokens of `sequence` the next pass may judge; None: all."""
-        if not shared and sequence.session.strategy in DRAFTER_INVARIANT:
-            return None
-        return sequence.draft_credit.drafts(self.price(sequence.session))
+        backend, session = self._backend, sequence.session
+        most = backend.context_length - len(session.tokens)
+        if shared or session.strategy not in DRAFTER_INVARIANT:
+            allowed = sequence.draft_credit.drafts(self.price(session))
+            most = most if allowed is None else min(allowed, most)
+        return fresh.first(most).cut(TreeLimits(backend.max_leaves, backend.max_nodes))
 
     def _ensure_slot(self, sequence: SequenceState) -> bool:
         """Whether `sequence` has a slot or gets one.
@@ -279,9 +261,6 @@ class Composer:
             return True
         return sequence.due_by + min(self._pass_time.at(slot.held), SILENCE) < self._kept_at
 
-    def _turn_is_over(self, owner: Session) -> bool:
-        return bool(self._queue[owner].requests) and self._slots[owner].answers >= _TURN
-
     def _after_turns(self, waiting: list[SequenceState]) -> list[SequenceState]:
         """`waiting`, without one session whose turn is over if another waits for a slot and no other slot can be had.
 
@@ -291,5 +270,7 @@ class Composer:
         lacking = sum(sequence.session not in self._slots for sequence in waiting)
         if lacking <= self._slots.available(self._is_idle):
             return waiting
-        evicted = self._slots.evict(may_lose=self._turn_is_over)
+        evicted = self._slots.evict(
+            lambda owner: bool(self._queue[owner].requests) and self._slots[owner].answers >= _TURN
+        )
         return [sequence for sequence in waiting if sequence.session is not evicted]

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -32,7 +32,10 @@ def died_of(error: Exception) -> str:
 
 
 class Engine:
-    """A `TokenEngine` that has logits. It owns the backend. Only its thread runs passes and commits tokens."""
+    """A `TokenEngine` that has logits. It owns the backend. Only its thread runs passes and commits tokens.
+
+    A request is queued before the next pass; those that come together can share it.
+    """
 
     def __init__(
         self,
@@ -59,29 +62,22 @@ class Engine:
 
     @property
     def ended(self) -> SpecPairError | None:
-        """The error that answers requests once no more passes run; None while they do."""
         return self._end() if self._stopping or self.failure is not None else None
 
     def _end(self) -> SpecPairError:
         return ShuttingDown(SHUTTING_DOWN) if self.failure is None else EngineError(self.failure)
 
     def shut_down(self) -> None:
-        """Run no pass after the present one, and answer waiting requests with ShuttingDown. Thread-safe."""
         with self._adding:
             self._stopping = True
             self._inbox.put(lambda: None)  # wakes the thread
 
     def stop(self) -> None:
-        """Shut down, wait for the thread to end, and free the model."""
         self.shut_down()
         self._thread.join()
         self.backend.close()
 
     def submit(self, *requests: Request) -> None:
-        """Queue requests before the next pass, so that they can share it. Thread-safe.
-
-        Errors, Overloaded included, are given to `done` of the request.
-        """
         now = self._clock()
         if not self._between_passes(lambda: self._take_in(requests, now)):
             for request in requests:
@@ -89,19 +85,15 @@ class Engine:
             self._deliver()
 
     def forget(self, session: Session) -> None:
-        """Free the slot of a removed session and fail its waiting requests. Thread-safe."""
         self._between_passes(lambda: self._scheduler.forget(session))
 
     def replace(self, old: Session, new: Session) -> None:
-        """Remove `old`; `new` gets its slot, with the prefix of tokens that both share. Thread-safe."""
         self._between_passes(lambda: self._scheduler.replace(old, new))
 
     def is_resident(self, session: Session) -> bool:
-        """Whether `session` has a slot. Thread-safe."""
         return session in self._scheduler.slots
 
     def prompt_progress(self, session: Session) -> PromptProgress | None:
-        """How much of the session's prompt its slot holds; None: all of it. Thread-safe."""
         if session.finish_reason is not None:
             return None
         progress = PromptProgress(min(self._scheduler.slots.held(session), session.prompt_len), session.prompt_len)
@@ -109,25 +101,22 @@ class Engine:
 
     @property
     def state(self) -> EngineState:
-        """What the engine holds now. Thread-safe."""
         return self._scheduler.state
 
     def check_integrity(self) -> None:
-        """Raise Inconsistent if sessions, slots and requests do not fit together. Thread-safe."""
         checked: Future[None] = Future()
 
         def check() -> None:
             try:
                 self._scheduler.check_integrity()
+                checked.set_result(None)
             except Inconsistent as error:
                 checked.set_exception(error)
-            else:
-                checked.set_result(None)
 
-        if not self._thread.is_alive():
-            check()
-        elif not self._between_passes(check):
-            self._thread.join()
+        runs = self._thread.is_alive()
+        if not (runs and self._between_passes(check)):
+            if runs:
+                self._thread.join()
             check()
         checked.result()
 
@@ -199,11 +188,9 @@ class Engine:
         left = None if wake_at is None else wake_at - self._clock()
         if self._stopping or (left is not None and left <= 0):  # the call that `shut_down` adds may have been made
             return
-        try:
+        with suppress(Empty):
             call = self._inbox.get(timeout=left)
-        except Empty:
-            return
-        call()
+            call()
 
 
 def with_logits(backend: Backend, settings: Any) -> LoadedEngine:

@@ -108,7 +108,14 @@ class Queue:
         sequence = self._sequence(request.session)
         request.submitted = request.since = now
         if request.session.strategy not in DRAFTER_INVARIANT:
-            self._check_overlap(sequence, request)
+            # A duplicate does not overlap. One submitted before the last pass ended does, too: by chance it is handled
+            # before or after that pass.
+            others = [other for other in sequence.requests if not other.cancelled and other.draft != request.draft]
+            if (others or now < sequence.judged_at) and self._compare(request, first=False):
+                raise OverlapRefused(
+                    f"another verify of session {request.session.id} is under way: with the strategy "
+                    f"{request.session.strategy} the text would depend on timing: send one at a time"
+                )
         if not sequence.requests:
             sequence.turn = next(self._numbers)
         sequence.add(request, now)
@@ -129,8 +136,7 @@ class Queue:
 
     def drop_silent(self, now: float) -> None:
         """Remove sessions from `active` that do not wait and were silent for longer than `SILENCE`."""
-        silent = list(takewhile(lambda sequence: now - sequence.heard > SILENCE, self._active))
-        for sequence in silent:
+        for sequence in list(takewhile(lambda each: now - each.heard > SILENCE, self._active)):
             if not sequence.requests:
                 del self._active[sequence]
 
@@ -192,17 +198,6 @@ class Queue:
             known = session.client if session.strategy in DRAFTER_INVARIANT else None
             sequence = self._sequences[session] = SequenceState(session, self._remembered.draft_credit(known))
         return sequence
-
-    def _check_overlap(self, sequence: SequenceState, request: Request) -> None:
-        """Raise OverlapRefused for a second draft at once, unless it is a duplicate, or committed tokens answer it."""
-        others = [other for other in sequence.requests if not other.cancelled and other.draft != request.draft]
-        # One submitted before the last pass ended overlaps, too: by chance it is handled before or after that pass.
-        overlaps = others or request.submitted < sequence.judged_at
-        if overlaps and self._compare(request, first=False):
-            raise OverlapRefused(
-                f"another verify of session {request.session.id} is under way: with the strategy "
-                f"{request.session.strategy} the text would depend on timing: send one at a time"
-            )
 
     def _compare(self, request: Request, first: bool) -> bool:
         return request.compare(self._max_drafts, first, self._trees)

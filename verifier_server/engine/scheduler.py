@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from specpair.engines.backend import Backend, Entry, Rows
 from specpair.engines.errors import BackendError, EngineFailure
 from specpair.protocol.errors import EngineError, InvalidRequest, SpecPairError
-from specpair.speculation.acceptance.judge import explain, judge
+from specpair.speculation.acceptance.judge import IndexedRows, explain, judge
 from specpair.speculation.acceptance.token_details import SELF_CONTINUED, TokenDetails, marks_of
 from specpair.speculation.sampling.distribution import token_logprobs
 from specpair.speculation.sampling.row_changes import ProcessedRows
-from specpair.speculation.sampling.sampling import Logits, Row
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.pass_time import prefill_chunk as chosen_chunk
@@ -133,11 +132,10 @@ class Scheduler:
         self._running, tokens = None, plan.tokens
         for part, entry, rows in zip(plan.parts, plan.batch, brought, strict=True):
             session = part.sequence.session
+            self.slots.fed(session)
             if session.gone:
-                self.slots.fed(session)
                 self.slots.retire(session)
                 continue
-            self.slots.fed(session)
             if (run := part.run) is not None:
                 if run.started is None:
                     run.started = began
@@ -202,8 +200,7 @@ class Scheduler:
 
         All of them do, as soon as one of them expects no request within half the time of the pass.
         """
-        half_pass = self._pass_time.at(1) / 2
-        blocked = [sequence.blocked_until(now, half_pass) for sequence in continuing]
+        blocked = [sequence.blocked_until(now, self._pass_time.at(1) / 2) for sequence in continuing]
         if None in blocked:
             return continuing
         self.wake_at = min((until for until in blocked if until is not None), default=None)
@@ -219,15 +216,14 @@ class Scheduler:
         if expected:
             self._window_opened = now if self._window_opened is None else self._window_opened
             pass_time = self._pass_time.at(self._composer.width(ready))
-            self.wake_at = window_until(
-                now, self._window_opened + self._batching_window * pass_time, pass_time, len(ready), expected
-            )
+            last = self._window_opened + self._batching_window * pass_time
+            self.wake_at = window_until(now, last, pass_time, len(ready), expected)
         return self.wake_at is not None
 
     def _commit(self, part: BatchItem, entry: Entry, rows: Rows, began: float, ended: float) -> None:
         sequence, session, ends = part.sequence, part.sequence.session, self.backend.vocabulary.ends
-        rule, position = session.rule, len(session.tokens)
-        judged: Sequence[Row] | Logits = rows
+        rule, position, alone = session.rule, len(session.tokens), part.run is None
+        judged: IndexedRows = rows
         if session.processors is not None:
             session.processors.commit(session.tokens)
             judged = ProcessedRows(session.processors, rows, part.fresh.ids, entry.parents)
@@ -238,15 +234,13 @@ class Scheduler:
             path = [each.draft for each in rulings if each.accepted and each.draft is not None]
             lacking = self.slots.keep(session, entry, [entry.trunk + each for each in path])
         explained, likeliest = session.spec.details_asked
-        rejected = rulings[-1].draft is not None
-        rated = [(rows[each.row], each.token) for each in rulings]
         details = TokenDetails(
-            marks_of(accepted, len(part.fresh), rejected) if part.run is not None else [SELF_CONTINUED],
+            [SELF_CONTINUED] if alone else marks_of(accepted, len(part.fresh), rulings[-1].draft is not None),
             [*explain(rule, rulings, part.fresh.tokens, judged, position)] if explained else None,
-            None if likeliest is None else [token_logprobs(*each, likeliest) for each in rated],
+            None if likeliest is None else [token_logprobs(rows[each.row], each.token, likeliest) for each in rulings],
         )
         session.commit(tokens, details, forward=ended - began, lacking=lacking)
-        if part.run is not None:
+        if not alone:
             sequence.judged_at = ended
             self._queue.judged(sequence, len(part.fresh), sum(accepted), self._composer.price(session))
             self.slots[session].answers += 1
@@ -255,7 +249,7 @@ class Scheduler:
         session.commit_forced()
         if session.finish_reason is not None:
             self.slots.retire(session)
-        committed, alone = len(session.tokens) - position, part.run is None
+        committed = len(session.tokens) - position
         sequence.tell(self._observer, committed, len(part.fresh), sum(accepted), alone, ended)
         session.notify()
 

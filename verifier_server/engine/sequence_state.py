@@ -169,14 +169,13 @@ class SequenceState:
         self, observer: EngineObserver, tokens: int, judged: int, accepted: int, target_decoded: bool, now: float
     ) -> None:
         """Count what a pass that ended at `now` has committed to the session, and tell `observer`."""
-        session, first = self.session, self.committed_at is None
+        session, before, self.committed_at = self.session, self.committed_at, now
         queued = now if self.queued is None else self.queued
-        since = queued if self.committed_at is None else self.committed_at
-        self.committed_at = now
         session.drafted += judged
         session.accepted += accepted
         session.seconds = now - queued
-        observer.committed(session, tokens, judged, accepted, now - since, first)
+        since = queued if before is None else before
+        observer.committed(session, tokens, judged, accepted, now - since, before is None)
         if target_decoded:
             observer.target_decoded(tokens)
         if session.finish_reason is not None:

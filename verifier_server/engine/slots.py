@@ -107,9 +107,14 @@ class SlotPool:
         if alike is not None:
             return self._continue(alike, session, common)
         victim = self._victim(may_lose)
-        if victim is not None:
-            self._take_over(victim, session)
-        return victim is not None
+        if victim is None:
+            return False
+        slot, common = self._slots.pop(victim), 0
+        if self._scope(victim) == scope:
+            held = victim.tokens, slot.held
+            common = reusable(self._backend, slot.number, *held, session.tokens, SHARED_AT_LEAST - 1)
+        self._begin(session, slot.number, common)
+        return True
 
     def evict(self, may_lose: Callable[[Session], bool]) -> Session | None:
         """Free the slot of a session that `may_lose` it. Returns this session, or None if there is none."""
@@ -131,14 +136,6 @@ class SlotPool:
         common = shared_length(owner.tokens, session.tokens, min(slot.held, len(session.tokens) - 1))
         stays = common >= SHARED_AT_LEAST and pays_to_cut(self._backend, slot.number, common)
         self._begin(session, slot.number, common if stays else 0)
-
-    def _take_over(self, victim: Session, session: Session) -> None:
-        """Give the slot of `victim` to `session`, with a prefix that both share within their scope."""
-        slot, common = self._slots.pop(victim), 0
-        if self._scope(victim) == self._scope(session):
-            held = victim.tokens, slot.held
-            common = reusable(self._backend, slot.number, *held, session.tokens, SHARED_AT_LEAST - 1)
-        self._begin(session, slot.number, common)
 
     def _continue(self, text: KeptText, session: Session, common: int) -> bool:
         """Give the slot of a kept text to `session`, with the first `common` tokens."""

@@ -68,8 +68,7 @@ class SharedDraftModel:
     @property
     def failure(self) -> str | None:
         """Why the latest draft step failed; None if it succeeded."""
-        lost = None if self._shared is None else self._shared.failure
-        return lost or self._failed
+        return (None if self._shared is None else self._shared.failure) or self._failed
 
     def failed(self, error: Exception) -> str:
         """Note that a draft step failed. Returns the reason, in one line."""
@@ -81,12 +80,7 @@ class SharedDraftModel:
         self._failed = None
 
     @contextmanager
-    def drafter(
-        self,
-        spec: TextSpec,
-        prompt: Sequence[int] = (),
-        scope: Hashable = None,
-    ) -> Iterator[Drafter]:
+    def drafter(self, spec: TextSpec, prompt: Sequence[int] = (), scope: Hashable = None) -> Iterator[Drafter]:
         """A drafter for one text while the block runs. It begins with what an ended text of the same scope has left of
         the prompt.
 
@@ -106,15 +100,11 @@ class SharedDraftModel:
         finally:
             with self._choosing:
                 self._free.append(engine)
-                self._forget_beyond_what_is_kept()
-
-    def _forget_beyond_what_is_kept(self) -> None:
-        if self._most_kept is not None:
-            kept = sum(engine.held for engine in self._free)
-            for engine in self._free:
-                if kept > self._most_kept:
-                    kept -= engine.held
-                    engine.empty()
+                beyond = 0 if self._most_kept is None else sum(each.held for each in self._free) - self._most_kept
+                for each in self._free:
+                    if beyond > 0:
+                        beyond -= each.held
+                        each.empty()
 
     def close(self) -> None:
         """Free the model."""

@@ -72,14 +72,19 @@ class EngineClient:
     async def answer(self, engine: TokenEngine, request: Request) -> Answer:
         """The answer to one request, as in `results`. Raises the error that the engine answers with."""
         (result,) = await self.results(engine, (request,))
-        if isinstance(result, SpecPairError):
-            raise result
-        return result
+        return answered(result)
 
     def _make(self) -> None:
         # Calls added meanwhile get a turn of their own, so that the loop can do other work in between.
         for _ in range(len(self._calls)):
             self._calls.popleft()()
+
+
+def answered(result: Answer | SpecPairError) -> Answer:
+    """An answer. Raises the error that the engine answers with."""
+    if isinstance(result, SpecPairError):
+        raise result
+    return result
 
 
 def disconnected() -> InvalidRequest:
@@ -113,24 +118,11 @@ class EngineConnection:
         `admitted`: whether the engine has answered a request of this text.
         `submit`: hands the request to the engine; None: that is done at once.
         """
-        request = Request(
-            self._session,
-            draft,
-            self._answers.put,
-            policy=policy,
-            admitted=admitted,
-        )
-        self._request = request
+        self._request = request = Request(self._session, draft, self._answers.put, policy=policy, admitted=admitted)
         if self._aborted:  # looked at after `_request` is set, so that `abort` drops every later request
             raise disconnected()
         (submit or self._engine.submit)(request)
-        return self._answer
-
-    def _answer(self) -> Answer:
-        answer = self._answers.get()
-        if isinstance(answer, SpecPairError):
-            raise answer
-        return answer
+        return lambda: answered(self._answers.get())
 
     def abort(self) -> None:
         """Make the request under way fail, and every later one. May be called from any thread."""

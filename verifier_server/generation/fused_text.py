@@ -22,7 +22,7 @@ from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_details import forced_before, last_round, passes, rounds
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafting.committed_text import CommittedText
-from specpair.speculation.drafting.lookups import Lookups, TokenLookup
+from specpair.speculation.drafting.lookups import Lookups
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates
@@ -121,11 +121,6 @@ class FusedText:
         """What earlier texts are looked up within, whatever else keys share."""
         return self.session.lease.owner, self.session.spec.cache_salt
 
-    def _earlier_texts(self, vocabulary_size: int) -> TokenLookup | None:
-        if self.earlier is None or self.session.strategy not in DRAFTER_INVARIANT:  # the text would depend on them
-            return None
-        return self.earlier.lookup(self._scope, vocabulary_size)
-
     def _tell(self, result: Answer | SpecPairError) -> None:
         self.on_answer(result)
         self.deliver()
@@ -159,22 +154,25 @@ class FusedText:
 
     def _draft(self, estimates: Estimates) -> None:
         """Prefill, draft and verify, to the end of the text."""
-        session, known = self.session, self.session.tokens[: self.position]
+        session, known, earlier = self.session, self.session.tokens[: self.position], self.earlier
+        if session.strategy not in DRAFTER_INVARIANT:
+            earlier = None  # the text would depend on earlier ones
         with self.draft.drafter(session.spec, known[: session.prompt_len], session.scope) as drafter:
             sampling, vocabulary = session.spec.drawn, self.engine.info.vocabulary
             limits = processors_of(sampling, vocabulary, session.prompt_len, limits=True)
-            looks_up = not self.draft.looks_up
             lookups = Lookups(
                 session.prompt_len,
-                in_text=looks_up,
+                in_text=not self.draft.looks_up,
                 prediction=self.prediction,
                 corpus=None if self.corpus is None else self.corpus.lookup(),
-                earlier=self._earlier_texts(vocabulary.size),
+                earlier=None if earlier is None else earlier.lookup(self._scope, vocabulary.size),
                 limits=limits,
             )
             lookups.follow(known)
-            if self.rounds is not None and isinstance(drafter, ModelDrafter):
-                self._read(drafter, known)
+            if self.rounds is not None and isinstance(drafter, ModelDrafter):  # it reads while the target does
+                for end in (*range(READ_CHUNK, len(known), READ_CHUNK), len(known)):
+                    if not self.cancelled:
+                        drafter.expand(known[:end], [[]], 0)
             answer = self._opened()
             self._tell(answer)
             text = PlainTranscript([*known, *answer.tokens], answer.finish_reason)
@@ -184,12 +182,6 @@ class FusedText:
                 self._write_in_rounds(self.rounds, drafter, text.known, lookups, estimates)
             else:
                 self._write_alone(drafter, text, lookups, estimates, answer)
-
-    def _read(self, drafter: ModelDrafter, prompt: list[int]) -> None:
-        """Have the draft model read the prompt while the target does."""
-        for end in (*range(READ_CHUNK, len(prompt), READ_CHUNK), len(prompt)):
-            if not self.cancelled:
-                drafter.expand(prompt[:end], [[]], 0)
 
     def _write_in_rounds(
         self, rounds: RoundThread, drafter: ModelDrafter, known: list[int], lookups: Lookups, estimates: Estimates
@@ -253,9 +245,10 @@ class FusedText:
         """Decode without drafts, to the end of the text."""
         if self._prefill is not None:
             self._tell(self._opened())
-        while not (self._ended or self.cancelled):
+        session = self.session
+        while not (self.cancelled or (session.finish_reason is not None and self.position >= len(session.tokens))):
             answer = self._connection.verify(Draft(self.position))
-            if self.position > self.session.prompt_len:
+            if self.position > session.prompt_len:
                 for _ in rounds(answer.details.sources):
                     self.counts.count(JudgedRound(0, 0))
             self._tell(self._taken(answer))
@@ -285,9 +278,8 @@ class FusedText:
             committed = text.unread.popleft()
             session, position = self.session, committed.position
             for marks in passes(session.details_of(position, position + len(committed.tokens)).sources):
-                end = position + len(marks)
+                self.position = end = position + len(marks)
                 ran = last_round(marks)
-                self.position = end
                 self._tell(
                     Answer(
                         position=position,
@@ -302,8 +294,3 @@ class FusedText:
                     )
                 )
                 position = end
-
-    @property
-    def _ended(self) -> bool:
-        """Whether the last answer reported the end of the text."""
-        return self.session.finish_reason is not None and self.position >= len(self.session.tokens)

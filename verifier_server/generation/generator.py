@@ -1,8 +1,8 @@
 """Whole texts (`POST /generate`), by the target alone or with server-side drafting, each in a session."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from weakref import WeakValueDictionary, finalize
@@ -13,7 +13,7 @@ from specpair.protocol.messages import GenerateRequest
 from specpair.speculation.draft import Draft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
-from verifier_server.generation.engine_client import Accounting, EngineClient
+from verifier_server.generation.engine_client import Accounting, EngineClient, answered
 from verifier_server.generation.fused_text import DraftCounts
 from verifier_server.generation.prompts import make_session, prediction_of
 from verifier_server.generation.server_drafting import ServerDrafting
@@ -70,33 +70,24 @@ class Generator:
                 "mode fused: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
                 "VERIFIER_DRAFT_BACKEND=ngram), send a prediction of the text, or ask for mode target"
             )
-        if request.draft_n is not None and request.draft_n > engine.info.max_drafts:
-            raise InvalidRequest(
-                f"draft_n: {request.draft_n} is more than the {engine.info.max_drafts} draft tokens that this verifier "
-                "judges at once",
-                param="draft_n",
-            )
-
+        most = engine.info.max_drafts
+        if request.draft_n is not None and request.draft_n > most:
+            what = f"{request.draft_n} is more than the {most} draft tokens that this verifier judges at once"
+            raise InvalidRequest.at("draft_n", what)
         prediction = prediction_of(engine.info, request)
         request = request.model_copy(update={"session_id": None})
         session = self._sessions.open(
-            session_id,
-            caller,
-            request,
-            lambda new_id: make_session(engine.info, new_id, request),
-            latest=False,
+            session_id, caller, request, lambda new_id: make_session(engine.info, new_id, request), latest=False
         )
         self.cancel(session)
         session.self_continue = False  # the target decodes on request; server-side drafting says otherwise, if so
         self._sessions.use(session)
-        position = session.prompt_len + len(request.committed_ids)
+        position, counts = session.prompt_len + len(request.committed_ids), None
+        start: Start = partial(_decode, engine, session, position)
         if request.mode == "fused" and drafting is not None:
             counts = DraftCounts(draft_model=drafting.draft.name, predicted=prediction is not None)
             start = partial(drafting.start, engine, session, request.draft_n, counts, position, prediction=prediction)
-            text = GenerationTask(engine, session, position, start, counts)
-        else:
-            text = GenerationTask(engine, session, position, partial(_decode, engine, session, position), None)
-        self._latest[session] = text
+        self._latest[session] = text = GenerationTask(engine, session, position, start, counts)
         # If the client disconnects before the text is started, garbage collection of the text makes this call.
         text.leave = leave = finalize(text, self._sessions.leave, session)
         leave.atexit = False
@@ -123,25 +114,13 @@ class Generator:
 
         try:
             with self._generating(text, on_answer):
-                result = await future
+                return answered(await future)
         finally:
             self.forget(text.session)  # even if unfinished: without a reply the client does not know the id
-        if isinstance(result, SpecPairError):
-            raise result
-        return result
 
     def begin(self, text: GenerationTask) -> "Answers":
         """Begin to generate `text`, and return its answers, which have to be closed. Raises what the engine raises."""
         return Answers(self, text)
-
-    async def each(self, text: GenerationTask, silence: float) -> AsyncGenerator[Answer | None]:
-        """Generate `text`: yields each answer when its pass ends, and None after each `silence` seconds without one.
-
-        Closing the iterator cancels the text.
-        """
-        with closing(self.begin(text)) as answers:
-            while not answers.finished:
-                yield await answers.next(silence)
 
     @contextmanager
     def _generating(self, text: GenerationTask, on_answer: OnAnswer) -> Iterator[None]:
@@ -188,7 +167,8 @@ class Answers:
         self._generator, self._session = generator, text.session
         self._results: asyncio.Queue[Answer | SpecPairError] = asyncio.Queue()
         with ExitStack() as stack:
-            stack.enter_context(generator._generating(text, self._put))
+            put = self._results.put_nowait
+            stack.enter_context(generator._generating(text, lambda result: generator._client.put(partial(put, result))))
             self._open = stack.pop_all()
 
     async def next(self, silence: float | None) -> Answer | None:
@@ -199,19 +179,17 @@ class Answers:
         with suppress(TimeoutError):
             async with asyncio.timeout(silence):
                 result = await self._results.get()
-        if isinstance(result, SpecPairError):
-            raise result
-        self.finished = result is not None and result.finish_reason is not None
-        return result
+        if result is None:
+            return None
+        answer = answered(result)
+        self.finished = answer.finish_reason is not None
+        return answer
 
     def close(self) -> None:
         """Cancel the text, unless it has ended. May be called again."""
         self._open.close()
         if self.finished:
             self._generator.forget(self._session)
-
-    def _put(self, result: Answer | SpecPairError) -> None:
-        self._generator._client.put(partial(self._results.put_nowait, result))
 
 
 def _decode(engine: TokenEngine, session: Session, position: int, on_answer: OnAnswer) -> Callable[[], None]:

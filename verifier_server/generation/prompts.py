@@ -48,7 +48,10 @@ def make_session(
     if spec.seed is None:
         spec = replace(spec, seed=secrets.randbelow(gumbel.SEED_LIMIT))
     _check_served(info, spec)
-    _check_bias(info, spec)
+    if max(spec.logit_bias, default=0) >= info.vocabulary.size:
+        first = min(each for each in spec.logit_bias if each >= info.vocabulary.size)
+        what = f"token id {first} is outside of the vocabulary of {info.vocabulary.size} ids"
+        raise TokenOutOfRange(f"logit_bias: {what}", param=f"logit_bias.{first}")
     if spec.max_tokens is not None:
         limit = min(limit, len(ids) + spec.max_tokens)
     grammars = grammars_for(spec, info.vocabulary)
@@ -111,7 +114,7 @@ def _encoded(info: EngineInfo, field: str, texts: Sequence[str], encode: Callabl
     try:
         return encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequest(f"{field}: not valid Unicode text: {error.reason}", param=field) from None
+        raise InvalidRequest.at(field, f"not valid Unicode text: {error.reason}") from None
 
 
 async def in_thread(length: int, encode: Callable[[], list[int]]) -> list[int]:
@@ -134,39 +137,23 @@ def _check_committed(info: EngineInfo, ids: list[int], most: int) -> None:
     """Raise TokenOutOfRange, or InvalidRequest for more than `most` ids or for ids after an end token."""
     field = "committed_ids"
     if len(ids) > most:
-        raise InvalidRequest(
-            f"{field}: {len(ids)} tokens are more than the {most} that max_tokens and the context leave room for",
-            param=field,
-        )
+        what = f"{len(ids)} tokens are more than the {most} that max_tokens and the context leave room for"
+        raise InvalidRequest.at(field, what)
     check_ids(info, field, ids)
     ends = info.vocabulary.ends
     at = next((at for at, token in enumerate(ids[:-1]) if token in ends), None)
     if at is not None:
-        raise InvalidRequest(
-            f"{field}.{at}: token {ids[at]} ends the text, and others follow it", param=f"{field}.{at}"
-        )
+        raise InvalidRequest.at(f"{field}.{at}", f"token {ids[at]} ends the text, and others follow it")
 
 
 def _check_served(info: EngineInfo, spec: TextSpec) -> None:
     """Raise InvalidRequest for an option that the engine cannot serve, with the reason."""
     if spec.strategy not in info.strategies:
         able = ", ".join(info.strategies)
-        raise InvalidRequest(
-            f"strategy: the {info.name} engine judges by {able}, not by {spec.strategy}", param="strategy"
-        )
+        raise InvalidRequest.at("strategy", f"the {info.name} engine judges by {able}, not by {spec.strategy}")
     for name, reason in info.lacks.items():
         if getattr(spec, name) != options_of(TextSpec)[name].default:
-            raise InvalidRequest(f"{name}: {reason}", param=name)
-
-
-def _check_bias(info: EngineInfo, spec: TextSpec) -> None:
-    """Raise TokenOutOfRange for the first id of `logit_bias` that the vocabulary lacks."""
-    size = info.vocabulary.size
-    if max(spec.logit_bias, default=0) >= size:
-        first = min(each for each in spec.logit_bias if each >= size)
-        raise TokenOutOfRange(
-            f"logit_bias: token id {first} is outside of the vocabulary of {size} ids", param=f"logit_bias.{first}"
-        )
+            raise InvalidRequest.at(name, reason)
 
 
 def check_ids(info: EngineInfo, field: str, ids: list[int]) -> None:
@@ -174,6 +161,4 @@ def check_ids(info: EngineInfo, field: str, ids: list[int]) -> None:
     size = info.vocabulary.size
     if ids and not (0 <= min(ids) and max(ids) < size):
         at = next(at for at, token in enumerate(ids) if not 0 <= token < size)
-        raise TokenOutOfRange(
-            f"{field}.{at}: token id {ids[at]} is outside of the vocabulary of {size} ids", param=f"{field}.{at}"
-        )
+        raise TokenOutOfRange.at(f"{field}.{at}", f"token id {ids[at]} is outside of the vocabulary of {size} ids")

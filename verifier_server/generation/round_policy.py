@@ -237,7 +237,11 @@ class RoundPolicy:
         `left`: seconds of it that delay nothing.
         """
         costs, rate = self.costs, self.rate(texts)
-        ranked = sorted((each for each in deeper if each.tip is not None), key=_next, reverse=True)
+        ranked = sorted(
+            (each for each in deeper if each.tip is not None),
+            key=lambda each: each.chances[len(each.path) + 1],  # of the next token, and of all before it
+            reverse=True,
+        )
         best, chosen = _GAIN * len(texts), 0
         gains, unread = [0.0] * (AHEAD + 1), 0
         for count, each in enumerate(ranked, 1):
@@ -257,8 +261,7 @@ class RoundPolicy:
         if self._resting or not self.costs.target_times or seconds <= 0.0:
             self._resting = max(0, self._resting - 1)
             return
-        plain = self.costs.target(texts)
-        alone = tokens / texts
+        plain, alone = self.costs.target(texts), tokens / texts
         self._gain.learn(alone * plain / max(LEAST, seconds))
         self._undrafted = 0 if drafted else self._undrafted + 1
         if self._undrafted == _UNDRAFTED:
@@ -272,8 +275,3 @@ class RoundPolicy:
         elif self._balance < -_DEBT / texts**0.5:
             self._balance, self._resting = 0.0, self._rest
             self._rest = min(2 * self._rest, _LONGEST_REST)
-
-
-def _next(text: RoundText) -> float:
-    """The chance of the token that would be drafted next for a text, and of all before it."""
-    return text.chances[len(text.path) + 1]

@@ -7,6 +7,7 @@ and threads that wait for each other take longer than a draft pass of a small mo
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -68,7 +69,7 @@ class RoundThread:
 
     def open(self, engine: TokenEngine, request: Request) -> None:
         """Submit a prefill with the next pass: in one of its own, the texts would have to wait for it."""
-        self._calls.put(partial(self._open, engine, request))
+        self._calls.put(partial(self._opening.append, (engine, request)))
 
     def cancel(self, member: RoundMember) -> None:
         """End a text."""
@@ -87,9 +88,11 @@ class RoundThread:
         waits: float | None = 0.0  # how long to wait for a call; None: until there is one
         while True:
             try:
-                while (call := self._next_call(waits)) is not None:
-                    waits = 0.0
-                    call()
+                with suppress(Empty):
+                    while True:
+                        call = self._calls.get_nowait() if waits == 0.0 else self._calls.get(timeout=waits)
+                        waits = 0.0
+                        call()
                 waits = self._act()
             except _Stopped:
                 return
@@ -99,13 +102,6 @@ class RoundThread:
                 for member in list(self._members.values()):
                     self._end(member, error)
                 waits = 0.0
-
-    def _next_call(self, waits: float | None) -> Callable[[], None] | None:
-        """The next call to make; None: there is none, or none within `waits` seconds."""
-        try:
-            return self._calls.get_nowait() if waits == 0.0 else self._calls.get(timeout=waits)
-        except Empty:
-            return None
 
     def _act(self) -> float | None:
         """Begin the pass that is due. Returns how long to wait for a call; None: until there is one."""
@@ -128,9 +124,6 @@ class RoundThread:
             return
         self._members[member.text] = member
         self._rounds.join(member.text)
-
-    def _open(self, engine: TokenEngine, request: Request) -> None:
-        self._opening.append((engine, request))
 
     def _submit(self, requests: Sequence[tuple[TokenEngine, Request]] = ()) -> None:
         """Submit the requests of a pass, with the prefills that wait for one."""

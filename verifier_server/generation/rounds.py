@@ -118,11 +118,11 @@ class Rounds:
         wake = self.wake_at
         if wake is not None and now >= wake:
             self._over(now)
-        ready = [each for each in self._texts if each not in self._judging]
         if self._drafting is not None or self._answered_at is not None:
             return None
         if self._awaited:
             return self._beside(now)
+        ready = [each for each in self._texts if each not in self._judging]
         return self._round(ready, now) if ready else None
 
     def _beside(self, now: float) -> DraftPass | None:

@@ -8,8 +8,8 @@ others wait. Clients take turns; the texts of one client run in order of arrival
 
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from threading import Lock
-from typing import NamedTuple
 
 from specpair.corpus.draft_corpus import DraftCorpus
 from specpair.corpus.earlier_texts import EarlierTexts
@@ -26,11 +26,6 @@ from verifier_server.generation.rounds import Rounds
 from verifier_server.sessions import Session
 
 
-class _Work(NamedTuple):
-    client: Hashable
-    do: Callable[[], None]
-
-
 class FairPool:
     """Threads that do work of clients by turns, that of one client in order of arrival. Thread-safe."""
 
@@ -38,12 +33,12 @@ class FairPool:
         """`name`: of the threads."""
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._lock = Lock()  # guards the next two
-        self._waiting: list[_Work] = []
-        self._turns = FairTurns[_Work](lambda work: work.client)
+        self._waiting: list[tuple[Hashable, Callable[[], None]]] = []
+        self._turns = FairTurns[tuple[Hashable, Callable[[], None]]](itemgetter(0))
 
     def submit(self, client: Hashable, do: Callable[[], None]) -> None:
         """Have a thread call `do` when it is the turn of `client`."""
-        work = _Work(client, do)
+        work = client, do
         with self._lock:
             self._turns.arrived(work)
             self._waiting.append(work)
@@ -55,8 +50,8 @@ class FairPool:
 
     def _next(self) -> None:
         with self._lock:
-            work = self._turns.pop_next(self._waiting)
-        work.do()
+            _, do = self._turns.pop_next(self._waiting)
+        do()
 
 
 class ServerDrafting:
@@ -102,6 +97,10 @@ class ServerDrafting:
         `prediction`: token ids that the text may have; None: there is none.
         """
         in_rounds = length is None and not self.draft.looks_up and session.strategy in DRAFTER_INVARIANT
+        if in_rounds and self._rounds is None:
+            overlaps = not self.draft.shares_device_with(engine.info)
+            policy = RoundPolicy(PassCosts(self._pass_times, self.draft.step_time), overlaps)
+            self._rounds = RoundThread(Rounds(policy), self._clock, self._deliver)
         text = FusedText(
             engine=engine,
             draft=self.draft,
@@ -116,7 +115,7 @@ class ServerDrafting:
             earlier=self._earlier,
             on_answer=on_answer,
             deliver=self._deliver,
-            rounds=self._round_thread(engine) if in_rounds else None,
+            rounds=self._rounds if in_rounds else None,
         )
 
         def generate() -> None:
@@ -125,13 +124,6 @@ class ServerDrafting:
 
         self._threads.submit(session.client, generate)
         return text.cancel
-
-    def _round_thread(self, engine: TokenEngine) -> RoundThread:
-        if self._rounds is None:
-            overlaps = not self.draft.shares_device_with(engine.info)
-            policy = RoundPolicy(PassCosts(self._pass_times, self.draft.step_time), overlaps)
-            self._rounds = RoundThread(Rounds(policy), self._clock, self._deliver)
-        return self._rounds
 
     def stop(self) -> None:
         """Wait for the threads, and free the draft model. Stop the engine before, so that their requests fail."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from specpair.protocol import messages
 from specpair.protocol.errors import InvalidRequest, SelfContinueRefused, SpecPairError
@@ -42,10 +43,7 @@ class Verifying:
         return answer
 
     async def each(
-        self,
-        engine: TokenEngine,
-        requests: Sequence[messages.VerifyRequest | SpecPairError],
-        owner: str,
+        self, engine: TokenEngine, requests: Sequence[messages.VerifyRequest | SpecPairError], owner: str
     ) -> list[Answer | SpecPairError]:
         """Judge the drafts of several requests that name their sessions, all of one owner; they share passes.
 
@@ -87,9 +85,7 @@ def _engine_request(engine: TokenEngine, request: messages.VerifyRequest, sessio
         if request.position is None:
             raise needs_position_and_session("position")
     elif request.self_continue is not None:
-        raise SelfContinueRefused(
-            "self_continue: the session was opened without; ask for it in the prefill", param="self_continue"
-        )
+        raise SelfContinueRefused.at("self_continue", "the session was opened without; ask for it in the prefill")
     position = session.cursor if request.position is None else request.position
     draft = Draft.chain(position, request.draft_tokens, _probs(engine, request, session))
     if request.draft_parents is not None:
@@ -101,17 +97,13 @@ def _probs(engine: TokenEngine, request: messages.VerifyRequest, session: Sessio
     sent = request.draft_probs
     if session.strategy.draws:
         if sent is None and request.draft_tokens:
-            raise InvalidRequest(
-                "draft_probs: Field required with the strategy probabilistic: what each draft token was drawn from",
-                param="draft_probs",
-            )
+            what = "Field required with the strategy probabilistic: what each draft token was drawn from"
+            raise InvalidRequest.at("draft_probs", what)
         # This comes before the distributions: reading thousands takes long.
         check_number(len(request.draft_tokens), engine.info.max_drafts)
         return read_distributions(sent or [], request.draft_tokens, engine.info.vocabulary.size)
     if sent is not None:
-        raise InvalidRequest(
-            f"draft_probs: the strategy {session.strategy} makes no use of them: leave them out", param="draft_probs"
-        )
+        raise InvalidRequest.at("draft_probs", f"the strategy {session.strategy} makes no use of them: leave them out")
     return []
 
 
@@ -126,33 +118,32 @@ def _parents(sent: Sequence[int], drafts: Sequence[int], strategy: Strategy) -> 
 
     Raises InvalidRequest that names the item and what is wrong with it.
     """
-    if len(sent) != len(drafts):
-        raise InvalidRequest(
-            f"draft_parents: there are {len(sent)} of them for {len(drafts)} draft_tokens: send one for each",
-            param="draft_parents",
-        )
+    _one_for_each("draft_parents", sent, drafts)
     first: dict[tuple[int, int], int] = {}  # by parent and id, the index of the draft token
     for index, (token, back) in enumerate(zip(drafts, sent, strict=True)):
         if not 1 <= back <= index + 1:
-            raise InvalidRequest(
-                f"draft_parents.{index}: {back} is not 1 to {index + 1}: {index} draft tokens stand before this one, "
-                f"and {index + 1} means that it follows the text",
-                param=f"draft_parents.{index}",
+            raise InvalidRequest.at(
+                f"draft_parents.{index}",
+                f"{back} is not 1 to {index + 1}: {index} draft tokens stand before this one, and {index + 1} means "
+                "that it follows the text",
             )
         other = first.setdefault((index - back, token), index)
         if other != index:
-            raise InvalidRequest(
-                f"draft_tokens.{index}: token {token} follows the same token as draft_tokens.{other}, which is equal: "
-                "send it once",
-                param=f"draft_tokens.{index}",
-            )
+            what = f"token {token} follows the same token as draft_tokens.{other}, which is equal: send it once"
+            raise InvalidRequest.at(f"draft_tokens.{index}", what)
     if not strategy.takes_trees and any(back != 1 for back in sent):
-        raise InvalidRequest(
-            f"draft_parents: the strategy {strategy} takes no trees: it accepts any draft token that is likely enough, "
-            "so the text would depend on which of several comes first: send a chain",
-            param="draft_parents",
+        raise InvalidRequest.at(
+            "draft_parents",
+            f"the strategy {strategy} takes no trees: it accepts any draft token that is likely enough, so the text "
+            "would depend on which of several comes first: send a chain",
         )
     return sent
+
+
+def _one_for_each(field: str, sent: Sequence[object], drafts: Sequence[int]) -> None:
+    if len(sent) != len(drafts):
+        what = f"there are {len(sent)} of them for {len(drafts)} draft_tokens: send one for each"
+        raise InvalidRequest.at(field, what)
 
 
 def read_distributions(
@@ -162,27 +153,17 @@ def read_distributions(
 
     Raises InvalidRequest that names the item and what is wrong with it.
     """
-    if len(sent) != len(drafts):
-        raise InvalidRequest(
-            f"draft_probs: there are {len(sent)} of them for {len(drafts)} draft_tokens: send one for each",
-            param="draft_probs",
-        )
+    _one_for_each("draft_probs", sent, drafts)
     ids, most = sum(map(len, sent)), max(MOST_IN_A_REQUEST, MOST_IDS * len(drafts))
     if ids > most:
-        raise InvalidRequest(
-            f"draft_probs: {ids} ids for {len(drafts)} draft_tokens, at most {most} are taken: draw from fewer",
-            param="draft_probs",
-            limit=most,
-        )
-    return [
-        _read(f"draft_probs.{at}", *pair, vocabulary_size) for at, pair in enumerate(zip(sent, drafts, strict=True))
-    ]
+        what = f"{ids} ids for {len(drafts)} draft_tokens, at most {most} are taken: draw from fewer"
+        raise InvalidRequest.at("draft_probs", what, limit=most)
+    pairs = enumerate(zip(sent, drafts, strict=True))
+    return [_read(f"draft_probs.{at}", weights, token, vocabulary_size) for at, (weights, token) in pairs]
 
 
 def _read(name: str, sent: Mapping[str, float], draft: int, vocabulary_size: int) -> Weights:
-    def refuse(what: str) -> InvalidRequest:
-        return InvalidRequest(f"{name}: {what}", param=name)
-
+    refuse = partial(InvalidRequest.at, name)
     weights: dict[int, float] = {}
     for key, weight in sent.items():
         token = token_id(key)

@@ -28,7 +28,6 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from subprocess import DEVNULL, Popen
@@ -163,18 +162,15 @@ def _plain_texts() -> list[dict[int, list[int]]]:
     return texts
 
 
-@dataclass
 class Texts:
     """Has texts written, and notes what became of them. Used by several threads, each of which adds to lists."""
 
-    expected: list[dict[int, list[int]]] = field(default_factory=_plain_texts)  # of each target, the longest by seed
-    over: threading.Event = field(default_factory=threading.Event)
-    tokens: list[int] = field(default_factory=list)  # of each text
-    gaps: list[float] = field(default_factory=list)  # the longest of each text, in seconds
-    resumed: list[int] = field(default_factory=list)  # how often each text went on elsewhere, or later
-    refused: list[str] = field(default_factory=list)  # texts that another model could not go on with
-    broken: list[str] = field(default_factory=list)  # streams of a plain client that broke
-    faults: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.expected = _plain_texts()  # of each target, the longest by seed
+        self.over = threading.Event()
+        self.tokens: list[int] = []  # of each text
+        self.happened: list[str] = []  # what else there was of texts
+        self.faults: list[str] = []
 
     def by_library(self, number: int, kind: Kind, url: str) -> None:
         """Have a drafter write texts until all is over."""
@@ -184,12 +180,10 @@ class Texts:
                 length, seed = rng.choice(LENGTHS), rng.randrange(SEEDS)
                 what = f"drafter {number}, {kind.way}, mode {kind.mode}, {length} tokens, seed {seed}"
                 may_be = [each[seed][:length] for each in (self.expected if turning else self.expected[:1])]
-                tokens, times = list[int](), list[float]()
-                text = pair.generate(PROMPT, _options(length, seed, kind.mode))
+                tokens, text = list[int](), pair.generate(PROMPT, _options(length, seed, kind.mode))
                 try:
                     for event in text:
                         if isinstance(event, Tokens):
-                            times.append(time.perf_counter())
                             if event.position != len(text.prompt_ids) + len(tokens):
                                 self.faults.append(f"{what}: position {event.position} after {len(tokens)} tokens")
                             tokens += [token.id for token in event.tokens]
@@ -197,12 +191,11 @@ class Texts:
                     begins = any(tokens == each[: len(tokens)] for each in may_be)
                     if not turning or not isinstance(error, ModelChanged) or not begins:
                         self.faults.append(f"{what}: lost after {len(tokens)} tokens: {error!r}")
-                    self.refused.append(what)
+                    self.happened.append("texts that another model could not go on with")
                     continue
                 if tokens not in may_be:
                     self.faults.append(f"{what}: changed: {tokens}")
-                self.gaps += [after - before for before, after in itertools.pairwise(times)]
-                self.resumed.append(len(text.stats.resumed))
+                self.happened += ["texts resumed"] * bool(text.stats.resumed)
                 self.tokens.append(len(tokens))
 
     def by_endpoint(self, number: int, url: str, may_break: bool, decode: Callable[[list[int]], str]) -> None:
@@ -213,33 +206,22 @@ class Texts:
                 length, seed = rng.choice(LENGTHS), rng.randrange(SEEDS)
                 what = f"client {number}, {length} tokens, seed {seed}"
                 body = {"prompt": PROMPT, "max_tokens": length, "seed": seed, "temperature": 0.8 * (seed % 2)}
-                expected, text = self.expected[0][seed][:length], ""
+                text, why, whole = "", None, decode(self.expected[0][seed][:length])
                 try:
                     with http.stream("POST", f"{url}/v1/completions", json=body | {"stream": True}) as reply:
                         refused = None if reply.is_success else f"{reply.status_code}: {reply.read()[:300]!r}"
                         text, why = ("", refused) if refused else completion(reply.iter_lines())
                 except httpx.TransportError as error:
                     why = repr(error)
-                whole = decode(expected)
                 if not whole.startswith(text) or (why is None and text != whole):
                     self.faults.append(f"{what}: changed: {text!r} is not {whole!r}")
                 elif why is None:
-                    self.tokens.append(len(expected))
+                    self.tokens.append(length)
                 elif may_break:
-                    self.broken.append(what)
+                    self.happened.append("streams of a plain client that broke, and were asked for again")
                     self.over.wait(0.2)
                 else:
                     self.faults.append(f"{what}: lost after {text!r}: {why}")
-
-    @property
-    def figures(self) -> list[str]:
-        return [
-            f"{len(self.tokens)} texts, {sum(self.tokens)} tokens, {sum(map(bool, self.resumed))} texts resumed;"
-            f" longest gap {max(self.gaps, default=0.0):.2f} s",
-            f"{len(self.refused)} texts that another model could not go on with, {len(self.broken)} streams of a"
-            " plain client broken, and asked for again",
-            f"{len(self.faults)} texts lost or changed",
-        ]
 
 
 def _listening(port: int) -> list[int]:
@@ -266,9 +248,10 @@ def run(seconds: float, seed: int, way: str) -> tuple[list[str], list[str]]:
         assert wait_until(lambda: all(each.is_ready for each in (*machines, turning)), START), "no verifiers"
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         router, port = free_port(), free_port()
-        command = FILES[way](folder, router, [each.port for each in machines])
         urls = {"list": ",".join(each.url for each in machines), "turning": turning.url}
-        urls["router"] = stack.enter_context(routing(command, router))
+        urls["router"] = stack.enter_context(
+            routing(FILES[way](folder, router, [each.port for each in machines]), router)
+        )
         serve = ("-m", "drafter_client", "serve", "--verifier", urls["router"], "--port", str(port), "--threads", "1")
         serving = stack.enter_context(child(*serve, stdout=DEVNULL, stderr=DEVNULL))
         endpoint = f"http://127.0.0.1:{port}"
@@ -278,26 +261,32 @@ def run(seconds: float, seed: int, way: str) -> tuple[list[str], list[str]]:
         def decode(tokens: list[int]) -> str:
             return vocabulary.decode([each for each in tokens if each not in vocabulary.ends]).decode(errors="replace")
 
+        def disturb_all() -> None:
+            """Have one thing happen after another, for so long or until the first fault."""
+            nonlocal own
+            until = time.monotonic() + seconds
+            for events in itertools.count(1):
+                texts.over.wait(min(PAUSE, max(0.0, until - time.monotonic())))
+                if time.monotonic() >= until or texts.faults:
+                    return
+                if not before and len(texts.tokens) > 20:
+                    before.update({each: Held.by(each) for each in (serving.pid, *_listening(router))})
+                    own = own._replace(memory=Held.by(os.getpid()).memory)
+                if events % 5 == 0 and turning.is_ready:
+                    turning.tell(signal.SIGKILL)
+                    turning.start(next(targets))
+                    happened["another model"] += 1
+                else:
+                    happened[disturb(machines, rng, timers)] += 1
+
         with ThreadPoolExecutor(len(KINDS) + 3) as threads:
             writing = [
                 threads.submit(texts.by_library, number, kind, urls[kind.way]) for number, kind in enumerate(KINDS)
             ]
-            writing += [threads.submit(texts.by_endpoint, number, endpoint, False, decode) for number in (100, 101)]
-            writing.append(threads.submit(texts.by_endpoint, 102, urls["router"], True, decode))
-            until, events = time.monotonic() + seconds, 0
+            clients = ((100, endpoint, False), (101, endpoint, False), (102, urls["router"], True))
+            writing += [threads.submit(texts.by_endpoint, *client, decode) for client in clients]
             try:
-                while time.monotonic() < until and not texts.faults:
-                    texts.over.wait(min(PAUSE, max(0.0, until - time.monotonic())))
-                    events += 1
-                    if not before and len(texts.tokens) > 20:
-                        before = {each: Held.by(each) for each in (serving.pid, *_listening(router))}
-                        own = own._replace(memory=Held.by(os.getpid()).memory)
-                    if events % 5 == 0 and turning.is_ready:
-                        turning.tell(signal.SIGKILL)
-                        turning.start(next(targets))
-                        happened["another model"] += 1
-                    else:
-                        happened[disturb(machines, rng, timers)] += 1
+                disturb_all()
             finally:
                 texts.over.set()
                 for timer in timers:
@@ -313,4 +302,6 @@ def run(seconds: float, seed: int, way: str) -> tuple[list[str], list[str]]:
                 faults.append(f"process {pid} holds more: {Held.by(pid).more_than(held)}")
     if at_rest := Held.by(os.getpid()).more_than(own):
         faults.append(f"this process holds more than before: {at_rest}")
-    return [", ".join(f"{what} {count}" for what, count in sorted(happened.items())), *texts.figures], faults
+    told = {"texts": len(texts.tokens), "tokens": sum(texts.tokens), **Counter(texts.happened)}
+    figures = (happened, told, {"texts lost or changed": len(texts.faults)})
+    return [", ".join(f"{what} {count}" for what, count in sorted(each.items())) for each in figures], faults

@@ -113,7 +113,7 @@ class Verifier:
         backend.clock = clock
         self.app = create_app(settings, backend, clock=clock.time)
         self.service = service = self.app.state.service
-        service.sessions.clock = clock.time
+        service.sessions.admission.clock = clock.time
         service.engine_client.attach(clock)
         deliver = service.engine_client.deliver
         scheduler = Scheduler(backend, max_drafts=settings.max_drafts, pass_times=PASS_TIMES)

@@ -90,8 +90,8 @@ async def _join(client: socket.socket, target: tuple[str, int], rtt: float, jitt
         pass  # one end is gone, and closing the other has told it so
 
 
-async def _serve(target: tuple[str, int], rtt: float, jitter: float, port: int) -> None:
-    with socket.create_server(("127.0.0.1", port)) as listener:
+async def _serve(target: tuple[str, int], rtt: float, jitter: float) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         print(listener.getsockname()[1], flush=True)
         async with asyncio.TaskGroup() as connections:
@@ -101,16 +101,15 @@ async def _serve(target: tuple[str, int], rtt: float, jitter: float, port: int) 
 
 
 @contextmanager
-def relay(to: str, rtt_ms: float, port: int = 0, jitter_ms: float = 0.0) -> Iterator[str]:
+def relay(to: str, rtt_ms: float, jitter_ms: float = 0.0) -> Iterator[str]:
     """Run a relay to a URL while the block lasts; yields the URL that leads through it.
 
-    `port`: where it listens; 0: on a free one.
     `jitter_ms`: mean of the random delay of each block.
 
     Raises RuntimeError if the relay does not start.
     """
     there = urlsplit(to)
-    command = ["-m", "lab.benchmarks.harness.relay", there.netloc, str(rtt_ms), str(port), str(jitter_ms)]
+    command = ["-m", "lab.benchmarks.harness.relay", there.netloc, str(rtt_ms), str(jitter_ms)]
     with child(*command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         listens = process.stdout.readline().strip()
@@ -120,15 +119,15 @@ def relay(to: str, rtt_ms: float, port: int = 0, jitter_ms: float = 0.0) -> Iter
 
 
 def main() -> None:
-    (host, _, port), rtt_ms, listens = sys.argv[1].rpartition(":"), float(sys.argv[2]), int(sys.argv[3])
-    jitter_ms = float(sys.argv[4])
+    host, _, port = sys.argv[1].rpartition(":")
+    rtt, jitter = (float(each) / 1e3 for each in sys.argv[2:])
 
     def loop() -> asyncio.AbstractEventLoop:
         # epoll's timeouts are rounded up to whole milliseconds; select takes microseconds.
         return asyncio.SelectorEventLoop(selectors.SelectSelector())
 
     with asyncio.Runner(loop_factory=loop) as runner, suppress(KeyboardInterrupt):
-        runner.run(_serve((host, int(port)), rtt_ms / 1e3, jitter_ms / 1e3, listens))
+        runner.run(_serve((host, int(port)), rtt, jitter))
 
 
 if __name__ == "__main__":

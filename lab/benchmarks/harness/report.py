@@ -23,7 +23,6 @@ UNSAVED = ROOT / ".cache" / "results"
 _VECTORS = {"amx_int8": "with AMX", "avx512_vnni": "with AVX-512 VNNI", "avx512f": "with AVX-512", "avx2": "with AVX2"}
 _LISTS = {  # where the packages are named that one program or another needs
     "matplotlib": "requirements/lab.txt",
-    "openai": "requirements/dev.txt",
     "playwright": "requirements/browser.txt",
     "PIL": "requirements/lab.txt",
     "pyte": "requirements/dev.txt",

@@ -17,7 +17,7 @@ figure is the median over the repeats of the ratio to llama-server alone. llama-
 above temperature 0 are others. Servers and pairs are new in each repeat: some of them remember what they wrote.
 
 What is written is kept in `.jsonl` beside the results, and not written again: a run can be stopped and resumed.
-`--only` measures the ways whose names contain one of these words, `--minutes` begins no text after that time. The first
+`--only` measures the ways whose names contain one of these words. The first
 run compiles llama-server (`lab.benchmarks.real_pair.llama_server`).
 
     python -m lab.benchmarks.real_pair.compute --target TARGET.gguf --draft DRAFT.gguf [--repeats 5]
@@ -27,7 +27,6 @@ import argparse
 import itertools
 import random
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -53,7 +52,6 @@ from lab.benchmarks.real_pair.llama_server import (
     llama_server,
     settings,
     shared_flags,
-    source_commit,
 )
 from lab.simulator.paced.padded_target import padded_target
 from models import DEFAULT_DRAFT
@@ -73,27 +71,24 @@ FLAGS = {
     "tokens": {"default": 64, "help": "of each text (default: %(default)s)"},
     "lengths": {"default": [2, 3, 7, 8, 11, 16], "help": "most draft tokens of llama-server's draft model"},
     "only": {"default": [""], "help": "words in the names of the ways to measure (default: all)"},
-    "minutes": {"default": 0.0, "help": "after which no further text is begun; 0: until all are written"},
 }
 
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "llama_cpp")
     options.target = options.target or padded_target(30.0)
-    ends = time.monotonic() + 60.0 * options.minutes if options.minutes else float("inf")
     report = Report("real_pair.compute", options, f"real_pair_compute_{options.target.stem}+{options.draft.stem}")
     prompts = _prompts(options.target, options.kinds)
     for repeat, temperature in itertools.product(range(options.repeats), options.temperatures):
         done = {(text.place, text.way) for text in read(report)}
         places = [Place(kind, temperature, repeat) for kind in prompts]
         missing = {place: [way for way in _names(options) if (place, way) not in done] for place in places}
-        if any(missing.values()) and time.monotonic() < ends:
+        if any(missing.values()):
             with _ways(options, temperature, {way for ways in missing.values() for way in ways}) as ways:
                 for place, left in missing.items():
                     for way in random.Random(str(place)).sample(left, len(left)):
-                        if time.monotonic() < ends:
-                            keep(report, place, way, ways[way](prompts[place.kind], place.repeat))
-    report.line(f"# llama.cpp {source_commit()}", *tables(read(report)))
+                        keep(report, place, way, ways[way](prompts[place.kind], place.repeat))
+    report.line(f"# llama.cpp {built()[1]}", *tables(read(report)))
     report.save()
 
 
@@ -129,7 +124,7 @@ def _names(options: argparse.Namespace) -> list[str]:
 @contextmanager
 def _ways(options: argparse.Namespace, temperature: float, names: set[str]) -> Iterator[Ways]:
     """These ways to write a text, and what they need, while the block lasts. Each has written a short text."""
-    program, shared = built(), shared_flags(options.target, CONTEXT, 1)
+    program, shared = built()[0], shared_flags(options.target, CONTEXT, 1)
     draft = DraftModel(options.draft, engine=LoadOptions(context_length=CONTEXT, threads=1))
     drafts = {"draft_model": options.draft, "draft_threads": 1, "draft_slots": 2}
 

@@ -11,33 +11,23 @@ The defaults of the n-gram types are for long repetitions, on processors where a
 measured with the short ones of prompt lookup. `ngram-cache` has no settings but its files, and drafts 8 tokens at most.
 A draft model drafts each of the given lengths, and the greatest of them as far as it is confident. It is also joined to
 an n-gram type: that drafts first, and the model where it finds nothing.
-
-llama-server is compiled once, of the source of the installed llama-cpp-python: the same llama.cpp as ours. An
-interrupted build continues where it was. TLS and the web interface are left out: neither takes part in what is
-measured. What backends/llama_cpp/build.cmake changes in the source, it changes here, too.
 """
 
 import json
 import os
-import re
-import shlex
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import httpx
 
-from backends.machine import cores
 from drafter_client.statistics import Stats
 from lab.benchmarks.harness.machine import running
-from lab.benchmarks.harness.report import ROOT
 from lab.benchmarks.harness.texts import Written
 
 ALONE = "llama-server alone"
@@ -102,7 +92,6 @@ def _sizes(kind: str) -> tuple[str, ...]:
 
 UNTOLD = -1  # stands for the id of a token that ends within a character: llama-server does not send it
 _PATIENCE = 120.0  # seconds until a server has loaded its models, and until it goes on with a text
-_LAST_LINES = 20
 
 
 class ServerFailed(RuntimeError):
@@ -176,88 +165,13 @@ def completed(began: float, arrived: Iterable[tuple[float, Any]]) -> Written:
     return Written(tokens[:-1] if stopped else tokens, 1e3 * (times[0] - began), times[-1] - times[0], stats)
 
 
-def _end_of(log: Path) -> str:
-    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:])
-
-
-_PACKAGE = "llama-cpp-python"
-CACHE = ROOT / ".cache" / "llama_server"
-_SWITCHES = {
-    **{"CMAKE_BUILD_TYPE": "Release", "BUILD_SHARED_LIBS": "ON", "CMAKE_BUILD_RPATH_USE_ORIGIN": "ON"},
-    **{"LLAMA_BUILD_TOOLS": "ON", "LLAMA_BUILD_SERVER": "ON", "LLAMA_BUILD_APP": "OFF"},
-    **{"LLAMA_BUILD_TESTS": "OFF", "LLAMA_BUILD_EXAMPLES": "OFF", "LLAMA_OPENSSL": "OFF"},
-    **{"LLAMA_BUILD_UI": "OFF", "LLAMA_USE_PREBUILT_UI": "OFF"},
-    "CMAKE_PROJECT_llama.cpp_INCLUDE": str(Path(__file__).with_name("llama_build.cmake")),
-}
-_RECIPE = ROOT / "backends" / "llama_cpp" / "build.cmake"  # after a change of which it is compiled again
-_NEEDED = "CMake and a C/C++ compiler are needed: apt install cmake build-essential, or brew install cmake"
-
-
-class NotBuilt(SystemExit):
-    """llama-server could not be compiled; the message, which ends a program, says why."""
-
-
-def built() -> Path:
-    """The program llama-server; compiles it first, unless that was done. Raises NotBuilt."""
-    folder = CACHE / version(_PACKAGE)
-    server, stamp, log = folder / "build" / "bin" / "llama-server", folder / "built", folder / "build.log"
-    recipe = _RECIPE.read_text(encoding="utf-8")
-    if not (server.exists() and stamp.exists() and stamp.read_text(encoding="utf-8") == recipe):
-        if shutil.which("cmake") is None:
-            raise NotBuilt(f"there is no cmake to compile llama-server with. {_NEEDED}")
-        folder.mkdir(parents=True, exist_ok=True)
-        print(f"llama-server is compiled once, which takes some minutes (log: {log})", file=sys.stderr)
-        log.unlink(missing_ok=True)
-        source = _source(folder, log)
-        switches = [f"-D{name}={value}" for name, value in _SWITCHES.items()]
-        switches += [f"-DLLAMA_BUILD_COMMIT={commit(source)}", *_compiler_options()]
-        switches += shlex.split(os.environ.get("CMAKE_ARGS", ""))  # the user's own come last, as in scripts/setup
-        run_logged(log, ["cmake", "-S", str(source / "vendor" / "llama.cpp"), "-B", str(folder / "build"), *switches])
-        run_logged(log, ["cmake", "--build", str(folder / "build"), "--target", "llama-server", "-j", str(cores())])
-        stamp.write_text(recipe, encoding="utf-8")
-    return server
-
-
-def commit(source: Path) -> str:
-    """The commit of llama.cpp in a source distribution, as its list of changes names it; "unknown" if it does not."""
-    changes = (source / "CHANGELOG.md").read_text(encoding="utf-8")
-    found = re.search(r"llama\.cpp@([0-9a-f]{7,40})", changes)  # the newest is the first
-    return found[1] if found else "unknown"
-
-
-def source_commit() -> str:
-    """The commit of llama.cpp that `built` compiled."""
-    return commit(CACHE / version(_PACKAGE) / "source")
-
-
-def _source(folder: Path, log: Path) -> Path:
-    """The folder of the source distribution, which is downloaded unless it is there."""
-    unpacked = folder / "source"
-    if not unpacked.exists():
-        wanted = f"{_PACKAGE}=={version(_PACKAGE)}"
-        download = [sys.executable, "-m", "pip", "download", "--no-binary", _PACKAGE, "--no-deps", "--dest"]
-        run_logged(log, [*download, str(folder), wanted])
-        [archive] = folder.glob("*.tar.gz")
-        partly = folder / "unpacking"
-        shutil.rmtree(partly, ignore_errors=True)
-        shutil.unpack_archive(archive, partly, filter="data")
-        [top] = partly.iterdir()
-        top.rename(unpacked)  # at last, so that a folder of this name is complete
-        partly.rmdir()
-        archive.unlink()
-    return unpacked
-
-
-def _compiler_options() -> list[str]:
-    """What scripts/setup gives to CMake because of a compiler bug."""
-    script = [sys.executable, str(ROOT / "scripts" / "compiler_options.py")]
-    lines = subprocess.run(script, check=True, capture_output=True, text=True).stdout.splitlines()
-    return [word for line in lines if line.startswith("cmake ") for word in shlex.split(line)[1:]]
-
-
-def run_logged(log: Path, command: Sequence[str]) -> None:
-    """Run a command with its output in `log`. Raises NotBuilt with the last lines if it fails."""
-    with open(log, "a", encoding="utf-8") as file:
-        status = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL).returncode
-    if status:
-        raise NotBuilt(f"{_end_of(log)}\n{command[0]} ended with status {status} (log: {log}). {_NEEDED}")
+def built() -> tuple[Path, str]:
+    """The program llama-server, compiled first unless that was done, and the commit of its source. Ends this program
+    where it cannot be compiled: the script says why."""
+    script = [str(Path(__file__).with_name("build_llama_server"))]
+    environment = os.environ | {"PYTHON": sys.executable}
+    ran = subprocess.run(script, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment)
+    if ran.returncode:
+        raise SystemExit(ran.returncode)
+    program, *commit = ran.stdout.split()
+    return Path(program), commit[0] if commit else "unknown"

@@ -7,7 +7,7 @@ alone.
 """
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -20,18 +20,12 @@ from gateway.balancing import C, NewText, Policy, ordered
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.operation import between
 from lab.simulator.fleet.fleet import Fleet
-from lab.simulator.fleet.record import Record, Sample
+from lab.simulator.fleet.record import Record
+from lab.simulator.results.gathered import Gathered
 from lab.simulator.results.replications import seed_of
 from specpair.numbers import quantile
 
 BARS = {"throughput": 0.04, "ttft_p50": 0.1, "ttft_p95": 0.1, "round_p50": 0.1, "round_p95": 0.1}
-_NAMES = {
-    "throughput": "tokens/s",
-    "ttft_p50": "first token, p50, ms",
-    "ttft_p95": "first token, p95, ms",
-    "round_p50": "round, p50, ms",
-    "round_p95": "round, p95, ms",
-}
 HEAD = f"{'':22}{'measured':>10}{'simulated':>11}{'difference':>12}{'bar':>7}   of each run"
 
 _TOGETHER = 2e-3  # seconds: tokens that come so soon one after the other are seen at once
@@ -108,14 +102,12 @@ class Row:
         each = " ".join(f"{100 * (there / here - 1):+.1f}" for here, there in pairs)
         shown = f"{fmean(self.real):10.2f}{fmean(self.simulated):11.2f}{100 * self.difference:+10.1f} %"
         missed = "" if self.within else "  MISSED"
-        return f"  {_NAMES[self.measure]:20}{shown}{100 * BARS[self.measure]:5.0f} %   {each}{missed}"
+        return f"  {self.measure:20}{shown}{100 * BARS[self.measure]:5.0f} %   {each}{missed}"
 
 
 def rows(real: Sequence[Measures], simulated: Sequence[Measures]) -> list[Row]:
     """All measures of a configuration. `real`, `simulated`: of each replication."""
-    return [
-        Row(name, [getattr(each, name) for each in real], [getattr(each, name) for each in simulated]) for name in BARS
-    ]
+    return [Row(name, *([getattr(each, name) for each in of] for of in (real, simulated))) for name in BARS]
 
 
 def verdict(blind: dict[str, bool], within: dict[str, bool]) -> str:
@@ -137,7 +129,7 @@ CASES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("configurations.
 # What the programs themselves take, in ms that are not multiplied.
 EXCHANGE = 2.8  # a request and its reply without jitter: both ends, HTTP, and the relay that plays the link
 JITTER = 0.4  # mean of what is random of each of the two
-ROUTED = 0.35  # what `specpair router` adds to an exchange (lab/benchmarks/results/routers.txt)
+ROUTED = 0.35  # what `specpair router` adds to an exchange (docs/router.md)
 PASS, PASS_SEQUENCE = 0.3, 0.09  # a verifier's pass, and each further sequence of it
 STEP = 0.54  # a draft step: the controller's reaction, and what a paced pass sleeps too long
 _TIMES, _RATES = ("_ms", "_s"), ("rate_rps", "bandwidth_mbps")
@@ -177,19 +169,6 @@ class Case:
         return measured(records, given.burn_in_ms * MS, given.sim_time_ms * MS, self.slow)
 
 
-class _Kept:
-    """Keeps all records of a simulation."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def record(self, record: Record) -> None:
-        self.records.append(record)
-
-    def sample(self, samples: Sequence[Sample]) -> None:
-        pass
-
-
 class _Drawn(Policy):
     """A policy that gets the nodes in an order of its own: the keys of real texts are new in each run."""
 
@@ -203,10 +182,10 @@ class _Drawn(Policy):
 class _Redrawn(Fleet):
     """A fleet whose links and devices are drawn anew, while workload and texts stay those of the seed."""
 
-    def __init__(self, configuration: Configuration, seed: int, kept: _Kept, draw: int) -> None:
+    def __init__(self, configuration: Configuration, seed: int, observer: Gathered, draw: int) -> None:
         self._draw = draw
         conversations = configuration.workload.conversations(random.Random(f"{seed}/workload"))
-        super().__init__(configuration, seed, conversations, kept)
+        super().__init__(configuration, seed, conversations, observer)
         self.policy = _Drawn(self.policy, draw)
 
     def stream(self, name: str) -> random.Random:
@@ -216,11 +195,11 @@ class _Redrawn(Fleet):
 def records_of(configuration: Configuration, seed: int, draw: int = 0) -> list[Record]:
     """All records of a simulation. `draw`: another number, another chance of what no seed decides in reality: links,
     a router's ties, and which free device a user takes."""
-    kept = _Kept()
+    kept = Gathered(configuration)
     fleet = _Redrawn(configuration, seed, kept, draw)
     fleet.run(until=configuration.sim_time_ms * MS)
     fleet.interrupt()
-    return kept.records
+    return [record for record, _ in kept.records]
 
 
 def with_overheads(configuration: Configuration, exchanges: float = 1.0) -> Configuration:
@@ -252,29 +231,16 @@ def stretched(configuration: Configuration, factor: float) -> Configuration:
         for drafters in devices.drafters
         for verifiers in devices.verifiers
     ]
-    return Configuration.model_validate(_multiplied(given, factor))
+    return Configuration.model_validate({key: _slower(key, value, factor) for key, value in given.items()})
 
 
-def _multiplied(keys: Any, factor: float) -> Any:
-    if isinstance(keys, list):
-        return [_multiplied(each, factor) for each in keys]
-    if not isinstance(keys, dict):
-        return keys
-    return {key: _of_key(key, value, factor) for key, value in keys.items()}
-
-
-def _of_key(key: str, value: Any, factor: float) -> Any:
+def _slower(key: str, value: Any, factor: float) -> Any:
+    """What stands behind a key, its times multiplied: a number of a time, or the distribution of one."""
+    if isinstance(value, dict):
+        of_times = _OF_A_NUMBER if key.endswith(_TIMES) else ()
+        return {name: _slower(key if name in of_times else name, each, factor) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_slower(key, each, factor) for each in value]
     if key in _RATES:
         return value / factor
-    if not key.endswith(_TIMES):
-        return _multiplied(value, factor)
-    return _every(value, lambda number: factor * number)
-
-
-def _every(value: Any, change: Callable[[float], float]) -> Any:
-    """A time, or the distribution of one, changed."""
-    if isinstance(value, dict):
-        return {key: _every(each, change) if key in _OF_A_NUMBER else each for key, each in value.items()}
-    if isinstance(value, list):
-        return [change(each) for each in value]
-    return change(value)
+    return factor * value if key.endswith(_TIMES) else value

@@ -8,53 +8,42 @@ from lab.simulator.commands.command import (
     SimulatorCommand,
     add_jobs,
     add_set,
-    add_tried,
     complain,
     note,
     tell_tried,
     whole,
 )
-from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import read
 from lab.simulator.results.replications import evaluate, processes
-from lab.simulator.search.candidates import BadSearch, SearchCandidate, varied
-from lab.simulator.search.capacity import Bound, Capacity
-from lab.simulator.search.size import size_of
+from lab.simulator.search.capacity import Capacity, size_of
+from lab.simulator.search.comparison import BadSearch, SearchCandidate, varied
 from specpair.command_line.parser import Parser
 
-_ATTAINMENT = 0.95
 _TIMES = 64  # the greatest count that is tried, in terms of the first
 
 
 def _add_arguments(parser: Parser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a configuration")
     add_set(parser)
-    size = parser.add_argument_group("what is counted")
-    size.add_argument(
+    parser.add_argument(
         "--of",
         metavar="KEY",
         help="a key with a whole number, such as devices.drafters.laptop.count, or workload.rate_rps. With drafters "
         "the load grows: rate_rps or users in proportion, since each device brings its share. Of keys of verifiers the "
         "least that holds is found, of all others the most (default: drafters of all kinds, in the file's proportions)",
     )
-    size.add_argument("--step", type=float, metavar="X", help="step of rate_rps (default: a twentieth of the file's)")
-    size.add_argument("--start", type=whole, metavar="N", help="the count that is tried first (default: the file's)")
-    size.add_argument(
-        "--up-to", type=whole, metavar="N", help=f"the greatest count (default: {_TIMES} times the first)"
+    parser.add_argument(
+        "--start",
+        type=whole,
+        metavar="N",
+        help=f"the count that is tried first (default: the file's); it ends at {_TIMES} times as many",
     )
-    promise = parser.add_argument_group("promise")
-    promise.add_argument(
+    parser.add_argument(
         "--attainment",
         type=float,
+        default=0.95,
         metavar="SHARE",
-        help=f"least share of requests within slo (default: {_ATTAINMENT}; with --bound: any)",
-    )
-    promise.add_argument(
-        "--bound",
-        action="append",
-        default=[],
-        metavar="MEASURE<=X",
-        help="bound of a measure, such as 'ttft_p95_ms<=1500' or 'throughput_tps>=500'; may be given more than once",
+        help="least share of requests within slo (default: %(default)s)",
     )
     effort = parser.add_argument_group("effort")
     effort.add_argument(
@@ -68,7 +57,6 @@ def _add_arguments(parser: Parser) -> None:
         help="how far apart the last two counts may be; 0: by 1 (default: %(default)s)",
     )
     add_jobs(effort)
-    add_tried(parser.add_argument_group("output"))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -79,47 +67,36 @@ def _run(options: argparse.Namespace) -> int:
             capacity.find(start)
         ended = True
     except KeyboardInterrupt:
-        pass
+        complain("interrupted" if capacity.trials else "interrupted before the first count was tried")
     finally:
         if capacity.trials:
-            tell_tried(options, [*capacity.sentences(ended)], capacity.table(), capacity.rows())
-    if not ended:
-        complain("interrupted" if capacity.trials else "interrupted before the first count was tried")
-        return INTERRUPTED
-    return 0
+            tell_tried([*capacity.sentences(ended)], capacity.table())
+    return 0 if ended else INTERRUPTED
 
 
 def _prepared(options: argparse.Namespace) -> tuple[Capacity, int]:
     """Raises BadSearch and others of ERRORS for what makes no sense, before anything runs."""
     if options.precision < 0:
         raise BadSearch("--precision is 0 or more")
+    if not 0 < options.attainment <= 1:
+        raise BadSearch(f"--attainment: {options.attainment:g} is no share above 0 and up to 1, such as 0.95")
     configuration = read(options.file, options.set)
-    bounds = _bounds(options, configuration)
-    size = size_of(configuration, options.of, options.step)
+    if not configuration.promises:
+        keys = "slo.ttft_ms, slo.tpot_ms and slo.latency_ms"
+        raise BadSearch(f"{options.file} promises nothing: give one of the keys {keys}")
+    size = size_of(configuration, options.of)
 
     def made(count: int) -> SearchCandidate:
         changes = size.changes(count)
         return SearchCandidate(count, changes, varied(options.file, options.set, changes))
 
     start = options.start or size.start
-    up_to = options.up_to or max(_TIMES * start, size.floor)
-    if not size.floor <= start <= up_to:
-        raise BadSearch(f"--start is {start}: it lies between {size.floor} and --up-to, {up_to}")
+    if start < size.floor:
+        raise BadSearch(f"--start is {start}: it is {size.floor} at least, one of each kind")
     made(start)
-    found = Capacity(size, bounds, made, lambda asked: [], up_to, options.replications, options.precision, note)
+    found = Capacity(size, options.attainment, made, lambda asked: [], _TIMES * start, options.replications)
+    found.precision, found.told = options.precision, note
     return found, start
-
-
-def _bounds(options: argparse.Namespace, configuration: Configuration) -> tuple[Bound, ...]:
-    bounds = tuple(map(Bound.parse, options.bound))
-    if options.attainment is None and bounds:
-        return bounds
-    if not configuration.promises:
-        raise BadSearch(
-            f"{options.file} promises nothing: give one of the keys slo.ttft_ms, slo.tpot_ms and slo.latency_ms, or a "
-            "bound such as --bound 'ttft_p95_ms<=1500'"
-        )
-    return (Bound.attainment(_ATTAINMENT if options.attainment is None else options.attainment), *bounds)
 
 
 CAPACITY = SimulatorCommand(
@@ -131,6 +108,6 @@ CAPACITY = SimulatorCommand(
     (
         "specpair simulator capacity fleet.yaml",
         "specpair simulator capacity fleet.yaml --of devices.verifiers.big.count --attainment 0.99",
-        "specpair simulator capacity fleet.yaml --of workload.rate_rps --bound 'ttft_p95_ms<=1500'",
+        "specpair simulator capacity fleet.yaml --of workload.rate_rps --set slo.ttft_ms=1500",
     ),
 )

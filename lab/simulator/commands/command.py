@@ -1,18 +1,16 @@
 """What a command is, what several have, and where they print."""
 
 import argparse
-import csv
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from backends.machine import cores
 from lab.request_traces import BadTrace
 from lab.simulator.configuration.reading import BadConfiguration
 from lab.simulator.costs.cost import BadCost, CostUnknown
-from lab.simulator.search.candidates import BadSearch
+from lab.simulator.search.comparison import BadSearch
 from specpair.command_line.parser import Parser
 from specpair.command_line.table import Table, print_table, standard_output
 from specpair.protocol.terminal_text import one_line
@@ -64,20 +62,12 @@ def add_jobs(parser: Any) -> None:
     parser.add_argument("--jobs", type=whole, default=cores(), metavar="N", help="processes (default: one a core)")
 
 
-def add_tried(parser: Any) -> None:
-    """Add the flag for a file of what was tried to a parser, or to a group of it."""
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all measures of all that was tried")
-
-
-def tell_tried(options: argparse.Namespace, said: Sequence[str], cells: Table, rows: Iterable[list[Any]]) -> None:
-    """Print what was tried, and write the file of `add_tried`. Raises OSError."""
+def tell_tried(said: Sequence[str], cells: Table) -> None:
+    """Print what was tried, and what follows."""
     out = standard_output()
     print_table(cells, out)
     for each in said:
         out.print(one_line(each), soft_wrap=True)
-    if options.csv is not None:
-        with options.csv.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 def note(said: str) -> None:

@@ -22,7 +22,7 @@ from lab.simulator.costs.cost import LinearCost, PassCost
 from lab.simulator.costs.roofline import Roofline
 from lab.simulator.costs.tables import read_table
 from lab.simulator.virtual.agreement import Agreement as Law
-from lab.simulator.virtual.agreement import ByPosition, read_profile, shipped_profile
+from lab.simulator.virtual.agreement import read_profile, shipped_profile, stated
 from specpair.engines.load_options import LEAST_BATCH, LoadOptions
 from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
 
@@ -86,14 +86,11 @@ class Costly(Keys):
         named = [name for name in ("model", "device") if getattr(self, name) is not None]
         if len(named) != (2 if self.cost is None else 0):
             has = " and ".join([*named, *(["cost"] if self.cost is not None else [])]) or "neither"
-            raise Mistake(f"{self.called()}: has {has}: give model and device, or cost", *named[:1])
+            called = getattr(self, "name", "the draft model")
+            raise Mistake(f"{called}: has {has}: give model and device, or cost", *named[:1])
         if self.cost is None:
             _ = self.pass_cost  # raises BadCost, a ValueError, for names that are in no catalogue
         return self
-
-    def called(self) -> str:
-        """What errors call it."""
-        return "the draft model"
 
     def held_tokens(self) -> int | None:
         """Tokens of KV cache that the device's memory holds beside the weights; None where it is not named."""
@@ -121,9 +118,6 @@ class DeviceKeys(Costly):
     count: Count = 1
     """how many"""
 
-    def called(self) -> str:
-        return self.name
-
 
 class StatedAgreement(Keys):
     """How often the draft model chooses the target's token, by position in the draft."""
@@ -135,7 +129,7 @@ class StatedAgreement(Keys):
     @cached_property
     def built(self) -> Law:
         """The law itself."""
-        return ByPosition(self.by_position)
+        return stated(*self.by_position)
 
 
 class ProfiledAgreement(Keys):
@@ -145,7 +139,7 @@ class ProfiledAgreement(Keys):
     profile: str | None = None
     """the name of a profile that ships"""
     profile_path: File | None = None
-    """a profile that `python -m lab.benchmarks.agreement_profile` wrote, in place of `profile`"""
+    """a file in the form of the profiles that ship, in place of `profile`"""
 
     @model_validator(mode="after")
     def _is_readable(self) -> "ProfiledAgreement":
@@ -237,9 +231,9 @@ class VerifierKeys(DeviceKeys):
     @property
     def shares_device(self) -> bool:
         """Whether passes of its draft model and of the target slow each other down."""
-        if self.draft is None or self.draft.shares_device is not None:
-            return self.draft is not None and bool(self.draft.shares_device)
-        return self.draft.device is not None and self.device is not None
+        draft = self.draft
+        named = draft is not None and draft.device is not None and self.device is not None
+        return named if draft is None or draft.shares_device is None else draft.shares_device
 
 
 class DrafterKeys(DeviceKeys):
@@ -259,13 +253,9 @@ class Devices(Keys):
 
     @model_validator(mode="after")
     def _names_differ(self) -> "Devices":
-        names = self.names()
+        names = [kind.name for kind in (*self.verifiers, *self.drafters)]
         if (again := repeated(names)) is not None:
             beyond = again - len(self.verifiers)
             place = ("verifiers", again) if beyond < 0 else ("drafters", beyond)
             raise Mistake(f"two kinds are called {names[again]!r}", *place)
         return self
-
-    def names(self) -> list[str]:
-        """Of all kinds."""
-        return [kind.name for kind in (*self.verifiers, *self.drafters)]

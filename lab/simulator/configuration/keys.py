@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, model_validator
 
-from specpair.command_line.known_keys import KnownKeys
+from specpair.command_line.layers import KnownKeys
 
 FOLDER = "folder"  # in the context of a validation: where the files lie that relative paths name
 MS = 1e-3  # seconds
@@ -57,6 +57,12 @@ class _Distribution(Keys):
         return max(1, round(self.draw(rng)))
 
 
+def _ascending(given: Any) -> Any:
+    if given.max is not None and given.min > given.max:
+        raise Mistake(f"min, {given.min:g}, is above max, {given.max:g}", "min")
+    return given
+
+
 class ConstantNumber(_Distribution):
     """Always the same. A mere number means this."""
 
@@ -77,10 +83,7 @@ class UniformNumber(_Distribution):
     max: NonNegative
     """the greatest"""
 
-    @model_validator(mode="after")
-    def _ascend(self) -> "UniformNumber":
-        _check_bounds(self.min, self.max)
-        return self
+    _ascend = model_validator(mode="after")(_ascending)
 
     def draw(self, rng: random.Random) -> float:
         return rng.uniform(self.min, self.max)
@@ -110,10 +113,7 @@ class LogNormalNumber(_Distribution):
     max: NonNegative | None = None
     """the greatest; null: none"""
 
-    @model_validator(mode="after")
-    def _ascend(self) -> "LogNormalNumber":
-        _check_bounds(self.min, self.max)
-        return self
+    _ascend = model_validator(mode="after")(_ascending)
 
     def draw(self, rng: random.Random) -> float:
         variance = log(1.0 + self.cv * self.cv)  # of the logarithm
@@ -130,11 +130,6 @@ class EmpiricalNumber(_Distribution):
 
     def draw(self, rng: random.Random) -> float:
         return rng.choice(self.values)
-
-
-def _check_bounds(least: float, most: float | None) -> None:
-    if most is not None and least > most:
-        raise Mistake(f"min, {least:g}, is above max, {most:g}", "min")
 
 
 def _number(given: Any) -> Any:

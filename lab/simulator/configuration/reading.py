@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from lab.given_files import Loader, complaint, text_of
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.keys import FOLDER, Mistake
-from specpair.command_line import known_keys
+from specpair.command_line import layers
 from specpair.command_line.given_values import advice
 
 _SET = "--set "  # what the names of values given so begin with
@@ -95,11 +95,18 @@ def _override(root: yaml.MappingNode, given: str) -> None:
         raise BadConfiguration(f"{_SET}{given}: has no value; null is one")
     node: Any = root
     for number, part in enumerate(parts):
-        replacing = value if number == len(parts) - 1 else None
+        new = value if number == len(parts) - 1 else None
         if isinstance(node, yaml.MappingNode):
-            node = _in_mapping(node, part, replacing, value)
+            there = next((each for known, each in node.value if known.value == part), None)
+            if new is not None or there is None:
+                new = new or yaml.MappingNode("tag:yaml.org,2002:map", [], value.start_mark)
+                name = yaml.ScalarNode("tag:yaml.org,2002:str", part, value.start_mark)
+                node.value = [*(pair for pair in node.value if pair[0].value != part), (name, new)]
+            node = new or there
         elif isinstance(node, yaml.SequenceNode):
-            node = _in_list(node, part, replacing, given)
+            place = _place_in(node, part, given)
+            node.value[place] = new or node.value[place]
+            node = node.value[place]
         else:
             raise BadConfiguration(f"{_SET}{given}: {'.'.join(parts[:number])} has no keys")
 
@@ -109,37 +116,20 @@ def parts_of(path: str) -> list[str]:
     return re.sub(r"\[([^\[\]]+)\]", r".\1", path.strip()).split(".")
 
 
-def _in_mapping(node: yaml.MappingNode, key: str, value: Any | None, marked: Any) -> Any:
-    """Set a key, or return its node; one that lacks is made, with no keys."""
-    there = [each for known, each in node.value if known.value == key]
-    if value is None and there:
-        return there[0]
-    made = yaml.MappingNode("tag:yaml.org,2002:map", [], marked.start_mark) if value is None else value
-    name = yaml.ScalarNode("tag:yaml.org,2002:str", key, marked.start_mark)
-    node.value = [*((known, each) for known, each in node.value if known.value != key), (name, made)]
-    return made
-
-
-def _in_list(node: yaml.SequenceNode, entry: str, value: Any | None, given: str) -> Any:
-    """Set an entry, or return its node."""
-    names = [_name(each) for each in node.value]
+def _place_in(node: yaml.SequenceNode, entry: str, given: str) -> int:
+    """The place of an entry of a list, which is named by its `name` or its number."""
+    names = [
+        next((str(value.value) for key, value in each.value if key.value == "name"), "")
+        if isinstance(each, yaml.MappingNode)
+        else ""
+        for each in node.value
+    ]
     if entry.isdecimal() and int(entry) < len(names):
-        place = int(entry)
-    elif entry in names:
-        place = names.index(entry)
-    else:
+        return int(entry)
+    if entry not in names:
         known = [name for name in names if name] or [str(number) for number in range(len(names))]
         raise BadConfiguration(f"{_SET}{given}: no entry {entry!r}{advice(entry, known)}")
-    if value is not None:
-        node.value[place] = value
-    return node.value[place]
-
-
-def _name(node: Any) -> str:
-    """The `name` of an entry; "": it has none."""
-    if not isinstance(node, yaml.MappingNode):
-        return ""
-    return next((str(value.value) for key, value in node.value if key.value == "name"), "")
+    return names.index(entry)
 
 
 # Mistakes.
@@ -148,7 +138,7 @@ def _name(node: Any) -> str:
 def _at_fault(error: ErrorDetails) -> Sequence[str | int]:
     """The path of the key at fault, from the place of the error on."""
     context: Mapping[str, Any] = error.get("ctx", {})
-    if error["type"] == known_keys.UNKNOWN_KEY:
+    if error["type"] == layers.UNKNOWN_KEY:
         return [context["key"]]
     complaint = context.get("error")
     return complaint.at if isinstance(complaint, Mistake) else ()
@@ -179,7 +169,7 @@ def _complaint(error: ErrorDetails) -> str:
             return f"the key {error['loc'][-1]} is missing"
         case "union_tag_not_found":
             return f"the key {context['discriminator']} is missing, which says the form"
-        case known_keys.UNKNOWN_KEY | "union_tag_invalid":
+        case layers.UNKNOWN_KEY | "union_tag_invalid":
             return error["msg"]
         case _:
             return f"{error['msg'][0].lower()}{error['msg'][1:]}, got {error['input']!r}"

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain, repeat
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -29,8 +29,6 @@ from lab.simulator.configuration.keys import (
 from lab.simulator.configuration.operation import SloKeys
 from lab.simulator.fleet.record import Conversation, Turn
 
-_LENGTHS = ("prompt_tokens", "output_tokens", "lengths_path")
-
 
 class Texts(Keys):
     """How long requests, answers and pauses are."""
@@ -39,8 +37,6 @@ class Texts(Keys):
     """new tokens of a turn's prompt"""
     output_tokens: Number | None = None
     """tokens of an answer"""
-    lengths_path: File | None = None
-    """a trace whose pairs of prompt and answer are drawn, in place of the two keys above"""
     turns: Number = constant(1)
     """turns of a conversation"""
     think_ms: Number = constant(0)
@@ -60,16 +56,12 @@ class Tenant(Texts):
     """what its users are promised, in place of the `slo` of the file"""
 
     def conversations(self, rng: random.Random) -> Iterator[tuple[Turn, ...]]:
-        """The turns of one conversation after the other, without end. Raises BadTrace for lengths that are no trace."""
-        pairs = [] if self.lengths_path is None else [*_lengths(self.lengths_path)]
+        """The turns of one conversation after the other, without end."""
+        assert self.prompt_tokens is not None and self.output_tokens is not None, "checked when it was read"
         while True:
             turns = []
             for number in range(self.turns.whole(rng)):
-                if pairs:
-                    prompt, output = rng.choice(pairs)
-                else:
-                    assert self.prompt_tokens is not None and self.output_tokens is not None, "checked when it was read"
-                    prompt, output = self.prompt_tokens.whole(rng), self.output_tokens.whole(rng)
+                prompt, output = self.prompt_tokens.whole(rng), self.output_tokens.whole(rng)
                 think = self.think_ms.draw(rng) * MS if number else 0.0
                 turns.append(Turn(prompt + (0 if number else self.shared_prefix_tokens), output, think))
             yield tuple(turns)
@@ -85,12 +77,12 @@ class _DrawnWorkload(Texts):
         if (again := repeated(names)) is not None:
             raise Mistake(f"two tenants are called {names[again]!r}", "tenants", again)
         for number, each in enumerate(self.all_tenants()):
-            given = [name for name in _LENGTHS if getattr(each, name) is not None]
-            if given not in (["prompt_tokens", "output_tokens"], ["lengths_path"]):
+            missing = [name for name in ("prompt_tokens", "output_tokens") if getattr(each, name) is None]
+            if missing:
                 whose = f"the tenant {each.name!r}" if self.tenants else "the workload"
-                has = " and ".join(given) or "no lengths"
-                told = f"{whose} has {has}: give prompt_tokens and output_tokens, or lengths_path"
-                raise Mistake(told, *(("tenants", number) if self.tenants else given[:1]))
+                raise Mistake(
+                    f"{whose} has no {' and no '.join(missing)}", *(("tenants", number) if self.tenants else ())
+                )
         return self
 
     def all_tenants(self) -> list[Tenant]:
@@ -98,7 +90,10 @@ class _DrawnWorkload(Texts):
         mine = {name: getattr(self, name) for name in Texts.model_fields if name in self.model_fields_set}
         if not self.tenants:
             return [Tenant.model_construct(name="all", **mine)]
-        return [each.model_copy(update=_left_out(each, mine)) for each in self.tenants]
+        return [
+            each.model_copy(update={name: value for name, value in mine.items() if name not in each.model_fields_set})
+            for each in self.tenants
+        ]
 
     def conversations(self, rng: random.Random) -> Iterator[Conversation]:
         """The conversations in the order of their starts, without end, made as they are asked for.
@@ -118,15 +113,6 @@ class _DrawnWorkload(Texts):
     @abstractmethod
     def starts(self, rng: random.Random) -> Iterable[tuple[float, float]]:
         """When conversations may start, ascending, and the pause before the first turn of each, in seconds."""
-
-
-def _left_out(tenant: Tenant, mine: dict[str, Any]) -> dict[str, Any]:
-    """Of the workload's keys, those that the tenant leaves out. One form of lengths replaces the other."""
-    own = tenant.model_fields_set
-    replaced = {"prompt_tokens", "output_tokens"} if "lengths_path" in own else set()
-    if own & {"prompt_tokens", "output_tokens"}:
-        replaced = {"lengths_path"}
-    return {name: value for name, value in mine.items() if name not in own | replaced}
 
 
 class PoissonArrivals(_DrawnWorkload):
@@ -199,11 +185,6 @@ class TraceArrivals(Keys):
             offset = last + (gap or 1.0)  # else a trace of one moment would repeat in that moment without end
             if not self.repeat:
                 return
-
-
-def _lengths(path: Path) -> Iterator[tuple[int, int]]:
-    """Tokens of the prompt and of the answer of each request of a trace, at least 1."""
-    return ((max(1, each.input_tokens), max(1, each.output_tokens)) for each in _recorded(path))
 
 
 def _recorded(path: Path) -> Iterator[TracedRequest]:

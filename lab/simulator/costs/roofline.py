@@ -36,7 +36,7 @@ from pydantic import (
 
 from lab.simulator.costs.cost import BadCost, SequencePass
 from specpair.command_line.given_values import advice
-from specpair.command_line.known_keys import KnownKeys
+from specpair.command_line.layers import KnownKeys
 
 Share = Annotated[float, Field(gt=0, le=1)]
 

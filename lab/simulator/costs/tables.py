@@ -13,7 +13,7 @@ A prompt is a pass of one row with many tokens: measure it with a great `--draft
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -23,40 +23,20 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
 from lab.given_files import first_mistake, text_of
 from lab.simulator.costs.cost import BadCost, CostUnknown, SequencePass
 
-Points = Mapping[float, float]
+Curve = Sequence[tuple[float, float]]  # values by ascending places, one at least
 
 
-class Curve:
-    """Values over one axis: linear between points, level before the first, on in the last line beyond the last.
+def between(curve: Curve, place: float) -> float:
+    """The value at a place: linear between points, level before the first, on in the last line beyond the last.
 
     A value that is less than one before it counts as that one: noise does not make more work cheaper.
     """
-
-    def __init__(self, points: Points) -> None:
-        """`points`: values by their places, one at least."""
-        self._at = sorted(points)
-        self._values = list(accumulate((points[place] for place in self._at), max))
-
-    def at(self, place: float) -> float:
-        at, values = self._at, self._values
-        if place <= at[0] or len(at) == 1:
-            return values[0]
-        right = min(bisect_right(at, place), len(at) - 1)
-        slope = (values[right] - values[right - 1]) / (at[right] - at[right - 1])
-        return values[right - 1] + slope * (place - at[right - 1])
-
-
-class Plane:
-    """Values over two axes: a curve over the second at each place of the first, and a curve across them."""
-
-    def __init__(self, points: Mapping[tuple[float, float], float]) -> None:
-        rows: dict[float, dict[float, float]] = {}
-        for (first, second), value in points.items():
-            rows.setdefault(first, {})[second] = value
-        self._curves = {first: Curve(row) for first, row in rows.items()}
-
-    def at(self, first: float, second: float) -> float:
-        return Curve({place: curve.at(second) for place, curve in self._curves.items()}).at(first)
+    at, values = [each for each, _ in curve], [*accumulate((value for _, value in curve), max)]
+    if place <= at[0] or len(at) == 1:
+        return values[0]
+    right = min(bisect_right(at, place), len(at) - 1)
+    slope = (values[right] - values[right - 1]) / (at[right] - at[right - 1])
+    return values[right - 1] + slope * (place - at[right - 1])
 
 
 REACH = 4.0  # times the largest pass that was measured
@@ -82,13 +62,12 @@ class PassTable:
         contexts = {each.context for each in measured}
         if None in contexts and len(contexts) > 1:
             raise BadCost("some cells say at which context they were measured, and others do not: measure those again")
-        by_context: dict[int, dict[tuple[float, float], float]] = {}
-        for each in measured:
-            points = by_context.setdefault(each.context or 0, {})
-            if (each.rows, each.tokens) in points:
-                raise BadCost(f"{each.rows} rows of {each.tokens} tokens were measured twice at context {each.context}")
-            points[each.rows, each.tokens] = each.seconds
-        self._planes = {context: Plane(points) for context, points in by_context.items()}
+        self._curves: dict[int, dict[int, list[tuple[float, float]]]] = {}  # by context and rows: seconds by tokens
+        for context, rows, tokens, seconds in sorted((each.context or 0, *each[:3]) for each in measured):
+            curve = self._curves.setdefault(context, {}).setdefault(rows, [])
+            if curve and curve[-1][0] == tokens:
+                raise BadCost(f"{rows} rows of {tokens} tokens were measured twice at context {context}")
+            curve.append((tokens, seconds))
         self._tokens = max(each.rows * each.tokens for each in measured)
         self._rows = max(each.rows for each in measured)
         self._context = max(each.context or 0 for each in measured) if len(contexts) > 1 else None
@@ -103,7 +82,11 @@ class PassTable:
         self._refuse_beyond("rows", rows, self._rows)
         if self._context is not None:
             self._refuse_beyond("tokens of context", context, self._context)
-        return Curve({held: plane.at(rows, tokens / rows) for held, plane in self._planes.items()}).at(context)
+        by_context = [
+            (held, between([(number, between(curve, tokens / rows)) for number, curve in curves.items()], rows))
+            for held, curves in self._curves.items()
+        ]
+        return between(by_context, context)
 
     def _refuse_beyond(self, what: str, asked: float, measured: int) -> None:
         if asked > REACH * measured:

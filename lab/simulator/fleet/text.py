@@ -6,6 +6,7 @@ The next token depends on the two before it, so a wrong KV cache changes the tex
 import random
 from bisect import bisect
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -95,7 +96,7 @@ class Choices:
     the text's, the same for every model, and whenever a position is drafted again."""
 
     def __init__(self, text: Text, agreement: Agreement) -> None:
-        self._text, self._chance = text, agreement.of_text(text.kind, text.stream("stretches"))
+        self._text, self._chance = text, partial(agreement.chance, kind=text.kind)
 
     def tokens(self, start: int, end: int) -> list[int]:
         """The text's."""
@@ -108,7 +109,7 @@ class Choices:
         """
         (truth,) = self._text.tokens(at, at + 1)
         output = at - self._text.prompt_len
-        (number, other), chance = self._text.drawn(output), self._chance(position, output)
+        (number, other), chance = self._text.drawn(output), self._chance(position)
         choices = [(truth + each) % 256 for each in range(1, 2 + runners_up)]
         right = 0 if number < chance else 1 + other
         if right <= len(OTHERS):
@@ -119,7 +120,7 @@ class Choices:
         """A draft of the first choices for `count` tokens from position `at` on."""
         drafted, begins = self.tokens(at, at + count), at - self._text.prompt_len
         for index in range(count):
-            if self._text.drawn(begins + index)[0] >= self._chance(index, begins + index):
+            if self._text.drawn(begins + index)[0] >= self._chance(index):
                 return [*drafted[:index], (drafted[index] + 1) % 256, *[WRONG] * (count - index - 1)]
         return drafted
 

@@ -4,7 +4,7 @@
 left of that time is slept, which releases the interpreter as llama.cpp does while it computes. `time.sleep` ended 0.11
 to 0.18 ms late in the median and 0.26 ms at p95 on 2 virtual cores, with sleeps of 4 to 80 ms.
 
-llama.cpp's engine is paced where it runs its passes (`llama.py`): it may run more than it is asked for.
+llama.cpp's engine is paced where it runs its passes: it may run more than it is asked for.
 
 The verifier with a paced target takes the usual VERIFIER_… variables and `PACED_TARGET`, a cost as
 `str(LinearCost(…))` gives it. With `PACED_DRAFT` the draft model of mode fused is paced, too:
@@ -13,6 +13,7 @@ The verifier with a paced target takes the usual VERIFIER_… variables and `PAC
 """
 
 import functools
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -22,8 +23,7 @@ from fastapi import FastAPI
 
 from backends.registry import load
 from lab.simulator.costs.cost import LinearCost
-from lab.simulator.paced.pace import PassPacer
-from specpair.engines.backend import Backend, Entry, Logits
+from specpair.engines.backend import Backend, Entry, Logits, Progress
 from specpair.engines.load_options import LoadOptions
 from verifier_server.app import create_app
 from verifier_server.settings import from_environment
@@ -31,6 +31,7 @@ from verifier_server.settings import from_environment
 if TYPE_CHECKING:
     app: FastAPI
 
+_log = logging.getLogger("specpair.paced")
 
 # Targets. Decoding reads all weights once a token: 7.54 GiB of Qwen2.5 7B Q8_0 take 29.7 ms at the 273 GB/s of a DGX
 # Spark [1] and 34.1 ms measured (29.30 tokens/s [2]), which is 87 % of the bandwidth.
@@ -64,6 +65,47 @@ TARGET_25 = LinearCost(25.0, 0.5, 0.2)
 #   [10] https://github.com/antirez/ds4/pull/706
 DRAFTER_8 = LinearCost(8.0, 1.2, 0.1)
 DRAFTER_4 = LinearCost(4.0, 0.6, 0.02)
+
+
+class PassPacer:
+    """Lets passes take what they cost, and counts them."""
+
+    def __init__(
+        self,
+        cost: LinearCost,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.cost = cost
+        self.passes = 0
+        self.late_passes = 0  # passes that took longer than their cost
+        self.worst_overrun = 0.0  # seconds
+        self._clock, self._sleep = clock, sleep
+        self._told = False
+
+    def of(self, batch: Sequence[Entry], run: Callable[[], list[Logits]]) -> list[Logits]:
+        """Call `run` for the pass over `batch`, and return its result when the time of the pass is over."""
+        began = self._clock()
+        logits = run()
+        left = self.cost.of(batch) - (self._clock() - began)
+        self.passes += 1
+        if left >= 0:
+            self._sleep(left)
+        else:
+            self.late_passes += 1
+            self.worst_overrun = max(self.worst_overrun, -left)
+        return logits
+
+    def tell(self) -> None:
+        """Log, once, how many passes took longer than their cost, if any did."""
+        if self.late_passes and not self._told:
+            _log.warning(
+                "%d of %d passes took longer than they cost, at worst by %.2f ms",
+                self.late_passes,
+                self.passes,
+                1e3 * self.worst_overrun,
+            )
+        self._told = True
 
 
 class Paced(Backend):
@@ -109,10 +151,36 @@ class Paced(Backend):
 def load_paced(engine: str, options: LoadOptions, cost: LinearCost) -> Backend:
     """The engine of this name with its model. Raises ModelLoadError."""
     if engine == "llama_cpp":
-        from lab.simulator.paced.llama import load_paced_llama  # only here, so that other engines need no llama.cpp
-
         return load_paced_llama(options, PassPacer(cost))
     return Paced(load(engine, options), cost)
+
+
+def load_paced_llama(options: LoadOptions, pace: PassPacer) -> Backend:
+    """A GGUF file in llama.cpp's engine, each of whose passes takes what `pace` says.
+
+    Of recurrent and hybrid models these are more than its callers ask for: tokens are read again after a rejection, at
+    the head of a pass or in a pass of their own, and what decides between the two is timed when the model is loaded.
+
+    Raises as `backends.llama_cpp.load.load` does.
+    """
+    from backends.llama_cpp.backend import LlamaBackend  # only here, so that other engines need no llama.cpp
+    from backends.llama_cpp.load import load as load_llama
+
+    class PacedLlama(LlamaBackend):
+        def __init__(
+            self, options: LoadOptions, progress: Progress | None = None, *, extra_buffers: bool = True
+        ) -> None:
+            self.pace = pace
+            super().__init__(options, progress, extra_buffers=extra_buffers)
+
+        def close(self) -> None:
+            super().close()
+            self.pace.tell()
+
+        def _pass(self, batch: Sequence[Entry]) -> list[Logits]:
+            return self.pace.of(batch, functools.partial(super()._pass, batch))
+
+    return load_llama(options, made_by=PacedLlama)
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -252,21 +252,20 @@ class Gathered:
                 found[sample.node] = found.get(sample.node, VerifierLoad()) + load
         return found
 
-    def _device_seconds(self) -> dict[str, float]:
-        """How long devices of each kind were there, all together."""
-        drafters = self._configuration.devices.drafters
-        found = {kind.name: kind.count * (self._end - self._begin) for kind in drafters}
-        for name, load in self._by_verifier().items():
-            kind = self._last[name].kind
-            found[kind] = found.get(kind, 0.0) + load.seconds
-        return found
-
     def _joules(self) -> float:
-        watts = self._configuration.prices.watts
-        return math.fsum(watts.get(kind, 0.0) * seconds for kind, seconds in self._device_seconds().items())
+        """Of all devices, over the time behind the burn-in."""
+        return self._of_devices(self._configuration.prices.watts)
 
     def _price(self) -> float:
         prices = self._configuration.prices
-        seconds = self._device_seconds()
-        hourly = math.fsum(prices.per_hour.get(kind, 0.0) * each / 3600 for kind, each in seconds.items())
-        return hourly + prices.per_kwh * self._joules() / _JOULES_A_KWH
+        return self._of_devices(prices.per_hour) / 3600 + prices.per_kwh * self._joules() / _JOULES_A_KWH
+
+    def _of_devices(self, rates: Mapping[str, float]) -> float:
+        """What all devices take or cost. `rates`: of one device, a second, by kind.
+
+        Verifiers count from the first sample on, as for their utilisation.
+        """
+        drafters = self._configuration.devices.drafters
+        seconds = [(kind.name, kind.count * (self._end - self._begin)) for kind in drafters]
+        seconds += [(self._last[name].kind, load.seconds) for name, load in self._by_verifier().items()]
+        return math.fsum(rates.get(kind, 0.0) * each for kind, each in seconds)

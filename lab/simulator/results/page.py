@@ -22,10 +22,11 @@ OVER_TIME = (
 
 def page(run: RunSummary) -> str:
     """The page of a run."""
+    configuration = yaml.safe_dump(run.configuration, sort_keys=False, allow_unicode=True)
     parts = [
         *((title, [table(cells.headings, cells.rows, title)]) for title, cells in all_tables(run)),
         ("Over time", [*_over_time(run)]),
-        ("Configuration", [_configuration(run)]),
+        ("Configuration", [folded(f"{run.name}, with all defaults", tag("pre", configuration, tabindex="0"))]),
         ("Definitions", [_definitions()]),
     ]
     sections = [(title.lower().replace(" ", "-"), title, children) for title, children in parts]
@@ -66,7 +67,9 @@ def _over_time(run: RunSummary) -> Iterator[Markup]:
 
 def _line(run: RunSummary, measure: RunMeasure) -> Markup | None:
     """A measure over time; None: it has no values."""
-    several = [[measure.scale * value for value in each] for each in run.series(measure.name)]
+    several = [
+        [measure.scale * value for value in each] for each in (of.series[measure.name] for of in run.replications)
+    ]
     intervals = [[value for value in at if math.isfinite(value)] for at in zip(*several, strict=True)]
     if not any(intervals):
         return None
@@ -80,12 +83,6 @@ def _line(run: RunSummary, measure: RunMeasure) -> Markup | None:
     shaded, most = run.configuration["burn_in_ms"] * MS, 100.0 if measure.scale == 100.0 else 0.0
     drawn = lines([line], "simulated seconds", f"{measure.caption} over time", shaded=shaded, most=most)
     return charted(measure.caption, measure.meaning + ("; shaded: burn-in" if shaded else ""), drawn)
-
-
-def _configuration(run: RunSummary) -> Markup:
-    """The configuration with all defaults, as YAML."""
-    text = yaml.safe_dump(run.configuration, sort_keys=False, allow_unicode=True)
-    return folded(f"{run.name}, with all defaults", tag("pre", text, tabindex="0"))
 
 
 def _definitions() -> Markup:

@@ -40,13 +40,11 @@ class RunSummary:
         """Whether replications are missing."""
         return len(self.replications) < int(self.configuration["replications"])
 
-    def values(self, measure: str) -> list[float]:
-        """Of each replication; not a number, where there is none."""
-        return [each.measures.get(measure, math.nan) for each in self.replications]
-
     def estimates(self) -> dict[str, Estimate]:
         """Of the measures that have a value, in the order of MEASURES."""
-        found = {name: each.estimate(self.values(name)) for name, each in MEASURES.items()}
+        found = {
+            name: each.estimate([of.measures[name] for of in self.replications]) for name, each in MEASURES.items()
+        }
         return {name: each for name, each in found.items() if not math.isnan(each.mean)}
 
     def grouped(self, kind: str) -> dict[str, dict[str, Estimate]]:
@@ -61,23 +59,15 @@ class RunSummary:
             for name in names
         }
 
-    def series(self, measure: str) -> list[list[float]]:
-        """A measure over time: a list for each replication."""
-        return [each.series[measure] for each in self.replications]
-
     def write(self, folder: Path) -> None:
-        """Write `summary.json`. Raises OSError."""
-        with shared_files.replacing(folder / "summary.json") as file:
-            file.write(self.as_json().encode())
-
-    def as_json(self) -> str:
-        """The run, with the mean of each measure."""
+        """Write `summary.json`: the run, with the mean of each measure. Raises OSError."""
         means = {
             name: {"mean": each.mean, "half": each.half, "low": each.low, "high": each.high}
             for name, each in self.estimates().items()
         }
         whole = {"format": _FORMAT, **asdict(self), "measures": means}
-        return json.dumps(_without_nan(whole), indent=1, ensure_ascii=False) + "\n"
+        with shared_files.replacing(folder / "summary.json") as file:
+            file.write((json.dumps(_without_nan(whole), indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def _without_nan(value: Any) -> Any:

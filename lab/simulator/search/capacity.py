@@ -1,113 +1,63 @@
 """The most of a fleet's load, or the least of its verifiers, that keeps a promise: found by bisection. Pure."""
 
 import math
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
-from lab.simulator.results.measures import CONFIDENCE, MEASURES, SHARE, Estimate, RunMeasure
+from lab.simulator.configuration.configuration import Configuration
+from lab.simulator.configuration.reading import parts_of
+from lab.simulator.configuration.workload import ClosedArrivals, TraceArrivals
+from lab.simulator.results.measures import CONFIDENCE, MEASURES, Estimate, RunMeasure
 from lab.simulator.results.replications import EvaluateAll
-from lab.simulator.search.candidates import BadSearch, SearchCandidate, label, shown
-from lab.simulator.search.outcomes import ATTAINMENT, CandidateOutcome, cells_of, run
-from lab.simulator.search.size import Size
+from lab.simulator.search.comparison import ATTAINMENT, BadSearch, Changes, SearchCandidate, label, run, shown
 from specpair.command_line.given_values import advice
-from specpair.command_line.table import Table, harmless
+from specpair.command_line.table import Table
 
-_BOUND = re.compile(r"\s*(\w+)\s*(<=|>=)\s*(\S+)\s*")
-_SHOWN = ("throughput_tps", "ttft_p95_ms", "tpot_p95_ms", "utilisation")
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A promise: a measure is `limit` at most, or at least."""
-
-    measure: RunMeasure
-    limit: float
-    at_most: bool
-
-    @classmethod
-    def attainment(cls, share: float) -> "Bound":
-        """At least a share of the requests is within `slo`. Raises BadSearch for what is no share."""
-        if not 0 < share <= 1:
-            raise BadSearch(f"--attainment: {share:g} is no share above 0 and up to 1, such as 0.95")
-        return cls(MEASURES[ATTAINMENT], share, at_most=False)
-
-    @classmethod
-    def parse(cls, given: str) -> "Bound":
-        """A bound as it is written in a flag, such as `ttft_p95_ms<=1500`. Raises BadSearch."""
-        groups = _BOUND.fullmatch(given)
-        try:
-            limit = float(groups[3]) if groups else math.nan
-        except ValueError:
-            limit = math.nan
-        if groups is None or not math.isfinite(limit):
-            raise BadSearch(f"--bound: {given!r} is no bound of a measure: write it as in 'ttft_p95_ms<=1500'")
-        if groups[1] not in MEASURES:
-            raise BadSearch(f"--bound: no measure {groups[1]!r}{advice(groups[1], MEASURES)}")
-        return cls(MEASURES[groups[1]], limit, at_most=groups[2] == "<=")
-
-    @property
-    def asked(self) -> str:
-        """`at most 1,500 ms`"""
-        return f"at {'most' if self.at_most else 'least'} {_with_unit(self.measure, self.measure.shown(self.limit))}"
-
-    def keeps(self, value: float) -> bool:
-        return value <= self.limit if self.at_most else value >= self.limit
+_SHOWN = [MEASURES[name] for name in (ATTAINMENT, "throughput_tps", "ttft_p95_ms", "tpot_p95_ms", "utilisation")]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of a count."""
+    """What came of a count. `asked`: the share of requests that has to be within `slo`, above 0."""
 
-    outcome: CandidateOutcome
-    bounds: tuple[Bound, ...]
-
-    @property
-    def count(self) -> int:
-        return self.outcome.candidate.number
+    candidate: SearchCandidate  # its number is the count
+    asked: float
 
     def estimate(self, measure: RunMeasure) -> Estimate:
         """The mean of replications. Where all requests attain the promise, or none does, replications have no spread:
         the interval is that of a share of so many requests then (Clopper and Pearson, Biometrika 26, 1934)."""
-        found = self.outcome.estimate(measure.name)
+        found = self.candidate.estimate(measure.name)
         if measure.name != ATTAINMENT or found.mean not in (0.0, 1.0):
             return found
-        ended = sum(self.outcome.values("whole"))
+        ended = sum(self.candidate.values("whole"))
         return replace(found, half=1.0 - ((1.0 - CONFIDENCE) / 2) ** (1.0 / ended) if ended else None)
 
     @property
     def holds(self) -> bool:
-        """Whether all bounds are kept in the mean; one without a value is not."""
-        return all(each.keeps(self.estimate(each.measure).mean) for each in self.bounds)
+        """Whether the promise is kept in the mean; without a value it is not."""
+        return self.estimate(MEASURES[ATTAINMENT]).mean >= self.asked
 
     @property
     def state(self) -> str:
-        """`holds` or `breaks`; `within chance`, where an interval covers what is asked."""
-        ends = [(each, self.estimate(each.measure)) for each in self.bounds]
-        whole = [
-            found.low is not None
-            and found.high is not None
-            and each.keeps(found.low) == each.keeps(found.high) == each.keeps(found.mean)
-            for each, found in ends
-        ]
-        broken = [sure for (each, found), sure in zip(ends, whole, strict=True) if not each.keeps(found.mean)]
-        sure = any(broken) if broken else all(whole)
-        return f"{'breaks' if broken else 'holds'}{'' if sure else ', within chance'}"
+        """`holds` or `breaks`; `within chance`, where the interval covers what is asked."""
+        found = self.estimate(MEASURES[ATTAINMENT])
+        surely = all(end is not None and (end >= self.asked) is self.holds for end in (found.low, found.high))
+        return f"{'holds' if self.holds else 'breaks'}{'' if surely else ', within chance'}"
 
     @property
     def figures(self) -> str:
-        """What it has of each bound."""
-        told = ((each, each.measure.told(self.estimate(each.measure))) for each in self.bounds)
-        return "; ".join(
-            f"{each.measure.words} {_with_unit(each.measure, text)}, {each.asked} is asked" for each, text in told
-        )
+        """What it has of the promise."""
+        measure = MEASURES[ATTAINMENT]
+        told, asked = measure.told(self.estimate(measure)), measure.shown(self.asked)
+        return f"{measure.words} {told}, at least {asked} is asked"
 
 
 @dataclass
 class Capacity:
     """The counts of a size that were tried.
 
+    `asked`: as for `Trial`.
     `made`: the candidate with a count.
     `up_to`: the greatest count.
     `precision`: it ends where a count that holds and one that breaks differ by so large a share of the smaller one, or
@@ -115,8 +65,8 @@ class Capacity:
     `told`: takes a line for each count.
     """
 
-    size: Size
-    bounds: tuple[Bound, ...]
+    size: "Size"
+    asked: float
     made: Callable[[int], SearchCandidate]
     evaluate: EvaluateAll
     up_to: int
@@ -150,81 +100,158 @@ class Capacity:
 
     def holds(self, count: int) -> bool:
         """Try a count. Returns whether it keeps the promise in the mean."""
-        outcome = CandidateOutcome(self.made(count))
-        run([outcome], self.replications, self.evaluate)
-        trial = self.trials[count] = Trial(outcome, self.bounds)
+        candidate = self.made(count)
+        run([candidate], self.replications, self.evaluate)
+        trial = self.trials[count] = Trial(candidate, self.asked)
         self.told(f"{self.size.shown(count)}: {trial.state}: {trial.figures}")
         return trial.holds
-
-    @property
-    def in_order(self) -> list[Trial]:
-        """By count."""
-        return [self.trials[count] for count in sorted(self.trials)]
 
     # The answer.
 
     def sentences(self, ended: bool = True) -> Iterator[str]:
         """How much holds, and what breaks beyond it. `ended`: False if it was interrupted."""
-        sign = 1 if self.size.wanted == "most" else -1  # so that greater is harder
-        held = [each for each in self.in_order if each.holds]
-        inside = max(held, key=lambda each: sign * each.count, default=None)
-        broken = [each for each in self.in_order if not each.holds]
-        beyond = [each for each in broken if inside is None or sign * (each.count - inside.count) > 0]
-        outside = min(beyond, key=lambda each: sign * each.count, default=None)
-        if inside is not None:
-            others = {key: value for key, value in self._choice(inside).items() if key != self.size.name}
-            which = f"{self.size.shown(inside.count)}{f' ({label(others)})' if others else ''}"
-            yield f"The {self.size.wanted} that keeps the promise: {which}: {self._told(inside)}."
+        size = self.size
+        by_ease = sorted(self.trials, reverse=size.wanted == "least")  # counts, the easiest first
+        held = [at for at, count in enumerate(by_ease) if self.trials[count].holds]
+        inside = held[-1] if held else -1
+        if held:
+            trial = self.trials[by_ease[inside]]
+            others = {key: value for key, value in trial.candidate.choice.items() if key != size.name}
+            which = f"{size.shown(by_ease[inside])}{f' ({label(others)})' if others else ''}"
+            yield f"The {size.wanted} that keeps the promise: {which}: {_told(trial)}."
         else:
             yield "No count that was tried keeps the promise."
-        if outside is not None:
-            yield f"What breaks it: {self.size.shown(outside.count)}: {self._told(outside)}."
-        elif self.size.wanted == "least":
-            yield f"{self.size.shown(self.size.floor)} is the least that there can be."
+        if beyond := by_ease[inside + 1 :]:
+            yield f"What breaks it: {size.shown(beyond[0])}: {_told(self.trials[beyond[0]])}."
+        elif size.wanted == "least":
+            yield f"{size.shown(size.floor)} is the least that there can be."
         elif ended:
-            yield f"Nothing breaks up to {self.size.shown(self.up_to)}, where it ends: raise --up-to."
+            yield f"Nothing breaks up to {size.shown(self.up_to)}, where it ends: raise --start."
         if not ended:
             yield "It ended early: the boundary may be far from what was tried."
 
-    def _told(self, trial: Trial) -> str:
-        doubt = ". That is within chance: give more --replications" if "chance" in trial.state else ""
-        return f"{trial.figures}{doubt}"
-
-    def _choice(self, trial: Trial) -> dict[str, Any]:
-        return {self.size.name: trial.count, **trial.outcome.candidate.choice}
-
-    @property
-    def measures(self) -> list[RunMeasure]:
-        """Those of the promise and some others, as far as they have values."""
-        names = dict.fromkeys([*(each.measure.name for each in self.bounds), *_SHOWN])
-        return [
-            MEASURES[name]
-            for name in names
-            if any(math.isfinite(each.estimate(MEASURES[name]).mean) for each in self.in_order)
-        ]
-
     def table(self) -> Table:
         """A row for each count, with the keys that follow from it, measures with their intervals, and its state."""
-        measures = self.measures
+        trials = [self.trials[count] for count in sorted(self.trials)]
+        choices = [{self.size.name: each.candidate.number, **each.candidate.choice} for each in trials]
+        measures = [each for each in _SHOWN if any(math.isfinite(of.estimate(each).mean) for of in trials)]
         rows = (
-            (
-                *map(shown, self._choice(each).values()),
-                *(measure.told(each.estimate(measure)) for measure in measures),
-                each.state,
-            )
-            for each in self.in_order
+            (*map(shown, choice.values()), *(measure.told(each.estimate(measure)) for measure in measures), each.state)
+            for choice, each in zip(choices, trials, strict=True)
         )
-        return Table((*self._choice(self.in_order[0]), *(each.heading for each in measures), "promise"), tuple(rows))
-
-    def rows(self) -> Iterator[list[Any]]:
-        """For a CSV file: the headings, then a row for each count with all measures."""
-        ends = [f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
-        yield [*self._choice(self.in_order[0]), "replications", "promise", *ends]
-        for each in self.in_order:
-            own = [harmless(shown(value)) for value in self._choice(each).values()]
-            cells = cells_of([each.estimate(measure) for measure in MEASURES.values()])
-            yield [*own, len(each.outcome.replications), each.state, *cells]
+        return Table((*choices[0], *(each.heading for each in measures), "promise"), tuple(rows))
 
 
-def _with_unit(measure: RunMeasure, text: str) -> str:
-    return text if measure.unit in ("", SHARE) else f"{text} {measure.unit}"
+def _told(trial: Trial) -> str:
+    doubt = ". That is within chance: give more --replications" if "chance" in trial.state else ""
+    return f"{trial.figures}{doubt}"
+
+
+# What is counted, and which keys of the file follow from a count.
+
+DRAFTERS = "drafters"  # the size of a fleet where no key is named: all kinds together
+Wanted = Literal["most", "least"]
+_RATES = {("workload", "rate_rps"), ("workload", "speed")}  # keys that are no whole numbers, and grow in steps
+_STEPS = 20  # in which the file's value of such a key is reached
+_EXAMPLES = "devices.drafters.laptop.count, devices.verifiers.big.count, workload.users or workload.rate_rps"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What is counted. `name`: a key of the file, or DRAFTERS. `start`: the count that the file has.
+
+    `wanted`: the most that holds, or the least.
+    `changes`: the keys of a file with a count. The key itself is the first, if it is one.
+    """
+
+    name: str
+    start: int
+    floor: int
+    wanted: Wanted
+    changes: Callable[[int], Changes]
+
+    def shown(self, count: int) -> str:
+        """A count in words."""
+        if self.name == DRAFTERS:
+            return f"{count} drafters" if count > 1 else "1 drafter"
+        return f"{self.name}={shown(self.changes(count)[self.name])}"
+
+
+def size_of(configuration: Configuration, key: str | None = None) -> Size:
+    """What to count: the drafters of all kinds, or else the load where there are none; or a key of the file.
+
+    With the drafters the load grows: each brings the same share of it.
+
+    Raises BadSearch for a key that cannot be counted.
+    """
+    kinds = configuration.devices.drafters
+    total = sum(kind.count for kind in kinds)
+    if key is None and kinds:
+
+        def changes(count: int) -> Changes:
+            shares = apportioned(count, [kind.count for kind in kinds])
+            own = {f"devices.drafters[{kind.name}].count": each for kind, each in zip(kinds, shares, strict=True)}
+            return own | _load(configuration, count / total)
+
+        return Size(DRAFTERS, total, len(kinds), "most", changes)
+    key = key or _load_key(configuration)
+    parts = parts_of(key)
+    value = _value(configuration, key, parts)
+    if tuple(parts) in _RATES:
+        return Size(key, _STEPS, 1, "most", lambda count: {key: _rounded(count * float(value) / _STEPS)})
+    if isinstance(value, bool) or not isinstance(value, int) or len(parts) < 2:
+        raise BadSearch(f"--of: {key} is {shown(value)}, no count: name one such as {_EXAMPLES}")
+    if parts[:2] == ["devices", "drafters"] and parts[-1] == "count":
+        return Size(
+            key, value, 1, "most", lambda count: {key: count} | _load(configuration, (total - value + count) / total)
+        )
+    wanted: Wanted = "least" if parts[:2] == ["devices", "verifiers"] else "most"
+    return Size(key, value, 1, wanted, lambda count: {key: count})
+
+
+def apportioned(count: int, weights: Sequence[int]) -> list[int]:
+    """Shares of a count in the proportions of weights, by Sainte-Laguë: each has at least 1, and no share of a greater
+    count is smaller.
+
+    `count`: at least as many as there are weights. `weights`: each at least 1.
+    """
+    shares = [1] * len(weights)
+    for _ in range(count - len(weights)):
+        shares[max(range(len(weights)), key=lambda number: weights[number] / (2 * shares[number] + 1))] += 1
+    return shares
+
+
+def _load_key(configuration: Configuration) -> str:
+    """The key that says how much users ask for."""
+    match configuration.workload:
+        case ClosedArrivals():
+            return "workload.users"
+        case TraceArrivals():
+            return "workload.speed"
+    return "workload.rate_rps"
+
+
+def _load(configuration: Configuration, times: float) -> Changes:
+    """The load of so many times the devices."""
+    key = _load_key(configuration)
+    value = getattr(configuration.workload, key.removeprefix("workload."))
+    return {key: max(round(times * value), 1) if isinstance(value, int) else _rounded(times * value)}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _value(configuration: Configuration, key: str, parts: Sequence[str]) -> Any:
+    """What a file has, or its default, at the path of a key. Raises BadSearch if there is no such key."""
+    node: Any = configuration.model_dump(mode="json")
+    for part in parts:
+        known: dict[str, Any] = node if isinstance(node, dict) else {}
+        if isinstance(node, list):
+            known = {str(number): each for number, each in enumerate(node)}
+            known |= {each["name"]: each for each in node if isinstance(each, dict) and "name" in each}
+        if part not in known:
+            names = [name for name in known if not name.isdecimal()] or [*known]
+            raise BadSearch(f"--of: {key}: no key {part!r}{advice(part, names) if names else ''}")
+        node = known[part]
+    return node

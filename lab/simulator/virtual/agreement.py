@@ -1,20 +1,18 @@
 """A law of agreement: the chance that the drafter's choice is the target's token, all tokens before it being known.
 
-It is stated (the same everywhere, or by position in the draft), or taken from a profile: outcomes of a real run, by
-kind of text.
+It is stated by position in the draft, or taken from a profile: outcomes of a real run, by kind of text.
 
 A profile's file is JSON: `target`, `draft` and `measured` say in words what ran, and `kinds` has for each kind of text
 two lists by position in the draft, `judged` and `accepted`: how many draft tokens there were that all before them had
 been accepted, and how many of these were accepted, too.
 """
 
-import random
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -22,57 +20,32 @@ from lab.given_files import first_mistake, text_of
 from specpair.command_line.given_values import advice
 
 ANY = ""  # the kind of a text of which nothing is known
+_LEAST = 30  # outcomes that a position of a profile must have; from the first with fewer on, they count together
 
 
 class BadProfile(ValueError):
     """A file is no profile, or no profile is called so. The message names it and says what to do."""
 
 
-OfText = Callable[[int, int], float]
-"""The law for one text: the chance, 0 to 1, of draft token `position` (the first is 0) for the output's token `at` (the
-first is 0), those before it accepted, by these two."""
-
-
-class Agreement(Protocol):
-    """A law of agreement."""
-
-    def of_text(self, kind: str, rng: random.Random) -> OfText:
-        """The law for a text of `kind`; for a text of whichever kind, if it knows nothing of this one.
-
-        `rng`: what is drawn for the text, so that texts of equal streams are alike.
-        """
-
-
 @dataclass(frozen=True)
-class ByPosition:
-    """The stated law: one chance for each position in the draft; the last one holds for all behind it, too."""
+class Agreement:
+    """A law. `kinds`: for each kind of text, and for `ANY`, the chance of each draft token, those before it accepted;
+    the last one holds for all behind it, too."""
 
-    chances: Sequence[float]
+    kinds: Mapping[str, Sequence[float]]
 
-    def __post_init__(self) -> None:
-        """Raises ValueError unless there is a chance, and all are from 0 to 1."""
-        if not self.chances or not all(0.0 <= each <= 1.0 for each in self.chances):
-            raise ValueError(f"a law of agreement is one or more chances from 0 to 1, got {list(self.chances)}")
-
-    def chance(self, position: int) -> float:
-        """The chance of draft token `position`."""
-        return self.chances[min(position, len(self.chances) - 1)]
-
-    def of_text(self, kind: str, rng: random.Random) -> OfText:
-        return lambda position, at: self.chance(position)
+    def chance(self, position: int, kind: str = ANY) -> float:
+        """The chance, 0 to 1, of draft token `position`; the first is 0. For a kind that it knows nothing of, that of
+        all kinds together."""
+        chances = self.kinds.get(kind) or self.kinds[ANY]
+        return chances[min(position, len(chances) - 1)]
 
 
-def constant(chance: float) -> ByPosition:
-    """The law that states the same chance everywhere. Raises ValueError unless it is from 0 to 1."""
-    return ByPosition((chance,))
-
-
-class Judged(NamedTuple):
-    """A draft token that a target judged in a real run, all tokens before it in its draft accepted."""
-
-    kind: str  # of the text
-    position: int  # in its draft; the first is 0
-    accepted: bool
+def stated(*chances: float) -> Agreement:
+    """The same chances by position for all texts. Raises ValueError unless there is one, and all are from 0 to 1."""
+    if not chances or not all(0.0 <= each <= 1.0 for each in chances):
+        raise ValueError(f"a law of agreement is one or more chances from 0 to 1, got {list(chances)}")
+    return Agreement({ANY: chances})
 
 
 class Counts(BaseModel):
@@ -103,45 +76,6 @@ class ProfileFile(BaseModel):
     kinds: Annotated[dict[str, Counts], Field(min_length=1)]
 
 
-@dataclass(frozen=True)
-class Profile:
-    """The law of a real run: a law by position for each kind of text, and one for all of them (`ANY`)."""
-
-    kinds: Mapping[str, ByPosition]
-
-    @classmethod
-    def of(cls, judged: Iterable[Judged], least: int = 30) -> "Profile":
-        """`least`: outcomes that a position must have; from the first with fewer on, they count together.
-
-        Raises ValueError where there are no outcomes.
-        """
-        return cls.of_counts(counted(judged), least)
-
-    @classmethod
-    def of_counts(cls, kinds: Mapping[str, Counts], least: int = 30) -> "Profile":
-        """As `of`."""
-        if not kinds:
-            raise ValueError("a profile needs at least one judged draft token")
-        return cls(
-            {kind: _law([counts], least) for kind, counts in kinds.items()} | {ANY: _law([*kinds.values()], least)}
-        )
-
-    def chance(self, position: int, kind: str = ANY) -> float:
-        """That of draft token `position` in texts of a kind that the run had."""
-        return self.kinds[kind].chance(position)
-
-    def of_text(self, kind: str, rng: random.Random) -> OfText:
-        return self.kinds[kind if kind in self.kinds else ANY].of_text(kind, rng)
-
-
-def counted(judged: Iterable[Judged]) -> dict[str, Counts]:
-    """Outcomes by kind and position, up to the first position of a kind that no outcome has."""
-    outcomes: dict[str, dict[int, list[bool]]] = defaultdict(lambda: defaultdict(list))
-    for each in judged:
-        outcomes[each.kind][each.position].append(each.accepted)
-    return {kind: _counts(positions) for kind, positions in outcomes.items()}
-
-
 def shipped_profiles() -> dict[str, Path]:
     """The profiles that ship, by name."""
     folder = Path(str(files(__package__) / "profiles"))
@@ -156,33 +90,21 @@ def shipped_profile(name: str) -> Path:
     return known[name]
 
 
-def read_profile(path: Path) -> Profile:
-    """The profile in a file. Raises BadProfile."""
+def read_profile(path: Path) -> Agreement:
+    """The law of the profile in a file. Raises BadProfile."""
     try:
-        return Profile.of_counts(ProfileFile.model_validate_json(text_of(path, BadProfile)).kinds)
+        kinds = ProfileFile.model_validate_json(text_of(path, BadProfile)).kinds
     except ValidationError as error:
         raise BadProfile(f"{path} is no profile of agreement: {first_mistake(error)}") from None
+    return Agreement({kind: _shares([counts]) for kind, counts in kinds.items()} | {ANY: _shares([*kinds.values()])})
 
 
-def _counts(positions: Mapping[int, Sequence[bool]]) -> Counts:
-    outcomes: list[Sequence[bool]] = []
-    while len(outcomes) in positions:
-        outcomes.append(positions[len(outcomes)])
-    return Counts(judged=[len(each) for each in outcomes], accepted=[sum(each) for each in outcomes])
-
-
-def _law(kinds: Collection[Counts], least: int) -> ByPosition:
+def _shares(kinds: Collection[Counts]) -> list[float]:
     """Share of accepted tokens by position; the last is that of all positions from the first thin one on."""
-    judged, accepted = _summed(each.judged for each in kinds), _summed(each.accepted for each in kinds)
-    full = next((position for position, count in enumerate(judged) if count < least), len(judged))
+    judged, accepted = (
+        [sum(each) for each in zip_longest(*lists, fillvalue=0)]
+        for lists in ([each.judged for each in kinds], [each.accepted for each in kinds])
+    )
+    full = next((position for position, count in enumerate(judged) if count < _LEAST), len(judged))
     shares = [accepted[position] / judged[position] for position in range(full)]
-    return ByPosition([*shares, sum(accepted[full:]) / sum(judged[full:])] if full < len(judged) else shares)
-
-
-def _summed(lists: Iterable[Sequence[int]]) -> list[int]:
-    """Lists added up, position by position."""
-    total: list[int] = []
-    for each in lists:
-        total += [0] * (len(each) - len(total))
-        total[: len(each)] = [before + more for before, more in zip(total, each, strict=False)]
-    return total
+    return [*shares, sum(accepted[full:]) / sum(judged[full:])] if full < len(judged) else shares

@@ -58,8 +58,6 @@ class DraftEngine:
         `batch_tokens`: tokens of a pass that calls share, at most.
         `run`: that of a `SharedDevice`; None: it has its device for itself.
         """
-        self.passes = self.calls = 0
-        self.busy = 0.0  # seconds of all passes
         self.step_time = cost.seconds([(1, 2)])  # seconds of a draft step behind hardly any text, as timed at load
         self.read_time = cost.seconds([(READ_WIDTH, 0)]) / READ_WIDTH  # of a token of a text
         self._cost, self._slots, self._batch_tokens = cost, slots, batch_tokens
@@ -72,7 +70,6 @@ class DraftEngine:
 
     def run(self, batch: Sequence[SequencePass], then: Callable[[], object]) -> None:
         """Run `batch` in a pass, perhaps with other calls, and call `then` when that is over."""
-        self.calls += 1
         self._waiting.append(_DraftCall(batch, then))
         if not self._runs:
             self._lead()
@@ -90,8 +87,6 @@ class DraftEngine:
                 taken.append(call)
                 room -= call.tokens
         seconds = self._cost.seconds([each for call in taken for each in call.batch])
-        self.passes += 1
-        self.busy += seconds
 
         def over() -> None:
             self._lead()  # before those that have their results call again

@@ -12,15 +12,17 @@ from lab.simulator.virtual.network import SIZES, Network, TextWire, submit
 from lab.simulator.virtual.world import ReachableVerifier, or_raise
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
-from specpair.drafters.run.executors import React
+from specpair.drafters.run.executors import Executor
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.speculation.draft import Draft
-from specpair.speculation.drafting.lookups import Lookups, TokenLookup
+from specpair.speculation.drafting.acceptance_model import AcceptanceModel
+from specpair.speculation.drafting.lookups import Lookups
 from specpair.speculation.drafting.node_selection import DraftStep
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import UNSAID, Mechanisms, RejectionPolicy
+from specpair.speculation.policy.timing import LatencyModel
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
@@ -45,7 +47,7 @@ class Course:
         return len(self.times) / (self.times[-1] - self.opened)
 
 
-class VirtualDrafter:
+class VirtualDrafter(Executor):
     """One drafter with its text, from the prompt to the end. It is the executor of its run (see `Executor`)."""
 
     at_once = True
@@ -67,7 +69,6 @@ class VirtualDrafter:
         lookup: bool = False,
         estimates: Estimates | None = None,
         prediction: Sequence[int] | None = None,
-        corpus: TokenLookup | None = None,
         held_up: Callable[[], float] = lambda: 0.0,
         seed: int = 0,
         name: str = "session",
@@ -79,7 +80,6 @@ class VirtualDrafter:
         `lookup`: whether draft tokens are looked up in the text.
         `estimates`: what earlier texts have taught; None: nothing.
         `prediction`: of the output, as token ids; None: there is none.
-        `corpus`: of the user's files; None: there are none.
         `held_up`: seconds that pass before the drafter reads its clock, as where its thread waits for a core.
         `seed`: of the network's random numbers.
         """
@@ -93,9 +93,9 @@ class VirtualDrafter:
         ends = world.backend.vocabulary.ends
         self.session = Session(name, list(prompt), len(prompt), TextSpec.of(sampling), limit, ends)
         self.session.self_continue = mechanisms.self_continue
-        self._estimates = estimates or Estimates.untaught(pass_times)
+        self._estimates = estimates or Estimates(LatencyModel(pass_times), AcceptanceModel())
         self._latencies = self._estimates.latencies
-        self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction, corpus=corpus)
+        self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction)
         self._latencies.exchanged(network.rtt + overhead, 0.0, 0.0)
         self._held_up, self._read_at = held_up, 0.0  # and when the drafter read its clock, in seconds
         self._before = 0  # tokens that the draft model has read for the step under way, beside one of each branch
@@ -114,12 +114,6 @@ class VirtualDrafter:
         return self.controller is not None and self.controller.finished
 
     # What the reactor has run.
-
-    def read(self, text: list[int], held: int) -> None:
-        pass
-
-    def open(self, position: int, react: React) -> None:
-        pass
 
     def draft(self, step: DraftStep, text: list[int]) -> None:
         self._draft(step, step.tails)
@@ -144,14 +138,8 @@ class VirtualDrafter:
     def wait(self, timeout: float | None) -> bool:
         raise NotImplementedError("in virtual time, the world calls")
 
-    def traffic(self) -> tuple[int, int]:
-        return 0, 0
-
     def fail(self, error: Exception) -> None:
         raise NotImplementedError("in virtual time, nobody leaves")
-
-    def close(self) -> None:
-        pass
 
     # The network, and the draft model.
 

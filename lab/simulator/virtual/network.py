@@ -45,8 +45,6 @@ class SIZES:
     listen: Final = 27.0  # of the header of a prefill that asks for the session's stream behind the reply
     release: Final = 220.0  # of a request that releases a session
     release_reply: Final = 222.0
-    probe: Final = 106.0  # of a request to `/health`, which measures the link
-    probe_reply: Final = 294.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,38 +13,31 @@ from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 
 class Verified(Protocol):
-    """What the verifier says to a draft. Times in seconds."""
+    """What the verifier says to a draft. Times in seconds.
+
+    `tokens`: committed tokens from the draft's position on.
+    `accepted`: leading draft tokens that equal committed tokens.
+    `judged`: draft tokens that the model ran for this draft.
+    `sessions`: those that shared the pass.
+    `pass_tokens`: of all sessions in the pass; 0: not known.
+    """
 
     @property
-    def tokens(self) -> Sequence[int]:
-        """Committed tokens from the draft's position on."""
-
+    def tokens(self) -> Sequence[int]: ...
     @property
-    def details(self) -> TokenDetails:
-        """What is told of `tokens`."""
-
+    def details(self) -> TokenDetails: ...
     @property
-    def accepted(self) -> int:
-        """Leading draft tokens that equal committed tokens."""
-
+    def accepted(self) -> int: ...
     @property
-    def judged(self) -> int:
-        """Draft tokens that the model ran for this draft."""
-
+    def judged(self) -> int: ...
     @property
     def queue(self) -> float: ...
-
     @property
     def forward(self) -> float: ...
-
     @property
-    def sessions(self) -> int:
-        """Sessions that shared the pass."""
-
+    def sessions(self) -> int: ...
     @property
-    def pass_tokens(self) -> int:
-        """Tokens of all sessions in the pass; 0: not known."""
-
+    def pass_tokens(self) -> int: ...
     @property
     def finish_reason(self) -> str | None: ...
 

@@ -6,12 +6,12 @@ to another thread would take as long as the controller's decision. In lockstep n
 """
 
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Protocol
 
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Completion, Drafted, DraftVerifier, Failed, VerifierConnection
@@ -23,37 +23,45 @@ _JOIN_TIMEOUT = 10.0  # seconds to wait for a thread to end; a draft step or an 
 READ_CHUNK = 512  # prompt tokens that the drafter reads before it checks whether the executor was closed
 
 
-class Executor(Protocol):
+class Executor(ABC):
     """Runs draft steps and verify requests, and passes the events that they cause to `react`.
 
     `at_once`: whether the thread in which an event happens runs the actions that are due after it. Where no two actions
     run at the same time, the caller's thread does: the tokens are read first, and the decision knows all outcomes.
     """
 
-    at_once: bool
+    at_once = False
 
-    def read(self, text: list[int], held: int) -> None:
-        """Have the drafter read `text` during the verifier's prefill. `held`: tokens it may have read of it before."""
+    def read(self, text: list[int], held: int) -> None:  # noqa: B027, as it is optional
+        """Have the drafter read `text` during the verifier's prefill, not only in the first draft step.
 
-    def open(self, position: int, react: "React") -> None:
+        `held`: tokens it may have read of it before.
+        """
+
+    def open(self, position: int, react: "React") -> None:  # noqa: B027
         """Begin to work: the session is open, and listened to from `position` on. Any thread may call `react`."""
 
+    @abstractmethod
     def draft(self, step: DraftStep, text: list[int]) -> None:
         """Begin a draft step. `text`: the committed text, which the caller may extend meanwhile."""
 
+    @abstractmethod
     def send(self, in_flight_draft: InFlightDraft) -> None:
         """Send the verify request of a draft."""
 
+    @abstractmethod
     def wait(self, timeout: float | None) -> bool:
         """Wait until `react` returns True, at most `timeout` seconds (None: without limit). Returns whether it did."""
 
     def traffic(self) -> tuple[int, int]:
         """Return the bytes sent and received so far over connections other than the caller's."""
+        return 0, 0
 
+    @abstractmethod
     def fail(self, error: Exception) -> None:
         """Have the caller's thread raise `error`, after `open`. May be called from any thread."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Abort all actions under way."""
 
 
@@ -62,18 +70,13 @@ class Executor(Protocol):
 React = Callable[[Completion, Executor], bool]
 
 
-class SerialExecutor:
-    """Runs one action after the other."""
-
-    at_once = False
+class SerialExecutor(Executor):
+    """Runs one action after the other. No action outlives its call."""
 
     def __init__(self, connection: DraftVerifier, drafter: Drafter) -> None:
         self._connection, self._drafter = connection, drafter
         self._events: deque[Completion] = deque()
         self._react: React
-
-    def read(self, text: list[int], held: int) -> None:
-        pass  # the first draft step reads it
 
     def open(self, position: int, react: React) -> None:
         self._react = react
@@ -82,8 +85,7 @@ class SerialExecutor:
         self._events.append(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
 
     def send(self, in_flight_draft: InFlightDraft) -> None:
-        response = self._connection.verify(in_flight_draft.draft)
-        self._events.append(Answered(in_flight_draft, response))
+        self._events.append(Answered(in_flight_draft, self._connection.verify(in_flight_draft.draft)))
 
     def wait(self, timeout: float | None) -> bool:
         if not self._events:
@@ -91,14 +93,8 @@ class SerialExecutor:
         self._react(self._events.popleft(), self)
         return True  # the caller has to handle the next event, if nothing else
 
-    def traffic(self) -> tuple[int, int]:
-        return 0, 0
-
     def fail(self, error: Exception) -> None:
         self._events.append(Failed(error))
-
-    def close(self) -> None:
-        pass  # no action outlives its call
 
 
 class _Carried(threading.local):
@@ -109,7 +105,7 @@ class _Carried(threading.local):
     draft: InFlightDraft | None = None
 
 
-class ThreadedExecutor:
+class ThreadedExecutor(Executor):
     """Runs all actions in threads.
 
     One thread runs the draft model. One reacts to a finished draft step while the next one runs. One for each

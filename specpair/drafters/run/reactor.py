@@ -106,17 +106,13 @@ class Reactor:
         """Run the due actions and wait for the next event, after which `text` may have unread tokens. Raises the error
         of any thread; no further tokens are committed then."""
         try:
-            self._turn(executor)
+            wake = self.run_due(executor, acted=self._acted)
+            happened = executor.wait(None if wake is None else max(0.0, wake - self._clock()))
+            self._acted = happened and executor.at_once
         except BaseException as error:
             with self._lock:
                 self._failure = self._failure or error
             raise
-
-    def _turn(self, executor: Executor) -> None:
-        wake = self.run_due(executor, acted=self._acted)
-        now = self._clock()
-        happened = executor.wait(None if wake is None else max(0.0, wake - now))
-        self._acted = happened and executor.at_once
 
     def run_due(self, executor: Executor, *, acted: bool) -> float | None:
         """Take in the outcomes, and run the due actions. Returns when to call again if no event comes before,
@@ -165,7 +161,10 @@ class Reactor:
             if self._text.finish_reason is not None or not executor.at_once:
                 return True
             self._act(executor)
-            return not isinstance(event, events.Drafted) or self._wakes_too_late
+            if not isinstance(event, events.Drafted):
+                return True
+            due = self._due  # the caller's thread may wake up too late for it
+            return due is not None and (self._wakes_at is None or due < self._wakes_at)
         finally:
             self._tell_all()
 
@@ -180,12 +179,6 @@ class Reactor:
         """When the next action is due; None: only after an event. A moment that has come since the last look counts:
         a thread may wait for a core in between."""
         return self._controller.wake_at(self._acted_at)
-
-    @property
-    def _wakes_too_late(self) -> bool:
-        """Whether the next action is due before the caller's thread wakes up by itself."""
-        due = self._due
-        return due is not None and (self._wakes_at is None or due < self._wakes_at)
 
     def _act(self, executor: Executor) -> None:
         """Send the verify requests that are due, and begin the draft step that is due."""

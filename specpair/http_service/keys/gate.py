@@ -206,10 +206,6 @@ class Gate:
             in_flight.append(account)
         return caller
 
-    def leave(self, in_flight: list[Account]) -> None:
-        for account in in_flight:
-            account.end_request(self.accounts.clock())
-
     def usage(self, caller: Caller) -> UsageResponse:
         """The usage that the caller may see: that of its key, or of all keys if its key is an admin's."""
         own = {caller.key_name: self.accounts.of(caller.key_name).usage}
@@ -237,4 +233,5 @@ class GatedRequests:
         try:
             await self._app(scope, receive, send)
         finally:
-            self._gate.leave(in_flight)
+            for account in in_flight:
+                account.end_request(self._gate.accounts.clock())

@@ -78,7 +78,11 @@ def run(program: str, arguments: Sequence[str], keys_file: Callable[[Path | None
             )
         if options.action == "new":
             check_name(name)
-            _new(path, name, given)
+            secret = new_key()
+            entry = entry_of(StoredKey(name, digest_of(secret), KeyLimits()))
+            key_file.add(path, key_of(name, entry | given))
+            print(secret)
+            print(f"{name} is in {path}; its key is shown only this once", file=sys.stderr)
         elif options.action == "revoke":
             key_file.remove(path, name)
             print(f"{name} is revoked in {path}", file=sys.stderr)
@@ -90,15 +94,6 @@ def run(program: str, arguments: Sequence[str], keys_file: Callable[[Path | None
         print(f"{program}: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _new(path: Path, name: str, given: dict[str, object]) -> None:
-    """Make a key. Raises BadKeyEntry and KeyFileError."""
-    secret = new_key()
-    entry = entry_of(StoredKey(name, digest_of(secret), KeyLimits()))
-    key_file.add(path, key_of(name, entry | given))
-    print(secret)
-    print(f"{name} is in {path}; its key is shown only this once", file=sys.stderr)
 
 
 def _table(keys: Sequence[StoredKey]) -> str:

@@ -128,45 +128,42 @@ def _ids(record: logging.LogRecord) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """The line of a text that ended.
+def log_ended_text(
+    prompt_tokens: int,
+    generated_tokens: int,
+    seconds: float,
+    drafted: int,
+    accepted: int,
+    *,
+    mode: str,
+    ended_by: str,
+    reason: str = "",
+    session_id: str = "",
+) -> None:
+    """Write the line of a text that ended.
 
     `seconds`: from its request to its last token.
     `mode`: which machine drafted.
     `reason`: the error that ended it; empty: none did.
+    `session_id`: of the text, where no request is current.
     """
-
-    prompt_tokens: int
-    generated_tokens: int
-    seconds: float
-    drafted: int
-    accepted: int
-    mode: str
-    ended_by: str
-    reason: str = ""
-
-    def log(self, session_id: str = "") -> None:
-        """Write the line. `session_id`: of the text, where no request is current."""
-        rate = self.generated_tokens / self.seconds if self.seconds > 0 else None
-        share = self.accepted / self.drafted if self.drafted else None
-        extra: dict[str, Any] = of_session(session_id) if session_id else {}
-        extra[FIELDS] = {
-            "prompt_tokens": self.prompt_tokens,
-            "generated_tokens": self.generated_tokens,
-            "tokens_per_second": None if rate is None else round(rate, 2),
-            "acceptance_rate": None if share is None else round(share, 4),
-            "mode": self.mode,
-            "ended_by": self.ended_by,
-        }
-        if self.reason:
-            extra[FIELDS]["reason"] = self.reason
-        _log.info(
-            "%s, %s tokens/s, acceptance rate %s, mode %s, ended by %s",
-            counted(self.generated_tokens, "token"),
-            "-" if rate is None else f"{rate:.1f}",
-            "-" if share is None else f"{share:.1%}",
-            self.mode,
-            f"{self.ended_by}: {self.reason}" if self.reason else self.ended_by,
-            extra=extra,
-        )
+    rate = generated_tokens / seconds if seconds > 0 else None
+    share = accepted / drafted if drafted else None
+    fields: dict[str, Any] = {
+        "prompt_tokens": prompt_tokens,
+        "generated_tokens": generated_tokens,
+        "tokens_per_second": None if rate is None else round(rate, 2),
+        "acceptance_rate": None if share is None else round(share, 4),
+        "mode": mode,
+        "ended_by": ended_by,
+        **({"reason": reason} if reason else {}),
+    }
+    _log.info(
+        "%s, %s tokens/s, acceptance rate %s, mode %s, ended by %s",
+        counted(generated_tokens, "token"),
+        "-" if rate is None else f"{rate:.1f}",
+        "-" if share is None else f"{share:.1%}",
+        mode,
+        f"{ended_by}: {reason}" if reason else ended_by,
+        extra={FIELDS: fields, **(of_session(session_id) if session_id else {})},
+    )

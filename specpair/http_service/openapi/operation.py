@@ -3,13 +3,13 @@
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MethodType
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic_core import to_json
-from starlette.requests import Request
 from starlette.responses import Response
 
 from specpair.http_service.replies.events import event_bytes
@@ -30,10 +30,6 @@ BODY: Errors = (
 )  # errors of any request with a body
 
 
-def _named(body: Json, number: int) -> bytes:
-    return event_bytes(to_json(body), "error")
-
-
 class ErrorForm(NamedTuple):
     """How an endpoint reports errors."""
 
@@ -41,7 +37,7 @@ class ErrorForm(NamedTuple):
     body: Callable[[SpecPairError], Json]
     required: tuple[str, ...]  # fields of `error` that are always there
     model: type[BaseModel] = ErrorResponse  # of the body
-    event: Callable[[Json, int], bytes] = _named  # see `last_event`
+    event: Callable[[Json, int], bytes] = lambda body, _number: event_bytes(to_json(body), "error")  # see `last_event`
 
     def last_event(self, error: SpecPairError, number: int = 0) -> bytes:
         """The event of an error that ends a stream. `number`: how many events it had, comments not counted."""
@@ -95,11 +91,4 @@ def add_to(app: FastAPI, operations: Iterable[Operation], *owners: object) -> No
         endpoint, name = operation.endpoint, operation.endpoint.__name__
         if owner := next((each for each in owners if vars(type(each)).get(name) is endpoint), None):
             endpoint = MethodType(endpoint, owner)
-        app.add_route(operation.path, _hears_hang_ups(endpoint), methods=[operation.method])
-
-
-def _hears_hang_ups(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    async def answered(request: Request) -> Response:
-        return await unless_hung_up(endpoint, request)
-
-    return answered
+        app.add_route(operation.path, partial(unless_hung_up, endpoint), methods=[operation.method])

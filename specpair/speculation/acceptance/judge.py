@@ -16,7 +16,7 @@ coin and residual (`gumbel.Purpose`).
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from specpair.speculation.draft import DraftToken, children
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.distribution import draw, probabilities, reported_sampling
 from specpair.speculation.sampling.gumbel import Purpose
-from specpair.speculation.sampling.sampling import Logits, Row, Sampling, choose
+from specpair.speculation.sampling.sampling import Row, Sampling, choose
 
 
 def coin(seed: int, position: int, number: int = 0) -> float:
@@ -78,6 +78,12 @@ class Ruling(NamedTuple):
     draft: int | None = None  # index of the draft token that was accepted, or else of the likeliest that was rejected
 
 
+class IndexedRows(Protocol):
+    """The rows of a pass, each as `Row`: a sequence, an array, or `ProcessedRows`."""
+
+    def __getitem__(self, at: int, /) -> Row: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A strategy with its settings. `sampling`: the target's settings, from `effective_sampling`."""
@@ -108,11 +114,7 @@ class Rule:
 
 
 def judge(
-    drafts: Sequence[DraftToken],
-    rows: Sequence[Row] | Logits,
-    rule: Rule,
-    position: int,
-    ends: AbstractSet[int],
+    drafts: Sequence[DraftToken], rows: IndexedRows, rule: Rule, position: int, ends: AbstractSet[int]
 ) -> list[Ruling]:
     """The rulings from absolute `position` on: the accepted draft tokens, then a recovered or bonus token.
 
@@ -179,11 +181,7 @@ class Decision:
 
 
 def explain(
-    rule: Rule,
-    rulings: Sequence[Ruling],
-    drafts: Sequence[DraftToken],
-    rows: Sequence[Row] | Logits,
-    position: int,
+    rule: Rule, rulings: Sequence[Ruling], drafts: Sequence[DraftToken], rows: IndexedRows, position: int
 ) -> list[Decision]:
     """The decisions behind `rulings`. All other arguments are those for which `judge` returned them."""
     decisions, behind = [], children(drafts)
@@ -196,7 +194,11 @@ def explain(
         p, draft_p = odds or _odds(rule, rows[row], token, draft)
         q = None if probs is None else normalised(probs)[draft]
         verdict: Verdict = "accepted" if accepted else "rejected"
-        drawn = _drawn(rule, draft, position + at, behind[row].index(judged))
+        drawn, seed = None, rule.sampling.seed
+        if rule.strategy is Strategy.PROBABILISTIC:
+            drawn = coin(seed, position + at, behind[row].index(judged))
+        elif rule.strategy is Strategy.COUPLED and not rule.sampling.greedy:
+            drawn = gumbel.uniform(gumbel.row_key(seed, position + at), draft)
         decisions.append(Decision(token, p, draft, draft_p, q=q, drawn=drawn, verdict=verdict))
     return decisions
 
@@ -204,13 +206,3 @@ def explain(
 def _odds(rule: Rule, row: Row, token: int, draft: int) -> Odds:
     p = probabilities(row, reported_sampling(rule.sampling))
     return Odds(float(p[token]), float(p[draft]))
-
-
-def _drawn(rule: Rule, draft: int, position: int, number: int) -> float | None:
-    """`number`: of the draft token among those that follow the same one."""
-    seed = rule.sampling.seed
-    if rule.strategy is Strategy.PROBABILISTIC:
-        return coin(seed, position, number)
-    if rule.strategy is Strategy.COUPLED and not rule.sampling.greedy:
-        return gumbel.uniform(gumbel.row_key(seed, position), draft)
-    return None

@@ -51,9 +51,8 @@ def judged_drafts(sources: Sequence[TokenSource], rounds: Iterable[JudgedRound])
     for each in rounds:
         tokens = [JudgedDraft(token, each.request) for token in each.tokens]
         known: list[JudgedDraft | None] = [*tokens] or [None] * each.judged
-        judged += [(TokenSource.ACCEPTED, draft) for draft in known[: each.accepted]]
-        replaced = [] if each.bonus else known[each.accepted : each.accepted + 1]
-        judged += [(TokenSource.RECOVERED, draft) for draft in replaced]
+        kinds = [TokenSource.ACCEPTED] * each.accepted + [TokenSource.RECOVERED] * (not each.bonus)
+        judged += zip(kinds, known, strict=False)
     found, left = list[JudgedDraft | None](), iter(judged)
     for source in sources:
         was_judged = source in (TokenSource.ACCEPTED, TokenSource.RECOVERED)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import NamedTuple, Protocol, Self
 
 from specpair.speculation.acceptance.judge import Decision
 from specpair.speculation.sampling.distribution import TokenLogprobs
@@ -25,8 +25,10 @@ class TokenSource(Enum):
     TARGET_DECODED = "target_decoded"  # decoded by self-continuation before a draft for its position arrived
     FORCED = "forced"  # the only token that the text's grammar allowed there, so that no pass was needed
 
-    def __init__(self, name: Any) -> None:
-        self.letter: str = name[0]  # on the wire
+    @property
+    def letter(self) -> str:
+        """The source on the wire."""
+        return self.value[0]
 
 
 class TokenMark(NamedTuple):
@@ -119,7 +121,8 @@ def forced_before(marks: Sequence[TokenMark], end: int) -> int:
 
 def last_round(marks: Sequence[TokenMark]) -> Round | None:
     """The last of the `rounds` of these marks; None if there is none."""
-    return next(iter([*rounds(marks)][-1:]), None)
+    found = [*rounds(marks)]
+    return found[-1] if found else None
 
 
 def marks_of(accepted: Sequence[bool], judged: int, rejected: bool | None = None) -> list[TokenMark]:
@@ -129,17 +132,12 @@ def marks_of(accepted: Sequence[bool], judged: int, rejected: bool | None = None
     `rejected`: whether the last one, if it is none, stands in place of draft tokens that were rejected; None: the draft
         was a chain, whose length tells.
     """
-    if rejected is None:
-        rejected = len(accepted) <= judged
-    last = _RECOVERED if rejected else _BONUS
+    last = _RECOVERED if (len(accepted) <= judged if rejected is None else rejected) else _BONUS
     marks = [_ACCEPTED if each else last for each in accepted]
     vain = judged - len(marks) + (last is _BONUS and not accepted[-1])
     if vain > 0:
         marks[-1] = TokenMark(marks[-1].source, vain)
     return marks
-
-
-T = TypeVar("T")
 
 
 class TokenDetails(NamedTuple):
@@ -176,12 +174,12 @@ class TokenDetails(NamedTuple):
 
     def between(self, first: int, end: int) -> "TokenDetails":
         """The entries from index `first` to before `end`. Below index 0 nothing is known."""
+        before = [None] * (min(0, end) - min(0, first))
+        known = slice(max(0, first), max(0, end))
         return TokenDetails(
-            self.sources[first:end]
-            if 0 <= first <= end
-            else [each or ELSEWHERE for each in _between(self.sources, first, end)],
-            None if self.decisions is None else _between(self.decisions, first, end),
-            None if self.logprobs is None else _between(self.logprobs, first, end),
+            [ELSEWHERE for _ in before] + self.sources[known],
+            None if self.decisions is None else [*before, *self.decisions[known]],
+            None if self.logprobs is None else [*before, *self.logprobs[known]],
         )
 
     def named(self) -> dict[str, list[Decision | None] | list[TokenLogprobs | None] | None]:
@@ -202,13 +200,7 @@ class HasDetails(Protocol):
 
     @property
     def sources(self) -> list[TokenMark]: ...
-
     @property
     def decisions(self) -> list[Decision | None] | None: ...
-
     @property
     def logprobs(self) -> list[TokenLogprobs | None] | None: ...
-
-
-def _between(kept: Sequence[T | None], first: int, end: int) -> list[T | None]:
-    return [*[None] * (min(0, end) - min(0, first)), *kept[max(0, first) : max(0, end)]]

@@ -120,7 +120,6 @@ class RunnersUp:
                 self._regression.learn(odds_feature(node.part), *_RANKS[rank], outcome=right)
 
     def fit(self) -> None:
-        """Refit to the outcomes taken in so far."""
         self._regression.fit()
 
 
@@ -172,7 +171,6 @@ class Calibration:
 
     @property
     def count(self) -> int:
-        """Outcomes seen."""
         return self._regression.count
 
     @property
@@ -202,15 +200,11 @@ class Calibration:
         return chances
 
     def learn(self, confidence: float, accepted: bool, second_opinion: float = 0.0) -> None:
-        """Take in the outcome of one draft token. It counts from the next `fit` on.
-
-        `second_opinion`: as in `TreeNode`.
-        """
+        """Take in the outcome of one draft token. It counts from the next `fit` on."""
         self._regression.learn(1.0, odds_feature(confidence), self.recent, second_opinion, outcome=accepted)
         self.recent = recent_after(self.recent, accepted)
 
     def fit(self) -> None:
-        """Refit to the outcomes taken in so far."""
         if not self._regression.fit():
             return
         latest = self._regression.latest(min(self._LATEST, self.count - self._begun))
@@ -224,15 +218,8 @@ class AcceptanceModel:
 
     def __init__(self) -> None:
         self.model = Calibration()
-        self.lookup = Calibration(counted=True)  # of tokens looked up in the text
-        self.prediction = Calibration(counted=True)  # of tokens from the client's prediction
-        self.corpus = Calibration(counted=True)  # of tokens from the user's files
-        self._calibrations = {
-            DraftSource.MODEL: self.model,
-            DraftSource.LOOKUP: self.lookup,
-            DraftSource.PREDICTION: self.prediction,
-            DraftSource.CORPUS: self.corpus,
-        }
+        self._calibrations = {DraftSource.MODEL: self.model}
+        self._calibrations |= {source: Calibration(counted=True) for source in DraftSource if source.looked_up}
         self.runners_up = RunnersUp()
 
     def for_another_text(self) -> "AcceptanceModel":
@@ -256,7 +243,7 @@ class AcceptanceModel:
         """Chance that the draft token at `node` is accepted if all before it are."""
         if node.source is DraftSource.GRAMMAR:
             return 1.0
-        return self._of(node).chance(node.confidence, recent, node.second_opinion)
+        return self._calibrations[node.source].chance(node.confidence, recent, node.second_opinion)
 
     def path(self, path: Sequence[TreeNode], ahead: int = 0) -> list[float]:
         """For each node of a path, and for `ahead` further tokens: chance that it and all before it are accepted."""
@@ -281,14 +268,12 @@ class AcceptanceModel:
         """Take in whether the draft token at `node` was accepted. It counts from the next `fit` on."""
         if node.source is DraftSource.GRAMMAR:
             return
-        self._of(node).learn(node.confidence, accepted, node.second_opinion)
-        self.recent = self._of(node).recent
+        learnt = self._calibrations[node.source]
+        learnt.learn(node.confidence, accepted, node.second_opinion)
+        self.recent = learnt.recent
 
     def fit(self) -> None:
         """Refit all calibrations to the outcomes taken in so far."""
         for each in self._calibrations.values():
             each.fit()
         self.runners_up.fit()
-
-    def _of(self, node: TreeNode) -> Calibration:
-        return self._calibrations[node.source]

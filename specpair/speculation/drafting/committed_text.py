@@ -1,12 +1,12 @@
 """The committed text with the draft tree behind it and the acceptance model learnt from it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from specpair.speculation.draft import DraftSource
 from specpair.speculation.drafting.acceptance_model import AcceptanceModel
 from specpair.speculation.drafting.lookups import Lookups
-from specpair.speculation.drafting.node_selection import FLOOR, SideNode, expandable_nodes, levels, side_nodes
+from specpair.speculation.drafting.node_selection import FLOOR, expandable_nodes
 from specpair.speculation.drafting.tree import DraftTree, Proposal, TreeNode
 
 
@@ -22,8 +22,7 @@ class CommittedText:
     ) -> None:
         """`tokens`: ids of the committed text, prompt included: the caller's list, to which committed tokens are
             appended.
-        `ends`: ids of the end tokens.
-        `lookups`: where draft tokens are looked up, having taken in a beginning of the text; None: nowhere.
+        `lookups`: they may have taken in a beginning of the text; None: nothing is looked up.
         `acceptance`: what earlier texts have taught, which is changed; None: nothing.
         """
         self.known = tokens
@@ -32,7 +31,7 @@ class CommittedText:
         self.next_draft_ready = 0  # how often, of these, a draft behind the target's token was ready
         self.untested = 0  # tokens committed since the last comparison with a token of the draft model
         self.ready_share = 0.0  # fading share of rejections after which a draft was ready, 0 to 1
-        self._acceptance_model = AcceptanceModel() if acceptance is None else acceptance
+        self.acceptance = AcceptanceModel() if acceptance is None else acceptance
         self.lookups = Lookups() if lookups is None else lookups
         self.lookups.follow(self.known)
         # A cache of `expandable_nodes` by its arguments, until tree or acceptance model change.
@@ -73,7 +72,7 @@ class CommittedText:
             first.second_opinion = other.confidence
             return
         first.second_opinion, other.second_opinion = -other.confidence, -first.confidence
-        model, recent = self._acceptance_model, self._acceptance_model.recent
+        model, recent = self.acceptance, self.acceptance.recent
         if model.chance(other, recent) > model.chance(first, recent):
             first.part = first.confidence
             node.children = [other, first]
@@ -81,7 +80,7 @@ class CommittedText:
     def learn(self) -> None:
         """Refit the acceptance model to the compared draft tokens. This takes longer than all other methods."""
         self._expandable.clear()
-        self._acceptance_model.fit()
+        self.acceptance.fit()
 
     def tip(self, main: Sequence[TreeNode]) -> TreeNode:
         """The last node of `main`, the likeliest path (`tree.main()`), or the root, the committed text, if none."""
@@ -89,21 +88,12 @@ class CommittedText:
 
     def chances(self, path: Sequence[TreeNode] = (), ahead: int = 0) -> list[float]:
         """Item k: chance that the first k draft tokens of a path from the root, plus `ahead` more, are accepted."""
-        return [1.0, *self._acceptance_model.path(path, ahead)]
-
-    def levels(self, width: int, depth: int) -> Sequence[float]:
-        """Item k: chance that the text is in a tree of model tokens after k tokens (`tree_law`)."""
-        return levels(self.typical, self._acceptance_model.runners_up.shares, width, depth)
-
-    @property
-    def runner_up(self) -> float:
-        """Share of rejections in which the runner-up is the target's token."""
-        return self._acceptance_model.runners_up.shares[0]
+        return [1.0, *self.acceptance.path(path, ahead)]
 
     @property
     def typical(self) -> float:
         """Chance that the draft model's next token is accepted, where its confidence is not known yet."""
-        return self._acceptance_model.model.typical
+        return self.acceptance.model.typical
 
     def expandable_nodes(
         self, deepest: int, beyond_fork: int, floor: float = FLOOR
@@ -111,14 +101,8 @@ class CommittedText:
         """Open nodes with their chances, as `node_selection.expandable_nodes` returns them."""
         limits = deepest, beyond_fork, floor
         if limits not in self._expandable:
-            self._expandable[limits] = expandable_nodes(self.tree, self._acceptance_model, *limits)
+            self._expandable[limits] = expandable_nodes(self.tree, self.acceptance, *limits)
         return self._expandable[limits]
-
-    def side_nodes(
-        self, path: Sequence[TreeNode], chances: Sequence[float], skip: int, in_flight: Callable[[TreeNode], bool]
-    ) -> Iterator[SideNode]:
-        """The nodes beside a path from the root, as `node_selection.side_nodes` yields them."""
-        return side_nodes(self.tree.root, path, chances, self._acceptance_model, skip, in_flight)
 
     def look_up(
         self, deepest: int, asked: Sequence[TreeNode], *, guess: bool = True, always: bool, worth: float = 0.0
@@ -135,14 +119,14 @@ class CommittedText:
             return False
         path = self.tree.main()
         tip, grew = self.tip(path), False
-        least = 0.0 if always else self._acceptance_model.optimistic_chance(self._acceptance_model.recent) - worth
+        least = 0.0 if always else self.acceptance.optimistic_chance(self.acceptance.recent) - worth
         while len(path) < deepest and self.tree.is_open(tip) and tip not in asked:
             node = self._found(tip, [node.token for node in path])
             if node is None or not (guess or node.source is DraftSource.GRAMMAR):
                 break
             # The whole path's chance, as `chances` has it: another formula would let a second call go on from here.
             chance = self.chances([*path, node])[-1]
-            if chance < FLOOR or self._acceptance_model.chance(node, self._acceptance_model.recent) < least:
+            if chance < FLOOR or self.acceptance.chance(node, self.acceptance.recent) < least:
                 break
             self._expandable.clear()
             tip.children, tip, grew = [node], node, True
@@ -154,8 +138,8 @@ class CommittedText:
         found = self.lookups.found(node, tail)
         if len(found) < 2:
             return found[0] if found else None
-        recent = self._acceptance_model.recent
-        best = max(found, key=lambda each: self._acceptance_model.chance(each, recent)).token
+        recent = self.acceptance.recent
+        best = max(found, key=lambda each: self.acceptance.chance(each, recent)).token
         first, *others = (each for each in found if each.token == best)
         first.confidence = max([first.confidence, *(each.confidence for each in others)])
         return first
@@ -169,7 +153,7 @@ class CommittedText:
             return False
         self.untested = 0 if expected[0].source is DraftSource.MODEL else self.untested + 1
         accepted = expected[0].token == token
-        self._acceptance_model.learn(expected[0], accepted)
+        self.acceptance.learn(expected[0], accepted)
         if not accepted and len(expected) > 1:
-            self._acceptance_model.runners_up.learn(expected, token)
+            self.acceptance.runners_up.learn(expected, token)
         return not accepted

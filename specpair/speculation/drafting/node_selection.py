@@ -98,6 +98,7 @@ class SideNode(NamedTuple):
     `level`: of the token of the likeliest path that a pass would judge together with it; 0: it is in flight.
     `behind`: the node that the text has reached when the pass begins that may judge this one.
     `given`: the chance of that.
+    `recent`, `unsent`: `AcceptanceModel.recent` behind it, and how many nodes up to it are behind those in flight.
     """
 
     node: TreeNode
@@ -105,17 +106,8 @@ class SideNode(NamedTuple):
     level: int
     behind: TreeNode
     given: float
-
-
-class _WalkPosition(NamedTuple):
-    """Where a walk through the tree is: behind `sent` tokens in flight and `unsent` further ones."""
-
-    node: TreeNode
-    chance: float
     recent: float
     unsent: int
-    behind: TreeNode
-    given: float
 
 
 def side_nodes(
@@ -134,19 +126,19 @@ def side_nodes(
     `in_flight`: whether a node is part of a request that waits for its response.
     """
     sent = next((depth for depth, node in enumerate(path) if not in_flight(node)), len(path))
-    waiting: list[tuple[float, int, _WalkPosition]] = []
+    waiting: list[tuple[float, int, SideNode]] = []
     numbers = count()  # nodes of one chance keep their order
 
-    def put(before: _WalkPosition, node: TreeNode, chance: float, right: bool) -> None:
+    def put(before: SideNode, node: TreeNode, chance: float, right: bool) -> None:
         if chance < BRANCH_FLOOR:
             return
         unsent = 0 if in_flight(node) else before.unsent + 1
-        place = _WalkPosition(node, chance, recent_after(before.recent, right), unsent, before.behind, before.given)
-        if sent + unsent <= skip:
-            place = place._replace(behind=node, given=chance)
+        given = (node, chance) if sent + unsent <= skip else (before.behind, before.given)
+        recent = recent_after(before.recent, right)
+        place = SideNode(node, chance, sent + unsent if unsent else 0, *given, recent, unsent)
         heappush(waiting, (-chance, next(numbers), place))
 
-    def put_others(place: _WalkPosition, accepted: float) -> None:
+    def put_others(place: SideNode, accepted: float) -> None:
         children = place.node.children or []
         for share, other in zip(acceptance_model.runners_up.chances(children), children[1:], strict=False):
             put(place, other, (place.chance - accepted) * share, False)
@@ -155,13 +147,12 @@ def side_nodes(
     for depth, node in enumerate([root, *path]):
         if depth <= skip:
             behind, given = node, chances[depth]
-        place = _WalkPosition(node, chances[depth], recent, max(0, depth - sent), behind, given)
+        place = SideNode(node, chances[depth], 0, behind, given, recent=recent, unsent=max(0, depth - sent))
         put_others(place, chances[depth + 1] if depth + 1 < len(chances) else 0.0)
         recent = recent_after(recent, True)
     while waiting:
         _, _, place = heappop(waiting)
-        level = sent + place.unsent if place.unsent else 0
-        yield SideNode(place.node, place.chance, level, place.behind, place.given)
+        yield place
         if place.node.children:
             first = place.node.children[0]
             accepted = place.chance * acceptance_model.chance(first, place.recent)
@@ -172,7 +163,7 @@ def side_nodes(
 _STEPS = 50  # chances are taken by fiftieths, so that few are computed
 
 
-def levels(first: float, others: Sequence[float], width: int, depth: int) -> Sequence[float]:
+def tree_levels(first: float, others: Sequence[float], width: int, depth: int) -> Sequence[float]:
     """Item k: chance that the text is in the tree after k tokens, for k up to `depth`.
 
     `first`: chance of the first choice.
@@ -186,13 +177,9 @@ def levels(first: float, others: Sequence[float], width: int, depth: int) -> Seq
 def _levels(first: int, others: tuple[int, ...], width: int, depth: int) -> Sequence[float]:
     right = first / _STEPS
     chances = [right, *((1.0 - right) * each / _STEPS for each in others)]
-    return tuple(_expanded(chances, width, depth))
-
-
-def _expanded(chances: Sequence[float], width: int, depth: int) -> Iterator[float]:
-    level = [1.0]
-    yield 1.0
+    level, found = [1.0], [1.0]
     for _ in range(depth):
         below = [node * each for node in level for each in chances]
-        yield sum(below)
+        found.append(sum(below))
         level = nlargest(width, below)
+    return found

@@ -16,7 +16,7 @@ agreement.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from specpair.speculation.drafting.text_lookup import HitRates
 
@@ -41,6 +41,11 @@ class _Alignment(NamedTuple):
     left: int  # index of the token at which the output left the last trusted alignment
     away: int  # tokens of the output since then
     instead: tuple[int, ...] = ()  # tokens expected before that at `next`: the rest of a remembered replacement
+
+    @classmethod
+    def at(cls, end: int, agreed: int, left: int, away: int) -> Self:
+        """One that is trusted only if enough tokens before index `end` have agreed."""
+        return cls(end, agreed, end, 0) if agreed >= _SURE else cls(end, agreed, left, away)
 
 
 class PredictedOutput:
@@ -80,19 +85,15 @@ class PredictedOutput:
         self._output.extend(tokens)
         self._alignment, self._tail = alignment, ([], alignment)
 
-    def predict(self, tail: Sequence[int] = (), forced: int = 0, most: int = 1) -> list[tuple[int, float]]:
-        """The token that follows the output and `tail`, and the chance of it, 0 to 1; empty at the prediction's end.
-
-        `forced`: of the last tokens, those that could not be others: that they agree says nothing.
-        `most`: tokens that are wanted; here it is one at most.
-        """
+    def predict(self, tail: Sequence[int] = (), forced: int = 0) -> list[tuple[int, float]]:
+        """As `TokenLookup.predict`; empty at the prediction's end."""
         known, alignment = self._tail
-        if len(known) > len(tail) or known != list(tail[: len(known)]):
+        if known != list(tail[: len(known)]):
             known, alignment = [], self._alignment
         for at in range(len(known), len(tail)):
             alignment = self._moved(alignment, tail, at)
         self._tail = list(tail), alignment
-        if most < 1 or (expected := self._expected(alignment, forced)) is None:
+        if (expected := self._expected(alignment, forced)) is None:
             return []
         token, kind = expected
         (chance,) = self._rates.chances(kind)
@@ -112,11 +113,8 @@ class PredictedOutput:
         """The tokens at a trusted alignment that were replaced before, and what replaced them; None: none were."""
         if alignment.agreed < _SURE or alignment.next >= len(self._tokens):
             return None
-        known = self._replacements.get(self._tokens[alignment.next], {})
-        return next((each for each in known.items() if self._stands(each[0], alignment.next)), None)
-
-    def _stands(self, tokens: tuple[int, ...], at: int) -> bool:
-        return tuple(self._tokens[at : at + len(tokens)]) == tokens
+        here, known = alignment.next, self._replacements.get(self._tokens[alignment.next], {})
+        return next((each for each in known.items() if (*self._tokens[here : here + len(each[0])],) == each[0]), None)
 
     def _learn_replacement(self, before: _Alignment, alignment: _Alignment, tokens: Sequence[int], at: int) -> None:
         """Take in what `tokens[at]`, which led from `before` to `alignment`, showed: that a replacement has ended, or
@@ -144,23 +142,16 @@ class PredictedOutput:
 
     def _moved(self, alignment: _Alignment, tokens: Sequence[int], at: int) -> _Alignment:
         """The alignment behind `tokens[at]`, which follows `alignment`. `tokens`: what follows the output."""
-        if alignment.instead and alignment.instead[0] == tokens[at]:
-            return self._within(alignment, alignment.instead[1:])
-        if alignment.instead:
-            return self._searched(alignment, tokens, at, alignment.left, alignment.away + 1)
-        if alignment.next < len(self._tokens) and self._tokens[alignment.next] == tokens[at]:
-            agreed = min(alignment.agreed + 1, _LONGEST)
-            if agreed >= _SURE:
-                return _Alignment(alignment.next + 1, agreed, alignment.next + 1, 0)
-            return _Alignment(alignment.next + 1, agreed, alignment.left, alignment.away + 1)
-        if alignment.agreed < _SURE:
-            return self._searched(alignment, tokens, at, alignment.left, alignment.away + 1)
-        if (known := self._replacement(alignment)) is not None:
-            replaced, instead = known
-            if instead[0] == tokens[at]:
-                begun = _Alignment(alignment.next + len(replaced), alignment.agreed, alignment.next, 0)
-                return self._within(begun, instead[1:])
-        return self._searched(alignment, tokens, at, alignment.next, 1)
+        token, (here, agreed, left, away, instead) = tokens[at], alignment
+        if instead and instead[0] == token:
+            return self._within(alignment, instead[1:])
+        if not instead and self._tokens[here : here + 1] == [token]:
+            return _Alignment.at(here + 1, min(agreed + 1, _LONGEST), left, away + 1)
+        if instead or agreed < _SURE:
+            return self._searched(alignment, tokens, at, left, away + 1)
+        if (known := self._replacement(alignment)) is not None and known[1][0] == token:
+            return self._within(_Alignment(here + len(known[0]), agreed, here, 0), known[1][1:])
+        return self._searched(alignment, tokens, at, here, 1)
 
     def _within(self, alignment: _Alignment, rest: tuple[int, ...]) -> _Alignment:
         """The alignment behind one more token of a replacement, of which `rest` is left."""
@@ -178,18 +169,15 @@ class PredictedOutput:
         if found is None:
             return _Alignment(expected, 0, left, away)
         agreed, end = found
-        return _Alignment(end, agreed, end if agreed >= _SURE else left, 0 if agreed >= _SURE else away)
+        return _Alignment.at(end, agreed, left, away)
 
     def _found(self, recent: Sequence[int], left: int, expected: int) -> tuple[int, int] | None:
         """(length, end) of the best match of the last tokens of `recent` in the prediction; None: there is none."""
         near = [end for end in _nearest(self._ends.get(recent[-1], ()), expected) if -_NEAR <= end - left <= _NEAR]
         far = _nearest(self._far_ends.get(tuple(recent[-_FAR:]), ()), expected)
-        ends = dict.fromkeys((*near, *far))
-        if not ends:
-            return None
-        matches = ((self._match(end, recent), -abs(end - expected), end) for end in ends)
-        length, _, end = max(matches)
-        return length, end
+        matches = ((self._match(end, recent), -abs(end - expected), end) for end in {*near, *far})
+        length, _, end = max(matches, default=(0, 0, 0))
+        return (length, end) if length else None
 
     def _match(self, end: int, recent: Sequence[int]) -> int:
         """How many tokens before index `end` are the last ones of `recent`."""

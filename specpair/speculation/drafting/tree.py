@@ -72,19 +72,19 @@ class TreeNode:
             count, node = count + 1, parent
         return count
 
-    def drafted(self, drawn: bool, parent: int = 1) -> DraftToken:
-        """The node as a token of a draft. `drawn`: whether it is sent with the distribution that it was drawn from."""
-        probs = (self.probs or {self.token: 1.0}) if drawn else None
-        return DraftToken(self.token, self.confidence, self.source, probs, parent)
-
 
 def draft_of(nodes: Sequence[TreeNode], drawn: bool) -> tuple[DraftToken, ...]:
-    """Nodes as the tokens of a draft: each behind its parent, where that is not the root. `drawn`: as for `drafted`."""
+    """Nodes as the tokens of a draft: each behind its parent, where that is not the root.
+
+    `drawn`: whether they are sent with the distributions that they were drawn from.
+    """
     places = {id(node): at for at, node in enumerate(nodes)}
     tokens = []
     for at, node in enumerate(nodes):
         parent = None if node.parent is None else node.parent()
-        tokens.append(node.drafted(drawn, at - places.get(id(parent), -1)))
+        probs = (node.probs or {node.token: 1.0}) if drawn else None
+        back = at - places.get(id(parent), -1)
+        tokens.append(DraftToken(node.token, node.confidence, node.source, probs, back))
     return tuple(tokens)
 
 

@@ -55,10 +55,7 @@ class SpeculationController:
         """`tokens`: ids of the committed text, prompt included: the caller's list, to which committed tokens are
             appended.
         `limit`: most tokens of the text, prompt included.
-        `ends`: ids of the end tokens.
-        `estimates`: of times, and of how likely draft tokens are accepted, which the controller updates.
-        `length`: what decides the draft length.
-        `tree_limits`: what the verifier takes of a tree.
+        `estimates`: the controller updates them.
         `width`: most tree nodes that one draft step can expand.
         `lookups`: as for `CommittedText`.
         `always_send`: every drawn draft token goes into the next verify request, with the distribution it was drawn
@@ -80,11 +77,7 @@ class SpeculationController:
             self.text, length, latencies, self.drafts_in_flight, width if may_fork else 0, tree_limits
         )
         self._state = DraftingState(
-            self.text,
-            limit,
-            latencies,
-            length,
-            mechanisms=mechanisms,
+            *(self.text, limit, latencies, length, mechanisms),
             timeline=self._timeline,
             branches=self._branches,
         )
@@ -122,7 +115,7 @@ class SpeculationController:
     def drafted(self, proposals: Sequence[Proposal], read: int, now: float, onward: bool = False) -> float:
         """Take in the proposals of the draft step that ended, one for each node; return the seconds it took.
 
-        `read`: tokens that the draft model read in it.
+        `read`: as in `Expansion`.
         `onward`: the executor has begun the next draft step, behind the first proposal (`DraftStep.onward`).
         """
         step, self._state.step = self._state.step, None
@@ -135,15 +128,13 @@ class SpeculationController:
             self._latencies.read(read - len(step.nodes), len(step.nodes), took)
         for node, proposal in zip(step.nodes, proposals, strict=True):
             self.text.grow(node, proposal)
-        if (
-            self._state.prospects.outpaced
-        ):  # its token comes too late to be compared, and only its time could change that
+        if self._state.prospects.outpaced:  # tokens come too late to be compared, and only times could change that
             self.text.untested = 0
         if onward:
-            first = proposals[0]
-            behind = [child for child in step.nodes[0].children or () if child.token == first.token]
-            behind = behind or [TreeNode(first.token, first.confidence, None)]
-            step.nodes, step.tails, step.began = behind, [[*step.tails[0], first.token]], now
+            token, confidence = proposals[0][:2]
+            behind = [child for child in step.nodes[0].children or () if child.token == token]
+            step.nodes, step.tails = behind or [TreeNode(token, confidence, None)], [[*step.tails[0], token]]
+            step.began = now
             self._state.step = step
         return took
 
@@ -159,7 +150,7 @@ class SpeculationController:
     ) -> None:
         """Take in a response to a verify request; the caller passes its tokens to `committed` next.
 
-        `judged`: draft tokens that the target model ran over; 0: none.
+        `judged`: draft tokens that the target model ran over.
         `queue`, `forward`: seconds that the request waited for a verifier pass, and that the pass took.
         `shared`: how many sessions shared the pass, and their tokens in it, 0 if those are not known.
         `forced`: forced tokens that it read before the draft tokens.
@@ -243,12 +234,9 @@ class SpeculationController:
                 policy = policy._replace(self_continue=True)
         if not self.mechanisms.self_continue:
             policy = policy._replace(self_continue=None)
-        in_flight_draft = InFlightDraft(
-            Draft(len(self.known), draft_of(path, self._always_send)),
-            now,
-            policy,
-            idle=self._timeline.idle(now) if self.mechanisms.self_continue else 0.0,
-        )
+        draft = Draft(len(self.known), draft_of(path, self._always_send))
+        idle = self._timeline.idle(now) if self.mechanisms.self_continue else 0.0
+        in_flight_draft = InFlightDraft(draft, now, policy, idle=idle)
         self._state.changed()
         for node in path:
             node.request = in_flight_draft
@@ -291,8 +279,6 @@ class SpeculationController:
         """Tell the timeline when the verifier expects the next draft, and the balance what this one has brought.
 
         After a fully accepted draft that is at once; after a rejection it is the time stated in the request.
-        `judged`: draft tokens of `in_flight_draft` that the target model ran over; 0: none.
-        `forward`: seconds of that pass.
         """
         draft = in_flight_draft.draft
         committed = self.known[draft.position : draft.position + len(draft)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from specpair.speculation.drafting.node_selection import BRANCH_FLOOR, FLOOR, select_nodes
 from specpair.speculation.drafting.tree import TreeNode
-from specpair.speculation.policy.drafting_state import TICK, DraftingState, forced, predicted
+from specpair.speculation.policy.drafting_state import TICK, DraftingState
 from specpair.speculation.policy.timing import LatencyModel, Mean
 
 _WORTH = 0.01  # expected tokens that a request must gain by leaving before the response to the last one
@@ -24,7 +24,7 @@ _ALLOWED, _MOST, _FORGIVEN = 0.25, 4.0, 0.005
 
 
 class DraftBalance:
-    """The balance of one text."""
+    """The balance of one text, as the module describes."""
 
     def __init__(self, latencies: LatencyModel) -> None:
         self._latencies = latencies
@@ -38,10 +38,7 @@ class DraftBalance:
         return self.passes < -_ALLOWED
 
     def judged(self, tokens: int, seconds: float) -> None:
-        """Take in a pass with draft tokens, which brought `tokens` tokens.
-
-        `seconds`: of the pass, and of the target's wait for the draft.
-        """
+        """Take in a pass with draft tokens. `seconds`: of the pass, and of the target's wait for the draft."""
         self._add(tokens - seconds / self._step)
         self._drafted = True
 
@@ -99,10 +96,7 @@ class SendPolicy:
             return None
         path = self._text.tree.main()[: max(0, self._state.room)]
         chances = self._text.chances(path)
-        drawn = [bool(node.probs) for node in path] if self._always_send else None
-        count = self._length.to_send(
-            self._latencies, chances, plan.skip, drawn, forced=forced(path), predicted=predicted(path)
-        )
+        count = self._length.to_send(path, chances, plan.skip, always_send=self._always_send)
         if self.must_be_sure and count > plan.skip and chances[plan.skip + 1] < _SURE * chances[plan.skip]:
             count = plan.skip
         if self._length.fixed is None and self._timeline.drafts_in_flight:
@@ -111,11 +105,8 @@ class SendPolicy:
                 return None  # waiting for the response loses hardly anything, and shows whether the draft is of use
         if count <= plan.skip and not self._timeline.waits(now):
             return None
-        if any(
-            in_flight_draft.end >= len(self._text.known) + count
-            for in_flight_draft in self._timeline.drafts_in_flight
-            if not in_flight_draft.stale
-        ):
+        end = len(self._text.known) + count
+        if any(sent.end >= end for sent in self._timeline.drafts_in_flight if not sent.stale):
             return None  # an earlier request carries these tokens already
         if count <= plan.skip:
             return path[:count]
@@ -144,16 +135,12 @@ class ExpandPolicy:
             plan = None if rests else self._state.plan(now)
             if plan is not None and plan.more:
                 tip = self._text.tip(self._text.tree.main())
-                return (
-                    self._branches.with_tip(tip, self._ranked(self._state.deepest(now)))
-                    if self._branches.pay
-                    else [tip]
-                )
+                if not self._branches.pay:
+                    return [tip]
+                return self._branches.with_tip(tip, self._ranked(self._state.deepest(now)))
         elif self._length.ahead_pays:
             ranked = [each for each in self._ranked(self._state.deepest(now)) if self._reads_likely(*each)]
-            if ranked:
-                return select_nodes(ranked, self._latencies.draft, self._width)
-            return []
+            return select_nodes(ranked, self._latencies.draft, self._width) if ranked else []
         return [self._text.tree.root] if self._state.shadow_is_due(now) else []
 
     def look_up(self, now: float) -> None:
@@ -194,7 +181,8 @@ class ExpandPolicy:
         chance = next((chance for chance, each in ranked if each is node), 0.0) * self._text.typical
         others = [other for other in ranked if other[1] not in step.nodes]
         if self._branches.pay:  # the step brings second choices, too
-            others.append((chance / self._text.typical * (1.0 - self._text.typical) * self._text.runner_up, node))
+            typical, runner_up = self._text.typical, self._text.acceptance.runners_up.shares[0]
+            others.append((chance / typical * (1.0 - typical) * runner_up, node))
             others.sort(key=lambda pair: pair[0], reverse=True)
         return chance >= FLOOR and len(select_nodes([(chance, node), *others], self._latencies.draft, self._width)) == 1
 
@@ -207,5 +195,5 @@ class ExpandPolicy:
 
     def _ranked(self, deepest: int) -> Sequence[tuple[float, TreeNode]]:
         """Open nodes less than `deepest` tokens deep, each with the chance that the text passes through it."""
-        beyond_fork = self._length.cap if self._mechanisms.after_recovered or self._branches.pay else 0
+        beyond_fork = self._length.cap(()) if self._mechanisms.after_recovered or self._branches.pay else 0
         return self._text.expandable_nodes(deepest, beyond_fork, BRANCH_FLOOR if self._branches.pay else FLOOR)

@@ -12,10 +12,12 @@ request should wait for further draft tokens, and for how many.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
+from specpair.speculation.draft import DraftSource
+from specpair.speculation.drafting.tree import TreeNode
 from specpair.speculation.policy.schedule import NOT_SOON, Mechanisms, RejectionPolicy, best_rejection_policy
 from specpair.speculation.policy.timing import NARROW, LatencyModel
 from specpair.speculation.policy.verifier_timeline import PassStart
@@ -52,7 +54,7 @@ class DraftPlan(NamedTuple):
 
 
 class DraftLength:
-    """The draft length of one text: fixed by the user, or chosen again whenever the estimates change."""
+    """The draft length of one text: fixed by the user, or chosen again whenever the estimates change (`update`)."""
 
     def __init__(self, fixed: int | None, max_drafts: int) -> None:
         """`fixed`: the user's draft length; None: automatic.
@@ -64,7 +66,7 @@ class DraftLength:
         self, latencies: LatencyModel, chances: Sequence[float], mechanisms: Mechanisms, next_draft_ready: float
     ) -> None:
         """Compute the prospects anew, and the automatic draft length from them. Arguments as for `prospects`."""
-        self.prospects = prospects(latencies, chances, mechanisms, next_draft_ready)
+        self._latencies, self.prospects = latencies, prospects(latencies, chances, mechanisms, next_draft_ready)
         if self.prospects.length >= self._auto_cap:
             self._auto_cap = min(2 * self._auto_cap, MAX_AUTO)
 
@@ -78,10 +80,12 @@ class DraftLength:
         """Whether it pays to draft while the verifier is at work."""
         return self.best > 0 or (self.fixed is None and self.prospects.alongside)
 
-    @property
-    def cap(self) -> int:
-        """Most draft tokens that the verifier should judge for one request."""
-        return min(self._auto_cap if self.fixed is None else self.fixed, self._max_drafts)
+    def cap(self, path: Sequence[TreeNode]) -> int:
+        """Most draft tokens that the verifier should judge for one request. Those of `path` that the grammar alone
+        lets stand there do not count: no model drafts them."""
+        if self.fixed is not None:
+            return min(self.fixed, self._max_drafts)
+        return min(self._auto_cap, self._max_drafts) + sum(forced(path))
 
     @property
     def reach(self) -> int:
@@ -89,57 +93,49 @@ class DraftLength:
 
         Their chances alone limit them: they take no time to draft, and a good prediction is right for a long time.
         """
-        return self.cap if self.fixed is not None else min(_LONGEST, self._max_drafts)
+        return min(_LONGEST if self.fixed is None else self.fixed, self._max_drafts)
 
     def room(self, left: int) -> int:
         """Most draft tokens in a request when the text may have `left` more tokens; the last comes from the target."""
         return min(left - 1, self._max_drafts, _LONGEST)
 
-    def price(self, latencies: LatencyModel, chances: Sequence[float], since: int, *, predicted: bool) -> float:
+    def _price(self, path: Sequence[TreeNode], chances: Sequence[float], since: int) -> float:
         """Tokens that a second of the verifier's time is worth. `chances` and `since` as for `worth_sending`.
 
-        `predicted`: whether the path has tokens of the client's prediction. Then further paths will be like it, and the
-        rate that they reach is the price where it is above that of the draft model's tokens.
+        Where the path has tokens of the client's prediction, further paths will be like it. Then the rate that they
+        reach is the price, if it is above that of the draft model's tokens.
         """
-        if not predicted:
+        if all(node.source is not DraftSource.PREDICTION for node in path):
             return self.prospects.price
         tokens = accumulate(chances[since : since + self.reach + 1])
-        passes = (latencies.cost(drafts) + latencies.queue for drafts in range(self.reach + 1))
+        passes = (self._latencies.cost(drafts) + self._latencies.queue for drafts in range(self.reach + 1))
         reached = max((each / taken for each, taken in zip(tokens, passes, strict=False)), default=0.0)
         return max(self.prospects.price, reached / chances[min(since, len(chances) - 1)])
 
     def to_send(
-        self,
-        latencies: LatencyModel,
-        chances: Sequence[float],
-        since: int,
-        drawn: Sequence[bool] | None = None,
-        *,
-        forced: Sequence[bool] = (),
-        predicted: bool = False,
+        self, path: Sequence[TreeNode], chances: Sequence[float], since: int, *, always_send: bool = False
     ) -> int:
-        """How many draft tokens of a path to send. `chances`, `since` and `forced` as for `worth_sending`.
+        """How many draft tokens of a path to send. `chances` and `since` as for `worth_sending`.
 
-        `drawn`: for each draft token of the path, whether it must be sent because it was drawn; None: none must be.
-        `predicted`: as for `price`.
+        `always_send`: all up to the last that was drawn.
         """
         if self.fixed is not None:
-            return min(len(chances) - 1, since + self.cap)
-        price = self.price(latencies, chances, since, predicted=predicted)
-        count = worth_sending(latencies, chances, since, self.reach, price, forced)
-        return max(count, *(at for at, must in enumerate(drawn or (), 1) if must), 0)
+            return min(len(path), since + self.cap(()))
+        price = self._price(path, chances, since)
+        count = worth_sending(self._latencies, chances, since, self.reach, price, forced(path))
+        return max(count, *(at for at, node in enumerate(path, 1) if always_send and node.probs), 0)
 
-    def beside(self, latencies: LatencyModel, gains: Sequence[float], fresh: int, given: float) -> int:
+    def beside(self, gains: Sequence[float], fresh: int, given: float) -> int:
         """How many draft tokens beside a path to send.
 
         `gains`: chance of each that the text passes through it, the greatest first.
         `fresh`: draft tokens of the path that the verifier judges with them, which it does with the chance `given`.
         """
-        price, plain = self.prospects.price * given, latencies.cost(fresh)
+        price, plain = self.prospects.price * given, self._latencies.cost(fresh)
         best, best_value, value = 0, 0.0, 0.0
         for count, gain in enumerate(gains, 1):
             value += gain
-            worth = value - price * (latencies.cost(fresh + count) - plain)
+            worth = value - price * (self._latencies.cost(fresh + count) - plain)
             if worth > best_value:
                 best, best_value = count, worth
             elif count - best > _TILE:
@@ -149,49 +145,61 @@ class DraftLength:
     def plan(
         self,
         starts: Sequence[PassStart],
+        path: Sequence[TreeNode],
         chances: Sequence[float],
-        made: int,
         *,
         known: int,
         room: int,
         waited_for: bool,
-        latencies: LatencyModel,
-        forced: Sequence[bool] = (),
-        predicted: bool = False,
     ) -> DraftPlan | None:
         """The plan for the next verify request; None where no draft pays.
 
-        `starts[n]`: when the verifier pass would start for a request that leaves with n draft tokens more than the
-            `made` ones of the path.
-        `chances[k]`: chance that the first k draft tokens of the path are accepted.
+        A draft token gains its chance of acceptance, less the cost of verifying it. Waiting for it costs the tokens
+        that the verifier would have produced meanwhile.
+
+        `starts[n]`: when the verifier pass would start for a request that leaves with n draft tokens behind `path`.
+        `chances[k]`: chance that the first k draft tokens of the path, and those behind it, are accepted.
         `known`: tokens of the committed text.
         `room`: most draft tokens in the request.
         `waited_for`: the verifier idles until a draft comes.
-        `forced`: as for `worth_sending`. Such tokens do not count towards `cap`: no model drafts them.
-        `predicted`: as for `price`.
         """
-        if self.fixed is None:
-            since = starts[0].position - known
-            most = self.cap + sum(forced[since:]), self.reach
-            chosen = replace(self.prospects, price=self.price(latencies, chances, since, predicted=predicted))
-            return _best_plan(
-                starts,
-                chances,
-                made,
-                known=known,
-                most=most,
-                waited_for=waited_for,
-                latencies=latencies,
-                prospects=chosen,
-                forced=forced,
-            )
-        skip, ahead = starts[0].position - known, len(starts) - 1
-        missing = min(self.cap, room - skip) - (made - skip)
-        if self.cap and missing > 0 and ahead:
-            return DraftPlan(min(missing, ahead), skip)
-        if made < skip or (made == skip and not waited_for):
-            return None
-        return DraftPlan(0, skip)
+        made, since, prospects = len(path), starts[0].position - known, self.prospects
+        cap = self.cap(path[since:])
+        if self.fixed is not None:
+            missing = min(cap, room - since) - (made - since)
+            if cap and missing > 0 and len(starts) > 1:
+                return DraftPlan(min(missing, len(starts) - 1), since)
+            return DraftPlan(0, since) if made > since or (made == since and waited_for) else None
+        price, determined, latencies = self._price(path, chances, since), forced(path), self._latencies
+        # Share of its gain that a draft token loses if it is left out of this request. It goes into the next one,
+        # unless that is full without it.
+        loss = 1.0
+        if prospects.overlap:
+            loss = min(1.0, latencies.verify(0) / (latencies.draft() * max(1, prospects.unhurried)))
+        best: DraftPlan | None = None
+        best_value, at_once = 0.0, None
+        worth: dict[int, list[float]] = {}
+        for more, start in enumerate(starts):
+            skip = start.position - known
+            fresh = made + more - skip
+            if more and (fresh > cap or (best_value > 0.0 and skip > since)):
+                break
+            if fresh < 0 or (not fresh and not waited_for):
+                continue
+            if skip not in worth:
+                worth[skip] = worths(latencies, chances, skip, self.reach, price, determined)
+            gain = worth[skip][min(fresh, self.reach)]  # draft tokens beyond `reach` are not sent
+            at_once = gain if at_once is None else at_once
+            waiting = prospects.rate * (start.at - starts[0].at) - (skip - since)
+            value = at_once + loss * (gain - at_once) - chances[min(since, made)] * waiting
+            if value > best_value + _ROUNDING or (best is None and waited_for):
+                best, best_value = DraftPlan(more, skip), value
+        return best
+
+
+def forced(path: Sequence[TreeNode]) -> list[bool]:
+    """For each draft token of `path`, whether the grammar lets it alone stand there."""
+    return [node.source is DraftSource.GRAMMAR for node in path]
 
 
 def prospects(
@@ -262,7 +270,11 @@ def worths(
     Arguments as for `worth_sending`.
     """
     given, plain = price * chances[min(since, len(chances) - 1)], latencies.cost(0)
-    gain, each, runs = 0.0, [0.0], _runs(forced)
+    runs = [0]  # item k: how many forced tokens follow the first k draft tokens one after the other
+    for determined in reversed(forced):
+        runs.append(runs[-1] + 1 if determined else 0)
+    runs.reverse()
+    gain, each = 0.0, [0.0]
     for drafts in range(1, min(len(chances) - 1 - since, most) + 1):
         at = since + drafts
         chance, behind = chances[at], runs[at] if at < len(runs) else 0
@@ -272,14 +284,6 @@ def worths(
         later = chance * price * (latencies.cost(drafts + behind - 1) - latencies.cost(drafts)) if behind else 0.0
         each.append(gain - later - given * (latencies.cost(drafts) - plain))
     return list(accumulate(each, max))
-
-
-def _runs(forced: Sequence[bool]) -> list[int]:
-    """Item k: how many forced tokens follow the first k draft tokens one after the other."""
-    runs = [0]
-    for each in reversed(forced):
-        runs.append(runs[-1] + 1 if each else 0)
-    return runs[::-1]
 
 
 def worth_sending(
@@ -300,49 +304,3 @@ def worth_sending(
     """
     each = worths(latencies, chances, since, most, price, forced)
     return since + each.index(each[-1])
-
-
-def _best_plan(
-    starts: Sequence[PassStart],
-    chances: Sequence[float],
-    made: int,
-    *,
-    known: int,
-    most: tuple[int, int],
-    waited_for: bool,
-    latencies: LatencyModel,
-    prospects: Prospects,
-    forced: Sequence[bool],
-) -> DraftPlan | None:
-    """The plan of the greatest value; None where no draft pays. Arguments as for `DraftLength.plan`.
-
-    A draft token gains its chance of acceptance, less the cost of verifying it. Waiting for it costs the tokens that
-    the verifier would have produced meanwhile.
-    `most`: draft tokens judged at once, `DraftLength.cap` and `reach`.
-    """
-    cap, reach = most
-    # Share of its gain that a draft token loses if it is left out of this request. It goes into the next one, unless
-    # that is full without it.
-    loss = 1.0
-    if prospects.overlap:
-        loss = min(1.0, latencies.verify(0) / (latencies.draft() * max(1, prospects.unhurried)))
-    best: DraftPlan | None = None
-    best_value, at_once = 0.0, None
-    worth: dict[int, list[float]] = {}
-    for more, start in enumerate(starts):
-        skip = start.position - known
-        fresh = made + more - skip
-        if more and (fresh > cap or (best_value > 0.0 and start.position > starts[0].position)):
-            break
-        if fresh < 0 or (not fresh and not waited_for):
-            continue
-        if skip not in worth:
-            worth[skip] = worths(latencies, chances, skip, reach, prospects.price, forced)
-        gain = worth[skip][min(fresh, reach)]  # draft tokens beyond `reach` are not sent
-        at_once = gain if at_once is None else at_once
-        waiting = prospects.rate * (start.at - starts[0].at) - (start.position - starts[0].position)
-        given = chances[min(starts[0].position - known, made)]
-        value = at_once + loss * (gain - at_once) - given * waiting
-        if value > best_value + _ROUNDING or (best is None and waited_for):
-            best, best_value = DraftPlan(more, skip), value
-    return best

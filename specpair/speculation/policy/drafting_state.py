@@ -8,12 +8,20 @@ the pass. `decisions` decides by these answers.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from math import inf
 
-from specpair.speculation.draft import Draft, DraftSource, TreeLimits
+from specpair.speculation.draft import Draft, TreeLimits
 from specpair.speculation.drafting.committed_text import CommittedText
-from specpair.speculation.drafting.node_selection import FLOOR, DraftStep, SideNode, select_nodes
+from specpair.speculation.drafting.node_selection import (
+    FLOOR,
+    DraftStep,
+    SideNode,
+    select_nodes,
+    side_nodes,
+    tree_levels,
+)
 from specpair.speculation.drafting.tree import TreeNode, draft_of
 from specpair.speculation.policy.draft_length import MAX_AUTO, DraftLength, DraftPlan, Prospects
 from specpair.speculation.policy.schedule import Mechanisms
@@ -26,32 +34,24 @@ _CANDIDATES = 96  # most nodes beside the likeliest path that are considered
 _WIDER = 0.1
 
 
+@dataclass(eq=False, slots=True)
 class BranchPolicy:
     """The branches of one text's draft tree."""
 
-    def __init__(
-        self,
-        text: CommittedText,
-        length: DraftLength,
-        latencies: LatencyModel,
-        drafts_in_flight: Sequence[InFlightDraft],
-        width: int,
-        limits: TreeLimits = TreeLimits(),
-    ) -> None:
-        """`drafts_in_flight`: the caller's list, which changes.
-        `width`: most tree nodes that one draft step can expand; 0: drafts are chains.
-        `limits`: what the verifier takes of a tree.
-        """
-        self._text, self._length, self._latencies = text, length, latencies
-        self._drafts_in_flight, self._width, self._limits = drafts_in_flight, width, limits
-        self.pay = False  # whether a runner-up of which nothing is known is worth sending
+    text: CommittedText
+    length: DraftLength
+    latencies: LatencyModel
+    drafts_in_flight: Sequence[InFlightDraft]  # the caller's list, which changes
+    width: int  # most tree nodes that one draft step can expand; 0: drafts are chains
+    limits: TreeLimits  # what the verifier takes of a tree
+    pay: bool = False  # whether a runner-up of which nothing is known is worth sending
 
     def update(self) -> None:
         """Decide anew whether branches pay."""
-        if self._width:
-            runner_up = (1.0 - self._text.typical) * self._text.runner_up
-            worth = self._length.beside(self._latencies, [runner_up], max(1, self._length.best), 1.0) > 0
-            self.pay = worth and self._latencies.wider <= _WIDER
+        if self.width:
+            runner_up = (1.0 - self.text.typical) * self.text.acceptance.runners_up.shares[0]
+            worth = self.length.beside([runner_up], max(1, self.length.best), 1.0) > 0
+            self.pay = worth and self.latencies.wider <= _WIDER
 
     def beside(self, path: Sequence[TreeNode], chances: Sequence[float], skip: int) -> list[SideNode]:
         """The nodes beside a path that are worth sending with it, each behind its parent, and those that they follow.
@@ -60,8 +60,9 @@ class BranchPolicy:
         """
         if not self.pay:
             return []
-        found = list(islice(self._text.side_nodes(path, chances, skip, self._in_flight), _CANDIDATES))
-        end = path[skip - 1] if 0 < skip <= len(path) else self._text.tree.root
+        root, acceptance = self.text.tree.root, self.text.acceptance
+        found = list(islice(side_nodes(root, path, chances, acceptance, skip, self._in_flight), _CANDIDATES))
+        end = path[skip - 1] if 0 < skip <= len(path) else root
         groups: dict[int, list[SideNode]] = {}  # by where the text stands when the pass begins
         for each in found:
             if each.level > skip:
@@ -69,7 +70,7 @@ class BranchPolicy:
         chosen: set[int] = set()
         for group in groups.values():
             fresh = path[skip:] if group[0].behind is end else []
-            count = self._length.beside(self._latencies, [each.chance for each in group], len(fresh), group[0].given)
+            count = self.length.beside([each.chance for each in group], len(fresh), group[0].given)
             chosen.update(id(each.node) for each in self._taken(fresh, group[:count]))
         nodes: list[SideNode] = []
         for each in reversed(found):
@@ -92,7 +93,7 @@ class BranchPolicy:
         for each in self.beside(main, chances[: made + 1], skip):
             if skip < each.level <= made:
                 levels[each.level] += each.chance
-        law = self._text.levels(self._width, MAX_AUTO + 1)
+        law = tree_levels(self.text.typical, self.text.acceptance.runners_up.shares, self.width, MAX_AUTO + 1)
         for depth in range(made + 1, len(levels)):
             ahead = min(max(1, depth - skip), len(law) - 1)
             levels[depth] = levels[depth - 1] * law[ahead] / law[ahead - 1]
@@ -103,22 +104,19 @@ class BranchPolicy:
 
         `ranked`: open nodes with their chances, the likeliest first.
         """
-        first = next((each for each in ranked if each[1] is tip), None)
-        if first is None:
-            return [tip]
-        others = [each for each in ranked if each[1] is not tip]
-        return select_nodes([first, *others], self._latencies.draft, self._width)
+        ranked = sorted(ranked, key=lambda each: each[1] is not tip)
+        return select_nodes(ranked, self.latencies.draft, self.width) if ranked and ranked[0][1] is tip else [tip]
 
     def _taken(self, fresh: Sequence[TreeNode], beside: Sequence[SideNode]) -> Sequence[SideNode]:
         """What the verifier takes of the nodes `beside` those of the path that it judges with them, `fresh`."""
-        if self._limits == TreeLimits():
+        if self.limits == TreeLimits():
             return beside
         tree = Draft(0, draft_of([*fresh, *(each.node for each in beside)], drawn=False))
-        return beside[: max(0, len(tree.cut(self._limits)) - len(fresh))]
+        return beside[: max(0, len(tree.cut(self.limits)) - len(fresh))]
 
     def _in_flight(self, node: TreeNode) -> bool:
         """Whether a request that waits for its response holds the node."""
-        return any(node.request is each and not each.stale for each in self._drafts_in_flight)
+        return any(node.request is each and not each.stale for each in self.drafts_in_flight)
 
 
 TICK = 5e-5  # seconds, the resolution of timers: a moment this close counts as come
@@ -129,26 +127,19 @@ _SHADOW = 8  # committed tokens after which one token is drafted although no dra
 _READS, _SHADOW_SHARE = 0.5, 0.02
 
 
+@dataclass(eq=False, slots=True)
 class DraftingState:
     """Where the drafting of one text stands."""
 
-    def __init__(
-        self,
-        text: CommittedText,
-        limit: int,
-        latencies: LatencyModel,
-        length: DraftLength,
-        *,
-        mechanisms: Mechanisms,
-        timeline: VerifierTimeline,
-        branches: BranchPolicy,
-    ) -> None:
-        """`limit`: most tokens of the text, prompt included."""
-        self.text, self.latencies, self.length = text, latencies, length
-        self.mechanisms, self.timeline, self.branches = mechanisms, timeline, branches
-        self.step: DraftStep | None = None  # under way
-        self._limit = limit
-        self._cached_plan: tuple[float, DraftPlan | None] | None = None
+    text: CommittedText
+    limit: int  # most tokens of the text, prompt included
+    latencies: LatencyModel
+    length: DraftLength
+    mechanisms: Mechanisms
+    timeline: VerifierTimeline
+    branches: BranchPolicy
+    step: DraftStep | None = None  # under way
+    _cached_plan: tuple[float, DraftPlan | None] | None = None
 
     def changed(self) -> None:
         """Something happened that the plan depends on."""
@@ -168,7 +159,7 @@ class DraftingState:
     @property
     def room(self) -> int:
         """Most draft tokens that the next request may carry."""
-        return self.length.room(self._limit - len(self.text.known))
+        return self.length.room(self.limit - len(self.text.known))
 
     def skip(self, now: float) -> int:
         """Tokens behind the known text that are committed before the pass begins for a request that leaves now."""
@@ -181,7 +172,7 @@ class DraftingState:
         """
         skip = self.skip(now)
         if most is None:
-            most = self.length.cap + (sum(forced(self.text.tree.main()[skip:])) if self.length.fixed is None else 0)
+            most = self.length.cap(self.text.tree.main()[skip:])
         return min(skip + most, self.room)
 
     def reading(self, node: TreeNode) -> float:
@@ -247,22 +238,9 @@ class DraftingState:
         known = len(self.text.known)
         return self.length.plan(
             starts,
+            main,
             self.branches.levels(main, chances, starts[0].position - known),
-            made,
             known=known,
             room=self.room,
             waited_for=waited_for,
-            latencies=self.latencies,
-            forced=forced(main),
-            predicted=predicted(main),
         )
-
-
-def forced(path: Sequence[TreeNode]) -> list[bool]:
-    """For each draft token of `path`, whether the grammar lets it alone stand there."""
-    return [node.source is DraftSource.GRAMMAR for node in path]
-
-
-def predicted(path: Sequence[TreeNode]) -> bool:
-    """Whether a draft token of `path` is from the client's prediction."""
-    return any(node.source is DraftSource.PREDICTION for node in path)

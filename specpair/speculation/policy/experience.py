@@ -29,11 +29,6 @@ class Estimates(NamedTuple):
     latencies: LatencyModel
     acceptance: AcceptanceModel
 
-    @classmethod
-    def untaught(cls, pass_times: Sequence[float]) -> "Estimates":
-        """Those of a first text. `pass_times`: as for `LatencyModel`."""
-        return cls(LatencyModel(pass_times), AcceptanceModel())
-
 
 class Experience:
     """The estimates of the texts of one drafter and one verifier. Thread-safe."""

@@ -88,7 +88,6 @@ def best_rejection_policy(
     `chances[k]`: chance that the first k draft tokens are accepted, for k up to one more than the longest draft.
     `rate`: the best tokens per second.
     `next_draft_ready`: share of rejections, 0 to 1, after which a draft is ready at once.
-    `may_self_continue`: the verifier may self-continue.
     """
     most = len(chances) - 2
     draft, step = max(_INSTANT, (1.0 - next_draft_ready) * latencies.draft()), latencies.cost(0)

@@ -43,9 +43,9 @@ class Curve:
 
     def __init__(self, pass_times: Sequence[float] = ()) -> None:
         """`pass_times[k]`: reported seconds of a pass that judges k draft tokens."""
+        costs = list(CostByWidth.of(pass_times))
         # A pass over n tokens costs no more than n passes over one.
-        rising = list(CostByWidth.of(pass_times))
-        rising = [min(each, (k + 1) * rising[0]) for k, each in enumerate(rising)]
+        rising = [min(each, (k + 1) * costs[0]) for k, each in enumerate(costs)]
         per_draft = (rising[-1] - rising[0]) / (len(rising) - 1) if len(rising) > 1 else 0.0
         # For each number of draft tokens its x on the line: what they cost, in draft tokens of average cost.
         self._places = [(each - rising[0]) / per_draft for each in rising] if per_draft else []
@@ -86,9 +86,6 @@ class Line:
     _TRUST = 2.0  # spread of x (sum of squared deviations) that the prior counts for
 
     def __init__(self, keep: float, steepness: float | None = None) -> None:
-        """`keep`: 0 to 1.
-        `steepness`: prior slope as a share of the height at 0; None: a default.
-        """
         self._keep, self._steepness = keep, steepness
         self._n = self._x = self._y = self._xx = self._xy = 0.0
 
@@ -111,7 +108,6 @@ class Line:
         return max(0.1 * mean, mean + self.slope * (x - self._x / self._n))
 
     def learn(self, x: float, y: float) -> None:
-        """Take in one point."""
         if self._n:  # drift over time affects every x: shift the past points a little
             drift = max(self._DRIFT * (y - self.at(x)), -self._FALL * self._y / self._n)
             self._y += drift * self._n
@@ -179,7 +175,6 @@ class LatencyModel:
 
     @property
     def draft_known(self) -> bool:
-        """Whether a draft step has been measured."""
         return self._draft.weight > 0.0
 
     def draft(self, branches: int = 1) -> float:

@@ -55,7 +55,7 @@ class InFlightDraft:
 
 
 class PassStart(NamedTuple):
-    """When the verifier would start the pass for a draft (seconds), and how many tokens the text has by then."""
+    """When a pass would start, in seconds, and how many tokens the text has by then."""
 
     at: float
     position: int
@@ -75,9 +75,7 @@ class VerifierTimeline:
     """Follows the verifier from its last known state through the drafts in flight."""
 
     def __init__(self, latencies: LatencyModel, self_continue: bool, position: int) -> None:
-        """`self_continue`: whether the verifier self-continues.
-        `position`: committed tokens.
-        """
+        """`position`: committed tokens."""
         self.drafts_in_flight: list[InFlightDraft] = []  # in the order in which they were sent
         self.self_continue = self_continue  # as of the last response
         self._latencies = latencies
@@ -100,12 +98,10 @@ class VerifierTimeline:
         self._end_of_all = None
 
     def sent(self, in_flight_draft: InFlightDraft) -> None:
-        """Take in a draft that was sent."""
         self.drafts_in_flight.append(in_flight_draft)
         self._end_of_all = None
 
     def arrived(self, in_flight_draft: InFlightDraft) -> None:
-        """Take in that the response to a draft has come."""
         index = self.drafts_in_flight.index(in_flight_draft)
         for earlier in self.drafts_in_flight[:index]:  # their responses were overtaken on the way back
             earlier.policy = earlier.policy._replace(self_continue=in_flight_draft.policy.self_continue)
@@ -157,24 +153,20 @@ class VerifierTimeline:
         return self._end_of_all[1]
 
     def _end_of_drafts(self, half: float, known_until: float) -> _PassEnd:
-        """The verifier after all drafts in flight, the passes of which end at `known_until` or later.
-
-        `half`: seconds of half a round trip.
-        """
+        """The verifier after all drafts in flight, the passes of which end at `known_until` or later."""
         end = _PassEnd(self._heard_at - half, self._position, self._draft_due, self.self_continue, self.forced)
-        for in_flight_draft in self.drafts_in_flight:
-            self_continue = bool(in_flight_draft.policy.self_continue)
-            if in_flight_draft.stale:
+        for sent in self.drafts_in_flight:
+            self_continue = bool(sent.policy.self_continue)
+            if sent.stale:
                 end = end._replace(self_continue=self_continue)
                 continue
-            arrival, ends = in_flight_draft.sent_at + half, in_flight_draft.end
+            arrival, ends = sent.sent_at + half, sent.end
             free, position = self._self_continued(end, arrival, known_until)
             forced = end.forced if position == end.position else 0
             if ends >= position:
-                took, forced = self._latencies.verify(in_flight_draft.fresh(position) + forced), 0
-                free = max(max(free, arrival) + took, known_until)
-                position = ends + 1
-            due = free + (0.0 if len(in_flight_draft.draft) else in_flight_draft.policy.next_in or 0.0)
+                took, forced = self._latencies.verify(sent.fresh(position) + forced), 0
+                free, position = max(max(free, arrival) + took, known_until), ends + 1
+            due = free + (0.0 if len(sent.draft) else sent.policy.next_in or 0.0)
             end = _PassEnd(free, position, due, self_continue, forced)
         return end
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from specpair.options.option import option, options_of
-from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessorContext, ProcessorOptions
+from specpair.speculation.sampling.row_changes import LogitProcessor, MakeGrammar
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -108,21 +108,14 @@ def _wrong_choices(choices: Any) -> str | None:
 def _choices_type() -> Any:
     from pydantic import AfterValidator
 
-    return Annotated[list[str], AfterValidator(_checked(_wrong_sent_choices))]
+    def check(choices: list[str]) -> list[str]:
+        if not choices:  # who sends a list wants the text to keep to it, while the default asks for nothing
+            raise ValueError("is empty: give at least one text, or leave it out")
+        if (wrong := _wrong_choices(choices)) is not None:
+            raise ValueError(_without_name(wrong))
+        return choices
 
-
-def _wrong_sent_choices(choices: list[str]) -> str | None:
-    """As for an option, whose empty default asks for nothing: who sends a list wants the text to keep to it."""
-    return _wrong_choices(choices) if choices else "choice is empty: give at least one text, or leave it out"
-
-
-def _checked(wrong: Any) -> Any:
-    def check(value: Any) -> Any:
-        if (complaint := wrong(value)) is not None:
-            raise ValueError(_without_name(complaint))
-        return value
-
-    return check
+    return Annotated[list[str], AfterValidator(check)]
 
 
 def _without_name(complaint: object) -> str:
@@ -147,7 +140,7 @@ def _choice(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrammarOptions(ProcessorOptions):
+class GrammarOptions:
     """At most one grammar may be given."""
 
     json_schema: Mapping[str, Any] | bool | None = option(
@@ -207,13 +200,14 @@ class GrammarOptions(ProcessorOptions):
             return GrammarText(name, text if isinstance(text, str) else json.dumps(text), self.grammar_after)
         return None
 
-    def make(self, text: ProcessorContext) -> LogitProcessor | None:
+    def mask(self, grammars: MakeGrammar | None) -> LogitProcessor | None:
+        """A new processor that masks what the grammar forbids; None: no grammar is asked for."""
         asked = self.grammar_text
         if asked is None:
             return None
-        if text.grammars is None:
+        if grammars is None:
             raise ValueError(f"{asked.kind}: there are no grammars here, as the vocabulary is not known")
-        return text.grammars(asked)
+        return grammars(asked)
 
 
 GRAMMARS = tuple(name for name in options_of(GrammarOptions) if name != "grammar_after")  # options that give one

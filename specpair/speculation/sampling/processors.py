@@ -1,10 +1,10 @@
-"""The logit processors that a text can ask for: each is a dataclass with its options, which makes the processor.
+"""The logit processors that a text can ask for, and their options.
 
-To add one: write its class, and name it among the bases of `Processors`. Its options then are options of every request,
-command and program, at both ends, and its processor changes the rows of target and drafts alike.
+To add one: write its class, give its options to `RowOptions`, and make it in `Processors.made`. Its options then are
+options of every request, command and program, at both ends, and it changes the rows of target and drafts alike.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, log
 from typing import Annotated, Any, ClassVar
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from specpair.options.option import option
 from specpair.speculation.sampling.grammar import GrammarOptions
-from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessorContext, ProcessorOptions
+from specpair.speculation.sampling.row_changes import LogitProcessor, MakeGrammar
 from specpair.speculation.sampling.top_logits import Logits
 
 PENALTY = 2.0  # the greatest frequency and presence penalty; the least is its negative
@@ -29,7 +29,7 @@ class EndsLater(LogitProcessor):
 
     limits: ClassVar[bool] = True
 
-    def __init__(self, ends: Iterable[int], least: int) -> None:
+    def __init__(self, ends: Collection[int], least: int) -> None:
         self._all_ends = frozenset(ends)
         self._ends, self._least, self._length = np.array(sorted(ends), np.int64), least, 0
 
@@ -48,22 +48,6 @@ class EndsLater(LogitProcessor):
 
     def allows(self, token: int) -> bool:
         return self._length >= self._least or token not in self._all_ends
-
-
-@dataclass(frozen=True, kw_only=True)
-class MinTokens(ProcessorOptions):
-    min_tokens: int = option(
-        0,
-        "mask the end tokens until the text has so many tokens; it ends all the same with a stop string, and where a "
-        "grammar allows nothing else",
-        ge=0,
-        le=MOST_MIN_TOKENS,
-        group="sampling",
-        placeholder="N",
-    )
-
-    def make(self, text: ProcessorContext) -> LogitProcessor | None:
-        return EndsLater(text.ends, self.min_tokens) if self.min_tokens else None
 
 
 def token_id(key: str) -> int | None:
@@ -110,25 +94,24 @@ def _wrong_biases(biases: Any) -> str | None:
 
 def _bias(text: str) -> tuple[int, float]:
     """A token id and its bias, written ID=BIAS. Raises ValueError."""
-    token, _, value = text.partition("=")
-    if token_id(token) is None:
-        raise ValueError(f"{text!r} is not of the form ID=BIAS, such as 15=-100")
+    key, _, value = text.partition("=")
+    token, bias = token_id(key), 0.0
     try:
         bias = float(value)
     except ValueError:
-        raise ValueError(f"{text!r} is not of the form ID=BIAS, such as 15=-100") from None
+        token = None
+    if token is None:
+        raise ValueError(f"{text!r} is not of the form ID=BIAS, such as 15=-100")
     if not -BIAS <= bias <= BIAS:
         raise ValueError(f"must be in [{-BIAS:g}, {BIAS:g}], got {value}")
-    return int(token), bias
+    return token, bias
 
 
 class Biases(LogitProcessor):
     """Adds a bias to the logits of some ids."""
 
     def __init__(self, biases: Mapping[int, float], size: int | None = None) -> None:
-        """`biases`: of each id.
-        `size`: ids of a row; those beyond are left out.
-        """
+        """`size`: ids of a row; those beyond are left out."""
         kept = [(token, bias) for token, bias in sorted(biases.items()) if size is None or token < size]
         self._ids = np.array([token for token, _ in kept], np.int64)
         self._biases = np.array([bias for _, bias in kept], np.float32)
@@ -137,36 +120,16 @@ class Biases(LogitProcessor):
         row[self._ids] += self._biases
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogitBias(ProcessorOptions):
-    logit_bias: Mapping[int, float] = option(
-        factory=dict,
-        hash=False,
-        words="for token ids, what is added to their logits, -100 to 100",
-        group="sampling",
-        placeholder="ID=BIAS",
-        json=_json,
-        to_json=lambda biases: {str(token): float(bias) for token, bias in sorted(biases.items())},
-        of_json=lambda biases: {int(token): bias for token, bias in biases.items()},
-        item=_bias,
-        items=dict,
-        wrong=_wrong_biases,
-    )
-
-    def make(self, text: ProcessorContext) -> LogitProcessor | None:
-        return Biases(self.logit_bias, text.size) if self.logit_bias else None
-
-
-class TokenCounts:
-    """How often each token id occurs. To add or remove a token takes the same time for any length of text."""
+class _Counting(LogitProcessor):
+    """Counts how often each token id occurs. A token takes the same time for any length of text."""
 
     def __init__(self, size: int | None) -> None:
-        """`size`: ids that count, those below it; None: all."""
+        """`size`: ids of a row: those beyond do not count; None: all count."""
         self._size = size
         self._indices: dict[int, int] = {}  # where each id is in the arrays
         self._ids, self._counts = np.zeros(64, np.int64), np.zeros(64, np.float32)
 
-    def add(self, token: int) -> None:
+    def push(self, token: int) -> None:
         if self._size is not None and token >= self._size:
             return
         index = self._indices.setdefault(token, len(self._indices))
@@ -176,13 +139,12 @@ class TokenCounts:
         self._ids[index] = token
         self._counts[index] += 1
 
-    def remove(self, token: int) -> None:
-        """Remove the token that was added last, of those that were not removed."""
+    def pop(self, token: int) -> None:
         if self._size is not None and token >= self._size:
             return
         index = self._indices[token]
         self._counts[index] -= 1
-        if not self._counts[index]:  # it was added last, so its index is the last one
+        if not self._counts[index]:  # it was pushed last, so its index is the last one
             del self._indices[token]
 
     @property
@@ -190,90 +152,33 @@ class TokenCounts:
         """The ids that occur, shape (n,), in the order in which they came."""
         return self._ids[: len(self._indices)]
 
-    @property
-    def counts(self) -> Logits:
-        """How often each of `ids` occurs, float32 of shape (n,)."""
-        return self._counts[: len(self._indices)]
 
-
-class LowerRepeated(LogitProcessor):
+class LowerRepeated(_Counting):
     """Divides the positive logits of ids in prompt or output by a penalty, and multiplies the negative ones by it."""
 
     def __init__(self, penalty: float, size: int | None = None) -> None:
-        """`size`: ids of a row; those beyond are left out."""
-        self._penalty, self._seen = penalty, TokenCounts(size)
+        super().__init__(size)
+        self._penalty = penalty
 
     def begin(self, prompt: Sequence[int]) -> None:
         for token in dict.fromkeys(prompt):
-            self._seen.add(token)
-
-    def push(self, token: int) -> None:
-        self._seen.add(token)
-
-    def pop(self, token: int) -> None:
-        self._seen.remove(token)
+            self.push(token)
 
     def process(self, row: Logits) -> None:
-        ids = self._seen.ids
+        ids = self.ids
         logits = row[ids]
         row[ids] = np.where(logits > 0, logits / self._penalty, logits * self._penalty)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RepetitionPenalty(ProcessorOptions):
-    repetition_penalty: float = option(
-        1.0,
-        "divide positive logits, and multiply negative ones, of tokens in prompt or text by this; 1: off",
-        ge=REPETITION[0],
-        le=REPETITION[1],
-        group="sampling",
-        placeholder="X",
-    )
-
-    def make(self, text: ProcessorContext) -> LogitProcessor | None:
-        return LowerRepeated(self.repetition_penalty, text.size) if self.repetition_penalty != 1.0 else None
-
-
-class LowerWritten(LogitProcessor):
+class LowerWritten(_Counting):
     """Lowers the logits of ids in the output: by `presence`, and by `frequency` for each time that they occur."""
 
     def __init__(self, frequency: float, presence: float, size: int | None = None) -> None:
-        """`size`: ids of a row; those beyond are left out."""
-        self._frequency, self._presence, self._output = frequency, presence, TokenCounts(size)
-
-    def push(self, token: int) -> None:
-        self._output.add(token)
-
-    def pop(self, token: int) -> None:
-        self._output.remove(token)
+        super().__init__(size)
+        self._frequency, self._presence = frequency, presence
 
     def process(self, row: Logits) -> None:
-        row[self._output.ids] -= self._frequency * self._output.counts + self._presence
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputPenalties(ProcessorOptions):
-    presence_penalty: float = option(
-        0.0,
-        "subtract this from the logits of tokens that the text has, the prompt excluded; 0: off",
-        ge=-PENALTY,
-        le=PENALTY,
-        group="sampling",
-        placeholder="X",
-    )
-    frequency_penalty: float = option(
-        0.0,
-        "subtract this from the logits of tokens for each time that the text has them; 0: off",
-        ge=-PENALTY,
-        le=PENALTY,
-        group="sampling",
-        placeholder="X",
-    )
-
-    def make(self, text: ProcessorContext) -> LogitProcessor | None:
-        if not (self.frequency_penalty or self.presence_penalty):
-            return None
-        return LowerWritten(self.frequency_penalty, self.presence_penalty, text.size)
+        row[self.ids] -= self._frequency * self._counts[: len(self._indices)] + self._presence
 
 
 class LowerProbable(LogitProcessor):
@@ -291,7 +196,9 @@ class LowerProbable(LogitProcessor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinP(ProcessorOptions):
+class RowOptions:
+    """The options of all processors but that of a grammar."""
+
     min_p: float = option(
         0.0,
         "mask tokens of less than this share of the greatest probability; 0: off",
@@ -300,19 +207,69 @@ class MinP(ProcessorOptions):
         group="sampling",
         placeholder="P",
     )
-
-    def make(self, text: ProcessorContext) -> LogitProcessor | None:
-        return LowerProbable(self.min_p, text.temperature) if self.min_p and text.temperature else None
+    presence_penalty: float = option(
+        0.0,
+        "subtract this from the logits of tokens that the text has, the prompt excluded; 0: off",
+        ge=-PENALTY,
+        le=PENALTY,
+        group="sampling",
+        placeholder="X",
+    )
+    frequency_penalty: float = option(
+        0.0,
+        "subtract this from the logits of tokens for each time that the text has them; 0: off",
+        ge=-PENALTY,
+        le=PENALTY,
+        group="sampling",
+        placeholder="X",
+    )
+    repetition_penalty: float = option(
+        1.0,
+        "divide positive logits, and multiply negative ones, of tokens in prompt or text by this; 1: off",
+        ge=REPETITION[0],
+        le=REPETITION[1],
+        group="sampling",
+        placeholder="X",
+    )
+    logit_bias: Mapping[int, float] = option(
+        factory=dict,
+        hash=False,
+        words="for token ids, what is added to their logits, -100 to 100",
+        group="sampling",
+        placeholder="ID=BIAS",
+        json=_json,
+        to_json=lambda biases: {str(token): float(bias) for token, bias in sorted(biases.items())},
+        of_json=lambda biases: {int(token): bias for token, bias in biases.items()},
+        item=_bias,
+        items=dict,
+        wrong=_wrong_biases,
+    )
+    min_tokens: int = option(
+        0,
+        "mask the end tokens until the text has so many tokens; it ends all the same with a stop string, and where a "
+        "grammar allows nothing else",
+        ge=0,
+        le=MOST_MIN_TOKENS,
+        group="sampling",
+        placeholder="N",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Processors(GrammarOptions, MinTokens, LogitBias, RepetitionPenalty, OutputPenalties, MinP):
-    """The options of all processors. They change a row in the order of the bases."""
+class Processors(GrammarOptions, RowOptions):
+    """The options of all processors."""
 
-    def make(self, text: ProcessorContext) -> None:
-        """There is no processor of all of them: see `made`."""
-
-    def made(self, text: ProcessorContext) -> list[LogitProcessor]:
-        """New processors, in their order; none where no row changes."""
-        made = (each.make(self, text) for each in Processors.__bases__ if issubclass(each, ProcessorOptions))
+    def made(
+        self, ends: Collection[int], size: int | None, temperature: float, grammars: MakeGrammar | None
+    ) -> list[LogitProcessor]:
+        """As `Sampling.processors`, in the order in which they change a row. `temperature`: 0: the argmax is taken."""
+        frequency, presence = self.frequency_penalty, self.presence_penalty
+        made = (
+            self.mask(grammars),
+            EndsLater(ends, self.min_tokens) if self.min_tokens else None,
+            Biases(self.logit_bias, size) if self.logit_bias else None,
+            LowerRepeated(self.repetition_penalty, size) if self.repetition_penalty != 1.0 else None,
+            LowerWritten(frequency, presence, size) if frequency or presence else None,
+            LowerProbable(self.min_p, temperature) if self.min_p and temperature else None,
+        )
         return [each for each in made if each is not None]

@@ -17,8 +17,8 @@ Logits are float32, and so is the arithmetic. A verifier and a drafter that proc
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, ClassVar, NamedTuple, overload
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -67,23 +67,6 @@ class LogitProcessor(ABC):
 
 # Makes a new processor that masks what a grammar forbids. Takes a `GrammarText`; raises InvalidRequest.
 MakeGrammar = Callable[[Any], LogitProcessor]
-
-
-class ProcessorContext(NamedTuple):
-    """What a processor may know of the text whose rows it changes."""
-
-    ends: Collection[int]  # ids of the model's end tokens
-    size: int | None  # ids of a row, where the text may hold others; None: it holds none
-    temperature: float  # 0: the argmax is taken
-    grammars: MakeGrammar | None = None  # None: there are none
-
-
-class ProcessorOptions(ABC):
-    """The options of one logit processor."""
-
-    @abstractmethod
-    def make(self, text: ProcessorContext) -> LogitProcessor | None:
-        """A new processor; None where these options change no row."""
 
 
 class ProcessorChain:
@@ -163,8 +146,8 @@ class ProcessorChain:
             processor.push(token)
 
 
-class ProcessedRows(Sequence[Logits]):
-    """The processed rows of a verify pass: row 0 follows the committed text, row i + 1 drafts[i].
+class ProcessedRows(dict[int, Logits]):
+    """The processed rows of a verify pass, by index: row 0 follows the committed text, row i + 1 drafts[i].
 
     A row is processed when it is first asked for, so a row that no rule looks at costs nothing.
     """
@@ -177,39 +160,18 @@ class ProcessedRows(Sequence[Logits]):
         parents: Sequence[int] = (),
     ) -> None:
         """`processors`: they have followed the committed text.
-        `rows`: as for `judge`.
         `parents`: for each draft token, how many before it the one stands that it follows; empty: 1 for each.
         """
+        super().__init__()
         self._processors, self._rows, self._drafts, self._parents = processors, rows, drafts, parents
-        self._done: dict[int, Logits] = {}
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, at: int) -> Logits: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[Logits]: ...
-
-    def __getitem__(self, at: int | slice) -> Logits | list[Logits]:
-        if isinstance(at, slice):
-            return [self[each] for each in range(len(self))[at]]
-        at = range(len(self))[at]  # raises IndexError for a row that is not there
-        if at not in self._done:
-            self._done[at] = self._processors.process(self._rows[at], self._before(at))
-        return self._done[at]
-
-    def _before(self, row: int) -> Sequence[int]:
-        """The draft tokens on the way to a row."""
-        if not self._parents:
-            return self._drafts[:row]
-        path: list[int] = []
-        at = row - 1
+    def __missing__(self, row: int) -> Logits:
+        path, at = list[int](), row - 1
         while at >= 0:
             path.append(self._drafts[at])
-            at -= self._parents[at]
-        return path[::-1]
+            at -= self._parents[at] if self._parents else 1
+        processed = self[row] = self._processors.process(self._rows[row], path[::-1])
+        return processed
 
 
 def following(processors: Sequence[LogitProcessor], prompt_len: int, *, limits: bool = False) -> ProcessorChain | None:

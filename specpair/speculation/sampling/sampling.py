@@ -15,7 +15,7 @@ import numpy as np
 from specpair.options.option import complaint, option, options_of
 from specpair.speculation.sampling import full_logits, gumbel
 from specpair.speculation.sampling.processors import Processors
-from specpair.speculation.sampling.row_changes import LogitProcessor, MakeGrammar, ProcessorContext
+from specpair.speculation.sampling.row_changes import LogitProcessor, MakeGrammar
 from specpair.speculation.sampling.top_logits import Logits as Logits
 from specpair.speculation.sampling.top_logits import Row as Row
 from specpair.speculation.sampling.top_logits import TopLogits
@@ -87,7 +87,7 @@ class Sampling(SamplingOptions):
         `size`: ids of a row, where the text may hold others; None: it holds none.
         `grammars`: of the vocabulary; None: there are none.
         """
-        return self.made(ProcessorContext(ends, size, 0.0 if self.greedy else self.temperature, grammars))
+        return self.made(ends, size, 0.0 if self.greedy else self.temperature, grammars)
 
     @property
     def unprocessed(self) -> "Sampling":
@@ -136,17 +136,6 @@ def choose_several(row: Row, sampling: Sampling, position: int, count: int) -> l
     for token, logit in zip(chosen, kept, strict=False):
         row[token] = logit
     return chosen
-
-
-def choose_two(row: Row, sampling: Sampling, position: int) -> tuple[int, int | None]:
-    """The first two of `choose_several`; None: there is no second."""
-    first, *others = choose_several(row, sampling, position, 2)
-    return first, others[0] if others else None
-
-
-def probability(row: Row, token: int, sampling: Sampling) -> float:
-    """`probabilities` of one token."""
-    return probabilities(row, [token], sampling)[0]
 
 
 def probabilities(row: Row, tokens: Sequence[int], sampling: Sampling) -> list[float]:

@@ -25,7 +25,7 @@ from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.paths import ROOT
 from tests.terminal.screen import Screen
-from tests.waiting import until
+from tests.waiting import no_thread_left, until
 
 PROMPTS = [f"def f{at}(x{'y' * (at % 3)}):" for at in range(7)]
 NGRAM = ["--backend", "ngram"]
@@ -34,11 +34,8 @@ TARGET = ["--mode", "target"]
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left(verifier: Verifier) -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    for thread in set(threading.enumerate()) - before:
-        thread.join(5.0)  # it may be about to end
-    assert set(threading.enumerate()) <= before
+    with no_thread_left():
+        yield
     assert verifier.sessions == 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

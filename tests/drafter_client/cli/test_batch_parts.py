@@ -18,6 +18,7 @@ from drafter_client.cli.prompts import FilePrompt, parse_prompts
 from drafter_client.cli.results import Result
 from drafter_client.errors import BadPromptFile
 from drafter_client.options import Mode, Options
+from tests.waiting import no_thread_left
 
 DEFAULTS = Options(max_tokens=40, temperature=0.5, mode=Mode.TARGET)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -158,11 +159,8 @@ def test_an_id_is_shown_without_control_characters() -> None:
 
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> object:
-    before = set(threading.enumerate())
-    yield
-    for thread in set(threading.enumerate()) - before:
-        thread.join(5.0)  # it may be about to end
-    assert set(threading.enumerate()) <= before
+    with no_thread_left():
+        yield
 
 
 def test_results_come_in_order_of_completion() -> None:

@@ -17,17 +17,12 @@ from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT
 from specpair.engines.load_options import LoadOptions
 from tests.drafter_client.cli.command_line import TOY, Command
-from tests.drafter_client.support import InterruptedAfter, Verifier, plain, serving
+from tests.drafter_client.support import InterruptedAfter, Verifier, serving, toy_text
 from tests.paths import ROOT
 
 
 def _flags(verifier: Verifier, *more: str) -> list[str]:
     return ["--verifier", verifier.url, *TOY, "--prompt", "def f(x):", "--max-tokens", "24", "--draft-n", "3", *more]
-
-
-def _expected(count: int) -> list[int]:
-    backend = ScriptedBackend(Script(seed=1))
-    return plain(backend, backend.vocabulary.encode("def f(x):"), count)
 
 
 def test_an_interrupt_keeps_the_text_and_releases_the_session(
@@ -36,7 +31,7 @@ def test_an_interrupt_keeps_the_text_and_releases_the_session(
     monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", InterruptedAfter)
     ran = drafter(*_flags(verifier, "--lockstep"))
     assert ran.status == 130
-    assert ran.out == bytes(_expected(5)).decode(errors="replace") + "\n"
+    assert ran.out == bytes(toy_text(5)).decode(errors="replace") + "\n"
     assert "ended by" in ran.err and "interrupt" in ran.err
     assert verifier.sessions == 0
 
@@ -59,7 +54,7 @@ def test_an_interrupted_solo_run_reports_its_json(drafter: Command, monkeypatch:
     monkeypatch.setattr(draft_sources, "load", lambda name, options, progress: backend)
     ran = drafter("solo", "--prompt", "def f(x):", "--json")
     report = json.loads(ran.out)
-    assert (ran.status, report["token_ids"], report["finish_reason"]) == (130, _expected(5), None)
+    assert (ran.status, report["token_ids"], report["finish_reason"]) == (130, toy_text(5), None)
     assert report["total_ms"] > 0
 
 
@@ -79,7 +74,7 @@ def test_a_signal_ends_the_program_in_order(how: signal.Signals) -> None:
         process.send_signal(how)
         rest, complaints = process.communicate(timeout=60)
         assert verifier.sessions == 0
-    expected = bytes(_expected(900)).decode(errors="replace").encode()
+    expected = bytes(toy_text(900)).decode(errors="replace").encode()
     assert process.returncode == 128 + how and b"Traceback" not in complaints
     assert b"interrupt" in complaints
     written = (first + rest).removesuffix(b"\n")
@@ -99,7 +94,7 @@ def test_the_progress_of_a_loading_verifier_is_shown_by_tenths(
     assert ran.err.splitlines() == [
         f"drafter: the verifier is loading its model … {percent}%" for percent in (0, 10, 90)
     ]
-    assert json.loads(ran.out)["token_ids"] == _expected(24)
+    assert json.loads(ran.out)["token_ids"] == toy_text(24)
 
 
 @pytest.mark.parametrize("where", ["progress", "log"])

@@ -15,7 +15,7 @@ from specpair.drafters.draft_model import BRANCH_CELLS
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from tests.drafter_client.cli.command_line import TOY, Command
-from tests.drafter_client.support import Verifier, plain, serving
+from tests.drafter_client.support import Verifier, plain, serving, toy_text
 from tests.paths import ROOT
 
 PROMPT = "def f(x):"
@@ -37,11 +37,6 @@ KEYS = {
 }
 
 
-def _expected(count: int, prompt: str = PROMPT) -> list[int]:
-    backend = ScriptedBackend(Script(seed=1))
-    return plain(backend, backend.vocabulary.encode(prompt), count)
-
-
 def _text(ids: list[int]) -> str:
     return bytes(ids).decode(errors="replace")
 
@@ -53,7 +48,7 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
 @pytest.mark.parametrize("stream", [[], ["--no-stream"]], ids=["streamed", "at the end"])
 def test_standard_output_is_the_unchanged_text(drafter: Command, verifier: Verifier, stream: list[str]) -> None:
     ran = drafter(*_flags(verifier, "--max-tokens", "200", *stream))
-    assert (ran.status, ran.out) == (0, _text(_expected(200)) + "\n")
+    assert (ran.status, ran.out) == (0, _text(toy_text(200)) + "\n")
     assert any(character in ran.out for character in "\t\r\v\f\b")  # which rich would have removed
     assert "acceptance rate" in ran.err
     assert verifier.sessions == 0
@@ -64,7 +59,7 @@ def test_json_is_one_object_and_nothing_else(drafter: Command, verifier: Verifie
     report = json.loads(ran.out)
     assert (ran.status, ran.err, ran.out.count("\n")) == (0, "", 1)
     assert KEYS <= report.keys()
-    assert report["token_ids"] == _expected(24) and report["text"] == _text(report["token_ids"])
+    assert report["token_ids"] == toy_text(24) and report["text"] == _text(report["token_ids"])
     assert report["prompt_tokens"] == 1 + len(PROMPT) and report["generated_tokens"] == 24
     assert (report["drafted"], report["accepted"], report["acceptance_rate"]) == (17, 17, 1.0)
     assert (report["rounds"], report["mean_acceptance_length"]) == (6, pytest.approx(1 + 17 / 6, abs=1e-3))
@@ -161,7 +156,7 @@ def test_the_prompt_comes_from_a_flag_or_a_pipe(drafter: Command, verifier: Veri
     piped = [prompt.encode(), prompt.encode("utf-8-sig")]  # some shells put a byte order mark before the text
     rans = [drafter(*flags, "--prompt", prompt), *(drafter(*flags, stdin=each) for each in piped)]
     reports = [json.loads(ran.out) for ran in rans]
-    assert [report["token_ids"] for report in reports] == [_expected(8, prompt)] * 3
+    assert [report["token_ids"] for report in reports] == [toy_text(8, prompt)] * 3
     assert {report["prompt_tokens"] for report in reports} == {1 + len(prompt.encode())}
 
 
@@ -174,7 +169,7 @@ def test_an_end_token_is_in_the_ids_and_not_in_the_text(drafter: Command) -> Non
 
 
 def test_a_stop_string_ends_the_text_and_what_the_statistics_say(drafter: Command, verifier: Verifier) -> None:
-    ids = _expected(24)
+    ids = toy_text(24)
     at = next(at for at in range(8, 24) if ids[at] < 128 and ids[at] not in ids[:at])
     ran = drafter(*_flags(verifier, "--stop", chr(ids[at]), "--baseline"))
     assert (ran.status, ran.out) == (0, _text(ids[:at]) + "\n")

@@ -11,17 +11,12 @@ from drafter_client import draft_sources
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.engines.load_options import LoadOptions
 from tests.drafter_client.cli.command_line import TOY, Command
-from tests.drafter_client.support import Verifier, plain, serving
+from tests.drafter_client.support import Verifier, plain, serving, toy_text
 from tests.stand_ins.hub import serving as hub_serving
 
 PROMPT = "def f(x):"
 ALONE = ["solo", "--backend", "scripted", "--model", "1"]
 TEXT = ["--prompt", PROMPT, "--max-tokens", "24"]
-
-
-def _expected(count: int) -> list[int]:
-    backend = ScriptedBackend(Script(seed=1))
-    return plain(backend, backend.vocabulary.encode(PROMPT), count)
 
 
 def _flags(where: str, verifier: Verifier) -> list[str]:
@@ -33,7 +28,7 @@ def test_it_writes_the_text_and_times_every_token(drafter: Command, verifier: Ve
     ran = drafter(*_flags(where, verifier), "--json")
     report = json.loads(ran.out)
     assert (ran.status, ran.err) == (0, "")
-    assert report["token_ids"] == _expected(24) and report["ended_by"] == "max_tokens"
+    assert report["token_ids"] == toy_text(24) and report["ended_by"] == "max_tokens"
     assert (report["mode"], report["model"]) == ("solo" if where == "here" else "target", "scripted-1")
     assert (report["rounds"], report["drafted"], report["acceptance_rate"]) == (0, 0, None)
     assert report["token_sources"] == {"accepted": 0, "recovered": 0, "bonus": 24, "target_decoded": 0, "forced": 0}

@@ -11,11 +11,11 @@ import pytest
 from drafter_client.errors import BadUrl
 from drafter_client.http.addresses import VerifierAddress, addresses_of
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.outages import Health, VerifierLoad
+from drafter_client.http.outages import Health
 from drafter_client.http.verifiers import Verifiers
 from specpair.protocol.errors import EngineError, Overloaded, RateLimited
 from specpair.protocol.service_responses import ModelInfo
-from tests.drafter_client.http.bodies import model_info
+from tests.drafter_client.http.fake_transports import model_info
 
 A, B, C = VerifierAddress("http://a:1"), VerifierAddress("http://b:1"), VerifierAddress("http://c:1")
 IDENTITY = "0123456789abcdef-00000000"
@@ -87,9 +87,9 @@ def known(fleet: Fleet) -> Iterator[tuple[Verifiers, Any]]:
 
 
 def test_a_text_goes_to_the_one_with_the_least_load(fleet: Fleet) -> None:
-    fleet.health[A] = Health(True, identity=IDENTITY, load=VerifierLoad(texts=3))
-    fleet.health[B] = Health(True, identity=IDENTITY, load=VerifierLoad(texts=1))
-    fleet.health[C] = Health(True, identity=IDENTITY, load=VerifierLoad(texts=1, waiting=4))
+    fleet.health[A] = Health(True, identity=IDENTITY, texts=3)
+    fleet.health[B] = Health(True, identity=IDENTITY, texts=1)
+    fleet.health[C] = Health(True, identity=IDENTITY, texts=1, waiting=4)
     with known(fleet) as (verifiers, _):
         assert verifiers.chosen() == B
         fleet.health[A] = Health(True, identity=IDENTITY)
@@ -102,7 +102,7 @@ def test_an_overloaded_one_is_left_out_for_as_long_as_it_says(fleet: Fleet) -> N
         assert verifiers.moved(client, Overloaded("full", retry_after=7)) and client.address != A
         assert all(verifiers.chosen() != A for _ in range(4))
         fleet.now = 7.0
-        fleet.health[B] = fleet.health[C] = Health(True, identity=IDENTITY, load=VerifierLoad(overloaded=True))
+        fleet.health[B] = fleet.health[C] = Health(True, identity=IDENTITY, overloaded=True)
         fleet.wait()
         assert verifiers.chosen() == A
     assert fleet.notices == []

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Custom, DraftModel, Mode, Options, Outage, Pair
 from drafter_client.display.progress import said_of_loading, say_outage
+from drafter_client.generation.events import Resumed
 from drafter_client.serve.app import create_app
 from drafter_client.serve.live import Feed
 from drafter_client.serve.messages import PairRound, PairState, TextCounts, TextEnded
@@ -120,7 +121,8 @@ def test_outages_are_counted() -> None:
     drafter = DrafterMetrics(metrics)
     drafter.outage(Outage(2.5, 300.0, "nothing answers"))
     assert value(metrics, "outage_seconds") == 2.5
-    drafter.resumed()
+    with drafter.run(Stats(), {}) as tell:
+        tell(Resumed(3), 1.0)
     drafter.outage(Outage(3.0, 300.0, "nothing answers", over=True))
     assert value(metrics, "outage_seconds") == 0 and value(metrics, "outages_total") == 1
 

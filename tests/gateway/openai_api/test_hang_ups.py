@@ -22,6 +22,7 @@ from gateway.openai_api.messages.requests import ChatRequest
 from gateway.openai_api.text_queue import QueuedText, TextQueue
 from gateway.openai_api.texts import End, Events, NewTokens
 from gateway.openai_api.writers import ChatWriter
+from specpair.http_service import connection
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from tests.gateway.openai_api.conftest import served, verifier
 from tests.verifier_server.conftest import LiveServer, settings
@@ -59,6 +60,7 @@ def _within(seconds: float, condition: Callable[[], bool]) -> bool:
 @pytest.mark.parametrize("kind", ["verifier", "drafter"])
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_hangs_up_ends_its_text(kind: str, stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "PROBES", (0.05, 0.05))  # instead of a second
     with slow(kind) as (url, live):
         with httpx.Client(trust_env=False, timeout=30) as http:
             if stream:

@@ -16,6 +16,7 @@ from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
 from gateway.router.messages import NodeSpec
 from specpair.engines.backend import Entry, Logits
+from specpair.http_service import connection
 from specpair.http_service.replies import hang_up
 from tests.gateway.openai_api.conftest import CHATML, served
 from tests.gateway.router.stub_nodes import routing
@@ -84,6 +85,7 @@ def leave(url: str, path: str, body: dict[str, Any], arrived: threading.Event) -
 
 @pytest.mark.parametrize("kind", ["target", "fused", "drafter", "router"])
 def test_a_client_that_leaves_costs_no_further_pass_and_no_place(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "PROBES", (0.02, 0.02))
     monkeypatch.setattr(hang_up, "PATIENCE", 0.02)
     target = Held()
     with serving(kind, target) as (url, live, free):

@@ -58,7 +58,7 @@ def test_two_sides_are_measured_by_turns(tmp_path: Path, cases: Path, capsys: py
     assert (tmp_path / "out" / "report.html").is_file()
     assert {(each.tokens_in, each.tokens_out, each.text) for each in found.requests} == {(10, 6, "w0 w1 w2 w3 w4 w5 ")}
     assert all(each.failure is None and len(each.chunks) <= 6 and each.speculation for each in found.requests)
-    assert all(each.speculation and each.speculation.acceptance_rate == 0.5 for each in found.requests)
+    assert all(each.speculation and each.speculation.accepted == 4 for each in found.requests)
     by_pairing = {(each.side, *each.pairing): each for each in found.requests}
     assert all(each.seed == by_pairing["b", *each.pairing].seed for each in found.requests)
     by_stretch = {each.stretch: (each.side, each.repetition) for each in found.requests}

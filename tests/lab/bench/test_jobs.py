@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.bench.case import Arrival, Case, Due, Poisson, Prompt, Traced, TraceFile
-from lab.bench.jobs import WARM_UP, Fitted, PreparedCase, Stretch, as_due, in_a_loop, jobs_of, plan
+from lab.bench.case import Arrival, Case, Due, Prompt, TraceFile
+from lab.bench.jobs import WARM_UP, Fitted, PreparedCase, Stretch, in_a_loop, jobs_of, plan
 
 PROMPTS = [Prompt(text="a"), Prompt(turns=["b", "c"])]
 
 
-def prepared(name: str, requests: int, concurrency: int | None = None, arrival: Arrival = "closed") -> PreparedCase:
+def prepared(name: str, requests: int, concurrency: int | None = None, arrival: Arrival = Arrival()) -> PreparedCase:
     case = Case(
         name=name,
         group="g",
@@ -76,7 +76,7 @@ def test_sides_take_turns_and_begin_by_turns(cases: list[PreparedCase], repetiti
 
 
 def test_sides_are_warmed_up_first_and_requests_that_arrive_by_themselves_are_in_one_block() -> None:
-    case = prepared("0", 4, arrival=Poisson(poisson=1.0))
+    case = prepared("0", 4, arrival=Arrival(poisson=1.0))
     found = plan([case], ["a", "b"], repetitions=1, warm_up=1)
     assert [(each.side, each.repetition, len(each.jobs)) for each in found] == [
         *(("a", WARM_UP, 1), ("b", WARM_UP, 1)),
@@ -92,7 +92,7 @@ def test_jobs_have_the_lengths_of_a_trace() -> None:
         prompts=[Prompt(before="> ", text="abc")],
         requests=3,
         output_tokens=9,
-        arrival=Traced(trace=TraceFile(file="t", requests=[Due(0.0, 10, 5), Due(1.0, 20, 6)])),
+        arrival=Arrival(trace=TraceFile(file="t", requests=[Due(0.0, 10, 5), Due(1.0, 20, 6)])),
     )
     made = PreparedCase(case=case, api="completions", jobs=jobs_of(case, [Fitted(40, 10)]))
     assert [(job.characters, job.max_tokens) for job in made.jobs] == [(40, 5), (80, 6), (40, 5)]
@@ -123,15 +123,6 @@ def test_a_loop_keeps_so_many_under_way(count: int, at_once: int) -> None:
     asyncio.run(in_a_loop(range(count), jobs.run, at_once, time.perf_counter))
     assert jobs.begun == list(range(count))
     assert jobs.most == min(count, at_once)
-
-
-@given(st.integers(1, 20), st.none() | st.integers(1, 6))
-@settings(deadline=None)
-def test_jobs_that_are_due_wait_only_for_a_place(count: int, at_once: int | None) -> None:
-    jobs = Jobs()
-    asyncio.run(as_due(range(count), [0.0] * count, jobs.run, at_once, time.perf_counter))
-    assert sorted(jobs.begun) == list(range(count))
-    assert jobs.most == min(count, at_once or count)
 
 
 def test_an_error_ends_the_others() -> None:

@@ -10,15 +10,12 @@ from rich.console import Console
 
 from drafter_client.cli.program import main
 from lab.bench import tables
-from lab.bench.analysis import Analysis, analyse, merged
-from lab.bench.case import Prompt
-from lab.bench.errors import BadRecords
+from lab.bench.analysis import Analysis, analyse
 from lab.bench.jobs import WARM_UP, Stretch
 from lab.bench.measuring import shown
 from lab.bench.page import page
 from lab.bench.record_files import RECORDS, encode_record, write_run
 from lab.bench.records import RequestFailure, Results
-from lab.bench.tables import show
 from tests.lab.bench.runs import a_case, a_run, a_side, at_pace, pair_and_target
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\u202e"
@@ -61,19 +58,6 @@ class Reader(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def test_links_of_the_page_lead_somewhere_and_tables_and_charts_have_names(
-    analysis: Analysis, results: Results
-) -> None:
-    found = Reader(page(analysis, results))
-    named = [given["id"] for _, given in found.elements if "id" in given]
-    assert len(named) == len(set(named))
-    assert {f"#{name}" for name in named} == {given["href"] for given in found.named("a")}
-    charts = [given for given in found.named("svg") if given.get("role") == "img"]
-    assert len(charts) == 5
-    regions = [given for _, given in found.elements if given.get("role") == "region"]
-    assert regions and all(given["aria-label"] and given["tabindex"] == "0" for given in regions)
-
-
 def test_what_models_and_servers_wrote_stays_text(results: Results) -> None:
     requests = [
         replace(each, text=HOSTILE, text_hash="other")
@@ -99,19 +83,6 @@ def test_a_run_of_one_side_and_a_run_without_records_have_a_page() -> None:
     assert "Who wins" not in found and "The run is not finished" in found
     nothing = Results(run, [])
     Reader(page(analyse(nothing), nothing))
-
-
-@pytest.mark.parametrize("width", [40, 80, 1000])
-def test_the_terminal_shows_all_columns_in_as_many_tables_as_fit(analysis: Analysis, width: int) -> None:
-    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
-    show(analysis, console)
-    assert isinstance(console.file, io.StringIO)
-    shown = console.file.getvalue()
-    assert "tokens/s: pair is " in shown.replace("\n", " ")
-    assert all(len(line.rstrip()) <= width for line in shown.splitlines() if "│" in line or "─" in line)
-    headings = tables.sides(analysis, analysis.run.cases[0]).headings
-    assert all(heading in shown for heading in headings)
-    assert (shown.count("\n side ") == len(analysis.run.cases)) == (width == 1000)
 
 
 def test_what_differs_is_said_first_and_what_does_not_in_one_sentence(analysis: Analysis, results: Results) -> None:
@@ -147,24 +118,6 @@ def test_what_cannot_be_reported_is_said(tmp_path: Path, capsys: pytest.CaptureF
     assert "is no folder of 'drafter bench'" in capsys.readouterr().err
     assert main(["bench", "report", str(folder), "--baseline", "x"]) == 1
     assert "no side is called 'x'" in capsys.readouterr().err
-
-
-def test_two_runs_are_compared_by_the_cases_that_both_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = pair_and_target()
-    other = a_case("noise", prompts=[Prompt(text="another")])
-    changed = Results(replace(results.run, cases=(results.run.cases[0], other)), results.requests)
-    before, after = written(tmp_path / "before", results), written(tmp_path / "after", changed)
-    assert main(["bench", "compare", str(before), str(after), "--output", str(tmp_path / "out")]) == 0
-    out = capsys.readouterr().out
-    assert "before:target" in out and "after:pair" in out and "noise" not in out
-    assert (tmp_path / "out" / "report.html").is_file()
-
-
-def test_runs_without_a_case_in_common_are_refused() -> None:
-    results = pair_and_target()
-    other = Results(replace(results.run, cases=()), [])
-    with pytest.raises(BadRecords, match="no case in common"):
-        merged([("a", results), ("b", other)])
 
 
 def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere() -> None:

@@ -1,18 +1,16 @@
 """Measures, intervals, comparisons, equal texts."""
 
-import random
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.bench.analysis import analyse, equality
 from lab.bench.case import Slo
-from lab.bench.comparison import FEWEST, Sample, compare, paired_ratio
-from lab.bench.records import MeasuredRequest, RequestFailure, Results, Speculation
+from lab.bench.comparison import Sample, compare, paired_ratio
+from lab.bench.records import MeasuredRequest, RequestFailure, Speculation
 from lab.bench.summary import summarise
 from tests.lab.bench.runs import a_case, a_request, a_side, at_pace, pair_and_target
 
@@ -67,7 +65,6 @@ def test_speculation_is_summed_before_it_is_divided() -> None:
     ]
     requests = [a_request(index=index, speculation=each) for index, each in enumerate(told)]
     found = summarise(a_case().case, a_side("s"), requests)
-    assert (found.drafted, found.accepted, found.rounds) == (40, 12, 8)
     assert found.values["acceptance_rate"] == pytest.approx(0.3)
     assert found.values["mean_acceptance_length"] == 2.5
     assert found.values["drafted_per_token"] == pytest.approx(40 / 30)
@@ -88,16 +85,6 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     assert covered / runs == pytest.approx(0.95, abs=0.025)
 
 
-@given(st.lists(st.tuples(positive, positive), min_size=FEWEST, max_size=12))
-def test_exchanged_sides_have_the_inverse_interval(pairs: list[tuple[float, float]]) -> None:
-    mine, theirs = ([(each, 1.0) for each in values] for values in zip(*pairs, strict=True))
-    forth, back = paired_ratio(mine, theirs), paired_ratio(theirs, mine)
-    assert forth is not None and back is not None
-    assert forth.ratio == pytest.approx(1 / back.ratio)
-    assert forth.low is not None and back.high is not None
-    assert forth.low == pytest.approx(1 / back.high, rel=1e-6)
-
-
 def test_the_faster_side_wins_and_a_tie_is_called_a_tie() -> None:
     found = analyse(pair_and_target())
     fast, tied = (found.comparison(case, "pair", "tokens_per_second") for case in ("counting", "noise"))
@@ -116,15 +103,6 @@ def test_requests_that_one_side_lacks_are_not_compared() -> None:
     theirs[0] = replace(theirs[0], failure=RequestFailure(kind="cut", message=""))
     [found] = [each for each in compare("c", Sample("a", mine), Sample("b", theirs)) if each.measure == "ttft_ms"]
     assert found.units == 4
-
-
-def test_the_order_of_records_does_not_matter() -> None:
-    results = pair_and_target()
-    expected = analyse(results)
-    for seed in range(3):
-        shuffle = random.Random(seed)
-        requests = shuffle.sample([*results.requests], len(results.requests))
-        assert analyse(Results(results.run, requests)) == expected
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import json
 import random
+import shutil
 from argparse import Namespace
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,9 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client.statistics import Stats
 from lab.benchmarks.harness.report import Report
 from lab.benchmarks.harness.texts import Written
-from lab.benchmarks.real_pair import llama_server as build
-from lab.benchmarks.real_pair import pair, recording
-from lab.benchmarks.real_pair.compute import COLD, COPY, FILE, TARGET, Place, keep, mean, ratios, read, tables
-from lab.benchmarks.real_pair.llama_server import ALONE, UNTOLD, ServerFailed, completed, events, settings, shared_flags
+from lab.benchmarks.real_pair import llama_server, pair, recording
+from lab.benchmarks.real_pair.compute import COPY, FILE, Place, keep, mean, ratios, read, tables
+from lab.benchmarks.real_pair.llama_server import ALONE, UNTOLD, ServerFailed, completed, events
 from lab.benchmarks.real_pair.pair import DRAFTERS, LINKS, TARGETS, Setting
 from lab.benchmarks.real_pair.recording import Choices, RecordedText, TextChoices, choices_of
 from specpair.speculation.policy.experience import Experience
@@ -65,14 +64,6 @@ def test_recorded_text_is_written_anew_faster_than_alone(target: str) -> None:
     assert len(times) == 79 and times == sorted(times) and times[-1] < alone
 
 
-def test_server_looks_up_in_recorded_text() -> None:
-    setting, plain = _setting("8B on H100", "M4"), _text()
-    third = plain.tokens[:26]
-    repeated = replace(plain, tokens=[*third, *third, *third, plain.tokens[-1]])
-    seconds = [pair.write_on_server(each, _known(each), setting, ENDS, Experience())[-1] for each in (plain, repeated)]
-    assert seconds[1] < 0.8 * seconds[0]
-
-
 def test_draft_model_is_asked_behind_the_text_alone() -> None:
     sampling = Sampling(temperature=0.8, seed=3)
     model, target = (ScriptedBackend(Script(agreement=agreement), context_length=256) for agreement in (0.6, 1.0))
@@ -86,9 +77,6 @@ def test_draft_model_is_asked_behind_the_text_alone() -> None:
     assert choices.after(10, whole[10:20]) == choices.after(20, ()), "the tail is the text"
     made_up = choices.after(10, [700, 701])
     assert made_up.probabilities == choices.after(12, ()).probabilities and min(made_up.ids) > model.vocabulary.size
-
-
-DRAFT_MODELS = {"twin": Path("twin.gguf"), "small": Path("small.gguf")}
 
 
 def told(tokens: list[int], predicted: int) -> dict[str, Any]:
@@ -129,39 +117,20 @@ def test_events_are_read_and_errors_raised() -> None:
         completed(0.0, [(1.0, told([5], 1))])
 
 
-def test_every_setting_is_named_once_and_has_its_draft_model() -> None:
-    alone, *made = settings(DRAFT_MODELS, [8, 3])
-    names = [each.name for each in made]
-    assert (alone.name, alone.flags) == (ALONE, ()) and len(set(names)) == len(names)
-    kinds = {kind for each in made if "--spec-draft-model" not in each.flags for kind in each.flags[1].split(",")}
-    assert kinds == {"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"}
-    for name, path in DRAFT_MODELS.items():
-        mine = [each for each in made if each.name.endswith(f", {name}")]
-        assert all(str(path) in each.flags and "--spec-type" in each.flags for each in mine)
-        assert [each.name.removesuffix(f", {name}") for each in mine] == [
-            *("draft-simple 3", "draft-simple 8", "draft-simple 8, p-min 0.5", "draft-simple 8, p-min 0.75"),
-            *("ngram-map-k 3/8, draft-simple 3", "ngram-map-k 3/8, draft-simple 8, p-min 0.75"),
-        ]
-    flags = shared_flags(Path("target.gguf"), 512, 2)
-    assert flags[flags.index("--threads") + 1] == flags[flags.index("--threads-batch") + 1] == "2"
-
-
-def test_the_commit_is_the_newest_in_the_list_of_changes(tmp_path: Path) -> None:
-    changes = tmp_path / "CHANGELOG.md"
-    changes.write_text("## [2]\n- feat: update llama.cpp to ggml-org/llama.cpp@0c1e57098\n- llama.cpp@4df29be4f\n")
-    assert build.commit(tmp_path) == "0c1e57098"
-    changes.write_text("nothing\n")
-    assert build.commit(tmp_path) == "unknown"
-
-
-def test_what_is_missing_to_compile_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(build.NotBuilt, match=r"no compiler\nsh ended with status 3"):
-        build.run_logged(tmp_path / "log", ["sh", "-c", "echo no compiler; exit 3"])
-    monkeypatch.setattr(build, "CACHE", tmp_path / "none")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(build.NotBuilt, match=r"there is no cmake .* apt install cmake"):
-        build.built()
-    assert not (tmp_path / "none").exists()
+def test_what_is_missing_to_compile_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "lab" / "benchmarks" / "real_pair" / "build_llama_server"
+    script.parent.mkdir(parents=True)
+    shutil.copy(Path(llama_server.__file__).with_name("build_llama_server"), script)
+    monkeypatch.setattr(llama_server, "__file__", str(script.with_name("llama_server.py")))
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "dirname", "cmp"):
+        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(SystemExit):
+        llama_server.built()
+    assert "there is no cmake to compile it with. CMake and a C/C++ compiler are needed: apt" in capfd.readouterr().err
 
 
 @pytest.fixture
@@ -186,17 +155,6 @@ def test_figures_are_medians_of_ratios_to_llama_server_alone_in_the_same_repeat(
     assert found["draft-simple 3"] == {"code": 2.0, "story": 0.5}
     assert mean(found["ours, remote"]) == pytest.approx(2.0)
     assert "ours, fused" not in found, "it has not written every kind"
-
-
-def test_the_best_of_both_sides_and_every_mode_are_compared(report: Report) -> None:
-    rates = {ALONE: (1.0, 1.0), "draft-simple 3": (1.5, 1.2), "ours, remote": (3.0, 1.2), TARGET: (1.0, 1.25)}
-    for way, each in (rates | {COLD: (2.7, 1.2)}).items():
-        for kind, rate in zip(("code", "story"), each, strict=True):
-            kept(report, kind, 0, way, 10.0 / rate)
-    said = "\n".join(tables(read(report)))
-    assert "ours, remote over draft-simple 3: 1.41, least 1.00 (story)" in said
-    assert "ours, remote over ours, target: 1.70, least 0.96 (story)" in said
-    assert "ours, auto, cold over ours, remote: 0.95, least 0.90 (code)" in said
 
 
 def test_their_best_is_said_with_the_draft_models_file_and_with_its_copy(report: Report) -> None:

@@ -7,24 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.benchmarks.simulator_reality import conductor, simulated
+from lab.benchmarks.simulator_reality import conductor
 from lab.benchmarks.simulator_reality.processes import AgreeingModel, Drafts
 from lab.benchmarks.simulator_reality.simulated import (
     CASES,
     Case,
     Measures,
-    Row,
     measured,
     records_of,
-    rows,
     stretched,
-    verdict,
-    with_overheads,
 )
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.fleet.record import Record
 from lab.simulator.fleet.text import Agreeing, Choices, Text
-from lab.simulator.virtual.agreement import ByPosition
+from lab.simulator.virtual.agreement import stated
 from specpair.speculation.sampling.sampling import Sampling
 
 LINEAR = {"law": "linear", "decode_ms": 20, "per_token_ms": 0.5, "per_sequence_ms": 0.25}
@@ -62,23 +58,6 @@ def test_what_users_see_is_measured_within_the_window_and_divided_by_the_factor(
     )
 
 
-def test_a_difference_is_that_of_the_means_and_has_the_bar_of_its_measure() -> None:
-    row = Row("throughput", [90.0, 110.0], [99.0, 108.0])
-    assert row.difference == pytest.approx(0.035) and row.within and "+10.0 -1.8" in row.line
-    assert not Row("throughput", [100.0], [95.0]).within and Row("round_p50", [100.0], [95.0]).within
-    missed = Row("ttft_p95", [100.0], [111.0])
-    assert not missed.within and missed.line.endswith("MISSED")
-
-
-def test_every_measure_is_compared_and_the_verdict_counts_configurations() -> None:
-    seen = Measures(1.0, 2.0, 3.0, 4.0, 5.0, 6, 7)
-    assert [row.real for row in rows([seen, seen], [seen, seen])] == [
-        [each, each] for each in (1.0, 2.0, 3.0, 4.0, 5.0)
-    ]
-    told = verdict({"a": False, "b": True, "c": True}, {"a": True, "b": True, "c": False})
-    assert told == "within all bars: 2 of 3 configurations; of those that were not looked at, 1 of 2"
-
-
 # What is simulated.
 
 
@@ -108,18 +87,10 @@ def test_rates_are_stretched_the_other_way_and_shares_not_at_all() -> None:
     assert after["devices"]["drafters"][0]["agreement"] == before["devices"]["drafters"][0]["agreement"]
 
 
-def test_the_overheads_lengthen_the_rounds_that_are_simulated() -> None:
-    given = configuration(gamma=3)
-    before, after = (measured(records_of(each, 0), 0.0, 4.0, 1.0) for each in (given, with_overheads(given)))
-    least = simulated.PASS + simulated.EXCHANGE + 3 * simulated.STEP
-    for measure in ("round_p50", "round_p95"):
-        assert least < getattr(after, measure) - getattr(before, measure) < least + 6 * simulated.JITTER
-
-
 @settings(max_examples=40)
 @given(st.integers(0, 1000), st.lists(st.integers(0, 2), min_size=1, max_size=5))
 def test_the_real_draft_model_proposes_what_the_simulated_one_does(seed: int, grow: list[int]) -> None:
-    law = ByPosition((0.8, 0.6, 0.3))
+    law = stated(0.8, 0.6, 0.3)
     text = Text([1, 2, 3], lambda what: random.Random(f"{seed}/{what}"))
     model = AgreeingModel(4, 200, law)
     model.begin(text)

@@ -83,18 +83,6 @@ def test_keys_go_through_rounds_and_tokens(browser: Any, tmp_path: Path) -> None
         assert report.locator(".tokens .token.lookup").count() == 100
 
 
-def test_one_run_is_shown_at_a_time(browser: Any, tmp_path: Path) -> None:
-    write_rounds(tmp_path, 3)
-    with TraceFolder(tmp_path).run(Stats(mode="target")):
-        pass
-    with shown(browser, tmp_path, at="#run-2") as report:
-        assert [report.locator(f"#run-{number}").is_visible() for number in (1, 2)] == [False, True]
-        report.get_by_role("link", name="1: auto, 10 tokens").click()
-        report.locator("#run-1 .window svg").wait_for()
-        assert [report.locator(f"#run-{number}").is_visible() for number in (1, 2)] == [True, False]
-        assert report.locator("nav [aria-current]").inner_text().startswith("1: auto")
-
-
 def test_hostile_texts_are_shown_as_they_are(browser: Any, tmp_path: Path) -> None:
     write_rounds(tmp_path, 3, HOSTILE)
     with shown(browser, tmp_path) as report:
@@ -123,26 +111,6 @@ def test_no_other_script_may_run(browser: Any, tmp_path: Path) -> None:
         report.complaints.clear()  # Chromium tells of it on the console, too
 
 
-def test_thousands_of_rounds_are_few_bars(browser: Any, tmp_path: Path) -> None:
-    write_rounds(tmp_path, 3000)
-    with shown(browser, tmp_path) as report:
-        assert bars(report, "pass") == 24 + 1  # the window begins with a part of them
-        report.locator(".window").focus()
-        report.keyboard.press("0")
-        report.locator('.window svg[aria-label*="3000 of 3000 rounds"]').wait_for()
-        assert report.locator(".window rect").count() < 2000
-
-
-def test_without_text_tokens_are_marks(browser: Any, tmp_path: Path) -> None:
-    write_rounds(tmp_path, 1)
-    with shown(browser, tmp_path, text=False) as report:
-        report.locator(".tokens .token").nth(3).wait_for()
-        assert report.locator(".tokens").inner_text().split() == ["▪"] * 4
-        report.locator(".tokens").focus()
-        report.keyboard.press("ArrowRight")
-        assert report.locator(".by-source .detail").inner_text().startswith('Token 1 of 4, "▪": bonus')
-
-
 def test_it_is_accessible(browser: Any, tmp_path: Path) -> None:
     write_rounds(tmp_path, 4)
     with TraceFolder(tmp_path).run(Stats(mode="target")):
@@ -153,15 +121,3 @@ def test_it_is_accessible(browser: Any, tmp_path: Path) -> None:
             report.keyboard.press("ArrowRight")
         report.get_by_text("What the words mean").click()
         assert_accessible(report)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_narrow_screens_and_paper(browser: Any, tmp_path: Path, scheme: str) -> None:
-    write_rounds(tmp_path, 40)
-    with shown(browser, tmp_path, viewport={"width": 390, "height": 800}, color_scheme=scheme) as report:
-        assert bars(report, "pass") > 0
-        assert report.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        shade = report.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (shade == "rgb(255, 255, 255)") == (scheme == "light")
-        report.emulate_media(media="print")
-        assert not report.locator(".controls").is_visible() and report.locator(".window svg").is_visible()

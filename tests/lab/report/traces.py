@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from drafter_client.trace.writer import ROUNDS, RUNS, TOKENS
-from tests.drafter_client.trace.folders import ROUND, RUN
+from tests.lab.report.folders import ROUND, RUN
 
 HOSTILE = (
     "</script><script>window.broken = 1</script><!-- <img src=x onerror='window.broken = 2'> javascript:broken() "

@@ -1,6 +1,5 @@
 """Promises, sizes, the bisection, the answer and the command, with formulas in place of a simulation where needed."""
 
-import csv
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -15,13 +14,11 @@ from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse
 from lab.simulator.results.measures import MEASURES
 from lab.simulator.results.replications import Job, Values
-from lab.simulator.search.candidates import BadSearch, SearchCandidate
-from lab.simulator.search.capacity import Bound, Capacity, Trial
-from lab.simulator.search.outcomes import CandidateOutcome
-from lab.simulator.search.size import Size, Wanted, size_of
+from lab.simulator.search.capacity import Capacity, Size, Trial, Wanted, size_of
+from lab.simulator.search.comparison import BadSearch, SearchCandidate
 from tests.lab.simulator.fleets import SMALL_FLEET as FLEET
 
-BOUND = Bound.attainment(0.95)
+ASKED = 0.95
 CLOSED = ("arrival: gamma, cv: 0.01, rate_rps: 60", "arrival: closed, users: 9")
 CEILING = 1000
 
@@ -44,10 +41,10 @@ def fleet(tmp_path: Path) -> Path:
     return file
 
 
-def trial(*values: float, bound: Bound = BOUND, whole: float = 200.0) -> Trial:
+def trial(*values: float, whole: float = 200.0) -> Trial:
     requests = dict.fromkeys(MEASURES, 1.0) | {"whole": whole}
-    replications = [requests | {bound.measure.name: each} for each in values]
-    return Trial(CandidateOutcome(SearchCandidate(1, {}, FLEET_OF_TEXT), replications), (bound,))
+    replications = [requests | {"slo_attainment": each} for each in values]
+    return Trial(SearchCandidate(1, {}, FLEET_OF_TEXT, replications), ASKED)
 
 
 def found(
@@ -70,7 +67,7 @@ def found(
         count = asked
         return SearchCandidate(asked, size.changes(asked), FLEET_OF_TEXT)
 
-    capacity = Capacity(size, (BOUND,), made, evaluate, CEILING, 3, precision)
+    capacity = Capacity(size, ASKED, made, evaluate, CEILING, 3, precision)
     capacity.find(start)
     return capacity
 
@@ -90,23 +87,8 @@ def found(
         ([math.nan, math.nan], "breaks, within chance"),
     ],
 )
-def test_a_bound_is_kept_by_the_mean_and_surely_by_the_whole_interval(values: list[float], state: str) -> None:
+def test_a_promise_is_kept_by_the_mean_and_surely_by_the_whole_interval(values: list[float], state: str) -> None:
     assert trial(*values).state == state and trial(*values).holds is state.startswith("holds")
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        *((each, "is no bound") for each in ("ttft_p95_ms", "ttft_p95_ms<=x", "ttft_p95_ms<=nan", "ttft_p95_ms<1")),
-        ("tfft_p95_ms<=1", "did you mean ttft_p95_ms"),
-    ],
-)
-def test_what_is_no_bound_is_refused(given: str, said: str) -> None:
-    with pytest.raises(BadSearch, match=said):
-        Bound.parse(given)
-    for share in (0.0, 95.0, math.nan):
-        with pytest.raises(BadSearch, match="no share"):
-            Bound.attainment(share)
 
 
 # Sizes.
@@ -137,23 +119,20 @@ def test_drafters_of_one_kind_bring_their_share_and_verifiers_none() -> None:
 def test_a_rate_grows_in_steps_and_users_one_by_one() -> None:
     rate = size_of(FLEET_OF_TEXT, "workload.rate_rps")
     assert rate.start == 20 and rate.changes(21) == {"workload.rate_rps": 63.0}
-    assert size_of(FLEET_OF_TEXT, "workload.rate_rps", 0.1).changes(3) == {"workload.rate_rps": 0.3}
     assert size_of(configured(CLOSED), "workload.users").changes(3) == {"workload.users": 3}
 
 
 @pytest.mark.parametrize(
-    ("key", "step", "said"),
+    ("key", "said"),
     [
-        ("router", None, "no count"),
-        ("devices.drafters.phnoe.count", None, "did you mean phone"),
-        ("workload.rate_rps.x", None, "no key 'x'"),
-        ("workload.rate_rps", 0.0, "not above 0"),
-        ("devices.drafters.phone.count", 2.0, "its step is 1"),
+        ("router", "no count"),
+        ("devices.drafters.phnoe.count", "did you mean phone"),
+        ("workload.rate_rps.x", "no key 'x'"),
     ],
 )
-def test_a_key_that_cannot_be_counted_is_refused(key: str, step: float | None, said: str) -> None:
+def test_a_key_that_cannot_be_counted_is_refused(key: str, said: str) -> None:
     with pytest.raises(BadSearch, match=said):
-        size_of(FLEET_OF_TEXT, key, step)
+        size_of(FLEET_OF_TEXT, key)
 
 
 # The bisection and the answer.
@@ -182,26 +161,20 @@ def test_the_answer_says_what_holds_and_what_breaks() -> None:
     assert inside.startswith("The most that keeps the promise: 20 drafters (devices.drafters[laptop].count=13, ")
     assert "SLO attainment 100.0 % (29.2 % to 100.0 %), at least 95.0 % is asked" in inside
     assert outside == "What breaks it: 21 drafters: SLO attainment 90.0 % ± 0.0 %, at least 95.0 % is asked."
-    shown, cells = capacity.table(), [*capacity.rows()]
-    assert [row[0] for row in shown.rows] == [str(each.count) for each in capacity.in_order]
+    shown = capacity.table()
+    assert [row[0] for row in shown.rows] == [str(count) for count in sorted(capacity.trials)]
     assert shown.headings[:3] == ("drafters", "devices.drafters[laptop].count", "devices.drafters[phone].count")
-    assert shown.rows[-1][-1] == "breaks" and len({len(row) for row in cells}) == 1
+    assert shown.rows[-1][-1] == "breaks"
 
 
 # The command.
 
 
-def test_the_command_finds_how_much_a_small_fleet_carries(
-    fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cells = tmp_path / "c.csv"
-    asked = ["capacity", str(fleet), "--of=workload.rate_rps", "--bound=tpot_p95_ms<=12", "--up-to=80", "--jobs=1"]
-    assert command_line.run([*asked, "--replications=2", f"--csv={cells}"]) == 0
+def test_the_command_finds_how_much_a_small_fleet_carries(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["capacity", str(fleet), "--of=workload.rate_rps", "--set=slo.tpot_ms=12", "--start=20", "--jobs=1"]
+    assert command_line.run([*asked, "--replications=2", "--precision=0.3"]) == 0
     shown = capsys.readouterr()
     assert "that keeps the promise" in shown.out and "simulator: workload.rate_rps=60.0: " in shown.err
-    with cells.open(encoding="utf-8", newline="") as file:
-        lines = [*csv.DictReader(file)]
-    assert {"workload.rate_rps", "promise", "tpot_p95_ms", "tpot_p95_ms_low"} <= {*lines[0]}
 
 
 def test_an_interrupted_command_tells_what_was_tried(
@@ -223,7 +196,7 @@ def test_an_interrupted_command_tells_what_was_tried(
     [
         (["--of=router"], ", no count: name one such as devices.drafters.laptop.count"),
         (["--start=1"], "--start is 1"),
-        (["--up-to=3"], "--start is 6"),
+        (["--attainment=95"], "--attainment: 95 is no share"),
         (["--set=slo.ttft_ms=null"], "promises nothing: give one of the keys slo.ttft_ms"),
     ],
 )

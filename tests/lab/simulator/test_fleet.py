@@ -2,12 +2,10 @@
 known of modes, devices and policies is seen.
 """
 
-import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from gateway.balancing import KNOWN
 from lab.simulator.costs.cost import LinearCost
 from lab.simulator.fleet.record import Conversation, Record, Status, Turn
 from lab.simulator.fleet.text import OTHERS, Agreeing, Choices, RuleTarget, Text
-from lab.simulator.virtual.agreement import constant
+from lab.simulator.virtual.agreement import stated
 from lab.simulator.virtual.draft_engine import DraftEngine, EngineDrafter
 from lab.simulator.virtual.network import Network
 from lab.simulator.virtual.world import World
@@ -63,7 +61,7 @@ def test_a_fleet_of_one_is_a_drafter_and_a_verifier_in_a_world() -> None:
     pair = EngineDrafter(
         world,
         text.tokens(0, text.prompt_len),
-        Agreeing(Choices(text, constant(0.8))),
+        Agreeing(Choices(text, stated(0.8))),
         DraftEngine(world, LinearCost(8.0, 1.2, 0.1)),
         0,
         lambda committed: None,
@@ -121,12 +119,6 @@ def test_a_conversation_waits_for_a_free_device_first_come_first_served() -> Non
     assert all(each.ttft > each.waited for each in records), "the wait is in the time to the first token"
 
 
-def test_devices_are_taken_by_their_counts() -> None:
-    kinds = [{"name": "many", "count": 30}, {"name": "few", "count": 10}]
-    records, _ = run(configured("target", TWO, kinds), conversations(400, 2.0, turns=1, output=1))
-    assert sum(each.device == "many" for each in records) / 400 == pytest.approx(0.75, abs=0.06)
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_under_way_at_the_end_is_unfinished(mode: str) -> None:
     records, _ = run(configured(mode, TWO), conversations(3, 0.05), until=0.5)
@@ -160,7 +152,7 @@ def test_verifiers_of_different_kinds_stand_at_different_distances(mode: str) ->
 
 def test_each_choice_is_right_as_often_as_the_draft_model_says() -> None:
     text = Text([1, 2], random.Random)
-    choices, right = Choices(text, constant(0.6)), [0] * (1 + len(OTHERS))
+    choices, right = Choices(text, stated(0.6)), [0] * (1 + len(OTHERS))
     for at in range(2, 6002):
         proposal = choices.proposal(at, 0, len(OTHERS))
         (truth,) = text.tokens(at, at + 1)
@@ -168,31 +160,6 @@ def test_each_choice_is_right_as_often_as_the_draft_model_says() -> None:
         if truth in proposal.tokens:
             right[proposal.tokens.index(truth)] += 1
     assert [each / 6000 for each in right] == pytest.approx([0.6, *(0.4 * each for each in OTHERS)], abs=0.015)
-
-
-def test_kinds_of_devices_and_of_texts_have_their_own_laws(tmp_path: Path) -> None:
-    kinds = {"code": {"judged": [1], "accepted": [1]}, "prose": {"judged": [10], "accepted": [1]}}
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps({"target": "big", "draft": "small", "measured": "today", "kinds": kinds}))
-    law = {"law": "profile", "profile_path": str(path)}
-    devices = [
-        {"name": "profiled", "agreement": law, "count": 20},
-        {"name": "poor", "agreement": 0.0, "count": 20},
-    ]
-
-    def coming() -> Iterator[Conversation]:
-        for number in range(24):
-            yield Conversation(f"c{number}", number * 0.3, (Turn(20, 60),), ("code", "prose", "chat")[number % 3])
-
-    records, _ = run(configured("lockstep", drafters=devices), coming())
-    assert {each.accepted for each in records if each.device == "poor"} == {0}
-    profiled = [each for each in records if each.device == "profiled"]
-    rates = {
-        tenant: sum(each.accepted for each in profiled if each.tenant == tenant)
-        / sum(each.drafted for each in profiled if each.tenant == tenant)
-        for tenant in ("code", "prose", "chat")
-    }
-    assert rates["code"] == 1.0 and rates["prose"] < rates["chat"] < 1.0
 
 
 # How texts are written.
@@ -245,11 +212,6 @@ def test_a_server_drafts_for_as_many_texts_as_its_draft_model_has_slots() -> Non
     records = written("fused", texts=6, slots=6, draft={"slots": 4})
     waited = sorted(each.ttft for each in records)
     assert waited[3] < 0.3 and waited[4] > min(each.end for each in records)
-
-
-def test_draft_passes_slow_those_of_a_target_on_the_same_device() -> None:
-    ends = [max(each.end for each in written("fused", 4, draft={"shares_device": shares})) for shares in (False, True)]
-    assert ends[1] > 1.03 * ends[0]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -94,9 +94,3 @@ def test_the_stream_of_a_session(client: VerifierClient) -> None:
     before = moved(client)
     client.release(text.session_id)
     check(client, before, SIZES.release, SIZES.release_reply, abs=10)
-
-
-def test_a_probe_of_the_link(client: VerifierClient) -> None:
-    before = moved(client)
-    client.ping()
-    check(client, before, SIZES.probe, SIZES.probe_reply, abs=30)

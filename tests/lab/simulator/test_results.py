@@ -9,7 +9,6 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse
@@ -25,7 +24,7 @@ from lab.simulator.results.replications import (
     replicate,
     write_requests,
 )
-from lab.simulator.results.summary import RunSummary, show
+from lab.simulator.results.summary import RunSummary
 from tests.paths import ROOT
 
 FILE = """
@@ -131,7 +130,7 @@ def test_verifiers() -> None:
 
 
 def test_energy_and_cost() -> None:
-    """A verifier is there for 20 s, four laptops for the 50 s behind the burn-in."""
+    """A verifier is sampled over 20 s, four laptops are there for the 50 s behind the burn-in."""
     found = gathered()
     found.sample([a_sample(10.0)])
     found.sample([a_sample(30.0)])
@@ -199,12 +198,6 @@ def test_results_and_files_are_the_same_whatever_the_processes(configuration: Co
     assert not [name for name in REQUESTS if f"`{name}`" not in text]
 
 
-def test_an_error_of_a_process_is_that_of_the_run(configuration: Configuration) -> None:
-    wrong = configuration.model_copy(update={"router": "nobody:Nothing"})
-    with pytest.raises(ValueError, match="nobody"), processes(2, evaluate) as evaluate_all:
-        [*evaluate_all([(wrong, 0)])]
-
-
 # What people look at: names of tenants, devices and conversations may be anything, and stay text wherever they are.
 
 NAMES = [
@@ -261,15 +254,6 @@ def test_the_page_is_one_file_without_scripts_or_outside_references(run: RunSumm
     assert not re.search(r"url\(|@import|https?://", shown)
     assert "Content-Security-Policy" in shown and "default-src &#x27;none&#x27;" in shown
     assert not UNSEEN.search(shown) and len(shown) < MOST
-
-
-def test_the_table_in_the_terminal_has_no_control_codes_and_fits(run: RunSummary) -> None:
-    for width in (60, 100):
-        file = StringIO()
-        show(run, Console(file=file, width=width, markup=False, highlight=False))
-        lines = file.getvalue().splitlines()
-        assert not UNSEEN.search("".join(lines)) and max(map(len, lines)) <= width
-        assert any("[bold]name[/nothing]" in line for line in lines)
 
 
 def test_files_hold_names_as_they_are_but_no_formulas(run: RunSummary, folder: Path) -> None:

@@ -3,34 +3,29 @@
 import csv
 import random
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lab.simulator import __main__, command_line
 from lab.simulator.configuration.configuration import Configuration
 from lab.simulator.configuration.reading import parse
 from lab.simulator.results.measures import MEASURES
-from lab.simulator.results.replications import EvaluateAll, Job, Values
-from lab.simulator.search.candidates import BadSearch, SearchCandidate, SearchKeys, candidates, read_search
-from lab.simulator.search.outcomes import (
-    CandidateOutcome,
-    Goals,
-    rows,
-    run,
-    state,
-    surely_dominates,
-    table,
+from lab.simulator.results.replications import Values
+from lab.simulator.search.comparison import (
+    BadSearch,
+    Comparison,
+    SearchCandidate,
+    SearchKeys,
+    candidates,
+    read_search,
 )
 from tests.lab.simulator.fleets import SMALL_FLEET as FLEET
 
 COUNT = "devices.drafters[laptop].count"
 NO_MATTER = parse(FLEET, "fleet.yaml", Path())
-GOALS = Goals.of(["throughput_tps", "ttft_p95_ms"])
+GOALS = SearchKeys().goals()
 
 
 @pytest.fixture
@@ -51,18 +46,14 @@ def by_formula(configuration: Configuration, number: int) -> Values:
     }
 
 
-def searched(fleet: Path, *counts: int) -> list[CandidateOutcome]:
-    outcomes = [CandidateOutcome(each) for each in candidates(SearchKeys(space={COUNT: [*counts]}), fleet)[0]]
-    run(outcomes, 4, lambda asked: [by_formula(*each) for each in asked])
-    return outcomes
-
-
-def outcome(number: int, throughput: Sequence[float], ttft: Sequence[float], attained: float = 1.0) -> CandidateOutcome:
+def candidate(
+    number: int, throughput: Sequence[float], ttft: Sequence[float], attained: float = 1.0
+) -> SearchCandidate:
     values: list[Values] = [
         {"throughput_tps": first, "ttft_p95_ms": second, "slo_attainment": attained}
         for first, second in zip(throughput, ttft, strict=True)
     ]
-    return CandidateOutcome(SearchCandidate(number, {"gamma": number}, NO_MATTER), values)
+    return SearchCandidate(number, {"gamma": number}, NO_MATTER, values)
 
 
 # The space.
@@ -92,26 +83,7 @@ def test_a_space_or_an_objective_that_makes_no_sense_is_refused() -> None:
         (["acceptance", "acceptance"], "twice"),
     ):
         with pytest.raises(BadSearch, match=message):
-            Goals.of(names)
-
-
-# Dominance.
-
-
-def test_it_dominates_surely_if_the_paired_difference_leaves_no_room_for_the_opposite() -> None:
-    loads = [0.0, 50.0, -30.0, 80.0]
-    worse = outcome(1, [100 + load for load in loads], [10.0] * 4)
-    better = outcome(2, [101 + load for load in loads], [10.0] * 4)  # less than the loads vary, but each time
-    chance = outcome(3, [104 + load * wide for load, wide in zip(loads, (1, 0.8, 1.4, 1.1), strict=True)], [10.0] * 4)
-    assert surely_dominates(better, worse, GOALS)
-    assert not surely_dominates(chance, worse, GOALS)
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=8))
-def test_a_candidate_is_on_the_front_exactly_if_no_other_dominates_it(points: list[tuple[int, int]]) -> None:
-    outcomes = [outcome(number, [x, x], [y, y]) for number, (x, y) in enumerate(points)]
-    front = [at for each, at in zip(outcomes, points, strict=True) if state(each, outcomes, GOALS) == "Pareto"]
-    assert front == [(x, y) for x, y in points if not any(a >= x and b <= y and (a, b) != (x, y) for a, b in points)]
+            SearchKeys(objectives=names).goals()
 
 
 # What is shown.
@@ -119,18 +91,18 @@ def test_a_candidate_is_on_the_front_exactly_if_no_other_dominates_it(points: li
 
 def test_the_difference_from_the_best_is_paired_so_the_load_that_both_have_drops_out() -> None:
     loads = [0.0, 50.0, -30.0, 80.0]
-    worse = outcome(1, [100 + load for load in loads], [10.0] * 4)
-    better = outcome(2, [102 + load for load in loads], [12.0] * 4)
-    beyond = outcome(3, [900.0] * 4, [1.0] * 4, attained=0.5)
-    goals = Goals.of(["throughput_tps", "ttft_p95_ms"], 0.95)
-    shown = table([worse, better, beyond], goals)
+    worse = candidate(1, [100 + load for load in loads], [10.0] * 4)
+    better = candidate(2, [102 + load for load in loads], [12.0] * 4)
+    beyond = candidate(3, [900.0] * 4, [1.0] * 4, attained=0.5)
+    found = Comparison([worse, better, beyond], GOALS, 0.95)
+    shown = found.table()
     assert shown.headings[3] == shown.headings[5] == "from the best"
-    assert {row[1]: (row[3], row[5]) for row in shown.rows} == {
-        "1": ("-2.00 ± 0", "-"),
-        "2": ("-", "+2.00 ± 0"),
-        "3": ("+773 ± 78.5", "-9.00 ± 0"),  # misses the promise, so it is not the best
-    }
-    head, first, *_ = rows([worse, better, beyond], goals)
+    assert [(row[1], row[3], row[5]) for row in shown.rows] == [
+        ("2", "-", "+2.00 ± 0"),
+        ("1", "-2.00 ± 0", "-"),
+        ("3", "+773 ± 78.5", "-9.00 ± 0"),  # misses the promise, so it is not the best
+    ]
+    head, first, *_ = found.rows()
     assert first[head.index("throughput_tps_from_best")] == "-2.0"
 
 
@@ -173,7 +145,7 @@ def test_the_command_compares_variants_that_change_several_keys_at_once(
     with cells.open(encoding="utf-8", newline="") as lines:
         assert [row["variant"] for row in csv.DictReader(lines)] == ["two_big", "one_fused", "as_it_is"]
     shown = capsys.readouterr().out
-    assert "one_fused" in shown and "Pareto" in shown
+    assert "one_fused" in shown and "from the best" in shown
 
 
 @pytest.mark.parametrize(
@@ -193,30 +165,6 @@ def test_what_cannot_run_is_told_before_anything_runs(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(said)
     assert all(line.startswith(f"simulator: {each}") for line, each in zip(lines, said, strict=True))
-
-
-@pytest.mark.parametrize(("ended", "runs"), [(0, []), (2, ["1", "1"]), (7, ["3", "2", "2"])])
-def test_what_is_interrupted_shows_what_came_before(
-    fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ended: int, runs: Sequence[str]
-) -> None:
-    @contextmanager
-    def interrupted(jobs: int, do: object) -> Iterator[EvaluateAll]:
-        def evaluate(asked: Sequence[Job]) -> Iterator[Values]:
-            for configuration, number in asked[:ended]:
-                yield by_formula(configuration, number)
-            raise KeyboardInterrupt
-
-        yield evaluate
-
-    monkeypatch.setattr("lab.simulator.commands.search.processes", interrupted)
-    asked = ["search", str(fleet), f"--vary={COUNT}=2,4,6", "--replications=4", "--jobs=1"]
-    assert command_line.run([*asked, f"--csv={fleet.parent / 's.csv'}"]) == 130
-    assert capsys.readouterr().err.splitlines()[-1].startswith("simulator: interrupted")
-    found = []
-    if runs:
-        with (fleet.parent / "s.csv").open(encoding="utf-8", newline="") as lines:
-            found = [row["replications"] for row in csv.DictReader(lines)]
-    assert found == [*runs]
 
 
 def test_sigterm_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,11 +105,6 @@ def test_requests_of_a_trace_come_at_their_times_faster_and_again(trace: Path) -
     assert len({each.name for each in again}) == 50 and again[20].turns == found[0].turns
 
 
-def test_lengths_are_drawn_in_pairs_from_a_trace(trace: Path) -> None:
-    found = [*islice(coming({"arrival": "poisson", "rate_rps": 2.0, "lengths_path": "t.csv"}, trace), 200)]
-    assert {each.turns for each in found} == {(Turn(100 + n, max(1, n % 7)),) for n in range(20)}
-
-
 def test_a_file_that_is_no_trace_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadTrace, match=r"t\.csv is not UTF-8 text"):

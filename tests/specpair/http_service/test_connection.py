@@ -199,9 +199,9 @@ LAST = OTHER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
 CHUNKS = b"POST /posted HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
 
 
-@pytest.mark.parametrize("piece", [1, 2, 3, 7, 4096])
-def test_requests_ahead_of_replies_are_answered_in_order_however_they_are_cut(piece: int) -> None:
-    sent, came = (CHUNKS + OTHER * 3 + POST) * 3 + LAST, b""
+def answers(sent: bytes, piece: int) -> list[bytes]:
+    """The bodies of the replies to requests that are sent in pieces of this size."""
+    came = b""
     GO.set()
     with serving(config_of(echo)) as address, socket.create_connection(address, PATIENCE) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -209,7 +209,12 @@ def test_requests_ahead_of_replies_are_answered_in_order_however_they_are_cut(pi
             connection.sendall(sent[at : at + piece])
         while part := connection.recv(65536):
             came += part
-    bodies = [part.partition(b"\r\n\r\n")[2] for part in came.split(b"HTTP/1.1 200 OK")[1:]]
+    return [part.partition(b"\r\n\r\n")[2] for part in came.split(b"HTTP/1.1 200 OK")[1:]]
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 4096])
+def test_requests_ahead_of_replies_are_answered_in_order_however_they_are_cut(piece: int) -> None:
+    bodies = answers((CHUNKS + OTHER * 3 + POST) * 3 + LAST, piece)
     assert bodies == ([b"first/posted"] + [b"/other"] * 3 + [b"first/posted"]) * 3 + [b"/other"]
 
 
@@ -224,14 +229,8 @@ OFFERS = {
 @pytest.mark.parametrize("request_of", [POST, CHUNKS, OTHER], ids=["length", "chunks", "no body"])
 @pytest.mark.parametrize("piece", [3, 4096])
 def test_an_offer_of_an_upgrade_is_ignored(offer: bytes, request_of: bytes, piece: int) -> None:
-    sent, came = request_of.replace(b"Host: x\r\n", b"Host: x\r\n" + offer) * 2 + LAST, b""
-    GO.set()
-    with serving(config_of(echo)) as address, socket.create_connection(address, PATIENCE) as connection:
-        for at in range(0, len(sent), piece):
-            connection.sendall(sent[at : at + piece])
-        while part := connection.recv(65536):
-            came += part
-    assert came.count(b"HTTP/1.1 200 OK") == 3 and came.endswith(b"/other")
+    bodies = answers(request_of.replace(b"Host: x\r\n", b"Host: x\r\n" + offer) * 2 + LAST, piece)
+    assert len(bodies) == 3 and bodies[-1] == b"/other"
 
 
 CUT = b"POST /cut HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"

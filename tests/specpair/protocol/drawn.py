@@ -1,8 +1,9 @@
 """Valid messages of every kind, for property-based tests."""
 
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from specpair.protocol import messages, response_fields, responses, service_responses
 from specpair.protocol.errors import Overloaded
@@ -12,6 +13,7 @@ from specpair.speculation.acceptance.judge import Decision, Verdict
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.distribution import TokenLogprobs
 
+M = TypeVar("M", bound=BaseModel)
 COUNTS = st.integers(0, 2**53)
 SIZES = st.integers(1, 2**53)
 IDS = st.lists(COUNTS, max_size=5)
@@ -31,8 +33,6 @@ DECISIONS = st.builds(
     drawn=st.none() | SHARES,
     verdict=st.sampled_from(get_args(Verdict)),
 )
-PENALTIES = st.floats(-2.0, 2.0)
-BIASES = st.dictionaries(st.integers(0, 10**9 - 1).map(str), st.floats(-100.0, 100.0), max_size=3)
 FINGERPRINTS = st.builds(
     Fingerprint,
     size=SIZES,
@@ -43,169 +43,104 @@ FINGERPRINTS = st.builds(
     control=TEXTS,
     text=TEXTS,
 )
-SAMPLINGS = st.builds(
-    response_fields.SamplingReport,
-    seed=st.integers(0, 2**53 - 1),
-    temperature=st.floats(0.0, 100.0),
-    top_k=COUNTS,
-    top_p=st.floats(0.0, 1.0, exclude_min=True),
-    strategy=st.sampled_from(Strategy),
-    noise=NAMES,
-    threshold=st.none() | st.floats(0.0, 1.0, exclude_max=True),
-    min_p=SHARES,
-    presence_penalty=PENALTIES,
-    frequency_penalty=PENALTIES,
-    repetition_penalty=st.floats(0.01, 100.0),
-    min_tokens=COUNTS,
-    logit_bias=BIASES,
-)
 LOGPROBS = st.builds(
     TokenLogprobs,
     token=COUNTS,
     logprob=st.floats(-1e9, 0.0),
     top=st.lists(st.tuples(COUNTS, st.floats(-1e9, 0.0)), max_size=3),
 )
-TIMINGS = st.builds(response_fields.Timing, queue_ms=MS, forward_ms=MS, sessions=COUNTS, tokens=COUNTS)
-DECIDED: dict[str, Any] = {
-    "decisions": st.none() | st.lists(st.none() | DECISIONS, max_size=3),
-    "logprobs": st.none() | st.lists(st.none() | LOGPROBS, max_size=3),
-}
 MARKS = st.from_regex(token_details.PATTERN, fullmatch=True).map(token_details.split)
-TOKENS: dict[str, Any] = {"position": COUNTS, "tokens": IDS, "sources": MARKS}
-ENDED = st.none() | REASONS
-VERIFIED = st.builds(
-    responses.VerifyResponse,
-    accepted=COUNTS,
-    judged=COUNTS,
-    unjudged=COUNTS,
-    preds=IDS,
-    total_tokens=SIZES,
-    finish_reason=ENDED,
-    timing=TIMINGS,
-    **TOKENS,
-    **DECIDED,
-)
-FAILED = st.builds(Overloaded, TEXTS, retry_after=COUNTS).map(responses.ErrorResponse.of)
-SPECULATION = st.builds(
-    responses.Speculation,
-    rounds=COUNTS,
-    drafted=COUNTS,
-    accepted=COUNTS,
-    acceptance_rate=st.none() | SHARES,
-    mean_acceptance_length=st.none() | st.floats(1.0, 1e6),
-    accepted_per_position=IDS,
-    looked_up=COUNTS,
-    looked_up_accepted=COUNTS,
-    drafting_ms=MS,
-    draft_failure=st.none() | NAMES,
-)
-RESPONSES: dict[str, st.SearchStrategy[response_fields.Response]] = {
-    "prefill": st.builds(
-        responses.PrefillResponse,
-        session_id=SESSION_IDS,
-        prompt_len=SIZES,
-        prompt_ids=IDS,
-        total_tokens=SIZES,
-        finish_reason=ENDED,
-        model=NAMES,
-        vocabulary=FINGERPRINTS,
-        sampling=SAMPLINGS,
-        self_continue=st.booleans(),
-        timing=TIMINGS,
-        **TOKENS,
-        **DECIDED,
+BY_NAME: dict[str, st.SearchStrategy[Any]] = {  # of a field
+    **dict.fromkeys(
+        ("position", "accepted", "judged", "unjudged", "generated_tokens", "kv_bytes", "max_drafts"), COUNTS
     ),
+    **dict.fromkeys(
+        ("rounds", "drafted", "looked_up", "looked_up_accepted", "sessions", "top_k", "min_tokens"), COUNTS
+    ),
+    **dict.fromkeys(("prompt_len", "total_tokens", "prompt_tokens", "context_length", "rows", "max_tokens"), SIZES),
+    **dict.fromkeys(("tokens", "preds", "prompt_ids", "token_ids", "committed_ids", "draft_tokens"), IDS),
+    **dict.fromkeys(("accepted_per_position", "ends"), IDS),
+    **dict.fromkeys(("queue_ms", "forward_ms", "drafting_ms"), MS),
+    **dict.fromkeys(("model", "name", "engine", "noise", "identity"), NAMES),
+    **dict.fromkeys(("strategies", "modes"), st.lists(NAMES, max_size=3)),
+    **dict.fromkeys(("draft_model", "draft_failure"), st.none() | NAMES),
+    **dict.fromkeys(("reason", "chat_template"), st.none() | TEXTS),
+    **dict.fromkeys(("acceptance_rate", "progress"), st.none() | SHARES),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), st.floats(-2.0, 2.0)),
+    "text": TEXTS,
+    "session_id": SESSION_IDS,
+    "sources": MARKS,
+    "finish_reason": REASONS,
+    "seed": st.integers(0, 2**53 - 1),
+    "temperature": st.floats(0.0, 100.0),
+    "top_p": st.floats(0.0, 1.0, exclude_min=True),
+    "min_p": SHARES,
+    "repetition_penalty": st.floats(0.01, 100.0),
+    "logit_bias": st.dictionaries(st.integers(0, 10**9 - 1).map(str), st.floats(-100.0, 100.0), max_size=3),
+    "logprobs": st.none() | st.lists(st.none() | LOGPROBS, max_size=3),
+    "decisions": st.none() | st.lists(st.none() | DECISIONS, max_size=3),
+    "mean_acceptance_length": st.none() | st.floats(1.0, 1e6),
+    "draft_pass_ms": st.none() | MS,
+    "pass_ms": st.lists(MS, max_size=3),
+    "wide_pass_ms": st.lists(st.tuples(st.integers(1, 8192), MS), max_size=3),
+    "vocabulary": FINGERPRINTS,
+    "next_in_ms": st.none() | st.floats(0.0, 1e7),
+}
+
+
+def drawn(model: type[M], /, **others: st.SearchStrategy[Any]) -> st.SearchStrategy[M]:
+    """Values of a model: a field is drawn as `others` or `BY_NAME` say, else by its type if it is required."""
+    return st.builds(model, **{name: BY_NAME[name] for name in model.model_fields if name in BY_NAME} | others)
+
+
+TIMINGS = drawn(response_fields.Timing, tokens=COUNTS)
+SAMPLINGS = drawn(
+    response_fields.SamplingReport,
+    strategy=st.sampled_from(Strategy),
+    threshold=st.none() | st.floats(0.0, 1.0, exclude_max=True),
+    logprobs=st.none(),
+)
+ENDED = st.none() | REASONS
+VERIFIED = drawn(responses.VerifyResponse, finish_reason=ENDED, timing=TIMINGS)
+FAILED = st.builds(Overloaded, TEXTS, retry_after=COUNTS).map(responses.ErrorResponse.of)
+RESPONSES: dict[str, st.SearchStrategy[response_fields.Response]] = {
+    "prefill": drawn(responses.PrefillResponse, finish_reason=ENDED, sampling=SAMPLINGS, timing=TIMINGS),
     "verify": VERIFIED,
     "batch": st.builds(responses.BatchResponse, results=st.lists(VERIFIED | FAILED, max_size=3)),
     "error": FAILED,
-    "text": st.builds(
+    "text": drawn(
         responses.GenerateResponse,
-        session_id=SESSION_IDS,
-        text=TEXTS,
-        token_ids=IDS,
-        prompt_tokens=SIZES,
-        generated_tokens=COUNTS,
-        finish_reason=REASONS,
-        model=NAMES,
         mode=st.sampled_from(["target", "fused"]),
         sampling=SAMPLINGS,
         timing=TIMINGS,
-        draft_model=st.none() | NAMES,
-        speculation=st.none() | SPECULATION,
-        sources=MARKS,
-        **DECIDED,
+        speculation=st.none() | drawn(responses.Speculation),
     ),
-    "text's tokens": st.builds(
-        responses.GenerateTokensEvent,
-        text=TEXTS,
-        judged=st.none() | COUNTS,
-        accepted=st.none() | COUNTS,
-        **TOKENS,
-        **DECIDED,
-    ),
-    "stream's tokens": st.builds(
-        responses.StreamedTokens, target_decoded=st.booleans(), forward_ms=st.none() | MS, **TOKENS, **DECIDED
-    ),
-    "stream's end": st.builds(responses.StreamEnd, total_tokens=SIZES, finish_reason=REASONS),
-    "health": st.builds(
+    "text's tokens": drawn(responses.GenerateTokensEvent, judged=st.none() | COUNTS, accepted=st.none() | COUNTS),
+    "stream's tokens": drawn(responses.StreamedTokens, forward_ms=st.none() | MS),
+    "stream's end": drawn(responses.StreamEnd),
+    "health": drawn(
         service_responses.HealthResponse,
         status=st.sampled_from(["ready", "loading", "failed"]),
-        sessions=st.none() | COUNTS,
-        progress=st.none() | SHARES,
-        reason=st.none() | TEXTS,
+        **dict.fromkeys(("sessions", "generated_tokens"), st.none() | COUNTS),
+        **dict.fromkeys(("model", "identity"), st.none() | NAMES),
     ),
-    "model": st.builds(
-        service_responses.ModelInfo,
-        name=NAMES,
-        engine=NAMES,
-        context_length=SIZES,
-        rows=SIZES,
-        kv_bytes=COUNTS,
-        max_drafts=COUNTS,
-        pass_ms=st.lists(MS, max_size=3),
-        wide_pass_ms=st.lists(st.tuples(st.integers(1, 8192), MS), max_size=3),
-        strategies=st.lists(NAMES, max_size=3),
-        self_continue=st.booleans(),
-        modes=st.lists(NAMES, max_size=3),
-        draft_model=st.none() | NAMES,
-        draft_pass_ms=st.none() | MS,
-        noise=NAMES,
-        vocabulary=FINGERPRINTS,
-        chat_template=st.none() | TEXTS,
-    ),
-    "vocabulary": st.builds(
+    "model": drawn(service_responses.ModelInfo),
+    "vocabulary": drawn(
         service_responses.VocabularyResponse,
         size=COUNTS,
         begin=st.none() | COUNTS,
-        ends=IDS,
         kinds=st.text("012"),
         pieces=st.lists(st.text(st.characters(max_codepoint=255)), max_size=5),
     ),
 }
 REQUESTS: dict[str, st.SearchStrategy[messages.RequestModel]] = {
-    "prefill": st.builds(
-        messages.PrefillRequest,
-        session_id=SESSION_IDS,
-        prompt_ids=IDS,
-        max_tokens=SIZES,
-        seed=st.integers(0, 2**53 - 1),
-        committed_ids=IDS,
-        min_p=SHARES,
-        presence_penalty=PENALTIES,
-        frequency_penalty=PENALTIES,
-        repetition_penalty=st.floats(0.01, 100.0),
-        min_tokens=COUNTS,
-        logit_bias=BIASES,
-        logprobs=st.none() | st.integers(0, 20),
-        next_in_ms=st.none() | st.floats(0.0, 1e7),
+    "prefill": drawn(
+        messages.PrefillRequest, temperature=st.just(1.0), top_p=st.just(1.0), logprobs=st.none() | st.integers(0, 20)
     ),
-    "verify": st.builds(
+    "verify": drawn(
         messages.VerifyRequest,
-        position=COUNTS,
-        draft_tokens=IDS,
         draft_parents=st.none() | IDS,
         draft_probs=st.none() | st.lists(st.dictionaries(COUNTS.map(str), SHARES, max_size=3), max_size=3),
-        next_in_ms=st.none() | st.floats(0.0, 1e7),
         self_continue=st.none() | st.booleans(),
     ),
     "text": st.builds(messages.GenerateRequest, prompt=TEXTS, mode=st.just("fused"), draft_n=st.none() | COUNTS),

@@ -14,7 +14,7 @@ from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import PROMPT, PROMPT_IDS, Gated, events, until
-from verifier_server.api import routes
+from verifier_server.api import streams
 
 
 def without_times(summary: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def test_text_that_fills_the_context_ends_before_max_tokens(serve: Serve) -> Non
 
 
 def test_silent_stream_sends_comments(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(streams, "HEARTBEAT", 0.01)
     backend = Gated()
     live = serve(backend)
     backend.close_gate()

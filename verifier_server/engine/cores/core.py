@@ -63,9 +63,7 @@ class CoreOutput(NamedTuple):
     cached: int | None  # with the first tokens: how many tokens before them were not read, as the cache held them
     ended: bool  # whether the core has forgotten the text
     logprobs: list[TokenLogprobs | None] | None = None  # of each token, where the text asks for them
-    error: SpecPairError | None = (
-        None  # why a text that has ended without its last token cannot go on, if that is known
-    )
+    error: SpecPairError | None = None  # why a text that has ended too early cannot go on, if that is known
 
 
 class CoreLost(Exception):

@@ -7,7 +7,7 @@ and drafts are judged in its steps. All work is in one event loop, in a thread o
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -100,8 +100,7 @@ class CoreEngine:
 
     @property
     def state(self) -> EngineState:
-        waiting = self._queue.size
-        running = min(waiting, len(self._texts))
+        running = min(waiting := self._queue.size, len(self._texts))
         return EngineState(
             waiting=waiting - running,
             running=running,
@@ -192,7 +191,10 @@ class CoreEngine:
             try:
                 if (error := self.ended) is not None:
                     raise error
-                self._admit(request, now)
+                self._queue.check_room(request, lambda blocking: len(blocking) * self._pass_time.at(1))
+                sequence = self._queue.add(request, now)
+                self._queue.settle(sequence, now)
+                self._tell(sequence, now)
             except SpecPairError as error:
                 request.done(error)
             except Exception as error:
@@ -201,12 +203,6 @@ class CoreEngine:
         if not self._queue.size:
             self.busy_since = None
         self._deliver()
-
-    def _admit(self, request: Request, now: float) -> None:
-        self._queue.check_room(request, lambda blocking: len(blocking) * self._pass_time.at(1))
-        sequence = self._queue.add(request, now)
-        self._queue.settle(sequence, now)
-        self._tell(sequence, now)
 
     def _tell(self, sequence: SequenceState, now: float) -> None:
         """Tell the core what is wanted of a text, if that changes what the core does."""
@@ -217,7 +213,9 @@ class CoreEngine:
         if text is None:
             text = self._texts[session] = _Text(f"{session.id}:{next(self._numbers)}", wanted)
             self._sessions[text.name] = session
-            self._outgoing.put_nowait(partial(self.core.begin, text.name, session, self._salt(session), wanted))
+            # Texts of the same salt share what they begin with.
+            salt = repr((None if self._one_scope else session.scope, session.spec.cache_salt))
+            self._outgoing.put_nowait(partial(self.core.begin, text.name, session, salt, wanted))
         elif text.wanted != wanted and any(
             each.wants_step(session.tokens, len(session.tokens)) for each in (text.wanted, wanted)
         ):
@@ -229,11 +227,6 @@ class CoreEngine:
         if again is not None:
             text.timer = self._loop.loop.call_later(again, self._make, lambda: self._tell(sequence, self._clock()))
 
-    def _salt(self, session: Session) -> str:
-        """Texts of the same salt share what they begin with."""
-        scope: Hashable = None if self._one_scope else session.scope
-        return repr((scope, session.spec.cache_salt))
-
     def _forget(self, session: Session) -> None:
         self._queue.forget(session)
         session.gone = True
@@ -243,30 +236,32 @@ class CoreEngine:
 
     def _drop(self, session: Session, *, ended: bool = False) -> None:
         """Forget a text of the core. `ended`: whether the core has done so, too."""
-        text = self._texts.pop(session, None)
-        if text is None:
-            return
-        del self._sessions[text.name]
-        if text.timer is not None:
-            text.timer.cancel()
-        if not ended:
-            self._outgoing.put_nowait(partial(self.core.forget, [text.name]))
+        if (text := self._texts.pop(session, None)) is not None:
+            del self._sessions[text.name]
+            if text.timer is not None:
+                text.timer.cancel()
+            if not ended:
+                self._outgoing.put_nowait(partial(self.core.forget, [text.name]))
 
     async def _read(self) -> None:
         with self._fatal():
             while True:
                 try:
                     outputs = await self.core.outputs()
-                except CoreAway as error:
-                    self._await_core(str(error))
+                except CoreAway as error:  # it has forgotten the texts; their sessions stay
+                    self.away = str(error)
+                    _log.error("%s: waiting until it is back", error)
+                    for session in list(self._texts):
+                        self._drop(session)
+                    self._abandon()
                     continue
                 if self.away is not None:
                     _log.warning("%s is back, and texts go on", self.info.name)
                     self.away = None
                 now = self._clock()
                 for output in outputs:
-                    if (session := self._sessions.get(output.name)) is not None:
-                        self._take(self._queue[session], output, now)
+                    if (found := self._sessions.get(output.name)) is not None:
+                        self._take(self._queue[found], output, now)
                 self._count(outputs)
                 self._deliver()
                 self.busy_since = time.monotonic() if self._queue.size else None
@@ -284,14 +279,6 @@ class CoreEngine:
                 self._abandon()
             finally:
                 self._on_failure()
-
-    def _await_core(self, reason: str) -> None:
-        """Fail all waiting requests until the core is back. It has forgotten the texts; their sessions stay."""
-        self.away = reason
-        _log.error("%s: waiting until it is back", reason)
-        for session in list(self._texts):
-            self._drop(session)
-        self._abandon()
 
     def _abandon(self) -> None:
         """Fail all waiting requests, and notify the watchers: no more tokens are committed."""

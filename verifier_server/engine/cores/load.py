@@ -78,34 +78,28 @@ class CoreProbe:
 
     async def pass_times(self) -> CostByWidth:
         """The least seconds of steps over 1, 2, … tokens of a text."""
-        widths = tuple(width for width in _WIDTHS if width <= self._info.max_drafts + 1)
-        return interpolate(await self._times(widths))
-
-    async def _times(self, widths: Sequence[int]) -> list[tuple[int, float]]:
-        """The least seconds of steps over so many tokens of a text."""
+        widths = [width for width in _WIDTHS if width <= self._info.max_drafts + 1]
         ids = timing_ids(self._info.vocabulary.size, max(widths))
         session = self._session(_MOST_ROUNDS * len(widths) * (max(widths) + 1))
         await self._begin(session)
-        least: dict[int, float] = {}
         session.tokens += (await self._output()).tokens
         # Up and down, so that what a core does every few steps does not always meet the same width.
         rounds = [widths[::-1] if number % 2 else widths for number in range(_MOST_ROUNDS)]
-        spent = 0.0
+        least, spent = dict[int, float](), 0.0
         for number, width in enumerate(chain(*rounds)):
             if number >= _ROUNDS * len(widths) and spent > _TIME_LIMIT:
                 break
             if session.limit - len(session.tokens) <= width:
                 break
-            draft = ids[: width - 1]
-            await self._core.update(self._name, CoreRequest(len(session.tokens), draft, 0))
+            await self._core.update(self._name, CoreRequest(len(session.tokens), ids[: width - 1], 0))
             output = await self._output()
             session.tokens += output.tokens
             if output.ended:
-                return sorted(least.items())
+                break
             spent += output.step.seconds
             least[width] = min(output.step.seconds, least.get(width, float("inf")))
-        await self._core.forget([self._name])
-        return sorted(least.items())
+        await self._core.forget([self._name])  # nothing happens where it has ended
+        return interpolate(sorted(least.items()))
 
     async def _text(self, draft: Callable[[int], list[int]]) -> tuple[list[int], int]:
         """The tokens of a text, and how many steps they took. `draft`: of the number of tokens so far."""

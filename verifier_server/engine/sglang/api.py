@@ -1,8 +1,6 @@
 """The REST interface of a running SGLang server, as far as it is used."""
 
 import asyncio
-import ipaddress
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
@@ -10,7 +8,7 @@ from uuid import uuid4
 
 import httpx
 
-from specpair.protocol.errors import EngineError, SpecPairError
+from specpair.protocol.http_reply import is_loopback
 from verifier_server.engine.sglang.replies import (
     TOP,
     Judged,
@@ -22,92 +20,13 @@ from verifier_server.engine.sglang.replies import (
     refused,
 )
 
-_CONNECT = 5.0  # seconds that connecting may take
 CLOSING = 1.0  # seconds that requests which were given up have to end when all is closed
+_CONNECT, _SHORT, _HEALTH = 5.0, 10.0, 60.0  # seconds that connecting, a reply about the server, or its health may take
 _IDLE = 2.0  # seconds after which a connection is not used again: the server closes it after 5
 
 
 class Unreachable(Exception):
     """The server does not answer; the message says how."""
-
-
-class Connections:
-    """To one server, with requests that can be given up at any time. Used in one event loop, but for its making.
-
-    A connection that is given up while it is made would stay open, until its memory is freed (anyio 4). So what is
-    given up is closed once the server has begun to reply.
-    """
-
-    def __init__(self, url: str, key: str | None) -> None:
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self._http = httpx.AsyncClient(
-            base_url=url,
-            headers=headers,
-            trust_env=not _is_loopback(httpx.URL(url).host),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE),
-        )
-        self._under_way: set[asyncio.Task[Any]] = set()
-
-    @asynccontextmanager
-    async def opened(
-        self, method: str, path: str, body: Any = None, seconds: float | None = None
-    ) -> AsyncIterator[httpx.Response]:
-        """A response that has begun. Raises Unreachable, in the block, too.
-
-        `seconds`: that each part of it may take; None: any time.
-        """
-        timeout = httpx.Timeout(seconds, connect=_CONNECT)
-        request = self._http.build_request(method, path, json=body, timeout=timeout)
-        opening = self._start(self._http.send(request, stream=True))
-        try:
-            try:
-                response = await asyncio.shield(opening)
-            except asyncio.CancelledError:
-                opening.add_done_callback(self._give_up)
-                raise
-            try:
-                yield response
-            finally:
-                await response.aclose()
-        except httpx.RequestError as error:
-            raise Unreachable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
-
-    async def exchange(
-        self, method: str, path: str, body: Any = None, seconds: float | None = None
-    ) -> tuple[int, bytes]:
-        """The status and the content of a response. Raises Unreachable."""
-        async with self.opened(method, path, body, seconds) as response:
-            return response.status_code, await response.aread()
-
-    async def close(self) -> None:
-        while self._under_way:
-            _, late = await asyncio.wait(self._under_way, timeout=CLOSING)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
-        await self._http.aclose()
-
-    def _start(self, work: Any) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-        return task
-
-    def _give_up(self, opening: asyncio.Task[httpx.Response]) -> None:
-        if not opening.cancelled() and opening.exception() is None:
-            self._start(opening.result().aclose())
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether no proxy of the environment leads to it."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-_log = logging.getLogger("specpair.sglang")
-_SHORT, _HEALTH = 10.0, 60.0  # seconds that a reply about the server, and one about its health, may take
 
 
 class Refusal(Exception):
@@ -131,16 +50,26 @@ class PassPrompt(NamedTuple):
 
 
 class SglangApi:
-    """Used in one event loop, but for its making. Raises Unreachable where nothing else is said."""
+    """Used in one event loop, but for its making. Raises Unreachable where nothing else is said.
+
+    A connection that is given up while it is made would stay open, until its memory is freed (anyio 4). So what is
+    given up is closed once the server has begun to reply.
+    """
 
     def __init__(self, url: str, key: str | None) -> None:
         self.url = url.rstrip("/")
-        self._http = Connections(self.url, key)
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            headers={} if key is None else {"Authorization": f"Bearer {key}"},
+            trust_env=not is_loopback(httpx.URL(url).host),  # no proxy of the environment leads to this machine
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE),
+        )
+        self._under_way: set[asyncio.Task[Any]] = set()
         self.vocabulary_size = 0  # ids that replies may name
 
     async def healthy(self) -> bool:
         """Whether it serves texts; False while it loads its model. Raises Refusal."""
-        status, _ = await self._http.exchange("GET", "/health", seconds=_HEALTH)
+        status, _ = await self._exchange("GET", "/health", seconds=_HEALTH)
         if status < 500 and status != 200:
             raise Refusal("sglang_url", f"{self.url}/health is answered with HTTP {status}: is it another server?")
         return status == 200
@@ -163,7 +92,7 @@ class SglangApi:
         until = {"stop_token_ids": list(ends)} if ends else {"ignore_eos": True}
         body = self._asking(prompt, most, **until) | {"stream": True}
         stream, done = Stream(len(prompt.ids), self.vocabulary_size), False
-        async with self._http.opened("POST", "/generate", body) as response:
+        async with self._opened("POST", "/generate", body) as response:
             if response.status_code != 200:
                 raise refused(response.status_code, _quietly(await response.aread()))
             async for line in response.aiter_lines():
@@ -187,10 +116,56 @@ class SglangApi:
         """End a pass whose tokens are no longer wanted. Where SGLang wants an --admin-api-key for that, it finds the
         connection closed seconds later."""
         with suppress(Unreachable):  # a server that is gone runs no pass
-            await self._http.exchange("POST", "/abort_request", {"rid": name}, _SHORT)
+            await self._exchange("POST", "/abort_request", {"rid": name}, _SHORT)
 
     async def close(self) -> None:
-        await self._http.close()
+        while self._under_way:
+            _, late = await asyncio.wait(self._under_way, timeout=CLOSING)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        await self._http.aclose()
+
+    @asynccontextmanager
+    async def _opened(
+        self, method: str, path: str, body: Any = None, seconds: float | None = None
+    ) -> AsyncIterator[httpx.Response]:
+        """A response that has begun. Raises Unreachable, in the block, too.
+
+        `seconds`: that each part of it may take; None: any time.
+        """
+        timeout = httpx.Timeout(seconds, connect=_CONNECT)
+        request = self._http.build_request(method, path, json=body, timeout=timeout)
+        opening = self._start(self._http.send(request, stream=True))
+        try:
+            try:
+                response = await asyncio.shield(opening)
+            except asyncio.CancelledError:
+                opening.add_done_callback(self._give_up)
+                raise
+            try:
+                yield response
+            finally:
+                await response.aclose()
+        except httpx.RequestError as error:
+            raise Unreachable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+
+    async def _exchange(
+        self, method: str, path: str, body: Any = None, seconds: float | None = None
+    ) -> tuple[int, bytes]:
+        """The status and the content of a response. Raises Unreachable."""
+        async with self._opened(method, path, body, seconds) as response:
+            return response.status_code, await response.aread()
+
+    def _start(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    def _give_up(self, opening: asyncio.Task[httpx.Response]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._start(opening.result().aclose())
 
     def _asking(self, prompt: PassPrompt, most: int, **sampling: Any) -> dict[str, Any]:
         """The body of a request at temperature 0 for `most` tokens."""
@@ -203,14 +178,14 @@ class SglangApi:
         }
 
     async def _posted(self, body: Mapping[str, Any]) -> bytes:
-        status, content = await self._http.exchange("POST", "/generate", body)
+        status, content = await self._exchange("POST", "/generate", body)
         if status != 200:
             raise refused(status, _quietly(content))
         return content
 
     async def _told(self, path: str) -> Mapping[str, Any]:
         """The object at a path."""
-        status, content = await self._http.exchange("GET", path, seconds=_SHORT)
+        status, content = await self._exchange("GET", path, seconds=_SHORT)
         if status >= 500:
             raise Unreachable(f"HTTP {status}")
         if status in (401, 403):
@@ -232,10 +207,3 @@ def _quietly(content: bytes) -> Any:
         return parsed(content)
     except UnusableReply:
         return None
-
-
-def as_error(error: Exception) -> SpecPairError:
-    """What a request is answered with where a pass gave no token."""
-    if isinstance(error, SpecPairError):
-        return error
-    return EngineError(f"SGLang's reply cannot be used: {error}")

@@ -5,7 +5,7 @@ SGLang keeps no text. Each pass brings the whole of it, and the radix cache spar
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -18,7 +18,7 @@ from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.top_logits import Logits, TopLogits
 from verifier_server.engine.cores.core import CoreAway, CoreLost, CoreOutput, CoreRequest, CoreStep
-from verifier_server.engine.sglang.api import PassPrompt, Refusal, SglangApi, Unreachable, as_error
+from verifier_server.engine.sglang.api import PassPrompt, Refusal, SglangApi, Unreachable
 from verifier_server.engine.sglang.replies import UnusableReply
 from verifier_server.sessions import Session
 
@@ -101,15 +101,9 @@ class SglangCore:
 
     async def stop(self) -> None:
         """End all texts, and tell SGLang."""
-        running = list(self._aside)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        if aborts := list(self._aside):
-            _, late = await asyncio.wait(aborts, timeout=ABORTING)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        await _cancel(self._aside)
+        if self._aside:  # passes to abort
+            await _cancel((await asyncio.wait(self._aside, timeout=ABORTING))[1])
 
     async def close(self) -> None:
         await self.stop()
@@ -133,9 +127,8 @@ class SglangCore:
                 await self._step(text)
         except (UnusableReply, SpecPairError) as error:
             self._texts.pop(text.name, None)
-            self._outputs.put_nowait(
-                CoreOutput(text.name, [], CoreStep([], 0, 0.0, 0), None, True, error=as_error(error))
-            )
+            why = error if isinstance(error, SpecPairError) else EngineError(f"SGLang's reply cannot be used: {error}")
+            self._outputs.put_nowait(CoreOutput(text.name, [], CoreStep([], 0, 0.0, 0), None, True, error=why))
         except Unreachable as error:
             self._leave(str(error))
         else:
@@ -254,6 +247,13 @@ class SglangCore:
                 self._outputs.put_nowait(None)
             elif missed > 1:
                 self._leave("asked twice")
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
 
 
 def _certain(token: int, size: int) -> TopLogits:

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.options.option import options_of
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.sampling.processors import MinP, Processors
+from specpair.speculation.sampling.processors import Processors
 from verifier_server.engine.cores.core import CoreAway, LoopThread
 from verifier_server.engine.cores.load import CoreProbe, loaded_engine, refuse_scheduling
 from verifier_server.engine.port import EngineInfo, LoadedEngine
@@ -30,13 +31,12 @@ _SAMPLE = "def mean(values):\n    return sum(values) / len(values)  # 12.5, [é]
 _TRIED = 12  # tokens of the text that is tried
 WAIT, TOLD_EVERY = 0.5, 10.0  # seconds between looks at a server that is not ready, and between log lines about it
 _SLOTS = 64  # texts at once, where SGLang does not tell how many it runs
-_GREEDY = "SGLang tells the likeliest tokens only, and judges drafts by them at temperature 0: set it to 0"
 _RAW = "the likeliest tokens that SGLang tells are those before such changes: leave it out"
 _NO_ROWS = "SGLang tells no rows of logits: leave it out"
 LACKS = {
-    "temperature": _GREEDY,
+    "temperature": "SGLang tells the likeliest tokens only, and judges drafts by them at temperature 0: set it to 0",
     # `min_p` masks nothing that temperature 0 could choose.
-    **{name: _RAW for name in options_of(Processors) if name not in options_of(MinP)},
+    **{name: _RAW for name in options_of(Processors) if name != "min_p"},
     "explain": _NO_ROWS,
     "logprobs": _NO_ROWS,
 }
@@ -45,6 +45,7 @@ _SERVERS_OWN = (  # options of engines that the server decides by itself
     *("deterministic", "mmap", "gpu_layers", "compile", *COMPILATION, "device", "threads", "dtype"),
     *("flash_attention", "batch_tokens", "kv_type", "tensor_parallel"),
 )
+_SIZES = ("tp_size", "pp_size", "dp_size")
 _SAME = ("model_path", "tokenizer_path", "weight_version")  # of what SGLang tells of its model, as long as it is used
 
 
@@ -57,61 +58,61 @@ def load(options: LoadOptions, settings: Any, progress: Progress = lambda _share
     refuse_scheduling(settings, "SGLang")
     if settings.hf is not None:
         raise ModelLoadError("hf: SGLang has the model; model names a folder with its tokenizer: leave hf out", "hf")
-    loop = LoopThread()
+    key = None if settings.sglang_api_key is None else settings.sglang_api_key.get_secret_value()
+    loop, api = LoopThread(), SglangApi(settings.sglang_url, key)
     try:
-        key = None if settings.sglang_api_key is None else settings.sglang_api_key.get_secret_value()
-        return _loaded(loop, SglangApi(settings.sglang_url, key), options, settings, progress)
-    except BaseException:
+        return loop.result(_when_ready(loop, api, options, settings, progress))
+    except BaseException as error:
         loop.stop()
+        if isinstance(error, Refusal):
+            raise ModelLoadError(str(error), error.setting) from error
         raise
 
 
-def _loaded(loop: LoopThread, api: SglangApi, options: LoadOptions, settings: Any, progress: Progress) -> LoadedEngine:
-    async def checked() -> LoadedEngine:
-        model, server = await api.model(), await api.server()
-        folder = _folder(settings.model, model)
-        config = read_json(folder / "config.json")
-        check_server(model, server, config)
-        vocabulary = read_vocabulary(folder, _size(folder, config))
-        info = _info(options, settings.max_drafts, model, server, vocabulary)
-        api.vocabulary_size = vocabulary.size
-        await check_vocabulary(api, vocabulary, info.context_length - 1)
-        await check_drafts(api, vocabulary, info.max_drafts)
-        _log.info("SGLang %s at %s serves %s, probed", server.get("version"), api.url, model.get("model_path"))
-        core = SglangCore(api, {name: model.get(name) for name in _SAME})
-        try:
-            pass_times = await CoreProbe(core, info, "SGLang").pass_times()
-            return loaded_engine(core, loop, info, pass_times, folder, settings)
-        except BaseException:
-            await core.stop()
-            raise
-
-    async def ready() -> LoadedEngine:
-        told, began = -TOLD_EVERY, time.monotonic()
+async def _when_ready(
+    loop: LoopThread, api: SglangApi, options: LoadOptions, settings: Any, progress: Progress
+) -> LoadedEngine:
+    """The engine, as soon as SGLang serves its model. Raises ModelLoadError, Refusal, and what `progress` raises."""
+    told = -inf
+    try:
         while True:
             try:
                 if await api.healthy():
-                    return await checked()
+                    return await _checked(loop, api, options, settings)
                 why = "it loads its model"
             except (Unreachable, CoreAway) as error:
                 why = str(error)
             progress(0.0)
-            if time.monotonic() - began - told >= TOLD_EVERY:
-                told = time.monotonic() - began
+            if time.monotonic() - told >= TOLD_EVERY:
+                told = time.monotonic()
                 _log.warning("waiting for SGLang at %s: %s", api.url, why)
             await asyncio.sleep(WAIT)
+    except BaseException:
+        await api.close()
+        raise
 
-    async def closing() -> LoadedEngine:
-        try:
-            return await ready()
-        except BaseException:
-            await api.close()
-            raise
 
+async def _checked(loop: LoopThread, api: SglangApi, options: LoadOptions, settings: Any) -> LoadedEngine:
+    model, server = await api.model(), await api.server()
+    folder = _folder(settings.model, model)
+    config = read_json(folder / "config.json")
+    check_server(model, server, config)
+    vocabulary = read_vocabulary(folder, _size(folder, config))
+    info = _info(options, settings.max_drafts, model, server, vocabulary)
+    api.vocabulary_size = vocabulary.size
     try:
-        return loop.result(closing())
-    except Refusal as error:
-        raise ModelLoadError(str(error), error.setting) from error
+        await check_vocabulary(api, vocabulary, info.context_length - 1)
+        await check_drafts(api, vocabulary, info.max_drafts)
+    except (UnusableReply, SpecPairError) as error:
+        raise ModelLoadError(f"SGLang's replies cannot be used: {error}") from error
+    _log.info("SGLang %s at %s serves %s, probed", server.get("version"), api.url, model.get("model_path"))
+    core = SglangCore(api, {name: model.get(name) for name in _SAME})
+    try:
+        pass_times = await CoreProbe(core, info, "SGLang").pass_times()
+        return loaded_engine(core, loop, info, pass_times, folder, settings)
+    except BaseException:
+        await core.stop()
+        raise
 
 
 def _folder(given: Path | None, model: Mapping[str, Any]) -> Path:
@@ -139,19 +140,11 @@ def _size(folder: Path, config: Mapping[str, Any]) -> int:
 
 
 def _info(
-    options: LoadOptions,
-    max_drafts: int,
-    model: Mapping[str, Any],
-    server: Mapping[str, Any],
-    vocabulary: Vocabulary,
+    options: LoadOptions, max_drafts: int, model: Mapping[str, Any], server: Mapping[str, Any], vocabulary: Vocabulary
 ) -> EngineInfo:
     longest = server.get("max_req_input_len")  # of a request, so that a pass over all but a text's last token fits
     if not isinstance(longest, int):
         raise ModelLoadError("sglang_url: its /server_info has no max_req_input_len: is it SGLang?", "sglang_url")
-    sizes = [each for name in ("tp_size", "pp_size", "dp_size") if isinstance(each := server.get(name), int)]
-    devices = 1
-    for each in sizes:
-        devices *= each
     return EngineInfo(
         name="sglang",
         model_name=model_name(Path(str(model.get("served_model_name") or model.get("model_path")))),
@@ -162,7 +155,7 @@ def _info(
         kv_bytes=0,
         threads=0,
         chat_template=None,
-        devices=devices,
+        devices=prod(each for name in _SIZES if isinstance(each := server.get(name), int)),
         strategies=STRATEGIES,
         lacks=LACKS,
     )
@@ -212,7 +205,7 @@ def check_server(model: Mapping[str, Any], server: Mapping[str, Any], config: Ma
 async def check_vocabulary(api: SglangApi, vocabulary: Vocabulary, longest: int) -> None:
     """Raises ModelLoadError if SGLang writes other text for a token. `longest`: tokens of a prompt, at most."""
     ids = vocabulary.encode(_SAMPLE)[:longest]
-    for token, told in zip(ids, await _asked(api.spelled(ids)), strict=True):
+    for token, told in zip(ids, await api.spelled(ids), strict=True):
         if told is None:
             _log.warning("SGLang has no tokenizer: whether its vocabulary is that of the folder cannot be compared")
             return
@@ -233,37 +226,22 @@ async def check_drafts(api: SglangApi, vocabulary: Vocabulary, most: int) -> Non
     `most`: draft tokens in one pass.
     """
     prompt, salt = [vocabulary.begin or 0, *timing_ids(vocabulary.size, 3)], "probe"
-    text = await _decoded(api, prompt, salt)
+    pieces = api.decode(PassPrompt.of(prompt, salt), _TRIED, [])
+    text = [token async for piece in pieces for token in piece.tokens]
+    if len(text) != _TRIED:
+        raise ModelLoadError(f"SGLang decodes {len(text)} tokens where {_TRIED} were asked for")
     width = min(most, len(text) - 1)
-    right = await _asked(api.judge(PassPrompt.of([*prompt, *text[:width]], salt), len(prompt)))
-    others = [at for at, (told, token) in enumerate(zip(right.choices, text, strict=False)) if told != token]
     wrong = [(token + 1) % vocabulary.size for token in text[:width]]
-    first = (await _asked(api.judge(PassPrompt.of([*prompt, *wrong], salt), len(prompt)))).choices[0]
-    if len(others) > width // 3 or first not in (text[0], right.choices[0]):
+    right = (await api.judge(PassPrompt.of([*prompt, *text[:width]], salt), len(prompt))).choices
+    first = (await api.judge(PassPrompt.of([*prompt, *wrong], salt), len(prompt))).choices[0]
+    others = sum(told != token for told, token in zip(right, text, strict=False))
+    if others > width // 3 or first not in (text[0], right[0]):
         raise ModelLoadError(
-            f"SGLang decodes {text}, and chooses {right.choices} when it is given that as a draft, {first} at the "
+            f"SGLang decodes {text}, and chooses {right} when it is given that as a draft, {first} at the "
             "beginning of a wrong one: it must not be served"
         )
     if others:
-        _log.warning("SGLang decodes %s and chooses %s when it judges that: a near-tie", text, right.choices)
-
-
-async def _decoded(api: SglangApi, prompt: Sequence[int], salt: str) -> list[int]:
-    async def all_of_it() -> list[int]:
-        pieces = api.decode(PassPrompt.of(prompt, salt), _TRIED, [])
-        return [token async for piece in pieces for token in piece.tokens]
-
-    text: list[int] = await _asked(all_of_it())
-    if len(text) != _TRIED:
-        raise ModelLoadError(f"SGLang decodes {len(text)} tokens where {_TRIED} were asked for")
-    return text
-
-
-async def _asked(work: Any) -> Any:
-    try:
-        return await work
-    except (UnusableReply, SpecPairError) as error:
-        raise ModelLoadError(f"SGLang's replies cannot be used: {error}") from error
+        _log.warning("SGLang decodes %s and chooses %s when it judges that: a near-tie", text, right)
 
 
 def _text(vocabulary: Vocabulary, token: int) -> str | None:

@@ -15,7 +15,6 @@ from specpair.protocol.errors import EngineError, Overloaded, SpecPairError
 TOP = 4  # likeliest tokens that are asked for: more than tie for the greatest, as logits of 16 bits often do
 _BUSY = (429, 503)  # statuses of a server that has no room for another request
 _WAIT = 1  # seconds after which a request that had no room is worth another try
-_NAN = "NaN happened"  # why SGLang says that a text ends where its logits are not numbers
 
 
 class UnusableReply(Exception):
@@ -45,8 +44,7 @@ def judged(reply: Any, prompt: Sequence[int], start: int, size: int) -> Judged:
     `size`: of the vocabulary.
     """
     meta = _meta(reply)
-    _check_end(meta)
-    output = _ids(reply.get("output_ids"), "output_ids", size)
+    output = _ids(reply, size)
     if len(output) != 1:
         raise UnusableReply(f"output_ids has {len(output)} tokens, and one was asked for")
     expected = len(prompt) - start + 1
@@ -56,23 +54,15 @@ def judged(reply: Any, prompt: Sequence[int], start: int, size: int) -> Judged:
         clipped = found == 0 and token >= size - 1  # SGLang does so, lest an image's placeholder be looked up
         if found != token and not clipped:
             raise UnusableReply(f"input_token_logprobs.{at} is about token {found!r}, and the request had {token}")
-    choices = [likeliest(entry, f"input_top_logprobs.{at}", size) for at, entry in enumerate(tops[1:], 1)]
-    fed, cached = _read(meta, len(prompt))
-    return Judged([*choices, output[0]], fed, cached)
+    choices = [_likeliest(entry, f"input_top_logprobs.{at}", size) for at, entry in enumerate(tops[1:], 1)]
+    return Judged([*choices, output[0]], *_read(meta, len(prompt)))
 
 
-def likeliest(entry: Any, name: str, size: int) -> int:
+def _likeliest(entry: Any, name: str, size: int) -> int:
     """The likeliest token of an entry of `input_top_logprobs`: of several that tie, the one that `argmax` takes."""
-    scores = scored(entry, name, size)
-    best = max(scores.values())
-    return min(token for token, score in scores.items() if score == best)
-
-
-def scored(entry: Any, name: str, size: int) -> dict[int, float]:
-    """The log probabilities of the tokens in an entry of `input_top_logprobs`."""
     if not isinstance(entry, list) or not entry:
         raise UnusableReply(f"{name} names no likeliest token")
-    scores: dict[int, float] = {}
+    scores: list[tuple[float, int]] = []
     for each in entry:
         if not isinstance(each, list) or len(each) < 2:
             raise UnusableReply(f"{name} has {each!r} in place of a log probability and a token")
@@ -80,8 +70,8 @@ def scored(entry: Any, name: str, size: int) -> dict[int, float]:
         # JSON has no NaN: SGLang writes null.
         if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score):
             raise UnusableReply(f"{name} has the log probability {score!r}: the model's logits are not numbers")
-        scores[_id(token, name, size)] = float(score)
-    return scores
+        scores.append((-score, _id(token, name, size)))
+    return min(scores)[1]
 
 
 class Stream:
@@ -94,17 +84,14 @@ class Stream:
 
     def piece(self, line: str) -> StreamChunk | None:
         """What a line of the stream adds; None: nothing. Raises SpecPairError for an error that SGLang tells."""
-        if not line.startswith("data:"):
-            return None
         data = line[5:].strip()
-        if data == "[DONE]":
+        if not line.startswith("data:") or data == "[DONE]":
             return None
         event = parsed(data)
         if isinstance(event, dict) and "error" in event:
-            raise refused(_status(event["error"]), event)
+            raise refused(_number(event["error"], "code"), event)
         meta = _meta(event)
-        _check_end(meta)
-        told, total = _ids(event.get("output_ids"), "output_ids", self._size), meta.get("completion_tokens")
+        told, total = _ids(event, self._size), meta.get("completion_tokens")
         if not isinstance(total, int):
             raise UnusableReply(f"completion_tokens is {total!r}")
         # Events that tell all tokens may be a token ahead of their own number.
@@ -142,31 +129,27 @@ def _message(body: Any) -> str | None:
     return " ".join(message.split())[:500] if isinstance(message, str) else None
 
 
-def _status(error: Any) -> int:
-    code = error.get("code") if isinstance(error, dict) else None
-    return code if isinstance(code, int) else 500
+def _number(error: Any, name: str) -> int:
+    """The HTTP status that an error has under a name."""
+    status = error.get(name) if isinstance(error, dict) else None
+    return status if isinstance(status, int) else 500
 
 
 def _meta(reply: Any) -> Mapping[str, Any]:
+    """The `meta_info`. Raises UnusableReply for an end that the request did not ask for, and the error of one that
+    SGLang aborted."""
     meta = reply.get("meta_info") if isinstance(reply, dict) else None
     if not isinstance(meta, dict):
         raise UnusableReply("it has no meta_info")
-    return meta
-
-
-def _check_end(meta: Mapping[str, Any]) -> None:
-    """Raises UnusableReply for an end that the request did not ask for, and the error of one that SGLang aborted."""
-    reason = meta.get("finish_reason")
-    if reason is None:
-        return
-    kind = reason.get("type") if isinstance(reason, dict) else None
-    if kind == "abort":
-        status = reason.get("status_code")
-        raise refused(status if isinstance(status, int) else 500, reason)
-    if kind == "stop" and reason.get("matched") == _NAN:
-        raise UnusableReply("the model's logits are not numbers")
-    if kind not in ("stop", "length") or (kind == "stop" and not isinstance(reason.get("matched"), int)):
-        raise UnusableReply(f"finish_reason is {reason!r}")
+    match meta.get("finish_reason"):
+        case None | {"type": "length"} | {"type": "stop", "matched": int()}:
+            return meta
+        case {"type": "abort"} as reason:
+            raise refused(_number(reason, "status_code"), reason)
+        case {"type": "stop", "matched": "NaN happened"}:
+            raise UnusableReply("the model's logits are not numbers")
+        case reason:
+            raise UnusableReply(f"finish_reason is {reason!r}")
 
 
 def _entries(meta: Mapping[str, Any], name: str, expected: int) -> list[Any]:
@@ -177,10 +160,11 @@ def _entries(meta: Mapping[str, Any], name: str, expected: int) -> list[Any]:
     return entries
 
 
-def _ids(value: Any, name: str, size: int) -> list[int]:
-    if not isinstance(value, list):
-        raise UnusableReply(f"{name} is {value!r}")
-    return [_id(each, name, size) for each in value]
+def _ids(reply: Mapping[str, Any], size: int) -> list[int]:
+    ids = reply.get("output_ids")
+    if not isinstance(ids, list):
+        raise UnusableReply(f"output_ids is {ids!r}")
+    return [_id(each, "output_ids", size) for each in ids]
 
 
 def _id(value: Any, name: str, size: int) -> int:

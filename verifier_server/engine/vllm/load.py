@@ -15,6 +15,7 @@ from typing import Any
 from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import COMPILATION, LoadOptions
+from specpair.engines.model_files import read_json
 from specpair.speculation.acceptance.strategies import Strategy
 from verifier_server.engine.cores.core import CoreLost, LoopThread
 from verifier_server.engine.cores.load import CoreProbe, loaded_engine, refuse_scheduling
@@ -51,8 +52,9 @@ def engine_arguments(options: LoadOptions, given: Mapping[str, Any], max_drafts:
             raise _wrong(f"{name} is set by the verifier: {instead}")
         if name not in known:
             raise _wrong(f"{name} is no engine argument of this vLLM: see AsyncEngineArgs")
+    trained = read_json(folder / "config.json").get("max_position_embeddings")
     usual = {
-        "max_model_len": options.context_length or _trained(folder),
+        "max_model_len": options.context_length or min(int(trained or _CONTEXT), _CONTEXT),
         "max_num_seqs": options.slots,
         "dtype": options.dtype or "auto",
         "tensor_parallel_size": options.tensor_parallel or 1,
@@ -75,13 +77,6 @@ def engine_arguments(options: LoadOptions, given: Mapping[str, Any], max_drafts:
         return AsyncEngineArgs(**usual | dict(given) | ours)
     except (TypeError, ValueError) as error:
         raise _wrong(first_line(error)) from error
-
-
-def _trained(folder: Path) -> int:
-    from specpair.engines.model_files import read_json
-
-    stated = read_json(folder / "config.json").get("max_position_embeddings")
-    return min(int(stated), _CONTEXT) if stated else _CONTEXT
 
 
 def _wrong(reason: str) -> ModelLoadError:
@@ -144,7 +139,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
             slots=config.scheduler_config.max_num_seqs,
             context_length=config.model_config.max_model_len,
             max_drafts=min(max_drafts, config.num_speculative_tokens),
-            kv_bytes=_kv_bytes(config),
+            kv_bytes=int(getattr(config.cache_config, "kv_cache_memory_bytes", None) or 0),  # as far as vLLM tells
             threads=0 if config.device_config.device_type != "cpu" else len(os.sched_getaffinity(0)),
             chat_template=None,
             devices=parallel.world_size,
@@ -188,8 +183,3 @@ async def judge_in_workers(core: VllmCore, folder: Path, size: int) -> None:
         await core.client.collective_rpc_async("specpair_judge", args=(str(folder.resolve()), size))
     except Exception as error:
         raise ModelLoadError(f"vLLM's workers do not take the verifier's sampler: {first_line(error)}") from error
-
-
-def _kv_bytes(config: Any) -> int:
-    """Bytes of the KV cache, as far as vLLM tells."""
-    return int(getattr(config.cache_config, "kv_cache_memory_bytes", None) or 0)

@@ -8,6 +8,7 @@ turns out far faster than remembered, the remembered rates of the others are dro
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log, sqrt
+from operator import itemgetter
 
 from specpair.speculation.policy.modes.estimate import (
     ENOUGH,
@@ -52,11 +53,6 @@ class ModeRates:
     _checks: dict[str, tuple[float, ModeMeasurement]] = field(default_factory=dict)
     _cached_estimates: dict[str, RateEstimate] | None = None
 
-    @property
-    def link(self) -> float:
-        """The round trip, in seconds, over which modes are measured."""
-        return self.machines.link
-
     def measured(self, mode: str) -> tuple[float, bool] | None:
         """The tokens per second that were measured in a mode over this link, and whether in an earlier run; None: too
         few tokens were."""
@@ -80,23 +76,21 @@ class ModeRates:
                     self._checks[mode] = (self._ratio(mode), ModeMeasurement())
                 measurement.fade(min(1.0, TURN / max(1.0, measurement.tokens)))
             measurement.learn(tokens, seconds, accepted, compared)
-            self._check(mode, tokens, seconds, accepted, compared)
+            if mode in self._checks:
+                self._checks[mode][1].learn(tokens, seconds, accepted, compared)
+                self._check(mode, *self._checks[mode])
         elif not measurement.remembered:
             measurement.learn(0, 0.0, accepted, compared)
 
-    def _check(self, mode: str, tokens: int, seconds: float, accepted: int, compared: int) -> None:
-        """Compare a mode's first turn with its remembered measurement, and drop all remembered rates if they are stale.
+    def _check(self, mode: str, before: float, since: ModeMeasurement) -> None:
+        """Compare a mode's first turn with its remembered ratio, and drop all remembered rates if they are stale.
 
         Acceptance rates stay, because they do not depend on the speed of the machine.
         """
-        if mode not in self._checks:
-            return
-        before, since = self._checks[mode]
-        since.learn(tokens, seconds, accepted, compared)
         if not since.is_turn:
             return
         del self._checks[mode]
-        if self._ratio_of(mode, since) > _STALE * before:
+        if self._ratio(mode, since) > _STALE * before:
             self.measured_by_mode[mode] = since
             for measurement in self.measured_by_mode.values():
                 if measurement.remembered:
@@ -105,10 +99,6 @@ class ModeRates:
     def drafts_in(self, seconds: float) -> None:
         """Take in the seconds of a draft step on the drafter's machine."""
         self.machines, self._cached_estimates = replace(self.machines, draft=seconds), None
-
-    def differs(self, round_trip: float) -> bool:
-        """Whether this round trip, in seconds, is of another link than the one measured over."""
-        return links_differ(self.link, round_trip)
 
     def begin(self, round_trip: float, remembered: Mapping[str, ModeMeasurement] | None = None) -> None:
         """Start over on a link with this round trip. `remembered`: as measured earlier over such a link."""
@@ -124,22 +114,17 @@ class ModeRates:
         """The measured and estimated rates, in words."""
         if len(self.modes) == 1:
             return f"there is only {self.modes[0]}"
-        ranked = sorted(self.modes, key=self._shown, reverse=True)
+        told = []
+        for mode in self.modes:
+            (low, likely, high), found = self.estimates[mode], self.measured(mode)
+            if found is None:
+                told.append((likely, f"{mode} expected {likely:.1f} ({low:.0f} to {high:.0f})"))
+            else:
+                told.append((found[0], f"{mode} {'remembered' if found[1] else 'measured'} {found[0]:.1f}"))
+        ranked = [words for _, words in sorted(told, key=itemgetter(0), reverse=True)]
         accepted = {name: each.likely for name, each in self._acceptances.items() if each.compared}
         shares = "".join(f", {share:.0%} of the draft tokens of {name} accepted" for name, share in accepted.items())
-        return f"{', '.join(map(self._described, ranked))} tokens/s at a round trip of {1e3 * self.link:.1f} ms{shares}"
-
-    def _shown(self, mode: str) -> float:
-        """The tokens per second that `why` reports."""
-        measurement = self.measurement(mode)
-        return measurement.rate if measurement.is_turn else self.estimates[mode].likely
-
-    def _described(self, mode: str) -> str:
-        measurement = self.measurement(mode)
-        if measurement.is_turn:
-            return f"{mode} {'remembered' if measurement.remembered else 'measured'} {self._shown(mode):.1f}"
-        low, likely, high = self.estimates[mode]
-        return f"{mode} expected {likely:.1f} ({low:.0f} to {high:.0f})"
+        return f"{', '.join(ranked)} tokens/s at a round trip of {1e3 * self.machines.link:.1f} ms{shares}"
 
     def is_known(self, mode: str) -> bool:
         """Whether the mode needs no trial. The further its rate is off the estimate, the more tokens that takes."""
@@ -189,20 +174,19 @@ class ModeRates:
             return self._ratio(TARGET)
         return sqrt(min(1.0, *(self._ratio(other) for other in self.modes if other not in (mode, TARGET)), 1.0))
 
-    def _ratio(self, mode: str) -> float:
-        """The measured rate as a multiple of the rate estimated for the acceptance rate during the measurement."""
-        return self._ratio_of(mode, self.measurement(mode))
+    def _ratio(self, mode: str, since: ModeMeasurement | None = None) -> float:
+        """The measured rate as a multiple of the rate estimated for the acceptance rate during the measurement.
 
-    def _ratio_of(self, mode: str, measurement: ModeMeasurement) -> float:
+        `since`: in place of all that was measured.
+        """
+        measurement = since or self.measurement(mode)
         if measurement.tokens < ENOUGH:
             return 1.0
         then = replace(self._acceptance(mode), accepted=measurement.accepted, compared=measurement.compared)
         prior = rate(mode, self.machines, then.likely)
         shrink = _SHRINK / prior
-        return min(
-            _GREATEST_RATIO,
-            max(1.0 / _GREATEST_RATIO, (measurement.tokens / prior + shrink) / (measurement.seconds + shrink)),
-        )
+        ratio = (measurement.tokens / prior + shrink) / (measurement.seconds + shrink)
+        return min(_GREATEST_RATIO, max(1.0 / _GREATEST_RATIO, ratio))
 
     def unknown(self, mode: str) -> float:
         """Share of the estimate's uncertainty, 0 to 1, that the measurement leaves; 1.0 while it is too short."""
@@ -216,7 +200,6 @@ class ModeRates:
         """The acceptance estimate of the mode's draft model. Two modes with one draft model share it."""
         name = self.drafts.get(mode, mode)
         if name not in self._acceptances:
-            self._acceptances[name] = (
-                AcceptanceEstimate(self.priors[name], _REMEMBERED) if name in self.priors else AcceptanceEstimate()
-            )
+            prior = (self.priors[name], _REMEMBERED) if name in self.priors else ()
+            self._acceptances[name] = AcceptanceEstimate(*prior)
         return self._acceptances[name]

@@ -52,8 +52,11 @@ class ModeSelector:
         trial = self._trial
         if written < _SOONEST or self._is_on_trial(mode):
             return mode
-        if trial is not None and trial[0] == mode and self._was_better(trial[1], mode, left):
-            return trial[1]
+        # After a trial, a smaller margin leads back than other changes need: it began with the lower estimate.
+        if trial is not None and trial[0] == mode:
+            usual = trial[1]
+            if self._change_seconds() + self._seconds(usual, left) < self._seconds(mode, left):
+                return usual
         others = [each for each in self.rates.modes if each != mode]
         faster = [each for each in others if self._pays(each, mode, left)]
         if faster:
@@ -127,11 +130,6 @@ class ModeSelector:
             return True
         self._trial = None
         return False
-
-    def _was_better(self, usual: str, tried: str, left: int) -> bool:
-        """Whether a trial that is over leads back to `usual`: by a smaller margin than other changes need, as `tried`
-        began as the one with the lower estimate."""
-        return self._change_seconds() + self._seconds(usual, left) < self._seconds(tried, left)
 
     def _seconds(self, mode: str, left: int) -> float:
         """Estimated seconds for `left` tokens from the beginning of a stretch on."""

@@ -150,7 +150,13 @@ def test_every_drawn_token_is_sent_in_the_next_request(world: World) -> None:
 def test_always_send_works_in_lockstep_only(mechanisms: Mechanisms) -> None:
     with pytest.raises(ValueError, match="in lockstep only"):
         SpeculationController(
-            [0], 10, frozenset(), Estimates.untaught([]), DraftLength(None, 4), mechanisms=mechanisms, always_send=True
+            [0],
+            10,
+            frozenset(),
+            Estimates(LatencyModel(), AcceptanceModel()),
+            DraftLength(None, 4),
+            mechanisms=mechanisms,
+            always_send=True,
         )
 
 

@@ -108,7 +108,9 @@ def test_another_link_starts_over_from_estimates_and_memory() -> None:
     _write(selector, {REMOTE: 80.0, FUSED: 60.0, TARGET: 33.0})
     assert selector.next(128) == REMOTE
     selector.begin(0.06)
-    assert selector.rates.link == 0.06 and "measured" not in selector.rates.why() and selector.next(128) == FUSED
+    assert (
+        selector.rates.machines.link == 0.06 and "measured" not in selector.rates.why() and selector.next(128) == FUSED
+    )
     measurement = ModeMeasurement(100.0, 1.0, 75.0, 100.0, remembered=True)
     selector.begin(0.06, {REMOTE: measurement, FUSED: replace(measurement, seconds=2.0)})
     assert selector.next(128) == REMOTE

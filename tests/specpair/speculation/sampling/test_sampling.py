@@ -16,7 +16,7 @@ from specpair.speculation.sampling.distribution import (
     reported_sampling,
     token_logprobs,
 )
-from specpair.speculation.sampling.sampling import Logits, Sampling, choose, choose_reference, choose_two
+from specpair.speculation.sampling.sampling import Logits, Sampling, choose, choose_reference, choose_several
 from tests.examples import examples
 from tests.specpair.speculation import chi_square
 from tests.specpair.speculation.rows import SHAPES, Device, logits_of, positions, rows, samplings, small_rows
@@ -38,14 +38,14 @@ def test_second_choice_is_the_choice_with_the_first_masked(
     if not filtered:
         sampling = Sampling(sampling.seed, sampling.temperature)
     before = row.copy()
-    first, second = choose_two(row, sampling, position)
+    first, *others = choose_several(row, sampling, position, 2)
     assert np.array_equal(row, before), "the engine's logits were restored"
     assert first == choose_reference(row, sampling, position)
     row[first] = -np.inf
-    if second is None:
+    if not others:
         assert not np.isfinite(row).any(), "there is no other"
     else:
-        assert second == choose_reference(row, sampling, position)
+        assert others == [choose_reference(row, sampling, position)]
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.95, 0.5])
@@ -64,7 +64,7 @@ def test_invalid_logits_are_refused(bad: list[float], top_k: int, temperature: f
     with pytest.raises(ValueError, match="without a finite maximum"):
         choose(np.array(bad, dtype=np.float32), Sampling(0, temperature, top_k), 0)
     with pytest.raises(ValueError, match="without a finite maximum"):
-        choose_two(np.array(bad, dtype=np.float32), Sampling(0, temperature, top_k), 0)
+        choose_several(np.array(bad, dtype=np.float32), Sampling(0, temperature, top_k), 0, 2)
 
 
 def test_ties_at_the_edge_of_top_k_go_to_the_lower_ids() -> None:

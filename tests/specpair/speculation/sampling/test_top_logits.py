@@ -8,7 +8,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from specpair.speculation.sampling import full_logits, gumbel
-from specpair.speculation.sampling.sampling import Logits, Sampling, choose, choose_reference, choose_two, probability
+from specpair.speculation.sampling.sampling import (
+    Logits,
+    Sampling,
+    choose,
+    choose_reference,
+    choose_several,
+    probabilities,
+)
 from specpair.speculation.sampling.top_logits import TopLogits, top_logits_of
 from tests.examples import examples
 from tests.specpair.speculation.rows import (
@@ -110,7 +117,7 @@ def test_second_choice_is_that_of_the_whole_row(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int
 ) -> None:
     device, top = device_and_top_logits(row, share, sampling, seed)
-    assert choose_two(top, sampling, position) == choose_two(row, sampling, position)
+    assert choose_several(top, sampling, position, 2) == choose_several(row, sampling, position, 2)
     assert device.asked <= 1
     assert choose(top, sampling, position) == choose_reference(row, sampling, position), "the top logits are unchanged"
 
@@ -127,8 +134,8 @@ def test_probability_is_that_of_the_whole_row(
     # float32 keeps seven digits of a scaled logit, whose error is a relative error of the probability
     tolerance = 1e-5 + 4e-7 * float(np.abs(scaled[np.isfinite(scaled)]).max())
     assume(tolerance < 0.1)
-    assert probability(top, token, sampling) == pytest.approx(exact, rel=tolerance)
-    assert probability(row, token, sampling) == pytest.approx(exact, rel=tolerance)
+    assert probabilities(top, [token], sampling) == pytest.approx([exact], rel=tolerance)
+    assert probabilities(row, [token], sampling) == pytest.approx([exact], rel=tolerance)
     assert device.asked <= 1
 
 
@@ -159,7 +166,7 @@ def test_top_logits_match_the_whole_row_for_152_000_ids(shape: str) -> None:
         top = Device(row, position).top_logits(1024, 0.8)
         for top_k, top_p in product([0, 40, 2000], [1.0, 0.95, 0.5]):
             sampling = Sampling(4, 0.8, top_k, top_p)
-            assert choose_two(top, sampling, position) == choose_two(row, sampling, position), sampling
+            assert choose_several(top, sampling, position, 2) == choose_several(row, sampling, position, 2), sampling
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(1, 1.0), Sampling(1, 1.0, 2), Sampling(1, 1.0, 0, 0.5)])
@@ -182,9 +189,9 @@ def test_invalid_top_logits_are_refused(logits: list[float], log_sum: float, sam
     with pytest.raises(ValueError, match="without a finite maximum"):
         choose(top, sampling, 0)
     with pytest.raises(ValueError, match="without a finite maximum"):
-        choose_two(top, sampling, 0)
+        choose_several(top, sampling, 0, 2)
     with pytest.raises(ValueError, match="without a finite maximum"):
-        probability(top, 0, sampling)
+        probabilities(top, [0], sampling)
 
 
 def unused() -> Logits:
@@ -196,9 +203,9 @@ def test_top_logits_of_another_temperature_are_refused_where_it_matters() -> Non
     with pytest.raises(ValueError, match=r"temperature 0\.7 .* not 0\.5"):
         choose(top, Sampling(1, 0.7, 0, 0.9), 0)
     with pytest.raises(ValueError, match=r"temperature 0\.7 .* not 0\.5"):
-        probability(top, 8, Sampling(1, 0.7))
+        probabilities(top, [8], Sampling(1, 0.7))
     with pytest.raises(ValueError, match=r"temperature 1\.0 .* not 0\.5"):
-        probability(top, 8, Sampling(1, 0.0))
+        probabilities(top, [8], Sampling(1, 0.0))
     row = Device(np.arange(9, dtype=np.float32)).row
     for sampling in (Sampling(1, 0.0, 0, 0.9), Sampling(1, 0.7), Sampling(1, 0.7, 3)):
         assert choose(top, sampling, 0) == choose(row, sampling, 0), "the sum is not used"

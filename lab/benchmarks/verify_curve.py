@@ -4,10 +4,9 @@ Method. Every slot holds `--context-held` tokens. A pass feeds each of its rows 
 of each what suffices to decide at `--temperature`, as the verifier's engine does; the result lies on the host, so a
 GPU's work is over when the call returns. Each timed pass follows an untimed one of its kind. Cells run in rounds, in
 another order each time, each between two decode steps (one row, k = 0), and is compared with their mean. Rounds go on
-for `--seconds`, three at least, after one that does not count. Printed are medians over the rounds. With as many
-accepted drafts a row and round as "times the same rows without drafts" says, less one, verifying is worth what plain
-decoding is. The milliseconds are also written as JSON, from which the simulator reads what passes take: a prompt is one
-row with many drafts (`--rows 1 --drafts 0 63 255 511`), and a file knows the one context at which it was measured.
+for `--seconds`, three at least, after one that does not count. Printed are medians over the rounds. The milliseconds
+are also written as JSON, from which the simulator reads what passes take: a prompt is one row with many drafts
+(`--rows 1 --drafts 0 63 255 511`), and a file knows the one context at which it was measured.
 
 With `--leaves`, trees of as many drafts are timed, too, each with a path that is kept behind its pass: a chain, with
 second choices at its first places.
@@ -24,34 +23,28 @@ make them few.
 
 import argparse
 import json
+import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from backends.registry import load
 from lab.benchmarks.harness.report import Report, need, parser_of, processor
-from lab.benchmarks.verify_curve.cells import Passes, Timing, grid, measure, table, timings, trees_table
-from specpair.engines.backend import Backend, top_logits_spec
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec, top_logits_spec
 from specpair.engines.errors import BackendError
 from specpair.engines.load_options import DTYPES, LoadOptions
 from specpair.speculation.sampling.sampling import Sampling
 
+Clock = Callable[[], float]
 ENGINES = {"torch": ("torch", "transformers"), "llama_cpp": ("llama_cpp",)}  # and what they need
-TABLES: dict[str, Callable[[Timing], str]] = {
-    "milliseconds": lambda each: f"{each.ms:.2f}" if each.ms < 100 else f"{each.ms:.0f}",
-    "times one decode step": lambda each: f"{each.ratio:.2f}",
-    "times the same rows without drafts": lambda each: f"{each.widened:.2f}",
-    "spread of the times one decode step, quartile to quartile": lambda each: (
-        f"{(each.high - each.low) / each.ratio:.0%}"
-    ),
-    "tokens per second of all rows, with no draft accepted": lambda each: f"{1e3 * each.cell.rows / each.ms:.0f}",
-    "tokens per second of all rows, with every draft accepted": lambda each: f"{1e3 * each.cell.tokens / each.ms:.0f}",
-}
 LEAST_ROUNDS = 3
 
 
@@ -68,6 +61,150 @@ SHAPES = {  # those of Llama 3 (8b) and 3.2 (3b, 1b), and smaller ones for a CPU
     "100m": _shape(12, 768, 2048, 12, 4, 64, 32_000, tied=True),
     "tiny": _shape(2, 64, 96, 2, 1, 32, 512, tied=True),
 }
+
+
+class Cell(NamedTuple):
+    """One kind of pass: so many rows (sequences), each with its pending token and so many drafts.
+
+    `leaves`: of the drafts' tree, whose other leaves are second choices at the first places of a chain. 1: a chain.
+    """
+
+    rows: int
+    drafts: int
+    leaves: int = 1
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """Of the drafts, as in `Entry.parents`: the chain's, then the second choices'."""
+        others = self.leaves - 1
+        chain = self.drafts - others
+        return (1,) * chain + (chain + 1,) * others if others else ()
+
+    @property
+    def path(self) -> list[int]:
+        """Of the drafts, those to the last of the second choices, as indices in the entry."""
+        return [*range(1, self.leaves - 1), self.drafts]
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the pass feeds."""
+        return self.rows * (self.drafts + 1)
+
+
+STEP = Cell(1, 0)  # one decode step of one sequence
+
+
+class Timing(NamedTuple):
+    """What a cell's rounds come to, as medians. `ratio`: to a decode step; `spread`: of ratios, by quartiles."""
+
+    ms: float
+    ratio: float
+    spread: float
+
+
+TABLES: dict[str, Callable[[Timing], str]] = {
+    "milliseconds": lambda each: f"{each.ms:.2f}" if each.ms < 100 else f"{each.ms:.0f}",
+    "times one decode step": lambda each: f"{each.ratio:.2f}",
+    "spread of the times one decode step, quartile to quartile": lambda each: f"{each.spread:.0%}",
+}
+
+
+def grid(rows: Sequence[int], drafts: Sequence[int], most_tokens: int, leaves: Sequence[int] = ()) -> list[Cell]:
+    """The cells of these rows and drafts with those that others are compared with, as far as a pass holds them.
+
+    `leaves`: of trees, each of as many drafts as have room for so many second choices beside a chain.
+    """
+    cells = {Cell(count, length) for count in rows for length in {0, *drafts}}
+    cells |= {cell._replace(leaves=each) for cell in cells for each in leaves if 2 * each - 2 <= cell.drafts}
+    return sorted(cell for cell in {STEP, *cells} if cell.tokens <= most_tokens)
+
+
+class Passes:
+    """Runs cells on an engine whose slots hold `held` tokens each.
+
+    `wanted` is what is asked of each row of logits. What a pass adds to a slot, the next one takes back at no cost.
+    """
+
+    def __init__(self, backend: Backend, held: int, wanted: TopLogitsSpec, clock: Clock = time.perf_counter) -> None:
+        self._backend, self._held, self._wanted, self._clock = backend, held, wanted, clock
+        ids = np.random.default_rng(0).integers(0, backend.vocabulary.size, backend.context_length)
+        self._ids: list[int] = ids.tolist()
+        for slot in range(backend.slots):
+            for start in range(0, held, backend.max_batch_tokens):
+                chunk = self._ids[start : min(held, start + backend.max_batch_tokens)]
+                backend.extend_top_logits([Entry(slot, start, chunk, len(chunk))], [wanted])
+
+    def batch(self, cell: Cell) -> list[Entry]:
+        """The pending token and the drafts of each row, all of them judged, as a verifier feeds them."""
+        tokens = self._ids[self._held : self._held + cell.drafts + 1]
+        return [Entry(slot, self._held, tokens, 0, cell.parents) for slot in range(cell.rows)]
+
+    def seconds(self, cell: Cell) -> float:
+        """Of one pass that follows one like it: the first of a kind finds caches and threads as the last left them."""
+        batch, wanted = self.batch(cell), [self._wanted] * cell.rows
+        self._run(batch, wanted, cell)
+        began = self._clock()
+        self._run(batch, wanted, cell)  # the result is on the host, so the device has finished
+        return self._clock() - began
+
+    def _run(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec], cell: Cell) -> None:
+        """A pass, and of trees a path that is kept, as after each verify."""
+        self._backend.extend_top_logits(batch, wanted)
+        for entry in batch if cell.leaves > 1 else ():
+            self._backend.keep(entry.slot, cell.path)
+
+
+def measure(seconds: Callable[[Cell], float], cells: Sequence[Cell], more: Callable[[int], bool]) -> dict[Cell, Timing]:
+    """Time rounds of all cells, each time in another order, and each cell between two decode steps.
+
+    `seconds`: of a pass. `more`: after so many rounds.
+
+    A machine that changes its pace from one second to the next does so for a cell and for the steps beside it.
+    """
+    shuffle, rounds = random.Random(0).sample, 0
+    taken: dict[Cell, list[float]] = {cell: [] for cell in cells}
+    ratios: dict[Cell, list[float]] = {cell: [] for cell in cells}
+    while more(rounds):
+        before = seconds(STEP)
+        for cell in shuffle(list(cells), len(cells)):
+            took, after = seconds(cell), seconds(STEP)
+            taken[cell].append(took)
+            ratios[cell].append(2 * took / (before + after))
+            before = after
+        rounds += 1
+    found = {}
+    for cell in cells:
+        low, middle, high = (float(each) for each in np.percentile(ratios[cell], (25, 50, 75)))
+        found[cell] = Timing(1e3 * median(taken[cell]), middle, (high - low) / middle)
+    return found
+
+
+def tables(found: Mapping[Cell, Timing]) -> list[str]:
+    """Of chains: rows down, drafts across; of trees, for each number of rows: leaves down, drafts across."""
+    chains = {(cell.rows, cell.drafts): timing for cell, timing in found.items() if cell.leaves == 1}
+    lines = []
+    for title, shown in TABLES.items():
+        lines += _table(title, "rows", {at: shown(each) for at, each in chains.items()})
+    for rows in sorted({cell.rows for cell in found if cell.leaves > 1}):
+        ratios = {
+            (cell.leaves, cell.drafts): f"{each.ratio / chains[rows, cell.drafts].ratio:.2f}"
+            for cell, each in found.items()
+            if cell.leaves > 1 and cell.rows == rows
+        }
+        lines += _table(f"trees of k drafts, times the chain of k, rows {rows}", "leaves", ratios)
+    return lines
+
+
+_CORNER = " \\ k"
+
+
+def _table(title: str, down: str, shown: Mapping[tuple[int, int], str]) -> list[str]:
+    """A dash stands where a pass does not hold as many tokens."""
+    across = sorted({column for _, column in shown})
+    lines = ["", title, f"{down + _CORNER:>10}" + "".join(f"{column:>9}" for column in across)]
+    for row in sorted({row for row, _ in shown}):
+        lines.append(f"{row:>10}" + "".join(f"{shown.get((row, column), '-'):>9}" for column in across))
+    return lines
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -87,8 +224,14 @@ def _measure(backend: Backend, options: argparse.Namespace) -> None:
     sampling = Sampling(seed=0, temperature=options.temperature)
     passes = Passes(backend, options.context_held, top_logits_spec(sampling, backend.vocabulary.size))
     measure(passes.seconds, cells, lambda rounds: rounds < 1)
-    until = time.perf_counter() + options.seconds
-    samples = measure(passes.seconds, cells, lambda rounds: rounds < LEAST_ROUNDS or time.perf_counter() < until)
+    until, rounds = time.perf_counter() + options.seconds, 0
+
+    def more(done: int) -> bool:
+        nonlocal rounds
+        rounds = done
+        return done < LEAST_ROUNDS or time.perf_counter() < until
+
+    found = measure(passes.seconds, cells, more)
     ran = _of_torch(options) if options.backend == "torch" else _of_llama_cpp()
     facts = {"device": ran["device"], "model": backend.model_name, "engine": options.backend} | ran
     named = [facts[key] for key in ("device", "model", "engine", "dtype") if key in facts]
@@ -96,13 +239,7 @@ def _measure(backend: Backend, options: argparse.Namespace) -> None:
     name = "_".join(["verify_curve", *(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") for part in named)])
     given = argparse.Namespace(**{key: value for key, value in vars(options).items() if key != "out"})
     report = Report("verify_curve", given, name, options.out)
-    for key, value in (facts | {"rounds": str(len(samples[cells[0]]))}).items():
-        report.line(f"# {key}: {value}")
-    found = timings(samples)
-    for title, show in TABLES.items():
-        report.line(*table(title, found, show))
-    for rows in options.rows if options.leaves else ():
-        report.line(*trees_table(found, rows))
+    report.line(*(f"# {key}: {value}" for key, value in (facts | {"rounds": rounds}).items()), *tables(found))
     report.save()
     chains = [
         {"rows": cell.rows, "drafts": cell.drafts, "ms": round(each.ms, 4)}
@@ -146,7 +283,7 @@ def _load(options: argparse.Namespace) -> Backend:
     if options.model:
         return load(options.backend, settings)
     from backends.torch.load import load as load_torch
-    from lab.benchmarks.verify_curve.random_llama import model_folder, read_random
+    from lab.benchmarks.harness.random_llama import model_folder, read_random
 
     with model_folder(options.shape, SHAPES[options.shape]) as folder:
         return load_torch(replace(settings, model=folder), read=read_random)

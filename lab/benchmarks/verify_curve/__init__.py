@@ -1,1 +1,0 @@
-"""What a verify costs against a decode step."""
