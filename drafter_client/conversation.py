@@ -13,10 +13,7 @@ Messages = Sequence[Mapping[str, Any]]  # in OpenAI's form: `role` and `content`
 
 
 def conversation(said: str | Messages, system: str | None = None) -> list[dict[str, Any]]:
-    """The messages: those of `said`, or one of the user.
-
-    `system`: a system message before them; None: there is none.
-    """
+    """The messages: those of `said`, or one of the user; before them the system message, if there is one."""
     messages = [{"role": "user", "content": said}] if isinstance(said, str) else [dict(each) for each in said]
     return messages if system is None else [{"role": "system", "content": system}, *messages]
 
@@ -24,10 +21,9 @@ def conversation(said: str | Messages, system: str | None = None) -> list[dict[s
 def chat_ids(
     template: str | None, vocabulary: Vocabulary, messages: Messages, renderer: Renderer | None = None
 ) -> list[int]:
-    """The token ids of a conversation, up to where the assistant's answer begins.
+    """The token ids of a conversation in the model's template (Jinja), up to where the assistant's answer begins.
 
-    `template`: the model's, in Jinja; None: it has none.
-    `renderer`: renders it; None: one of its own, whose process takes 0.2 s to start.
+    `renderer`: None: one of its own, whose process takes 0.2 s to start.
 
     Raises NoChatTemplate, and InvalidRequest for messages that the template refuses.
     """

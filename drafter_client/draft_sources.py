@@ -191,11 +191,9 @@ def _lent(backend: Backend, texts: int) -> Iterator[list[Backend]]:
 class Lookup:
     """Prompt lookup without a model: if the last tokens occurred earlier in the text, what followed them is drafted."""
 
-    @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
+    def open(self, client: VerifierClient, branches: int, texts: int) -> AbstractContextManager[OpenedSource]:
         """Ask the verifier for its vocabulary; see `Source.open`."""
-        with _fetching(NGRAM_LOOKUP, lambda _: [lambda *_: NgramDrafter(branches)] * texts, looks_up=True) as drafting:
-            yield drafting(client, client.model())
+        return _opened(client, NGRAM_LOOKUP, texts, lambda _: lambda *_: NgramDrafter(branches), looks_up=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,25 +204,21 @@ class Custom:
     make: Callable[[Vocabulary, Sampling], Drafter]
     name: str = "custom drafter"
 
-    @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
+    def open(self, client: VerifierClient, branches: int, texts: int) -> AbstractContextManager[OpenedSource]:
         """Ask the verifier for its vocabulary, which `make` gets; see `Source.open`."""
 
-        def drafters(known: Vocabulary) -> list[MakeDrafter]:
-            return [lambda spec, _: CheckedDrafter(self.make(known, spec.sampling), self.name, known.size)] * texts
+        def drafter(known: Vocabulary) -> MakeDrafter:
+            return lambda spec, _: CheckedDrafter(self.make(known, spec.sampling), self.name, known.size)
 
-        with _fetching(self.name, drafters) as drafting:
-            yield drafting(client, client.model())
+        return _opened(client, self.name, texts, drafter)
 
 
 @dataclass(frozen=True, slots=True)
 class Undrafted:
     """The source of a pair without a drafter: nothing is drafted on this machine."""
 
-    @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[OpenedSource]:
-        with _fetching(None, lambda _: [_refuse] * texts) as drafting:
-            yield drafting(client, client.model())
+    def open(self, client: VerifierClient, branches: int, texts: int) -> AbstractContextManager[OpenedSource]:
+        return _opened(client, None, texts, lambda _: _refuse)
 
 
 def _refuse(*_: Any) -> Drafter:
@@ -232,18 +226,22 @@ def _refuse(*_: Any) -> Drafter:
 
 
 @contextmanager
-def _fetching(
-    name: str | None, drafters: Callable[[Vocabulary], list[MakeDrafter]], *, looks_up: bool = False
-) -> Iterator[Callable[[VerifierClient, ModelInfo], OpenedSource]]:
-    """Yield the `Drafting.anew` of a source without a draft model, which fetches the target's vocabulary for its
-    `drafters`. The connections of these vocabularies are closed when the block is left."""
+def _opened(
+    client: VerifierClient,
+    name: str | None,
+    texts: int,
+    drafter: Callable[[Vocabulary], MakeDrafter],
+    *,
+    looks_up: bool = False,
+) -> Iterator[OpenedSource]:
+    """Open a source without a draft model: the target's vocabulary is fetched. `drafter`: makes what makes drafters."""
     with ExitStack() as stack:
 
-        def drafting(client: VerifierClient, info: ModelInfo) -> OpenedSource:
+        def anew(client: VerifierClient, info: ModelInfo) -> OpenedSource:
             vocabulary = stack.enter_context(closing(RemoteVocabulary(client, info)))
-            return OpenedSource(name, info, vocabulary, drafters(vocabulary), drafting, looks_up)
+            return OpenedSource(name, info, vocabulary, [drafter(vocabulary)] * texts, anew, looks_up)
 
-        yield drafting
+        yield anew(client, client.model())
 
 
 def named_file(name: str, backend: str, engine: LoadOptions, progress: ProgressReport = silent) -> Path:

@@ -109,11 +109,8 @@ class Pairing:
         return self.present if self.refusal is None else self.take_over(self.present)
 
     def at(self, address: VerifierAddress, info: ModelInfo | None, link: float) -> Paired:
-        """That of the verifier at `address`, one of several, which serves the present model.
-
-        `info`: what it is known to serve; None: nothing is known.
-        `link`: the round trip (s).
-        """
+        """That of the verifier at `address`, one of several, which serves the present model. `info`: what it is known
+        to serve; None: nothing is known. `link`: the round trip (s)."""
         with self._taking_over:
             found = self._at.get(address)
             if info is not None and (found is None or found.info.identity != info.identity):

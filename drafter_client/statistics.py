@@ -33,10 +33,7 @@ _METRICS = (  # the keys of `Stats.metrics`, in their order
 
 def itl(token_times: Sequence[float]) -> dict[str, float] | None:
     """Median, 90th percentile and longest of the inter-token latencies of a text, in seconds; None if it has fewer than
-    two tokens.
-
-    `token_times`: for each token the seconds since the one before. The first token's value is no ITL and ignored.
-    """
+    two tokens. `token_times`: of each token since the one before; the first one's is no ITL, and ignored."""
     latencies = token_times[1:]
     if not latencies:
         return None

@@ -7,7 +7,7 @@ from functools import partial
 
 from backends.machine import machine_id
 from specpair.engines.backend import Backend
-from specpair.engines.vocabulary import PromptSpan
+from specpair.engines.vocabulary import PromptSpan, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
 from specpair.http_service.keys.access import ANYONE, VERIFIER, Caller
 from specpair.http_service.keys.gate import Gate
@@ -88,7 +88,7 @@ class Service:
         self.verifying = Verifying(self.engine_client, self.sessions, self.accounting)
         self.texts = Generator(self.engine_client, self.sessions, self.accounting)
         self._grammars = GrammarCompiler()
-        self._whole_vocabulary: bytes | None = None
+        self._whole_vocabulary: tuple[Vocabulary, bytes] | None = None  # of which vocabulary
         self._identity: str | None = None
         self.bodies = RequestBodies(settings.max_body_bytes, settings.body_timeout, self._context)
         self.texts_full: Callable[[], bool] = lambda: False  # whether OpenAI's endpoints refuse further texts
@@ -227,8 +227,8 @@ class Service:
     def whole_vocabulary(self) -> bytes:
         """The body of the reply to `GET /vocabulary`. It is costly to make; every drafter without a model asks."""
         vocabulary = self.engine.info.vocabulary
-        if self._whole_vocabulary is None:
-            self._whole_vocabulary = VocabularyResponse(
+        if self._whole_vocabulary is None or self._whole_vocabulary[0] is not vocabulary:
+            body = VocabularyResponse(
                 size=vocabulary.size,
                 begin=vocabulary.begin,
                 ends=sorted(vocabulary.ends),
@@ -236,7 +236,8 @@ class Service:
                 kinds="".join(str(int(kind)) for kind in vocabulary.kinds),
                 pieces=[piece.decode("latin-1") for piece in vocabulary.pieces],
             ).body()
-        return self._whole_vocabulary
+            self._whole_vocabulary = vocabulary, body
+        return self._whole_vocabulary[1]
 
     async def tokenize(self, request: messages.TokenizeRequest) -> list[int]:
         """Token ids of the text or the parts in `request`. Raises PromptTooLong and InvalidRequest."""

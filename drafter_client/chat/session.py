@@ -7,9 +7,8 @@ from rich.console import Console
 from rich.text import Text
 
 from drafter_client.chat.answer_view import AnswerText, AnswerView, begins_thoughts
-from drafter_client.chat.commands import NO_SYSTEM, Called, help_lines, read
 from drafter_client.chat.dialogue import Dialogue
-from drafter_client.chat.turn_input import TurnReader, unechoed
+from drafter_client.chat.turn_input import NO_SYSTEM, Called, TurnReader, help_lines, read, unechoed
 from drafter_client.display.panel import legend, show
 from drafter_client.display.panel_rows import notes, resumed
 from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged
@@ -52,10 +51,7 @@ class Chat:
         sources: bool = False,
         interactive: bool = True,
     ) -> None:
-        """`options`: of every answer.
-        `reader`: where turns come from.
-        `system`: a system message; None: there is none.
-        `markdown`, `sources`: how answers are shown, see `AnswerView`.
+        """`markdown`, `sources`: how answers are shown, see `AnswerView`.
         `interactive`: whether somebody can do something about an error; else it ends the chat.
         """
         self.dialogue, self.options = Dialogue(system), options

@@ -196,12 +196,9 @@ class _Run:
 
 
 def show_totals(prompts: int, found: Sequence[Result], new: Sequence[Result], seconds: float, console: Console) -> None:
-    """Print statistics of the results over a file with `prompts` prompts.
-
-    `found`: the finished results of earlier runs;
-    `new`: the results of this run, which took `seconds`. The rate of all texts together is that of this run. Rates are
-        in tokens per second, with the time of the prompt included.
-    """
+    """Print statistics of the results over a file with `prompts` prompts: of the finished ones of earlier runs, and of
+    the `new` ones of this run, which took `seconds`. The rate of all texts together is that of this run. Rates are in
+    tokens per second, with the time of the prompt included."""
     written = [result for result in new if not result.failed]
     lines = [result.line for result in (*found, *written)]
     total = {name: sum(line[name] for line in lines) for name in COUNTS}

@@ -202,13 +202,8 @@ def gain(
     memory: Path | None,
     on_wait: Callable[[float | None], None] | None = None,
 ) -> Gain:
-    """Pair with the verifier at `url`, without a text. Where the vocabularies differ, nothing drafts here.
-
-    `memory`: measured acceptance rates of earlier texts; None: one is assumed.
-    `on_wait`: as in `Pair`.
-
-    Raises SpecPairError, DrafterError or BackendError.
-    """
+    """Pair with the verifier at `url`, without a text. Where the vocabularies differ, nothing drafts here. Raises
+    SpecPairError, DrafterError or BackendError."""
 
     def paired(draft: DraftModel | None) -> Pair:
         return Pair(url, draft, api_key=api_key, branches=1, memory=memory, patience=0.0, on_wait=on_wait)

@@ -32,9 +32,6 @@ def run_solo(
 ) -> Generator[Committed, None, None]:
     """Yield each token as it is sampled, at most `max_tokens`.
 
-    `tell`: takes the events.
-    `clock`: returns seconds.
-
     Raises BadPrompt if the prompt leaves no room in the context, BadOption for a biased id that the model lacks, and
     InvalidRequest for a grammar that is wrong.
     """

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -12,7 +12,7 @@ from rich.text import Text
 from drafter_client.display.panel import STYLES, legend, show, show_main
 from drafter_client.display.panel_rows import headline, notes, resumed
 from drafter_client.display.status_line import StatusLine, may_share_rows, screen_is_ours
-from drafter_client.generation.generation import Token, Tokens
+from drafter_client.generation.generation import Tokens
 from drafter_client.statistics import Stats
 from specpair.protocol.terminal_text import several_lines
 from specpair.speculation.acceptance.judge import Decision
@@ -24,34 +24,18 @@ _STYLES = {"accepted": "green", "rejected": "yellow", "own": "cyan"}
 TAB = 8  # columns
 
 
-class DecisionTable:
-    """Prints decisions as they come."""
+def _decided(position: int, why: Decision, piece: Callable[[int], str]) -> str:
+    """A decision in a line."""
 
-    def __init__(self, piece: Callable[[int], str], out: Console) -> None:
-        """`piece`: returns the text of a token id."""
-        self._piece, self._out = piece, out
-        self._begun = False
-
-    def show(self, position: int, tokens: Iterable[Token]) -> None:
-        """Print the decisions on `tokens`, which begin at `position`; tokens without a decision are left out."""
-        for at, token in enumerate(tokens, position):
-            if token.decision is not None:
-                if not self._begun:
-                    self._begun = True
-                    self._out.print(Text(_HEAD, "dim"), soft_wrap=True)
-                self._out.print(Text(self._line(at, token.decision), _STYLES[token.decision.verdict]), soft_wrap=True)
-
-    def _line(self, position: int, why: Decision) -> str:
-        draft = "-" if why.draft is None else self._shown(why.draft)
-        numbers = " ".join(f"{_number(each):>6}" for each in (why.draft_p, why.q, why.drawn))
-        return (
-            f"{position:>5}  {self._shown(why.token):<{_WIDEST}} {_number(why.p):>6}  {draft:<{_WIDEST}} {numbers}  "
-            f"{_SHOWN.get(why.verdict, why.verdict)}"
-        )
-
-    def _shown(self, token: int) -> str:
-        text = ascii(self._piece(token))
+    def shown(token: int | None) -> str:
+        text = "-" if token is None else ascii(piece(token))
         return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+
+    numbers = " ".join(f"{_number(each):>6}" for each in (why.draft_p, why.q, why.drawn))
+    return (
+        f"{position:>5}  {shown(why.token):<{_WIDEST}} {_number(why.p):>6}  {shown(why.draft):<{_WIDEST}} {numbers}  "
+        f"{_SHOWN.get(why.verdict, why.verdict)}"
+    )
 
 
 def _number(value: float | None) -> str:
@@ -151,11 +135,12 @@ class Readout:
         self._json, self._stream, self._all = as_json, stream and not as_json and piece is None, stats
         self._out = Console(markup=False, highlight=False, soft_wrap=True)
         self._notes = Console(stderr=True, markup=False, highlight=False)
-        self._decisions = None if piece is None or as_json else DecisionTable(piece, self._notes)
+        self._piece = None if as_json else piece
+        self._headed = False  # whether the decisions' headings are shown
         self._shown = 0  # characters of the text that `add` has seen
         below_text = self._stream and may_share_rows(sys.stdout, sys.stderr)
         # rich takes a pipe for a terminal under FORCE_COLOR
-        wanted = self._decisions is None and sys.stderr.isatty() and screen_is_ours(sys.stdout)
+        wanted = self._piece is None and sys.stderr.isatty() and screen_is_ours(sys.stdout)
         self._flow = TextFlow(self._out)
         self._status = StatusLine(self._notes, below_text=below_text, wanted=wanted, on_break=self._flow.broken)
 
@@ -168,8 +153,8 @@ class Readout:
 
     def add(self, tokens: Tokens) -> None:
         """Show tokens that were committed."""
-        if self._decisions is not None:
-            self._decisions.show(tokens.position, tokens.tokens)
+        if self._piece is not None:
+            self._show_decisions(tokens, self._piece)
         self._status.wipe()
         written = ""
         for token in tokens.tokens:
@@ -177,6 +162,15 @@ class Readout:
             if self._stream and token.text:
                 written += self._flow.write(token.text, STYLES[token.source])
         self._status.wrote(len(tokens.tokens), written)
+
+    def _show_decisions(self, tokens: Tokens, piece: Callable[[int], str]) -> None:
+        for at, token in enumerate(tokens.tokens, tokens.position):
+            if token.decision is not None:
+                if not self._headed:
+                    self._headed = True
+                    self._notes.print(Text(_HEAD, "dim"), soft_wrap=True)
+                line = Text(_decided(at, token.decision, piece), _STYLES[token.decision.verdict])
+                self._notes.print(line, soft_wrap=True)
 
     def busy(self, what: str) -> None:
         """Show in the status line what is under way after the text."""

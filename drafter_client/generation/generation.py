@@ -82,10 +82,8 @@ class Generation:
         *,
         decoded: bool = True,
     ) -> None:
-        """`run`: a context of what generates `text`, whose `stop` ends it if it waits for a lost verifier.
-        `stats`: filled by those who listen to `run`.
-        `shown`, `decoded`: see `Pair.generate`.
-        """
+        """`run`: a context of what generates `text`, whose `stop` ends it if it waits for a lost verifier, and whose
+        listeners fill `stats`. `shown`, `decoded`: see `Pair.generate`."""
         self._stop, self._vocabulary = text.stop, vocabulary
         self.options, self.prompt_ids, self.stats = options, text.prompt_ids, stats
         self._characters = Detokenizer(vocabulary, options.stop, shown) if decoded else None

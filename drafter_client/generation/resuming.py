@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 
 from drafter_client.errors import ConnectionLost, DrafterError, ModelChanged, OtherModel
 from drafter_client.generation.events import Committed, Ended, Listener, Resumed, Waited
@@ -34,11 +35,8 @@ def resuming(
     at once if there is another one that is.
 
     `attempt()` begins to generate what follows `text.known`, at the verifier of `client`.
-    `bounds`: show whether the text was complete before the outage.
-    `tell`: takes the events of the waiting.
-    `client`: a connection to the verifier, which moves to others; further ones for health checks are made from it.
-    `outages`: does the waiting.
-    `clock`: returns seconds. If `text.stop` ends the waiting or aborts `client`, the run ends without a finish reason.
+    `client`: a connection to the verifier, which moves to others; further ones for health checks are made from it. If
+        `text.stop` aborts it, or ends the waiting, the run ends without a finish reason.
     `goes_on_after`: takes an error that another model of the verifier may explain. Returns whether a further attempt is
         to be made; False: the text is complete. Raises the error that ends the text.
 
@@ -74,25 +72,21 @@ def resuming(
                 resumption.close()
 
 
+@dataclass(slots=True)
 class _Resumption:
     """What is known of the attempts at one text; decides what follows an attempt. The arguments: as in `resuming`."""
 
-    def __init__(
-        self,
-        text: TextSession,
-        bounds: Callable[[], ResponseBounds],
-        tell: Listener,
-        client: VerifierClient,
-        outages: Outages,
-        clock: Callable[[], float],
-    ) -> None:
-        self._text, self._bounds, self._tell, self._clock = text, bounds, tell, clock
-        self._client, self._outages = client, outages
-        self._outage: OutageWait | None = None  # since the last token
-        self._reconnected = False  # whether an attempt was repeated for a closed idle connection
-        self._moved = False  # whether another verifier was moved to since the last token
-        self._got_tokens = False  # whether the present attempt has brought tokens
-        self._faulty: set[VerifierAddress] = set()  # those of several whose engine has failed since the last token
+    _text: TextSession
+    _bounds: Callable[[], ResponseBounds]
+    _tell: Listener
+    _client: VerifierClient
+    _outages: Outages
+    _clock: Callable[[], float]
+    _outage: OutageWait | None = None  # since the last token
+    _reconnected: bool = False  # whether an attempt was repeated for a closed idle connection
+    _moved: bool = False  # whether another verifier was moved to since the last token
+    _got_tokens: bool = False  # whether the present attempt has brought tokens
+    _faulty: set[VerifierAddress] = field(default_factory=set)  # whose engine has failed since the last token
 
     def begin(self) -> None:
         self._got_tokens = False

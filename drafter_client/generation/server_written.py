@@ -31,8 +31,6 @@ def served(
 
     `request`: the fields of `/generate` other than those of the text.
     `bounds`: checked for all tokens.
-    `tell`: takes the events of the run; the drafter sees no others.
-    `clock`: returns seconds.
 
     Raises BadReply for an inconsistent stream, and what the client raises.
     """

@@ -1,7 +1,7 @@
 """The target's vocabulary: compared with that of a draft model, or fetched where that is another one."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -37,9 +37,8 @@ def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: 
     return info
 
 
-@contextmanager
-def texts_vocabulary(client: VerifierClient, ours: Vocabulary, info: ModelInfo) -> Iterator[Vocabulary]:
-    """Yield the vocabulary that texts are read and written in, which is the target's.
+def texts_vocabulary(client: VerifierClient, ours: Vocabulary, info: ModelInfo) -> AbstractContextManager[Vocabulary]:
+    """A context with the vocabulary that texts are read and written in, which is the target's.
 
     It is `ours`, of the draft model, if that reads and writes all texts as the target's does, as far as their
     `text_digest` can tell, and else a `RemoteVocabulary`.
@@ -47,10 +46,8 @@ def texts_vocabulary(client: VerifierClient, ours: Vocabulary, info: ModelInfo) 
     """
     told = info.vocabulary
     if told.text != ours.text_digest:
-        with closing(RemoteVocabulary(client, info)) as theirs:
-            yield theirs
-    else:
-        yield ours if ours.size == told.size else vocabulary.PaddedVocabulary(ours, told.size)
+        return closing(RemoteVocabulary(client, info))
+    return nullcontext(ours if ours.size == told.size else vocabulary.PaddedVocabulary(ours, told.size))
 
 
 class RemoteVocabulary(Vocabulary):

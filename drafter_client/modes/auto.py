@@ -206,9 +206,7 @@ class LatencyProbe:
     """Calling this object measures the link if that is due. May be called from any thread; does not wait."""
 
     def __init__(self, client: VerifierClient, selection: ModeSelection, clock: Callable[[], float]) -> None:
-        """`client`: a connection for the probes alone, which `close` closes.
-        `clock`: returns seconds.
-        """
+        """`client`: a connection for the probes alone, which `close` closes."""
         self._client, self._selection, self._clock = client, selection, clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="latency-probe")
 
@@ -249,9 +247,6 @@ def automatic(
 
     `learnt`: of the present verifier, its mode selection, and what is called between tokens to measure the link when
         that is due, without waiting.
-    `bounds`: show whether the text is complete.
-    `tell`: takes the events of the text.
-    `clock`: returns seconds.
     """
     tell(Began(len(text.prompt_ids)), clock())
     with ExitStack() as stack:

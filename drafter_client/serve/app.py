@@ -19,8 +19,7 @@ from drafter_client.serve.metrics import PairVerifierGauges
 from drafter_client.serve.network import DRAFTER as DRAFTER_NODE
 from drafter_client.serve.network import PAUSE as NETWORK_PAUSE
 from drafter_client.serve.network import NetworkFeed
-from drafter_client.serve.text_events import RETRY_AFTER
-from drafter_client.serve.texts import PairSource
+from drafter_client.serve.texts import RETRY_AFTER, PairSource
 from gateway import operations as text_operations
 from gateway.anthropic_api.replies import error_form_of
 from gateway.openai_api.endpoints import Endpoints
@@ -69,13 +68,11 @@ def create_app(
     registration: Registration | None = None,
     how: AppOptions = AppOptions(),
 ) -> FastAPI:
-    """The application in front of `pair`, which generates `texts` texts at a time.
+    """The application in front of `pair`, which generates `texts` texts at a time, while `queue` may wait.
 
-    `queue`: how many may wait.
     `options`: how texts are drafted; a request says how they are sampled.
     `metrics`: those that the pair's observer counts texts in.
     `feed`: an observer of the pair, for what its page shows of texts under way; None: it shows nothing of them.
-    `registration`: with a router.
 
     The pair is closed with the application.
     """

@@ -44,7 +44,7 @@ class Seen:
 
 @dataclass(slots=True)
 class NodeProbe:
-    """Looks again and again. `clock`: returns seconds."""
+    """Looks again and again."""
 
     client: VerifierClient  # which nobody else uses
     clock: Callable[[], float]

@@ -1,8 +1,13 @@
-"""A pair as a source of texts for OpenAI's endpoints: several at a time, others wait in order."""
+"""A pair as a source of texts for OpenAI's endpoints: several at a time, others wait in order. A thread generates the
+events of each, which are counted in the usage of its caller's key."""
 
 import asyncio
-from collections.abc import Callable
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -11,23 +16,32 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from drafter_client.errors import DrafterError
+from drafter_client import errors
+from drafter_client.generation.generation import Finished, Generation, Token, Tokens
+from drafter_client.http.retries import SILENT
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.pairing import Paired
-from drafter_client.serve.text_events import RETRY_AFTER, PairEvents, UsageCounter, reported
+from drafter_client.statistics import Stats
 from gateway.openai_api.prompts import check_size
-from gateway.openai_api.texts import Target, TextRequest
+from gateway.openai_api.texts import End, NewTokens, Target, TextRequest
+from specpair.engines.errors import BackendError
 from specpair.engines.vocabulary import PromptSpan, Vocabulary
 from specpair.grammar.turns import GrammarCompiler
 from specpair.http_service.keys.access import Caller
-from specpair.http_service.keys.gate import Gate
+from specpair.http_service.keys.gate import Accounts, Gate
+from specpair.http_service.observability.logs import INTERRUPT, log_ended_text
 from specpair.http_service.request_bodies import RequestBodies
 from specpair.http_service.shutdown import Draining
-from specpair.protocol.errors import ModeUnavailable, SpecPairError, VerifierAway
+from specpair.protocol import errors as protocol
 from specpair.protocol.messages import TokenizeRequest
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.response_fields import STOP_STRING
+from specpair.protocol.terminal_text import one_line
 from specpair.speculation.text_options import TextSpec
 
+_log = logging.getLogger("specpair.drafter")
+RETRY_AFTER = 5  # seconds until a verifier that is away may be back
 _BODY_SECONDS = 10.0  # in which a body must be there, plus one for each 32 KiB of it
 
 _MODES = {"off": Mode.TARGET, "auto": Mode.AUTO, "remote": Mode.REMOTE, "fused": Mode.FUSED}  # as requests name them
@@ -41,6 +55,144 @@ _MISSING = {
 
 
 T = TypeVar("T")
+
+
+class PairEvents:
+    """The events of one text, which a thread generates, in the account of its caller's key; see `Events`."""
+
+    def __init__(
+        self,
+        begin: Callable[[], Generation],
+        threads: ThreadPoolExecutor,
+        accounts: Accounts,
+        caller: Caller,
+        prompt_tokens: int,
+    ) -> None:
+        """Raises RateLimited if the key has all the texts that it may have at once."""
+        self._account, self._clock = accounts.of(caller.key_name), accounts.clock
+        self._account.begin_text(caller.limits, self._clock())
+        self._prompt_tokens = prompt_tokens  # those that are not counted yet
+        self._begin, self._threads = begin, threads
+        self._loop = asyncio.get_running_loop()
+        self._came: asyncio.Queue[NewTokens | End | protocol.SpecPairError] = asyncio.Queue()
+        self._lock = threading.Lock()
+        self._generation: Generation | None = None
+        self._closed = self._stopped = self._logged = self._counted = False
+        self._failure: protocol.SpecPairError | None = None  # that ended the text
+        self._work: asyncio.Future[None] | None = None  # the thread; None: it has not begun
+
+    @property
+    def counts(self) -> Stats:
+        generation = self._generation
+        return Stats() if generation is None else generation.stats
+
+    @property
+    def cached_tokens(self) -> int:
+        return self.counts.cached_tokens
+
+    @property
+    def prompt_progress(self) -> PromptProgress | None:
+        return self.counts.prompt_progress
+
+    def begin(self) -> None:
+        if self._work is None:
+            context = copy_context()  # that of the request, which metrics and logs name
+            self._work = asyncio.wrap_future(self._threads.submit(context.run, self._generate))
+
+    def __aiter__(self) -> AsyncIterator[NewTokens | End]:
+        return self._events()
+
+    def stopped(self) -> None:
+        self._stopped = True
+
+    async def aclose(self) -> None:
+        with self._lock:
+            self._closed = True
+            generation = self._generation
+        if generation is not None:
+            generation.wait_no_more()
+            await asyncio.to_thread(generation.close)  # waits for the request that is under way
+        if self._work is not None:
+            await self._work
+        self._count_end()
+        if not self._logged and generation is not None:  # an earlier call may have been cancelled before
+            self._logged = True
+            self._log(generation.stats)
+
+    def _count_end(self) -> None:
+        if not self._counted:
+            self._counted, now = True, self._clock()
+            self._account.count(now, drafted=self.counts.drafted, accepted=self.counts.accepted)
+            self._account.end_text(now)
+
+    def _log(self, stats: Stats) -> None:
+        failure = None if self._stopped else self._failure
+        ended_by = STOP_STRING if self._stopped else stats.ended_by or ("error" if failure else INTERRUPT)
+        counts = stats.prompt_tokens, stats.generated_tokens, stats.working_time, stats.drafted, stats.accepted
+        reason = one_line(failure.message) if failure else ""
+        log_ended_text(*counts, mode=stats.mode, ended_by=ended_by, reason=reason)
+
+    async def _events(self) -> AsyncIterator[NewTokens | End]:
+        self.begin()
+        while True:
+            event = await self._came.get()
+            if isinstance(event, protocol.SpecPairError):
+                self._failure = event
+                raise event
+            if isinstance(event, NewTokens):
+                self._account.count(self._clock(), prompt=self._prompt_tokens, generated=len(event.tokens))
+                self._prompt_tokens = 0
+            else:  # counted before the client knows, and may ask for the next text
+                self._count_end()
+            yield event
+            if isinstance(event, End):
+                return
+
+    def _generate(self) -> None:
+        """Generate the text. Runs in a thread of its own."""
+        try:
+            if self._closed:
+                return
+            generation = self._begin()  # without the lock, for which the event loop would wait: it may ask the verifier
+            with self._lock:
+                self._generation = generation
+                if self._closed:
+                    return
+            for event in generation:
+                if isinstance(event, Tokens):
+                    self._tell(_piece(event))
+                elif isinstance(event, Finished):
+                    self._tell(End("stop" if event.finish_reason == "stop" else "length"))
+        except (protocol.SpecPairError, errors.DrafterError, BackendError) as error:
+            self._tell(reported(error))
+        except Exception as error:  # a fault must end the text, not the wait for it
+            _log.exception("generating a text failed")
+            self._tell(protocol.InternalError(f"a fault of the drafter ({type(error).__name__}): see its log"))
+
+    def _tell(self, event: NewTokens | End | protocol.SpecPairError) -> None:
+        with suppress(RuntimeError):  # the event loop has ended, and nobody reads any more
+            self._loop.call_soon_threadsafe(self._came.put_nowait, event)
+
+
+def _piece(event: Tokens) -> NewTokens:
+    columns = zip(*event.tokens, strict=True) if event.tokens else [()] * len(Token._fields)
+    ids, _, sources, decisions, logprobs, drafted = columns
+    return NewTokens([*ids], logprobs, sources, decisions, drafted)
+
+
+def reported(error: protocol.SpecPairError | errors.DrafterError | BackendError) -> protocol.SpecPairError:
+    """The error of a text as the endpoints report it."""
+    if isinstance(error, (*SILENT, protocol.BadGateway)):
+        return protocol.VerifierAway(str(error), retry_after=RETRY_AFTER)
+    if isinstance(error, protocol.SpecPairError):
+        return error
+    if isinstance(error, errors.VocabularyMismatch):
+        return protocol.ModelMismatch(str(error), retry_after=RETRY_AFTER)
+    if isinstance(error, errors.ModelChanged):
+        return protocol.TargetChanged(f"{error}. Send the request again", retry_after=1)
+    if isinstance(error, (errors.BadOption, errors.BadPrompt)):
+        return protocol.InvalidRequest(str(error))
+    return protocol.EngineError(str(error))
 
 
 class PairSource:
@@ -91,7 +243,7 @@ class PairSource:
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
         try:
             return await asyncio.to_thread(work, self._pair.vocabulary)
-        except DrafterError as error:
+        except errors.DrafterError as error:
             raise reported(error) from error
 
     async def tokenize(self, request: TokenizeRequest) -> list[int]:
@@ -115,9 +267,8 @@ class PairSource:
             max_tokens=room if text.spec.max_tokens is None else text.spec.max_tokens,
             cache_salt=self._salt(caller, text.spec.cache_salt),
         )
-        counted = UsageCounter(self._gate.accounts, caller, len(text.prompt_ids))
         begin = partial(self._pair.generate, text.prompt_ids, options, identity=text.identity or None, decoded=False)
-        return PairEvents(begin, self._threads, counted)
+        return PairEvents(begin, self._threads, self._gate.accounts, caller, len(text.prompt_ids))
 
     def _salt(self, caller: Caller, given: str) -> str:
         """The salt of a text at the verifier, for which all callers have the key of this service: callers with other
@@ -126,12 +277,12 @@ class PairSource:
             return given
         return sha256(b"\0".join((self._secret, caller.owner.encode(), given.encode()))).hexdigest()
 
-    def wait_over(self, waited: float) -> SpecPairError | None:
+    def wait_over(self, waited: float) -> protocol.SpecPairError | None:
         """An error once the verifier has been away for as long as a text that has not begun waits for it."""
         outage, patience = self._pair.outage, self._pair.start_patience
         if outage is None or min(waited, outage.seconds) < patience:
             return None
-        return VerifierAway(
+        return protocol.VerifierAway(
             f"the verifier is away ({outage.why}), and this text has waited {waited:.0f} s for its turn",
             retry_after=RETRY_AFTER,
         )
@@ -154,13 +305,13 @@ def drafted(options: Options, text: TextRequest, paired: Paired) -> Options:
     if asked is None:
         mode = paired.without_lost_draft_model(options.mode, predicted=predicted)
     elif (mode := _MODES[asked]) not in (*modes, Mode.AUTO):
-        raise ModeUnavailable(f"speculative.mode: {asked}: {_MISSING[mode]}", param="speculative.mode")
+        raise protocol.ModeUnavailable(f"speculative.mode: {asked}: {_MISSING[mode]}", param="speculative.mode")
     options = replace(options, mode=mode, prediction=None if mode is Mode.TARGET else text.prediction)
     if draft_n is None:
         return options
     options = replace(options, draft_n=draft_n)
     if options.settled_mode(modes) is Mode.TARGET:
-        raise ModeUnavailable(
+        raise protocol.ModeUnavailable(
             f"speculative.draft_n: {draft_n}: neither this service nor its verifier drafts for this text: leave it "
             "out, or send a mode that drafts",
             param="speculative.draft_n",

@@ -150,18 +150,14 @@ def unwritable(path: Path, error: OSError) -> TraceError:
 
 
 class TraceFolder:
-    """Writes traces to one folder, which is created if missing. Several runs may write at once, also from several
-    processes."""
+    """Writes traces to one folder, which is created if missing."""
 
     def __init__(
         self, folder: Path | str, today: Callable[[], datetime] = lambda: datetime.now(tz=UTC), *, text: bool = False
     ) -> None:
-        """`today`: returns the present time with its zone.
-        `text`: whether the characters of the text and of its draft tokens are recorded, too.
+        """`text`: whether the characters of the text and of its draft tokens are recorded, too.
 
-        Raises TraceError if the folder cannot be written.
-
-        This is checked here, so that a long run does not fail at its end.
+        Raises TraceError if the folder cannot be written, so that a long run does not fail at its end.
         """
         self._folder = folder = Path(folder)
         self._today, self._text = today, text
@@ -175,12 +171,7 @@ class TraceFolder:
     @contextmanager
     def run(self, stats: Stats, settings: Mapping[str, Any] | None = None) -> Iterator[Listener]:
         """A context that yields the listener for one text. At its end, in any way, the trace is written, with `stats`
-        as of then.
-
-        `settings`: the options of the text, as JSON values.
-
-        Raises TraceError if the trace cannot be written.
-        """
+        as of then and `settings`, the options of the text. Raises TraceError if the trace cannot be written."""
         started, recorder, broken_by = self._today(), Recorder(), None
         try:
             yield recorder.take

@@ -39,16 +39,11 @@ Json = dict[str, Any]
 
 
 class MessagesChat(NamedTuple):
-    """The chat of a request.
-
-    `names`     of its parameters in the request
-    `opening`   what the answer begins with, and goes on from
-    `thinking`  whether the model is asked to think
-    """
+    """The chat of a request."""
 
     chat: ChatRequest
-    names: dict[str, str]
-    opening: str
+    names: dict[str, str]  # of its parameters in the request
+    opening: str  # what the answer begins with, and goes on from
     thinking: requests.Thinking | None
 
     def for_template(self, template: str | None) -> ChatRequest:

@@ -141,9 +141,7 @@ class TokenCount(Reply):
 class BlockGrowth(Reply):
     """What a block has grown by."""
 
-    type: Literal["text_delta", "thinking_delta", "input_json_delta"] = Field(
-        description="What follows the block's kind."
-    )
+    type: Literal["text_delta", "thinking_delta", "input_json_delta"] = Field(description="Follows the block's kind.")
     text: str | None = Field(None, description="Of a text.", examples=["1992(s):\n    try:\n"])
     thinking: str | None = Field(None, description="Of thoughts.")
     partial_json: str | None = Field(None, description="Of a call: a part of the JSON of its arguments.")

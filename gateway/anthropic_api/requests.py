@@ -65,9 +65,7 @@ class TurnMessage(Object):
     """A message of a conversation."""
 
     role: Literal["user", "assistant", "system"] = Field(description="Who says it.")
-    content: str | Annotated[list[MessageBlock], Field(fail_fast=True)] = Field(
-        description="A string, or blocks of content."
-    )
+    content: str | Annotated[list[MessageBlock], Field(fail_fast=True)] = Field(description="A string, or blocks.")
 
     @property
     def text(self) -> str | None:
@@ -99,9 +97,7 @@ class CustomTool(Object):
 class CustomToolChoice(Object):
     """Whether tools are called, or which one."""
 
-    type: Literal["auto", "any", "tool", "none"] = Field(
-        description="any: one must be called; tool: the named one must be called."
-    )
+    type: Literal["auto", "any", "tool", "none"] = Field(description="any: one must be called; tool: the named one.")
     name: str | None = Field(None, description="With tool: its name.")
     disable_parallel_tool_use: bool | None = Field(None, description="Whether one at most is called.")
 
@@ -155,9 +151,7 @@ class _Conversation(Object):
     model: ModelName = None
     messages: list[TurnMessage] = Field(min_length=1, fail_fast=True, description="The conversation, the oldest first.")
     system: Text | None = Field(None, description="What comes before all messages.")
-    tools: Annotated[list[CustomTool], Field(fail_fast=True)] | None = Field(
-        None, description="Tools that may be called."
-    )
+    tools: Annotated[list[CustomTool], Field(fail_fast=True)] | None = Field(None, description="Tools to call.")
     tool_choice: CustomToolChoice | None = Field(None, description="Whether tools are called. Default: auto.")
     thinking: Thinking | None = Field(None, description="Whether the model thinks.")
     output_config: OutputConfig | None = Field(None, description="How the answer is written.")

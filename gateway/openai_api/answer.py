@@ -1,5 +1,6 @@
 """Reads one text as an answer, as it grows: thoughts between markers, content, calls of tools."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
@@ -125,20 +126,24 @@ class ThoughtReader:
         self.end = self.end or 0
         return "", pending
 
-    def _begin(self) -> None:
-        """Look whether thoughts begin, or the head of an answer. It may be too early to tell."""
+    def _opened(self, openers: Sequence[str]) -> str | None:
+        """Which of these the pending text begins with, which is passed over; empty: none. None: too early to tell."""
         stripped = self._pending.lstrip()
-        openers = (self._markers.begin, *(() if self._begun else self._markers.heads))
-        found = next((each for each in openers if stripped.startswith(each)), None)
-        if found is None and any(each.startswith(stripped) for each in openers):
-            return
-        if found is not None:
+        found = next((each for each in openers if stripped.startswith(each)), "")
+        if found:
             self._pending = stripped[len(found) :]
+        return None if not found and any(each.startswith(stripped) for each in openers) else found
+
+    def _begin(self) -> None:
+        """Look whether thoughts begin, or the head of an answer."""
+        found = self._opened((self._markers.begin, *(() if self._begun else self._markers.heads)))
+        if found is None:
+            return
         if found == self._markers.begin or self._begun:
             self._place = _Section.THOUGHTS
             return
         self._place = _Section.ANSWER
-        self.end = 0 if found is None else self._read - len(self._pending)
+        self.end = self._read - len(self._pending) if found else 0
 
     def _think(self) -> str:
         """The thoughts that are certain, up to the end marker."""
@@ -155,12 +160,12 @@ class ThoughtReader:
         return thoughts
 
     def _go_behind(self) -> None:
-        """Pass over whitespace and a head behind the end marker. It may be too early to tell."""
-        stripped, heads = self._pending.lstrip(), self._markers.heads
-        found = next((each for each in heads if stripped.startswith(each)), None)
-        if found is None and (not stripped or any(each.startswith(stripped) for each in heads)):
+        """Pass over whitespace and a head behind the end marker."""
+        self._pending = self._pending.lstrip()
+        found = self._opened(self._markers.heads) if self._pending else None
+        if found is None:
             return
-        self._place, self._pending = _Section.ANSWER, stripped[len(found or "") :]
+        self._place = _Section.ANSWER
         if found:
             self.end = self._read - len(self._pending)
 
@@ -180,24 +185,15 @@ AnswerEvent = Thought | Event
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """How the texts of one request are read.
+    """How the texts of one request are read."""
 
-    `markers`   those of thoughts; None: nothing is a thought
-    `begun`     whether the prompt has begun the thoughts
-    `apart`     whether thoughts are told apart from the content; otherwise they are content, as they were written
-    `style`     how calls are written; None: nothing is a call
-    `tools`     the tools that may be called
-    `whole`     a call is told when it has ended, for replies that are not streamed
-    `one_call`  the answer ends behind its first call
-    """
-
-    markers: Markers | None = None
-    begun: bool = False
-    apart: bool = True
-    style: Style | None = None
-    tools: Tools = field(default_factory=dict)
-    whole: bool = False
-    one_call: bool = False
+    markers: Markers | None = None  # those of thoughts; None: nothing is a thought
+    begun: bool = False  # whether the prompt has begun the thoughts
+    apart: bool = True  # whether thoughts are told apart from the content; else they are content, as they were written
+    style: Style | None = None  # how calls are written; None: nothing is a call
+    tools: Tools = field(default_factory=dict)  # those that may be called
+    whole: bool = False  # a call is told when it has ended, for replies that are not streamed
+    one_call: bool = False  # the answer ends behind its first call
 
     @property
     def shown(self) -> tuple[str, ...]:

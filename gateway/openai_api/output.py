@@ -18,13 +18,7 @@ from specpair.speculation.sampling.distribution import TokenLogprobs
 
 
 class TokenPart(NamedTuple):
-    """A token of the text that is sent.
-
-    `text`: its characters, those of thoughts and calls as the model wrote them.
-    `logprob`, `decision`: None if they were not requested.
-    `source`: None if it is not known.
-    `drafted`: where the draft token came from that was judged at its place; None: there was none, or it is not known.
-    """
+    """A token of the text that is sent, with what `NewTokens` says of it."""
 
     id: int
     begin: int  # characters of the text before it
@@ -33,7 +27,7 @@ class TokenPart(NamedTuple):
     source: TokenSource | None = None
     decision: Decision | None = None
     drafted: DraftSource | None = None
-    text: str = ""
+    text: str = ""  # its characters, those of thoughts and calls as the model wrote them
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
 
 from gateway.openai_api.chat.prompt import chat_parts
 from gateway.openai_api.chat.template import Renderer
@@ -104,12 +103,7 @@ _FAMILIES: tuple[tuple[str, str, str | None], ...] = (
 )
 
 
-class InfillTokens(NamedTuple):
-    """Ids of the tokens before the text that comes before the gap, before the one behind it, and before the middle."""
-
-    prefix: int
-    suffix: int
-    middle: int | None
+InfillTokens = tuple[int, int, int | None]  # before the text before the gap, the text behind it, and the middle
 
 
 def infill_tokens(vocabulary: Vocabulary) -> InfillTokens | None:
@@ -117,16 +111,16 @@ def infill_tokens(vocabulary: Vocabulary) -> InfillTokens | None:
     for family in _FAMILIES:
         prefix, suffix, middle = (None if name is None else vocabulary.token_of(name) for name in family)
         if prefix is not None and suffix is not None and (middle is None) == (family[2] is None):
-            return InfillTokens(prefix, suffix, middle)
+            return prefix, suffix, middle
     return None
 
 
 def infill_ids(tokens: InfillTokens, vocabulary: Vocabulary, before: str, behind: str) -> list[int]:
     """The prompt for a gap between two texts. Control tokens that they spell out are not read."""
-    begin = vocabulary.encode("")  # no token if the model does not start its texts with one
-    prefix = [tokens.prefix, *vocabulary.encode(before, add_begin=False)]
-    suffix = [tokens.suffix, *vocabulary.encode_after_token(behind)]
-    return [*begin, *suffix, *prefix] if tokens.middle is None else [*begin, *prefix, *suffix, tokens.middle]
+    begin, (of_prefix, of_suffix, middle) = vocabulary.encode(""), tokens  # no token if texts do not start with one
+    prefix = [of_prefix, *vocabulary.encode(before, add_begin=False)]
+    suffix = [of_suffix, *vocabulary.encode_after_token(behind)]
+    return [*begin, *suffix, *prefix] if middle is None else [*begin, *prefix, *suffix, middle]
 
 
 _MESSAGES = "messages"  # the field of a conversation

@@ -25,36 +25,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TextRequest:
-    """One text to generate.
-
-    `spec`        its options, with a seed
-    `prediction`  token ids of what the client expects the text to be; None: nothing
-    `identity`    `Target.identity` of the target that the prompt was made for
-    `speculative` who drafts, and how much
-    """
+    """One text to generate."""
 
     prompt_ids: list[int]
-    spec: TextSpec
-    prediction: list[int] | None = None
-    identity: str = ""
-    speculative: Speculative = field(default_factory=Speculative)
+    spec: TextSpec  # its options, with a seed
+    prediction: list[int] | None = None  # token ids of what the client expects the text to be; None: nothing
+    identity: str = ""  # `Target.identity` of the target that the prompt was made for
+    speculative: Speculative = field(default_factory=Speculative)  # who drafts, and how much
 
 
 @dataclass(frozen=True, slots=True)
 class NewTokens:
-    """Newly committed tokens, and lists with one entry for each, None where it is not known.
-
-    `logprobs`  if requested
-    `sources`   where each came from
-    `decisions` why each was committed, if requested
-    `drafted`   where the draft token came from that was judged at its place
-    """
+    """Newly committed tokens, and lists with one entry for each, None where it is not known."""
 
     tokens: list[int]
-    logprobs: Sequence[TokenLogprobs | None] | None = None
-    sources: Sequence[TokenSource | None] | None = None
-    decisions: Sequence[Decision | None] | None = None
-    drafted: Sequence[DraftSource | None] | None = None
+    logprobs: Sequence[TokenLogprobs | None] | None = None  # if requested
+    sources: Sequence[TokenSource | None] | None = None  # where each came from
+    decisions: Sequence[Decision | None] | None = None  # why each was committed, if requested
+    drafted: Sequence[DraftSource | None] | None = None  # where the draft token came from that was judged at its place
 
     @property
     def about(self) -> list[Sequence[Any]]:

@@ -30,7 +30,7 @@ class NodeConnection(asyncio.Protocol):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._loop, self._clock = asyncio.get_running_loop(), clock
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport  # from the begin on
         self._lost: NodeLost | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None  # of a head whose begin has come
@@ -51,8 +51,8 @@ class NodeConnection(asyncio.Protocol):
 
     async def send(self, request: bytes) -> ReplyHead:
         """Send a request other than HEAD, and wait for the head of its reply. Raises NodeLost."""
-        if self._lost is not None or self._transport is None:
-            raise self._lost or NodeLost("the connection was closed")
+        if self._lost is not None:
+            raise self._lost
         self._reply, self.answered, self._reading_paused = ReplyParser(), False, False
         self._transport.write(request)
         while self._reply.head is None:
@@ -66,7 +66,7 @@ class NodeConnection(asyncio.Protocol):
         while not (reply.held or reply.complete):
             await self._wait()
         body = reply.take()
-        if self._reading_paused and self._transport is not None and self._lost is None:
+        if self._reading_paused and self._lost is None:
             self._reading_paused = False
             self._transport.resume_reading()
         return body, reply.complete
@@ -79,15 +79,14 @@ class NodeConnection(asyncio.Protocol):
             parts.append(body)
             size += len(body)
             if size > most:
-                self.abort(f"the reply has more than {most} bytes")
-                raise self._lost or NodeLost("the connection was closed")
+                self.abort(why := f"the reply has more than {most} bytes")
+                raise NodeLost(why)
         return b"".join(parts)
 
     def abort(self, why: str) -> None:
         """Close the connection at once. Who waits for it gets NodeLost."""
         self.aborted = True
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
         self._lose(why)
 
     async def _wait(self) -> None:
@@ -139,7 +138,7 @@ class NodeConnection(asyncio.Protocol):
             why = f"the head of the reply was not complete after {HEAD_SECONDS:g} s"
             self._deadline = self._loop.call_later(HEAD_SECONDS, self.abort, why)
         self._wake()
-        if reply.held > _MOST_HELD and self._transport is not None and not self._reading_paused:
+        if reply.held > _MOST_HELD and not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
 

@@ -40,13 +40,7 @@ _MOST_BYTES, _PATIENCE = 16 * 1024, 10.0  # of the body of a registration
 class RouterEndpoints:
     """The endpoints as methods."""
 
-    def __init__(
-        self,
-        gate: Gate,
-        passing: Passing,
-        policy: str,
-        register_key: SecretStr | None,
-    ) -> None:
+    def __init__(self, gate: Gate, passing: Passing, policy: str, register_key: SecretStr | None) -> None:
         """`policy`: its name.
         `register_key`: with which nodes register; None: none can.
         """

@@ -33,10 +33,9 @@ class SessionNodes:
 
     def node(self, session_id: str) -> Node | None:
         """The node that has a session; None: it is not known."""
-        found = self._nodes.get(session_id)
-        if found is not None:
+        if session_id in self._nodes:
             self._nodes.move_to_end(session_id)
-        return found
+        return self._nodes.get(session_id)
 
     def note(self, session_id: str, node: Node) -> None:
         """Note that a node has a session."""

@@ -81,9 +81,7 @@ class NodeInfo(Response):
     slots: Count | None = Field(None, description="KV slots of a verifier.")
     weight: Weight
     hourly_price: HourlyPrice | None = None
-    leaves_in: Amount | None = Field(
-        None, description="Seconds until it leaves unless it reports again; null: it stays."
-    )
+    leaves_in: Amount | None = Field(None, description="Seconds until it leaves if it does not report; null: it stays.")
     sessions: Count | None = Field(None, description="Sessions that it holds, as it told.")
     texts: Count = Field(description="Texts under way: as it told, and those sent there since.")
     waiting: Count = Field(description="Requests that wait there for a pass, as it told.")
@@ -97,9 +95,7 @@ class NodeInfo(Response):
         None, description="Of the sessions that the request names, those that are there; null: it names none."
     )
     generated_tokens: Generated
-    pass_seconds: Amount | None = Field(
-        None, description="Seconds of forward passes since a verifier's start, as it told."
-    )
+    pass_seconds: Amount | None = Field(None, description="Seconds of forward passes since its start, as it told.")
     tokens_per_second: Pace = None
     price_per_million_tokens: Price = None
 

@@ -22,12 +22,7 @@ from specpair.http_service.keys.gate import Gate
 from specpair.http_service.replies.hang_up import HangUp
 from specpair.http_service.replies.json_replies import Failures, JsonReply, NotedSend
 from specpair.http_service.shutdown import Draining
-from specpair.protocol.errors import (
-    BadGateway,
-    NotFound,
-    SpecPairError,
-    from_body,
-)
+from specpair.protocol.errors import BadGateway, NotFound, SpecPairError, from_body
 from specpair.protocol.http_reply import ReplyHead
 
 _log = logging.getLogger("gateway.router")
@@ -181,10 +176,10 @@ async def _part(forwarding: Forwarding, node: Node, target: bytes, name: str, he
         raise from_body(head.status, content)
     try:
         rows = from_json(content)[name]
+        if isinstance(rows, list) and all(isinstance(each, dict) for each in rows):
+            return rows
     except (ValueError, KeyError, TypeError):
-        rows = None
-    if isinstance(rows, list) and all(isinstance(each, dict) for each in rows):
-        return rows
+        pass
     _log.warning("the node %s is left out of %s: its reply has no list %r", node.name, target.decode(), name)
     return None
 

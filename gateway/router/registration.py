@@ -32,18 +32,17 @@ class Registration:
         self._router, self._node = router, node.model_copy(update={"ttl": _MISSED * every})
         self._headers = [(b"authorization", b"Bearer " + key.encode()), (b"content-type", b"application/json")]
         self._every = every
-        self._pool: Pool | None = None
+        self._pool = Pool(router)
         self._task: asyncio.Task[None] | None = None
         self._complaint: str | None = ""  # the last one that was logged; None: the router takes the reports
 
     def start(self) -> None:
         """Begin to report."""
-        self._pool = Pool(self._router)
         self._task = asyncio.create_task(self._report())
 
     async def stop(self) -> None:
         """Report no longer, and tell the router that the service leaves."""
-        if self._task is None or self._pool is None:
+        if self._task is None:
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -65,7 +64,6 @@ class Registration:
 
     async def _send(self, method: bytes, target: bytes, body: bytes) -> str | None:
         """Send a request. Returns what is wrong; None: nothing. Raises NodeLost."""
-        assert self._pool is not None
         async with self._pool.exchange(method, target, self._headers, body) as (head, connection):
             content = await connection.read_all()
         return None if head.status == 200 else str(from_body(head.status, content))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from itertools import islice
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 from urllib.parse import unquote
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
@@ -75,15 +75,14 @@ def _decoded(path: bytes) -> str:
     return unquote(path.decode(errors="replace"))
 
 
-def _text(given: Any) -> str | None:
-    return given if isinstance(given, str) else None
+_Text = Annotated[str | None, BeforeValidator(lambda given: given if isinstance(given, str) else None)]
 
 
 class RoutedFields(BaseModel):
     """What is read of a body. What it is besides is the node's to judge."""
 
-    model: Annotated[str | None, BeforeValidator(_text)] = None
-    session_id: Annotated[str | None, BeforeValidator(_text)] = None
+    model: _Text = None
+    session_id: _Text = None
 
 
 def routing_fields(body: bytes) -> RoutedFields:
@@ -116,11 +115,10 @@ def prefixes(body: bytes) -> tuple[str, ...]:
     if not isinstance(content, dict):
         return ()
     prompt = to_json([content.get(name) for name in _PROMPT])
-    found, read, hashed = [], 0, blake2b(digest_size=8)
-    length = _SHORTEST
+    found, hashed, read, length = [], blake2b(digest_size=8), 0, _SHORTEST
     while length <= min(len(prompt), _LONGEST):
         hashed.update(prompt[read:length])
-        found.append(hashed.copy().hexdigest())
+        found.append(hashed.hexdigest())
         read, length = length, 2 * length
     return tuple(reversed(found))
 

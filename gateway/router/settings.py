@@ -80,9 +80,7 @@ class RouterOptions(ServiceOptions):
         group=NODES,
         placeholder=KEY,
     )
-    max_sessions: int = option(
-        65_536, "sessions whose node is remembered; others are found by asking", ge=1, group=NODES
-    )
+    max_sessions: int = option(65_536, "sessions whose node is remembered; others need asking", ge=1, group=NODES)
     api_key: SecretStr | None = option(
         None, "key that callers must send (or ROUTER_API_KEY)", group=ACCESS, placeholder=KEY
     )

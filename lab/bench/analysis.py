@@ -1,10 +1,10 @@
 """All that is made of a run's records, as plain data: what the reports show and the JSON file holds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lab.bench.comparison import Comparison, Sample, compare
-from lab.bench.errors import BadRecords, BadSide
+from lab.bench.errors import BadSide
 from lab.bench.jobs import PreparedCase
 from lab.bench.records import MeasuredRequest, Results, Run
 from lab.bench.summary import Summary, summarise
@@ -132,31 +132,3 @@ def analyse(results: Results, baseline: str | None = None) -> Analysis:
 def _sample(results: Results, case: str, side: str) -> Sample:
     requests = [each for each in results.requests if (each.case, each.side) == (case, side)]
     return Sample(side, sorted(requests, key=lambda each: each.pairing))
-
-
-def merged(runs: Sequence[tuple[str, Results]]) -> Results:
-    """The cases that all runs have with the same prompts, with the sides of each, under `NAME:SIDE`.
-
-    `runs`: with the name of each, in no case the same. Sides of different runs did not take turns, so what changed on
-    the machine between the runs is in the figures, too. Raises BadRecords if the runs have no case in common.
-    """
-    first = runs[0][1].run
-    common = [case for case in first.cases if all(_same(case, each.run.cases) for _, each in runs[1:])]
-    if not common:
-        raise BadRecords("the runs have no case in common: a case is the same if its name and its prompts are")
-    names = {case.name for case in common}
-    sides, requests, offset = [], list[MeasuredRequest](), 0
-    for name, each in runs:
-        sides += [replace(side, name=f"{name}:{side.name}") for side in each.run.sides]
-        requests += [
-            replace(found, side=f"{name}:{found.side}", stretch=found.stretch + offset)
-            for found in each.requests
-            if found.case in names
-        ]
-        offset += 1 + max([found.stretch for found in each.requests], default=0)
-    return Results(replace(first, sides=tuple(sides), cases=tuple(common)), requests)
-
-
-def _same(case: PreparedCase, others: Sequence[PreparedCase]) -> bool:
-    mine = (case.name, case.case.system, case.case.prompts)
-    return any(mine == (other.name, other.case.system, other.case.prompts) for other in others)

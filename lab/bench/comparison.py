@@ -192,9 +192,7 @@ def _mean_of(measure: Measure) -> Callable[[Sample], Mapping[Hashable, Fraction]
 
 def _speed(request: MeasuredRequest) -> Fraction | None:
     """Tokens and seconds, so that the figure of several requests is that of all their tokens."""
-    if not request.tokens_out or not request.chunks or request.chunks[-1] <= 0:
-        return None
-    return float(request.tokens_out), request.chunks[-1]
+    return None if request.tokens_per_second is None else (float(request.tokens_out or 0), request.chunks[-1])
 
 
 def _load(sample: Sample) -> Mapping[Hashable, Fraction]:

@@ -75,7 +75,7 @@ class CorpusLookup:
         if not self._arrays:
             return _NONE
         known, match = self._tail
-        if len(known) > len(tail) or known != list(tail[: len(known)]):
+        if known != list(tail[: len(known)]):
             known, match = [], self._match
         for at in range(len(known), len(tail)):
             match = self._moved(match, tail[at], [*self._recent, *tail[: at + 1]][-LONGEST:])

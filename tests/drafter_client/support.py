@@ -31,7 +31,7 @@ from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.drafting.tree import Proposal
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling, choose
-from tests.drafter_client.http import bodies
+from tests.drafter_client.http.fake_transports import model_info as honest
 from verifier_server.app import create_app
 from verifier_server.engine.engine import Engine
 from verifier_server.service import Service
@@ -246,7 +246,7 @@ class Run:
 
 def model_info(max_drafts: int = 64, context_length: int = 1024) -> ModelInfo:
     """The toy verifier's `/model`, as the client reads it."""
-    return bodies.model_info(name="scripted-1", context_length=context_length, max_drafts=max_drafts, pass_ms=[])
+    return honest(name="scripted-1", context_length=context_length, max_drafts=max_drafts, pass_ms=[])
 
 
 def generate(

@@ -23,7 +23,7 @@ from specpair.engines.errors import first_line
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.policy.schedule import IN_TURNS, Mechanisms
 from tests.drafter_client.cli.command_line import Command
-from tests.drafter_client.http.bodies import model_info
+from tests.drafter_client.http.fake_transports import model_info
 from tests.drafter_client.support import Verifier, running, serving
 from verifier_server.settings import Settings
 

@@ -30,7 +30,7 @@ from specpair.speculation.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from specpair.speculation.sampling.sampling import Sampling
-from tests.drafter_client.http.bodies import verified
+from tests.drafter_client.http.fake_transports import verified
 from tests.drafter_client.support import (
     ALL,
     EACH_WAY,

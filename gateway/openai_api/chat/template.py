@@ -176,8 +176,7 @@ class Renderer:
             def attempt(messages: list[TemplateMessage], tools: Sequence[TemplateMessage]) -> str | None:
                 return self.attempt(template, base | {"messages": messages} | ({"tools": [*tools]} if tools else {}))
 
-            found = Forms(attempt)
-            self._forms = {template: found}  # a service has one
+            self._forms = {template: Forms(attempt)}  # a service has one
         return self._forms[template]
 
     def _ask(self, template: str, variables: dict[str, Any]) -> dict[str, str]:

@@ -26,9 +26,7 @@ class Function(Object):
     """A function that was called."""
 
     name: str = Field(description="Its name.")
-    arguments: str | dict[str, Any] | None = Field(
-        None, description="Its arguments: a JSON object, or a string that holds one."
-    )
+    arguments: str | dict[str, Any] | None = Field(None, description="Its arguments: a JSON object, or its text.")
 
 
 class ToolCall(Object):
@@ -51,9 +49,7 @@ class ChatMessage(Object):
         None, description="Passed on to the chat template, unless the list is empty."
     )
     tool_call_id: str | None = Field(None, description="Passed on to the chat template.")
-    reasoning_content: str | None = Field(
-        None, description="The thoughts before an answer. Passed on to the chat template."
-    )
+    reasoning_content: str | None = Field(None, description="The thoughts before it. Passed on to the chat template.")
     reasoning: str | None = Field(None, description="Another name of `reasoning_content`, passed on as it is.")
     thinking: str | None = Field(None, description="Another name of `reasoning_content`, passed on as it is.")
 
@@ -103,12 +99,8 @@ class FunctionDefinition(Object):
 
     name: Name
     description: str | None = Field(None, description="What it does. Passed on to the chat template.")
-    parameters: dict[str, Any] | None = Field(
-        None, description="The JSON Schema of its arguments. Passed on to the chat template."
-    )
-    strict: bool | None = Field(
-        None, description="Whether the arguments of calls keep to the schema; they do if a call must come."
-    )
+    parameters: dict[str, Any] | None = Field(None, description="The JSON Schema of its arguments. Passed on, too.")
+    strict: bool | None = Field(None, description="Whether arguments keep to the schema; they do if a call must come.")
 
 
 class Tool(Object):

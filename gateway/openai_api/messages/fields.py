@@ -15,20 +15,15 @@ EMPTY: tuple[Any, ...] = (None, "", [], {})  # values that ask for nothing, what
 
 @dataclass(frozen=True, slots=True)
 class FieldRules:
-    """What one kind of object may have beside the fields that are used.
+    """What one kind of object may have beside the fields that are used."""
 
-    `ignored`   taken with any value: it says something about the request, or about an earlier reply, not about the text
-    `only`      taken with these values (or null), which ask for nothing; with none of them: refused unless it is null
-    `instead`   the names that fields of other servers have here
-    `hints`     what to do in place of fields that are refused, where it is not just to leave them out
-    `empty`     values with which any other field is taken
-    """
-
+    # Taken with any value: they say something about the request, or about an earlier reply, not about the text.
     ignored: tuple[str, ...] = ()
+    # Taken with these values (or null), which ask for nothing; with none of them: refused unless it is null.
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    instead: Mapping[str, str] = field(default_factory=dict)
-    hints: Mapping[str, str] = field(default_factory=dict)
-    empty: tuple[Any, ...] = EMPTY
+    instead: Mapping[str, str] = field(default_factory=dict)  # the names that fields of other servers have here
+    hints: Mapping[str, str] = field(default_factory=dict)  # what to do in place of fields that are refused
+    empty: tuple[Any, ...] = EMPTY  # values with which any other field is taken
 
 
 _OF_THE_SERVICE = (  # how the service should handle the request
@@ -53,8 +48,8 @@ _TEXT = (
     | _only((False,), "use_beam_search", "early_stopping", "include_stop_str_in_output", "no_stop_trim")
     | _only((False,), "return_tokens", "return_token_ids", "return_tokens_as_token_ids")
     | _only((True,), "skip_special_tokens", "spaces_between_special_tokens")
-    | _only((0,), "n_probs", "n_keep", "top_a", "min_keep", "dynatemp_range", "mirostat")
-    | _only((0,), "dry_multiplier", "xtc_probability")
+    | _only((0,), "n_probs", "n_keep", "top_a", "min_keep", "dynatemp_range")
+    | _only((0,), "mirostat", "dry_multiplier", "xtc_probability")
     | _only((1,), "length_penalty", "typical_p", "tfs_z", "repeat_penalty")
     | _only(([],), "stop_token_ids", "bad_words", "logits_processors", "lora")
     | {"top_n_sigma": (-1, 0)}

@@ -70,9 +70,7 @@ class ResponseFormat(Object):
 class StructuredOutputs(Object):
     """One of these, as vLLM names them."""
 
-    json_: dict[str, Any] | str | None = Field(
-        None, alias="json", description="A JSON Schema, as an object or as its text."
-    )
+    json_: dict[str, Any] | str | None = Field(None, alias="json", description="A JSON Schema, or its text.")
     regex: str | None = Field(None, description="A regular expression.")
     choice: list[str] | None = Field(None, min_length=1, description="One of these texts.")
     grammar: str | None = Field(None, description="A grammar in Lark or GBNF.")
@@ -148,7 +146,7 @@ class StreamOptions(Object):
 
     include_usage: bool | None = Field(None, description="Whether the last chunk before [DONE] has the usage.")
     continuous_usage_stats: bool | None = Field(
-        None, description="With `include_usage`: whether each chunk has the usage so far."
+        None, description="With `include_usage`: whether each chunk has it so far."
     )
 
 
@@ -212,9 +210,7 @@ class GenerationRequest(_WithOptions):
     best_of: int | None = Field(None, description="Only 1, or the value of `n`.")
     stop: LongestStop | Stops | None = Field(None, description="The text ends before the first of these strings.")
     ignore_eos: bool | None = Field(None, description="Whether the model never ends a text.")
-    prediction: Prediction | None = Field(
-        None, description="What the text is expected to be: draft tokens are taken from it."
-    )
+    prediction: Prediction | None = Field(None, description="What the text may be: draft tokens are taken from it.")
     speculative: Drafting = None
     token_details: Literal["sources", "decisions"] | None = Field(
         None,

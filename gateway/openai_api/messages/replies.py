@@ -1,5 +1,6 @@
 """The replies of OpenAI's endpoints, whole and in chunks. Fields that a reply does not set are left out of its JSON."""
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,9 +18,9 @@ Ended = Annotated[
 _ANTHROPIC = " Only with the header `anthropic-version`."
 
 
-def shown(**example: Any) -> ConfigDict:
-    """The configuration of a model with an example for the OpenAPI documents."""
-    return ConfigDict(json_schema_extra={"examples": [example]})
+def shown(example: str) -> ConfigDict:
+    """The configuration of a model with an example in JSON for the OpenAPI documents."""
+    return ConfigDict(json_schema_extra={"examples": [json.loads(example)]})
 
 
 class Reply(BaseModel):
@@ -50,15 +51,9 @@ class TokenUsage(Reply):
     """Tokens of the request."""
 
     model_config = shown(
-        prompt_tokens=4,
-        completion_tokens=6,
-        total_tokens=10,
-        prompt_tokens_details={"cached_tokens": 0},
-        completion_tokens_details={
-            "reasoning_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
-        },
+        '{"prompt_tokens": 4, "completion_tokens": 6, "total_tokens": 10, '
+        '"prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": '
+        '{"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}}'
     )
 
     prompt_tokens: int = Field(description="Tokens of the prompts, each counted once.")
@@ -72,16 +67,9 @@ class Timings(Reply):
     """Times and draft tokens, by llama-server's names. The times are those of the whole request."""
 
     model_config = shown(
-        cache_n=0,
-        prompt_n=4,
-        prompt_ms=12.41,
-        prompt_per_second=322.32,
-        predicted_n=6,
-        predicted_ms=15.58,
-        predicted_per_token_ms=2.597,
-        predicted_per_second=385.099,
-        draft_n=2,
-        draft_n_accepted=2,
+        '{"cache_n": 0, "prompt_n": 4, "prompt_ms": 12.41, "prompt_per_second": 322.32, "predicted_n": 6, '
+        '"predicted_ms": 15.58, "predicted_per_token_ms": 2.597, "predicted_per_second": 385.099, "draft_n": 2, '
+        '"draft_n_accepted": 2}'
     )
 
     cache_n: int = Field(description="Tokens of the prompts that the KV cache of another text had.")
@@ -90,9 +78,7 @@ class Timings(Reply):
     prompt_per_second: float | None = Field(description="`prompt_n` a second; null: not measured.")
     predicted_n: int = Field(description="Generated tokens.")
     predicted_ms: float = Field(description="Milliseconds from the first token to the last.")
-    predicted_per_token_ms: float | None = Field(
-        description="Milliseconds for each generated token; null: there is none."
-    )
+    predicted_per_token_ms: float | None = Field(description="Milliseconds for each generated token; null: none.")
     predicted_per_second: float | None = Field(description="Generated tokens a second; null: not measured.")
     draft_n: int = Field(description="Draft tokens that the target judged.")
     draft_n_accepted: int = Field(description="Of these, those accepted.")
@@ -101,7 +87,9 @@ class Timings(Reply):
 class SpecDecode(Reply):
     """Draft tokens, by vLLM's names."""
 
-    model_config = shown(num_drafts=1, num_draft_tokens=2, num_accepted_tokens=2, num_accepted_tokens_per_pos=[1, 1])
+    model_config = shown(
+        '{"num_drafts": 1, "num_draft_tokens": 2, "num_accepted_tokens": 2, "num_accepted_tokens_per_pos": [1, 1]}'
+    )
 
     num_drafts: int = Field(description="Drafts of which the target judged a token.")
     num_draft_tokens: int = Field(description="Draft tokens that the target judged.")
@@ -116,9 +104,7 @@ class SpeculativeDecoding(Reply):
         description="Tokens for each judged draft, with the target's own: 1 + accepted ones / drafts."
     )
     draft_acceptance_rate: float = Field(description="Accepted draft tokens / judged ones; 0 without any.")
-    acceptance_histogram: list[int] = Field(
-        description="Drafts with 0, 1, ... accepted tokens, up to `num_spec_tokens`."
-    )
+    acceptance_histogram: list[int] = Field(description="Drafts with 0, 1, ... accepted tokens, to `num_spec_tokens`.")
     num_spec_steps: int = Field(description="Drafts of which the target judged a token.")
     num_accepted_draft_tokens: int = Field(description="Draft tokens that were accepted.")
     num_draft_tokens: int = Field(description="Draft tokens that the target judged.")
@@ -240,9 +226,7 @@ class AssistantMessage(Reply):
     """The message that answers."""
 
     role: Literal["assistant"] = Field(description="Always the assistant.")
-    content: str | None = Field(
-        description="The answer; null if there are only calls.", examples=["1992(s):\n    try:\n"]
-    )
+    content: str | None = Field(description="The answer; null beside calls alone.", examples=["1992(s):\n    try:\n"])
     refusal: None = Field(description="Always null.")
     reasoning_content: str | None = Field(None, description="The thoughts before it, if there are any.")
     tool_calls: list[CalledTool] | None = Field(None, description="The calls, if there are any.")

@@ -6,14 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from gateway.openai_api.messages.conversation import (
-    MOST_TOOLS,
-    ChatMessage,
-    NamedTool,
-    Tool,
-    ToolChoice,
-    complaint,
-)
+from gateway.openai_api.messages.conversation import MOST_TOOLS, ChatMessage, NamedTool, Tool, ToolChoice, complaint
 from gateway.openai_api.messages.objects import TOO_DEEP, read_request, reported
 from gateway.openai_api.messages.options import MOST_TEXTS, GenerationRequest, Logprobs, _Ids
 from specpair.protocol.errors import InvalidRequest, SpecPairError
@@ -75,9 +68,7 @@ class ChatRequest(GenerationRequest):
         None, ge=1, description="The newer name of `max_tokens`; if both are given, they must be the same."
     )
     logprobs: bool | None = Field(None, description="Whether log probabilities are reported.")
-    top_logprobs: Logprobs | None = Field(
-        None, description="How many of the likeliest tokens are reported, with `logprobs`."
-    )
+    top_logprobs: Logprobs | None = Field(None, description="How many of the likeliest tokens to report, with it.")
     reasoning_effort: str | None = Field(
         None, max_length=32, description="A variable of the chat template; only `none` where it has no such one."
     )
@@ -100,9 +91,7 @@ class ChatRequest(GenerationRequest):
     reasoning_format: Literal["auto", "deepseek", "none"] | None = Field(
         None, description="none: thoughts stay in the content, as llama-server names it. Default: auto."
     )
-    separate_reasoning: bool | None = Field(
-        None, description="False: thoughts stay in the content, as SGLang names it."
-    )
+    separate_reasoning: bool | None = Field(None, description="False: thoughts stay in the content (SGLang's name).")
 
     @model_validator(mode="after")
     def _tools_fit(self) -> "ChatRequest":

@@ -97,30 +97,20 @@ def _messages(given: str | list[Item]) -> tuple[list[dict[str, Any]], list[str]]
     """The messages of an input. Thoughts, text and calls that follow each other are one of the assistant."""
     if isinstance(given, str):
         return [{"role": "user", "content": given}], ["input"]
-    messages: list[dict[str, Any]] = []
-    names: list[str] = []
+    found: list[tuple[dict[str, Any], str]] = []
     tools: dict[str, str] = {}  # by the ids of their calls
-    open_answer: dict[str, Any] | None = None  # of the assistant, which may go on
     for at, item in enumerate(given):
+        name = f"input.{at}"
         if isinstance(item, InputMessage) and item.role != "assistant":
-            message = {"role": item.role, "content": _content(item)}
+            found.append(({"role": item.role, "content": _content(item)}, name))
         elif isinstance(item, requests.InputCallOutput):
-            message = {"role": "tool", "tool_call_id": item.call_id, "content": joined(item.output)}
-            if item.call_id in tools:
-                message["name"] = tools[item.call_id]
+            answer = {"role": "tool", "tool_call_id": item.call_id, "content": joined(item.output)}
+            found.append((answer | ({"name": tools[item.call_id]} if item.call_id in tools else {}), name))
         else:
-            if open_answer is None or not _goes_on(open_answer, item):
-                open_answer = {"role": "assistant", "content": None}
-                messages.append(open_answer)
-                names.append(f"input.{at}")
-            _add(open_answer, item)
-            if isinstance(item, InputCall):
-                tools[item.call_id] = requests.shown_name(item.name, item.namespace)
-            continue
-        open_answer = None
-        messages.append(message)
-        names.append(f"input.{at}")
-    return messages, names
+            if not (found and _goes_on(found[-1][0], item)):
+                found.append(({"role": "assistant", "content": None}, name))
+            _add(found[-1][0], item, tools)
+    return [message for message, _ in found], [name for _, name in found]
 
 
 def _content(item: InputMessage) -> Any:
@@ -129,20 +119,21 @@ def _content(item: InputMessage) -> Any:
     return [{"type": "text", "text": part.text} for part in item.content]
 
 
-def _goes_on(answer: dict[str, Any], item: Item) -> bool:
+def _goes_on(message: dict[str, Any], item: Item) -> bool:
     """Whether an item belongs to the answer that has begun: first thoughts, then text, then calls."""
-    if isinstance(item, InputReasoning):
+    if message["role"] != "assistant" or isinstance(item, InputReasoning):
         return False
-    return isinstance(item, InputCall) or (answer["content"] is None and "tool_calls" not in answer)
+    return isinstance(item, InputCall) or (message["content"] is None and "tool_calls" not in message)
 
 
-def _add(answer: dict[str, Any], item: Item) -> None:
+def _add(answer: dict[str, Any], item: Item, tools: dict[str, str]) -> None:
     if isinstance(item, InputReasoning):
         thoughts = "".join(part.text for part in item.content or item.summary or ())
         if thoughts:
             answer["reasoning_content"] = thoughts
     elif isinstance(item, InputCall):
-        function = {"name": requests.shown_name(item.name, item.namespace), "arguments": item.arguments}
+        tools[item.call_id] = requests.shown_name(item.name, item.namespace)
+        function = {"name": tools[item.call_id], "arguments": item.arguments}
         answer.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
     elif isinstance(item, InputMessage):
         answer["content"] = joined(item.content)
@@ -253,11 +244,12 @@ class ResponseEndpoints:
         caller = self._source.admit(request)
         if request.query_params.get("stream", "false") != "false":
             raise InvalidRequest("stream: a response that is kept is not streamed, leave it out", param="stream")
-        return JsonReply(self._kept(caller, _id(request), "response_id").response.json_bytes())
+        kept = self._kept(caller, request.path_params["response_id"], "response_id")
+        return JsonReply(kept.response.json_bytes())
 
     async def delete_response(self, request: Request) -> Response:
         """Forget a response."""
-        caller, id = self._source.admit(request), _id(request)
+        caller, id = self._source.admit(request), request.path_params["response_id"]
         self._kept(caller, id, "response_id")
         self._store.delete(caller.client, id)
         return JsonReply(ResponseDeleted(id=id, object="response", deleted=True).json_bytes())
@@ -279,8 +271,3 @@ class ResponseEndpoints:
                 self._store.keep(caller.client, Kept(response, [*previous, *asked.chat.messages, answer]))
 
         return ResponseWriter(generation, asked.request, time.time, keep)
-
-
-def _id(request: Request) -> str:
-    found: str = request.path_params["response_id"]
-    return found

@@ -67,8 +67,9 @@ class _Grammar:
     def _calls(self, tools: Mapping[str, Schema | None], parallel: bool, begun: str = "") -> str:
         """Calls in the style, behind what has `begun` them."""
         writing = self._writing
-        calls = [self._call(name, writing_of, schema) for name, (writing_of, schema) in self._each(tools).items()]
-        self._rules["call"] = " | ".join(calls)
+        in_json = writing.begin.endswith('"')  # the name is the content of a string then
+        named = ((name, json.dumps(name)[1:-1] if in_json else name, schema) for name, schema in tools.items())
+        self._rules["call"] = " | ".join(self._call(*each) for each in named)
         more = f"({self._literal(writing.between + writing.begin)} call)*" if parallel else ""
         opening = (writing.before + writing.begin).removeprefix(begun)
         return f"{self._literal(opening)} call {more} {self._literal(writing.after)}"
@@ -94,11 +95,6 @@ class _Grammar:
         return " | ".join(
             f'{_lexemes(begin + name + middle)} {self._object(schema)} "}}"' for name, schema in tools.items()
         )
-
-    def _each(self, tools: Mapping[str, Schema | None]) -> dict[str, tuple[str, Schema | None]]:
-        """Of each tool how its name is written, and its schema."""
-        in_json = self._writing.begin.endswith('"')
-        return {name: (json.dumps(name)[1:-1] if in_json else name, schema) for name, schema in tools.items()}
 
     def _call(self, name: str, written: str, schema: Schema | None) -> str:
         """What stands behind `begin` in a call of a tool."""

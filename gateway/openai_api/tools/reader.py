@@ -92,11 +92,6 @@ class Writing:
 
     A grammar of calls is built from it, and the notation reads what such a grammar lets through. Where NAME
     stands in a JSON object, it is the content of a JSON string.
-
-    `arguments`: how these are written; None: as a JSON object.
-    `trigger`: what only a call begins with. None: nothing tells a call from other JSON before its name.
-    `tokens`: markers that models have as tokens of their own, often as control tokens. The text must show them.
-    `plain`: whether `{"name": NAME, "arguments": ARGUMENTS}` alone is read as a call, too.
     """
 
     begin: str
@@ -105,21 +100,17 @@ class Writing:
     between: str
     before: str = ""
     after: str = ""
-    arguments: Parameters | BareKeys | Keywords | None = None
-    trigger: str | None = None
-    tokens: tuple[str, ...] = ()
-    plain: bool = False
+    arguments: Parameters | BareKeys | Keywords | None = None  # None: as a JSON object
+    trigger: str | None = None  # what only a call begins with. None: nothing tells it from other JSON before its name
+    tokens: tuple[str, ...] = ()  # markers that models have as tokens, often as control tokens. The text must show them
+    plain: bool = False  # whether `{"name": NAME, "arguments": ARGUMENTS}` alone is read as a call, too
 
 
 class Notation(Protocol):
-    """How a style writes calls, and how these are read.
+    """How a style writes calls, and how these are read."""
 
-    `anywhere`: texts that may begin calls wherever they stand.
-    `at_line`: texts that may begin calls at the beginning of a line, of the text, and behind a call.
-    """
-
-    anywhere: tuple[str, ...]
-    at_line: tuple[str, ...]
+    anywhere: tuple[str, ...]  # texts that may begin calls wherever they stand
+    at_line: tuple[str, ...]  # texts that may begin calls at the beginning of a line, of the text, and behind a call
 
     def read(self, opener: str, calls: "CallReader") -> Reading[str]:
         """Read calls behind `opener`, one of the above. Returns what was read and does not belong to them.

@@ -106,29 +106,6 @@ def report_parser() -> Parser:
     )
     runs = parser.add_argument_group("run")
     runs.add_argument("folder", type=flags.path, metavar="DIR", help="the folder of the run")
-    _add_baseline(parser)
-    return parser
-
-
-def compare_parser() -> Parser:
-    """The parser of `python -m drafter_client bench compare`."""
-    parser = Parser(
-        "drafter bench compare",
-        usage="[FLAGS] DIR DIR",
-        description="Compare the sides of two runs of 'drafter bench' in the cases that both have.",
-        examples=("drafter bench compare before after", "drafter bench compare before after --output compared"),
-    )
-    runs = parser.add_argument_group("runs")
-    runs.add_argument(
-        "first", type=flags.path, metavar="DIR", help="the folder of a run, whose first side is the baseline"
-    )
-    runs.add_argument("second", type=flags.path, metavar="DIR", help="the folder of another run")
-    _add_baseline(parser)
-    output = parser.add_argument_group("output")
-    output.add_argument("--output", type=flags.path, metavar="DIR", help="write the report to this folder, too")
-    return parser
-
-
-def _add_baseline(parser: Parser) -> None:
     shown = parser.add_argument_group("comparison")
     shown.add_argument("--baseline", metavar="SIDE", help="the side that others are compared with (default: the first)")
+    return parser

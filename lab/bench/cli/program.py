@@ -1,4 +1,4 @@
-"""The command `drafter bench`, with `report` and `compare` below it, as the lab's entry point names it."""
+"""The command `drafter bench`, with `report` below it, as the lab's entry point names it."""
 
 import argparse
 import asyncio
@@ -11,11 +11,11 @@ from pathlib import Path
 from rich.console import Console
 
 from drafter_client.cli.steps import INTERRUPTED
-from lab.bench.analysis import analyse, merged
+from lab.bench.analysis import analyse
 from lab.bench.asking import ProbedSide
 from lab.bench.case import Case
 from lab.bench.case_files import chosen_cases
-from lab.bench.cli.command_line import BenchOptions, bench_options, bench_parser, compare_parser, report_parser
+from lab.bench.cli.command_line import BenchOptions, bench_options, bench_parser, report_parser
 from lab.bench.errors import BadBench, BadSide
 from lab.bench.measuring import Measuring, shown
 from lab.bench.page import write_reports
@@ -125,42 +125,21 @@ def run_bench_report(arguments: Sequence[str]) -> int:
     """`drafter bench report DIR`. Returns the exit status. Raises BadBench."""
     options = report_parser().parse(arguments)
     results = read_results(options.folder)
-    _report(results, options.baseline, options.folder)
-    return 0
-
-
-def run_bench_compare(arguments: Sequence[str]) -> int:
-    """`drafter bench compare DIR DIR`. Returns the exit status. Raises BadBench."""
-    options = compare_parser().parse(arguments)
-    folders: list[Path] = [options.first, options.second]
-    names = [folder.resolve().name for folder in folders]
-    if names[0] == names[1]:
-        names = ["a", "b"]
-    _report(merged([*zip(names, map(read_results, folders), strict=True)]), options.baseline, options.output)
-    return 0
-
-
-def _report(results: Results, baseline: str | None, folder: Path | None) -> None:
-    """Show the figures, and write the files to `folder`."""
-    analysis = analyse(results, baseline)
+    analysis = analyse(results, options.baseline)
     show(analysis, standard_output())
-    if folder is not None:
-        _note(f"the report is in {write_reports(analysis, results, folder)[0]}, its figures beside it")
+    report = write_reports(analysis, results, options.folder)[0]
+    print(f"drafter: the report is in {report}, its figures beside it", file=sys.stderr)
+    return 0
 
 
-def _note(said: str) -> None:
-    print(f"drafter: {said}", file=sys.stderr)
-
-
-_BELOW = {"report": run_bench_report, "compare": run_bench_compare}
 PARSERS: Parsers = {
     "drafter bench": bench_parser,
     "drafter bench report": report_parser,
-    "drafter bench compare": compare_parser,
 }
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command. Returns the exit status. Exits with status 2 for bad flags. Raises DrafterError."""
-    below = _BELOW.get(arguments[0]) if arguments else None
-    return run_bench(bench_options(arguments)) if below is None else below(arguments[1:])
+    if arguments and arguments[0] == "report":
+        return run_bench_report(arguments[1:])
+    return run_bench(bench_options(arguments))

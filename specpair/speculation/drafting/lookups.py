@@ -22,8 +22,11 @@ class TokenLookup(Protocol):
         ...
 
     def extend(self, tokens: Sequence[int]) -> None: ...
-    def predict(self, tail: Sequence[int], forced: int, most: int) -> Sequence[tuple[int, float]]:
-        """The likeliest tokens behind the text and `tail`, `most` at most, each with its chance, 0 to 1."""
+    def predict(self, tail: Sequence[int], forced: int) -> Sequence[tuple[int, float]]:
+        """The likeliest token behind the text and `tail`, with its chance, 0 to 1; empty: none is known.
+
+        `forced`: of the last tokens, those that could not be others: that they match says nothing.
+        """
         ...
 
 
@@ -84,9 +87,8 @@ class Lookups:
         """Whether `token` may stand behind the text and `tail`."""
         return self._limits is None or self._limits.allows(token, tail)
 
-    def found(self, node: TreeNode, tail: Sequence[int], most: int = 1) -> list[TreeNode]:
-        """The tokens that are found behind `node`, whose path from the text is `tail`: `most` at most for each lookup,
-        the likeliest first.
+    def found(self, node: TreeNode, tail: Sequence[int]) -> list[TreeNode]:
+        """The tokens that are found behind `node`, whose path from the text is `tail`: one at most for each lookup.
 
         The one that alone can stand there, if there is one; none that cannot stand there.
         """
@@ -98,6 +100,6 @@ class Lookups:
         return [
             TreeNode(token, chance, ref(node), source=source)
             for source, lookup in self._lookups
-            for token, chance in lookup.predict(tail, forced, most)
+            for token, chance in lookup.predict(tail, forced)
             if self.allows(token, tail)
         ]

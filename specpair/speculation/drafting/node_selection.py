@@ -147,7 +147,7 @@ def side_nodes(
     for depth, node in enumerate([root, *path]):
         if depth <= skip:
             behind, given = node, chances[depth]
-        place = SideNode(node, chances[depth], 0, behind, given, recent, max(0, depth - sent))
+        place = SideNode(node, chances[depth], 0, behind, given, recent=recent, unsent=max(0, depth - sent))
         put_others(place, chances[depth + 1] if depth + 1 < len(chances) else 0.0)
         recent = recent_after(recent, True)
     while waiting:

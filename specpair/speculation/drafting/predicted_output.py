@@ -85,19 +85,15 @@ class PredictedOutput:
         self._output.extend(tokens)
         self._alignment, self._tail = alignment, ([], alignment)
 
-    def predict(self, tail: Sequence[int] = (), forced: int = 0, most: int = 1) -> list[tuple[int, float]]:
-        """The token that follows the output and `tail`, and the chance of it, 0 to 1; empty at the prediction's end.
-
-        `forced`: of the last tokens, those that could not be others: that they agree says nothing.
-        `most`: tokens that are wanted; here it is one at most.
-        """
+    def predict(self, tail: Sequence[int] = (), forced: int = 0) -> list[tuple[int, float]]:
+        """As `TokenLookup.predict`; empty at the prediction's end."""
         known, alignment = self._tail
-        if len(known) > len(tail) or known != list(tail[: len(known)]):
+        if known != list(tail[: len(known)]):
             known, alignment = [], self._alignment
         for at in range(len(known), len(tail)):
             alignment = self._moved(alignment, tail, at)
         self._tail = list(tail), alignment
-        if most < 1 or (expected := self._expected(alignment, forced)) is None:
+        if (expected := self._expected(alignment, forced)) is None:
             return []
         token, kind = expected
         (chance,) = self._rates.chances(kind)

@@ -107,7 +107,7 @@ class TextLookup:
     def _behind(self, tail: Sequence[int]) -> tuple[int, int]:
         """The state of the longest word that ends the text and `tail`, and that something followed; its length."""
         known, state, length = self._tail
-        if len(known) > len(tail) or known != list(tail[: len(known)]):
+        if known != list(tail[: len(known)]):
             state = max(self._links[self._whole], _START)
             known, length = [], self._lengths[state]
         for token in tail[len(known) :]:

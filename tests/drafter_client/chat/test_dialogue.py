@@ -13,9 +13,17 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from drafter_client.chat.commands import COMMANDS, Called, UnknownCommand, completions, help_lines, read
 from drafter_client.chat.dialogue import BadChat, Dialogue
-from drafter_client.chat.turn_input import EditedInput, history_in
+from drafter_client.chat.turn_input import (
+    COMMANDS,
+    Called,
+    EditedInput,
+    UnknownCommand,
+    completions,
+    help_lines,
+    history_in,
+    read,
+)
 
 TALK = Dialogue().asked("a?").answered("A").asked("b?").answered("B")
 

@@ -26,7 +26,7 @@ from specpair.http_service.replies import events as event_stream
 from specpair.protocol.prompt_progress import PromptProgress
 from tests.drafter_client.support import Verifier, serving
 from tests.gateway.openai_api.conftest import served
-from verifier_server.api import routes, streams
+from verifier_server.api import streams
 
 PROMPT = [256, 97]
 TEXT = "naïve 日本 😀\n".encode()
@@ -136,7 +136,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every wait for news is short."""
     monkeypatch.setattr(verifier_transport, "PROBE_AFTER", 0.05)
     monkeypatch.setattr(verifier_transport, "PROBE_AGAIN", 0.05)
-    for module in (event_stream, routes, streams):
+    for module in (event_stream, streams):
         monkeypatch.setattr(module, "HEARTBEAT", 0.05)
 
 

@@ -24,8 +24,7 @@ from specpair.protocol.errors import (
 )
 from specpair.protocol.responses import PrefillResponse
 from specpair.speculation.acceptance.token_details import TokenSource
-from tests.drafter_client.http.bodies import body, prefilled
-from tests.drafter_client.http.fake_transports import Canned, reply
+from tests.drafter_client.http.fake_transports import Canned, body, prefilled, reply
 
 PROMPT = [1, 2, 3]
 LOST = ConnectionLost("the cable was pulled")

@@ -15,8 +15,7 @@ from drafter_client.http.text_session import ResponseBounds, TextSession
 from drafter_client.statistics import Stats
 from specpair.protocol.responses import Speculation
 from specpair.speculation.acceptance.token_details import TokenSource
-from tests.drafter_client.http.bodies import SAMPLING, body
-from tests.drafter_client.http.fake_transports import streamed
+from tests.drafter_client.http.fake_transports import SAMPLING, body, streamed
 from tests.drafter_client.support import PROMPT
 
 SOME = {"tokens": [5], "sources": "b", "text": "x"}

@@ -33,8 +33,7 @@ from specpair.protocol.responses import (
 )
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import RejectionPolicy
-from tests.drafter_client.http.bodies import body, verified
-from tests.drafter_client.http.fake_transports import Canned, reply, streamed
+from tests.drafter_client.http.fake_transports import Canned, body, reply, streamed, verified
 from tests.drafter_client.support import Verifier, serving
 from tests.stand_ins.clock import Time
 

@@ -25,8 +25,7 @@ from specpair.protocol.errors import (
     UnknownSession,
     from_body,
 )
-from tests.drafter_client.http.bodies import body, model_info
-from tests.drafter_client.http.fake_transports import Canned, reply
+from tests.drafter_client.http.fake_transports import Canned, body, model_info, reply
 
 AWAY, READY = Health(False, "nothing answers"), Health(True)
 LOST = ConnectionLost("the cable was pulled")

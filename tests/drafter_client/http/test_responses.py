@@ -28,8 +28,7 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.distribution import TokenLogprobs
 from specpair.speculation.text_options import TextSpec
-from tests.drafter_client.http.bodies import body, model_info, prefilled, verified
-from tests.drafter_client.http.fake_transports import Canned, reply, streamed
+from tests.drafter_client.http.fake_transports import Canned, body, model_info, prefilled, reply, streamed, verified
 from tests.drafter_client.support import ALL, PROMPT, WAITING, Scenario, generate
 from tests.specpair.protocol.drawn import RESPONSES
 

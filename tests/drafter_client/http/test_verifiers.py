@@ -15,7 +15,7 @@ from drafter_client.http.outages import Health
 from drafter_client.http.verifiers import Verifiers
 from specpair.protocol.errors import EngineError, Overloaded, RateLimited
 from specpair.protocol.service_responses import ModelInfo
-from tests.drafter_client.http.bodies import model_info
+from tests.drafter_client.http.fake_transports import model_info
 
 A, B, C = VerifierAddress("http://a:1"), VerifierAddress("http://b:1"), VerifierAddress("http://c:1")
 IDENTITY = "0123456789abcdef-00000000"

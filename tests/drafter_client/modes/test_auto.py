@@ -17,7 +17,7 @@ from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_details import TokenSource
-from tests.drafter_client.http.bodies import model_info
+from tests.drafter_client.http.fake_transports import model_info
 
 PROMPT = [1, 2, 3]
 MODES = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]

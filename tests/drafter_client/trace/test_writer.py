@@ -268,7 +268,7 @@ def test_profile_flag_writes_a_trace_that_report_shows(drafter: Command, verifie
 
     ran = drafter("report", f"{tmp_path}", "--run", "1")
     assert (ran.status, ran.err) == (0, "")
-    assert ran.out.startswith("run 1, one of 2, ") and "acceptance by depth" in ran.out
+    assert ran.out.startswith("run 1, one of 2: remote, 24 tokens, ") and "scripted-1 drafts for scripted-1" in ran.out
 
 
 def test_text_is_recorded_on_request(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:

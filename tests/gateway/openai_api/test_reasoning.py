@@ -9,16 +9,7 @@ import pytest
 
 from specpair.engines.backend import Logits
 from specpair.engines.vocabulary import Kind
-from tests.gateway.openai_api.parrot import (
-    SWITCH,
-    TEMPLATE,
-    Parrot,
-    asked,
-    called,
-    client_of,
-    parrot_alone,
-    parrots,
-)
+from tests.gateway.openai_api.parrot import SWITCH, TEMPLATE, Parrot, asked, called, client_of, parrot_alone, parrots
 
 THOUGHTS = "<think>\nWhy 7?\n</think>\n\n"
 BEGUN = {"chat_template_kwargs": {"think": True}}

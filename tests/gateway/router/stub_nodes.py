@@ -15,7 +15,7 @@ import httpx
 from gateway.router.app import create_app
 from gateway.router.messages import NodeSpec
 from gateway.router.settings import RouterSettings
-from tests.drafter_client.http.bodies import model_info
+from tests.drafter_client.http.fake_transports import model_info
 from tests.gateway.openai_api.conftest import served
 from tests.waiting import until
 

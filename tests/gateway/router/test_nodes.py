@@ -18,7 +18,7 @@ from gateway.router.nodes import Fleet, TokenPace
 from gateway.router.requests import RoutedRequest, prefixes, routed, routing_fields
 from specpair.protocol.errors import BadGateway, ModelLoading, SpecPairError
 from specpair.protocol.service_responses import HealthResponse
-from tests.drafter_client.http.bodies import model_info
+from tests.drafter_client.http.fake_transports import model_info
 from tests.gateway.router.stub_nodes import Router, StubNode, fleet, routing
 from tests.waiting import until
 

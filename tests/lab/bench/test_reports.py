@@ -10,9 +10,7 @@ from rich.console import Console
 
 from drafter_client.cli.program import main
 from lab.bench import tables
-from lab.bench.analysis import Analysis, analyse, merged
-from lab.bench.case import Prompt
-from lab.bench.errors import BadRecords
+from lab.bench.analysis import Analysis, analyse
 from lab.bench.jobs import WARM_UP, Stretch
 from lab.bench.measuring import shown
 from lab.bench.page import page
@@ -120,24 +118,6 @@ def test_what_cannot_be_reported_is_said(tmp_path: Path, capsys: pytest.CaptureF
     assert "is no folder of 'drafter bench'" in capsys.readouterr().err
     assert main(["bench", "report", str(folder), "--baseline", "x"]) == 1
     assert "no side is called 'x'" in capsys.readouterr().err
-
-
-def test_two_runs_are_compared_by_the_cases_that_both_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = pair_and_target()
-    other = a_case("noise", prompts=[Prompt(text="another")])
-    changed = Results(replace(results.run, cases=(results.run.cases[0], other)), results.requests)
-    before, after = written(tmp_path / "before", results), written(tmp_path / "after", changed)
-    assert main(["bench", "compare", str(before), str(after), "--output", str(tmp_path / "out")]) == 0
-    out = capsys.readouterr().out
-    assert "before:target" in out and "after:pair" in out and "noise" not in out
-    assert (tmp_path / "out" / "report.html").is_file()
-
-
-def test_runs_without_a_case_in_common_are_refused() -> None:
-    results = pair_and_target()
-    other = Results(replace(results.run, cases=()), [])
-    with pytest.raises(BadRecords, match="no case in common"):
-        merged([("a", results), ("b", other)])
 
 
 def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere() -> None:

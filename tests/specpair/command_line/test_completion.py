@@ -107,7 +107,7 @@ def offered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     [
         ("drafter ", set(COMMANDS)),
         ("drafter co", {"compare", "completion"}),
-        ("drafter bench ", {"report", "compare"}),
+        ("drafter bench ", {"report"}),
         ("drafter --mode ", MODES),
         ("drafter chat --cache-salt no --mode ", MODES),
         ("drafter chat --no-mar", {"--no-markdown"}),
@@ -131,7 +131,7 @@ def test_commands_flags_and_choices(offered: Offered, line: str, words: set[str]
         ("drafter --prompt-file wi", {"with space.txt"}),
         ("drafter report ", {"runs", "notes"}),  # folders only
         ("drafter --profile ", {"runs", "notes"}),
-        ("drafter bench compare runs --output ", {"runs", "notes"}),
+        ("drafter bench report ", {"runs", "notes"}),
     ],
 )
 def test_files_and_folders_where_they_are_expected(offered: Offered, line: str, words: set[str]) -> None:

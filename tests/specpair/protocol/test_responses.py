@@ -18,7 +18,7 @@ from specpair.speculation.acceptance.token_details import TokenMark, marks_of, s
 from specpair.speculation.sampling import row_changes
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
-from tests.drafter_client.http.bodies import model_info
+from tests.drafter_client.http.fake_transports import model_info
 from tests.specpair.protocol.drawn import REQUESTS, RESPONSES
 
 

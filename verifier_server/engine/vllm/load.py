@@ -54,7 +54,7 @@ def engine_arguments(options: LoadOptions, given: Mapping[str, Any], max_drafts:
             raise _wrong(f"{name} is no engine argument of this vLLM: see AsyncEngineArgs")
     trained = read_json(folder / "config.json").get("max_position_embeddings")
     usual = {
-        "max_model_len": options.context_length or min(trained or _CONTEXT, _CONTEXT),
+        "max_model_len": options.context_length or min(int(trained or _CONTEXT), _CONTEXT),
         "max_num_seqs": options.slots,
         "dtype": options.dtype or "auto",
         "tensor_parallel_size": options.tensor_parallel or 1,
