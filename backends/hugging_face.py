@@ -126,15 +126,9 @@ def read_vocabulary(folder: Path, size: int) -> HfVocabulary:
     `tokenizer.json` may be in the folder or, where a model pair shares it, in the folder's parent.
     """
     stated = read_tokens(folder)
+    text, begin, ends, end, adds_begin = stated[1:]
     try:
-        return HfVocabulary(
-            stated.text,
-            size=size,
-            begin=stated.begin,
-            ends=stated.ends,
-            end=stated.end,
-            adds_begin=stated.adds_begin,
-        )
+        return HfVocabulary(text, size=size, begin=begin, ends=ends, end=end, adds_begin=adds_begin)
     except ModelLoadError as error:
         raise ModelLoadError(f"{stated.path}: {error}") from None
     except ModuleNotFoundError:

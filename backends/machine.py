@@ -31,7 +31,11 @@ def available_bytes() -> int:
 
     A container's limit (control groups, version 2) is respected.
     """
-    return min([_free_of_the_machine(), *_free_of_the_container()])
+    told = [line.split()[1] for line in _lines(Path("/proc/meminfo")) if line.startswith("MemAvailable:")]
+    free = int(told[0]) * 1024 if told else total_bytes()  # no procfs: macOS and others
+    limit, used = _lines(CGROUP / "memory.max"), _lines(CGROUP / "memory.current")
+    limited = limit and used and limit[0].isdecimal()  # else there is no such file, or "max"
+    return min(free, max(0, int(limit[0]) - int(used[0]))) if limited else free
 
 
 def total_bytes() -> int:
@@ -59,21 +63,6 @@ def corpus_folder() -> Path | None:
     """The folder where indexes of draft corpora are kept; None for a user without a home."""
     folder = cache_folder()
     return None if folder is None else folder / "corpus"
-
-
-def _free_of_the_machine() -> int:
-    for line in _lines(Path("/proc/meminfo")):
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return total_bytes()  # no procfs: macOS and others
-
-
-def _free_of_the_container() -> list[int]:
-    """The bytes that the control group (version 2) still allows; empty if it sets no limit."""
-    limit, used = _lines(CGROUP / "memory.max"), _lines(CGROUP / "memory.current")
-    if not (limit and used and limit[0].isdecimal()):  # no such file, or "max"
-        return []
-    return [max(0, int(limit[0]) - int(used[0]))]
 
 
 def _lines(path: Path) -> list[str]:

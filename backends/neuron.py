@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, Final
@@ -140,18 +141,14 @@ def find_compiler(environment: MutableMapping[str, str] = os.environ, python: st
 
 def refuse_placeholders(requirements: str) -> None:
     """Raises ModelLoadError if any SDK package of this environment is the public index's placeholder."""
-    found = [f"{name} {version}" for name in _DISTRIBUTIONS if (version := _placeholder_version(name)) is not None]
+    found = []
+    for name in _DISTRIBUTIONS:
+        with suppress(metadata.PackageNotFoundError):
+            described = metadata.metadata(name)
+            if _MARK in (described["Description"] or ""):
+                found.append(f"{name} {described['Version']}")
     if found:
         raise ModelLoadError(_placeholder(", ".join(found), requirements))
-
-
-def _placeholder_version(name: str) -> str | None:
-    """The version of the installed package `name` if it is a placeholder; else None."""
-    try:
-        described = metadata.metadata(name)
-    except metadata.PackageNotFoundError:
-        return None
-    return described["Version"] if _MARK in (described["Description"] or "") else None
 
 
 def _placeholder(what: str, requirements: str) -> str:

@@ -115,16 +115,15 @@ class ScriptedBackend(Backend):
     def _fed(self, slot: int, start: int, tokens: Sequence[int]) -> list[int]:
         """What a slot holds, once these tokens are in it from `start` on."""
         held = self.held[slot]
-        del held[start:]
-        held.extend(tokens)
+        held[start:] = tokens
         return held
 
     def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[Rows]:
-        def taken(rows: Logits, size: int | None, temperature: float, below: int) -> Rows:
+        found: list[Rows] = []
+        for rows, (size, temperature, below) in zip(self._forward(batch), wanted, strict=True):
             rows = rows[:, :below]
-            return rows if size is None else [top_logits_of(row, size, temperature) for row in rows]
-
-        return [taken(rows, *each) for rows, each in zip(self._forward(batch), wanted, strict=True)]
+            found.append(rows if size is None else [top_logits_of(row, size, temperature) for row in rows])
+        return found
 
     def _keep(self, entry: Entry, path: Sequence[int]) -> None:
         self.held[entry.slot] += [entry.tokens[index] for index in path]

@@ -257,7 +257,7 @@ class LlamaBackend(Backend):
         """Fill all cells with zeros, and restore those of other slots: llama.cpp cannot clear single cells."""
         self._sequences.forget(slot)
         others = [other for other, length in enumerate(self._lengths) if length and other != slot]
-        states = {other: [(each, self._state(each)) for each in self._sequences_of(other)] for other in others}
+        states = {other: self._states_of(other) for other in others}
         lib.llama_memory_clear(self._memory, True)
         if self._states is not None:
             self._states.forget(slot)
@@ -268,20 +268,18 @@ class LlamaBackend(Backend):
                     self._lengths[other], self._trees[other] = 0, None
                     break
 
-    def _sequences_of(self, slot: int) -> list[int]:
-        """The sequences of a slot, those of its tree without what they share with the slot's own before it."""
-        tree, others = self._trees[slot], self._sequences.sequences(slot)
-        if tree is not None:
-            for other in others:
-                lib.llama_memory_seq_rm(self._memory, other, -1, tree.start + tree.trunk)
-        return [slot, *others]
-
-    def _state(self, sequence: int) -> Any:
-        """The keys and values of a sequence, in llama.cpp's own format."""
-        size = lib.llama_state_seq_get_size(self._context, sequence)
-        state = (ctypes.c_uint8 * size)()
-        lib.llama_state_seq_get_data(self._context, state, size, sequence)
-        return state
+    def _states_of(self, slot: int) -> list[tuple[int, Any]]:
+        """The sequences of a slot with their keys and values in llama.cpp's own format, those of its tree without what
+        they share with the slot's own before it."""
+        tree, others, found = self._trees[slot], self._sequences.sequences(slot), []
+        for sequence in (slot, *others):
+            if tree is not None and sequence != slot:
+                lib.llama_memory_seq_rm(self._memory, sequence, -1, tree.start + tree.trunk)
+            size = lib.llama_state_seq_get_size(self._context, sequence)
+            state = (ctypes.c_uint8 * size)()
+            lib.llama_state_seq_get_data(self._context, state, size, sequence)
+            found.append((sequence, state))
+        return found
 
     def _try_widths(self) -> int:
         """How many tokens a pass may have so that its width does not matter."""

@@ -130,9 +130,10 @@ class LlamaVocabulary(Vocabulary):
         data = text.encode()
         room = len(data) + 8
         begin = [self.begin] if add_begin and self._adds_begin and self.begin is not None else []
+        flags = False, parse_control  # asked for begin tokens, the library adds end tokens and defaults, too
         while True:
-            ids = (ctypes.c_int32 * room)()  # asked for begin tokens, the library adds end tokens and defaults, too
-            count = lib.llama_tokenize(self._vocab, data, len(data), ids, room, False, parse_control)
+            ids = (ctypes.c_int32 * room)()
+            count = lib.llama_tokenize(self._vocab, data, len(data), ids, room, *flags)
             if count >= 0:
                 return begin + ids[:count]
             room = -count  # a negative answer is the size needed

@@ -215,7 +215,7 @@ class NeuronLegacyBackend(Backend):
                 end = piece.first + piece.size
                 take(entry, end, passes.continuation(slot, work(entry, piece), piece.width), end - 1)
             shared[slot] = [each for each in pieces if not each.last_only]
-        for turn in range(max(map(len, shared.values()))):
+        for turn in range(max(map(len, shared.values()), default=0)):
             live = [(entry, shared[entry.slot][turn]) for entry in batch if turn < len(shared[entry.slot])]
             found = passes.verify({entry.slot: work(entry, piece) for entry, piece in live}, held)
             for entry, piece in live:

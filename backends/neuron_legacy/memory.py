@@ -33,15 +33,6 @@ class Chip:
 
     name: str
     degrees: tuple[int, ...]  # numbers of cores that may share a model, ascending
-    core_bytes: int = _BYTES_A_CORE  # device memory of a core
-
-    def check(self, degree: int) -> None:
-        """Raises ModelLoadError for a degree that is not in `degrees`."""
-        if degree not in self.degrees:
-            degrees = ", ".join(map(str, self.degrees))
-            raise ModelLoadError(
-                f"tensor_parallel {degree}: {self.name} supports {degrees} cores for a model", "tensor_parallel"
-            )
 
 
 def this_chip(product: Path = PRODUCT) -> Chip:
@@ -123,23 +114,29 @@ class CoreMemory:
         Raises ModelLoadError if the model does not fit, or not at this degree.
         """
         degree = self.degree if asked is None else asked
-        if degree is not None:
-            chip.check(degree)
+        if degree is not None and degree not in chip.degrees:
+            degrees = ", ".join(map(str, chip.degrees))
+            raise ModelLoadError(
+                f"tensor_parallel {degree}: {chip.name} supports {degrees} cores for a model", "tensor_parallel"
+            )
         if self.degree is not None and degree != self.degree:
             raise ModelLoadError(
                 f"tensor_parallel {degree}: a model of this process is split over {self.degree} cores, and "
                 "transformers-neuronx needs the same number for all",
                 "tensor_parallel",
             )
-        rooms = {each: self._room(chip, each) for each in chip.degrees}
+        rooms = {each: self._room(each) for each in chip.degrees}
         fitting = [each for each, room in rooms.items() if sizes.core_bytes(each) <= room]
         if degree is None:
             degree = fitting[0] if fitting else max(chip.degrees)
         if degree not in fitting:
             what = "all models of this process fit" if self._held else "it fits"
             advice = f"{what} at {fitting[0]}" if fitting else "lower slots or context"
+            weights, caches = gib(sizes.weight_bytes(degree)), gib(sizes.kv_bytes(degree) // degree)
+            needs = f"{weights} GiB for weights and {caches} GiB for {sizes.slots} slots of {sizes.cells} tokens"
             raise ModelLoadError(
-                f"tensor_parallel {degree}: {_needs(sizes, degree, rooms[degree])}: {advice}", "tensor_parallel"
+                f"tensor_parallel {degree}: each core needs {needs}, {gib(rooms[degree])} GiB are there: {advice}",
+                "tensor_parallel",
             )
         self._held[model] = degree, sizes
         return degree
@@ -148,18 +145,9 @@ class CoreMemory:
         """Give back the memory of `model`; nothing if it has none."""
         self._held.pop(model, None)
 
-    def _room(self, chip: Chip, degree: int) -> int:
+    def _room(self, degree: int) -> int:
         """Bytes free on each core if all models were split over `degree` cores; below 0 if they did not fit."""
-        return int(_SHARE * chip.core_bytes) - sum(sizes.core_bytes(degree) for _, sizes in self._held.values())
-
-
-def _needs(sizes: LlamaSizes, degree: int, room: int) -> str:
-    """What a model needs of each of `degree` cores, which have `room` bytes free."""
-    weights, caches = sizes.weight_bytes(degree), sizes.kv_bytes(degree) // degree
-    return (
-        f"each core needs {gib(weights)} GiB for weights and {gib(caches)} GiB for {sizes.slots} slots of "
-        f"{sizes.cells} tokens, {gib(room)} GiB are there"
-    )
+        return int(_SHARE * _BYTES_A_CORE) - sum(sizes.core_bytes(degree) for _, sizes in self._held.values())
 
 
 def kv_heads_held(heads: int, kv_heads: int, cores: int) -> int:

@@ -75,10 +75,6 @@ class Programs:
         a_span = len(self.continuations) + len(self.verify) * len(self.batches)
         return len(self.prompts) + len(self.spans) * a_span
 
-    def verify_width(self, count: int) -> int:
-        """The width of a verify pass for up to `count` tokens of a slot, of which there is one at least as wide."""
-        return next(width for width in self.verify if width >= count)
-
     def pieces(self, count: int, logits_from: int) -> list[PassTokens]:
         """Cut `count` tokens behind others into passes, with logits from the token at index `logits_from` on.
 
@@ -203,7 +199,8 @@ class Passes:
 
         Returns the logits (tokens, vocab) of each slot in `work`.
         """
-        width = self._programs.verify_width(max(len(tokens) for _, tokens in work.values()))
+        most = max(len(tokens) for _, tokens in work.values())
+        width = next(width for width in self._programs.verify if width >= most)
         slots = list(range(self._programs.slots)) if every or len(work) > 1 else list(work)
         given = [work[slot] if slot in work else (max(1, held[slot]), ()) for slot in slots]
         cells = self._tensor([cells_of(start, width, self._programs.cells) for start, _ in given])

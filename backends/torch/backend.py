@@ -96,13 +96,15 @@ class TorchBackend(Backend):
         if self.vocabulary.size > _ids(model):
             raise ModelLoadError(f"{self.model_name} has {_ids(model)} ids, its vocabulary {self.vocabulary.size}")
         token_bytes, slot_bytes = shapes.token_bytes(dtype), shapes.state_bytes * (1 + POINTS)
-        self.slots = options.slots or self._slots_that_fit(token_bytes * self.context_length + slot_bytes)
+        free = self._free_bytes()
+        usual = _SLOTS if free is None else slots_that_fit(token_bytes * self.context_length + slot_bytes, free)
+        self.slots = options.slots or usual
         self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
         self._buckets = buckets(options, compiler, self.slots, self.max_batch_tokens, even=bool(shapes.states))
         positions = self.context_length + self._buckets.padding
         self._spans = spans(options, compiler, self.context_length, positions)
         self.kv_bytes = (token_bytes * positions + slot_bytes) * self.slots
-        if (free := self._free_bytes()) is not None:
+        if free is not None:
             check_room(self, free)
         self._cache = SlotCache(shapes, self.slots, positions, dtype, self._device)
         self._reach = [0] * self.slots  # positions of each slot that were written to since its release
@@ -136,10 +138,6 @@ class TorchBackend(Backend):
 
     def close(self) -> None:
         self._run = self._cache = self._states = None  # type: ignore[assignment]
-
-    def _slots_that_fit(self, bytes_per_slot: int) -> int:
-        free = self._free_bytes()
-        return _SLOTS if free is None else slots_that_fit(bytes_per_slot, free)
 
     def _free_bytes(self) -> int | None:
         """Bytes of memory that are free on the device; None: unknown."""

@@ -58,9 +58,6 @@ class _Cache:
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0  # unused, since positions and masks are given
 
-    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError
-
     def is_recording_past(self, layer_idx: int) -> bool:
         return False
 

@@ -127,25 +127,22 @@ class Team:
                 selector.register(process.stdout, selectors.EVENT_READ, number)
             while selector.get_map():
                 for key, _ in selector.select(CHECK_EVERY):
-                    self._receive(key.data, selector)
+                    data = os.read(key.fd, 4096)
+                    with self._changed:
+                        self._received[key.data] += data
+                        self._changed.notify_all()
+                    if not data:
+                        selector.unregister(key.fileobj)
+                        self._ended(key.data)
                 since = self._since
                 if since is not None and time.monotonic() - since > PASS_AT_MOST and self.lost is None:
                     self._lose(f"a forward pass did not end within {PASS_AT_MOST:.0f} s")
 
-    def _receive(self, number: int, selector: selectors.BaseSelector) -> None:
-        process = self._processes[number]
-        assert process.stdout is not None
-        data = os.read(process.stdout.fileno(), 4096)
-        with self._changed:
-            self._received[number] += data
-            self._changed.notify_all()
-        if not data:
-            selector.unregister(process.stdout)
-            process.stdout.close()
-            self._ended(number)
-
     def _ended(self, number: int) -> None:
         """Give up all followers because follower `number` has ended, unless that was to be expected."""
+        output = self._processes[number].stdout
+        assert output is not None
+        output.close()
         if self._ending or self.lost is not None:
             return
         reason = self._received[number].removeprefix(STARTED).decode(errors="replace")

@@ -182,22 +182,7 @@ def check_spread(options: LoadOptions) -> None:
     if kind != "cpu" and torch.accelerator.device_count() < size:
         there = f"there are {torch.accelerator.device_count()} {kind} devices"
         raise ModelLoadError(f"tensor_parallel {size}: {there}", "tensor_parallel")
-    _check_plan(options)
-
-
-def lead_on_neuron(cores: Sequence[int], environment: MutableMapping[str, str]) -> None:
-    """Claim the first of `cores` for this process, the leader, and state its rank in the variables of `torchrun`.
-
-    TorchNeuron reads the rank from them as the process group is made. In a process without them it would wait for word
-    from the other processes, which have them and send none.
-    """
-    environment.update({name: value for name, value in ranks(0, len(cores)).items() if name.startswith("LOCAL_")})
-    show([cores[0]], environment)
-
-
-def _check_plan(options: LoadOptions) -> None:
-    """Raises ModelLoadError if transformers cannot split this model into that many parts."""
-    config, size = read_config(options.model), options.tensor_parallel or 1
+    config = read_config(options.model)
     assert options.model is not None
     name, plan = model_name(options.model), config.base_model_tp_plan
     if not plan:
@@ -213,6 +198,16 @@ def _check_plan(options: LoadOptions) -> None:
             f"choose a divisor of {heads}",
             "tensor_parallel",
         )
+
+
+def lead_on_neuron(cores: Sequence[int], environment: MutableMapping[str, str]) -> None:
+    """Claim the first of `cores` for this process, the leader, and state its rank in the variables of `torchrun`.
+
+    TorchNeuron reads the rank from them as the process group is made. In a process without them it would wait for word
+    from the other processes, which have them and send none.
+    """
+    environment.update({name: value for name, value in ranks(0, len(cores)).items() if name.startswith("LOCAL_")})
+    show([cores[0]], environment)
 
 
 def _kind(options: LoadOptions) -> str:

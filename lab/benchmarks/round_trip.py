@@ -4,13 +4,14 @@ Method. Two uvicorn processes on loopback: ours with the scripted backend, and o
 answers a fixed reply. This process alternates a `VerifierClient.verify` of four drafts on ours and an `http.client`
 POST of the same body to the trivial one, both kept alive, both parsing the reply. The time that the server reports for
 its forward pass is subtracted from ours: that is the model. (`http.client` sends head and body in two packets, ours in
-one.)
+one.) Then it alternates sessions of the same verifier, one of them through `specpair router`.
 
     python -m lab.benchmarks.round_trip [--rounds 2000]
 """
 
 import http.client
 import json
+import os
 import time
 from contextlib import closing
 from statistics import median
@@ -20,6 +21,9 @@ from fastapi import FastAPI
 
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.text_session import TextSession
+from gateway.router.app import create_app
+from gateway.router.messages import NodeSpec
+from gateway.router.settings import RouterSettings
 from lab.benchmarks.harness.report import Report, options_of
 from specpair.child_processes.serving import serve, verifier
 from specpair.numbers import quantile
@@ -42,10 +46,15 @@ async def trivial_verify(body: dict[str, object]) -> dict[str, object]:
     return REPLY
 
 
+def router() -> FastAPI:
+    """A router in front of the verifier that the variable NODE names."""
+    return create_app(RouterSettings(), [NodeSpec(url=os.environ["NODE"])])
+
+
 def main() -> None:
     options = options_of(__doc__, {"rounds": 2000, "passes": 5})
     report = Report("round_trip", options)
-    context = (options.rounds + 2 * WARM_UP) * options.passes * 2
+    context = (options.rounds + 2 * WARM_UP) * (options.passes + 2) * 2
     with (
         verifier(backend="scripted", context=context) as ours,
         serve("lab.benchmarks.round_trip:trivial") as bare,
@@ -64,6 +73,19 @@ def main() -> None:
             report.line(f"pass {number + 1}: " + "   ".join(shown))
         medians = (f"p{100 * share:g} {median(each):.2f}x" for share, each in ratios.items())
         report.line("median ratio: " + "   ".join(medians))
+        with (
+            serve("lab.benchmarks.round_trip:router()", {"NODE": ours.url}) as behind,
+            closing(VerifierClient(behind.url)) as through,
+        ):
+            through.wait_until_ready()
+            with closing(Session(client)) as direct, closing(Session(through)) as routed:
+                taken = [(direct.round(), routed.round()) for _ in range(options.rounds + WARM_UP)][WARM_UP:]
+            shown = [
+                f"p{100 * share:g} {quantile(routed_ms, share) - quantile(direct_ms, share):.3f} ms"
+                for direct_ms, routed_ms in [list(zip(*taken, strict=True))]
+                for share in SHARES
+            ]
+            report.line("specpair router adds: " + "   ".join(shown))
     report.save()
 
 

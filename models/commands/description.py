@@ -234,6 +234,8 @@ def _gguf_tokens(head: GgufHead) -> ListedTokens | None:
     begin, end = _USUAL.get(scheme, (None, None))
     begin, end = _id(head, "bos", begin), _id(head, "eos", end)
     stated = {each for each in (end, _id(head, "eot"), _id(head, "eom")) if each is not None and each < len(texts)}
+    adds = head.get("tokenizer.ggml.add_bos_token")  # where the file does not say, llama.cpp goes by the others
+    usual = scheme == "llama" or head.get("tokenizer.ggml.pre") in _BEGINNING
     return ListedTokens(
         pieces,
         kinds,
@@ -241,15 +243,8 @@ def _gguf_tokens(head: GgufHead) -> ListedTokens | None:
         begin=if_control(begin, kinds),
         end=if_control(end, kinds),
         ends=frozenset(stated | model_files.named_ends(ids)),
-        adds_begin=_adds_begin(head, scheme),
+        adds_begin=bool(usual if adds is None else adds),
     )
-
-
-def _adds_begin(head: GgufHead, scheme: str) -> bool:
-    """Whether the begin token is put before a text: as the file states it, else as llama.cpp has it."""
-    stated = head.get("tokenizer.ggml.add_bos_token")
-    usual = scheme == "llama" or head.get("tokenizer.ggml.pre") in _BEGINNING
-    return usual if stated is None else bool(stated)
 
 
 def _id(head: GgufHead, name: str, usual: int | None = None) -> int | None:
@@ -305,12 +300,15 @@ def describe_folder(name: str, folder: Path, tensors: Sequence[StoredTensor]) ->
     kv_numbers = 2 * layers * (whole("num_key_value_heads") or queries) * width
     count, used = whole(*_EXPERTS), whole(*_EXPERTS_USED)
     window = whole("sliding_window") if text.get("use_sliding_window", True) else 0
-    quantized = config.get("quantization_config") or config.get("quantization") or {}
-    most = most_common((tensor.kind, tensor.numbers) for tensor in tensors)
+    quantization = most_common((_TYPES.get(tensor.kind, tensor.kind), tensor.numbers) for tensor in tensors)
+    if stated := config.get("quantization_config") or config.get("quantization"):  # told as `awq, 4 bits`
+        bits = stated.get("bits") or stated.get("weight_bits")
+        told = filter(None, (str(stated.get("quant_method") or ""), f"{bits} bits" if bits else ""))
+        quantization = ", ".join(told) or "?"
     return ModelDescription(
         name=name,
         architecture=str(config.get("model_type") or "unknown"),
-        quantization=_quantized(quantized) if quantized else _TYPES.get(most, most),
+        quantization=quantization,
         weight_bytes=sum(tensor.size for tensor in tensors),
         parameters=sum(tensor.numbers for tensor in tensors),
         expert_bytes=sum(tensor.size for tensor in tensors if ".experts." in tensor.name),
@@ -342,9 +340,3 @@ def _folder_tokens(stated: StatedTokens, size: int) -> ListedTokens:
     kind = f"{content['model']['type']} of tokenizer.json"
     ends = frozenset(within | model_files.named_ends(ids))
     return ListedTokens(pieces, kinds, kind, begin=begin, end=end, ends=ends, adds_begin=stated.adds_begin)
-
-
-def _quantized(stated: Mapping[str, Any]) -> str:
-    """The name of a quantisation, as `awq, 4 bits`."""
-    bits = stated.get("bits") or stated.get("weight_bits")
-    return ", ".join(filter(None, (str(stated.get("quant_method") or ""), f"{bits} bits" if bits else ""))) or "?"

@@ -155,10 +155,8 @@ def shortage(
 
     `context`: tokens of each text; None: the engine's usual ones.
 
-    A full disk ends a pull: nothing can be fetched onto it. Too little memory does not: more may be free later, the
-    folder may be another machine's, and llama.cpp reads what does not fit from the disk, slowly. So `models pull`
-    warns. Where a model is fetched to be loaded at once, too little memory is an error. A model that was pulled by name
-    is loaded whatever the memory.
+    `models pull` only warns of it: more memory may be free later, or the folder be another machine's. Where a model is
+    fetched to be loaded at once, it is an error. A model that was pulled by name is loaded whatever the memory.
 
     Raises HubError if the hub cannot be asked.
     """

@@ -213,14 +213,10 @@ def of_pair(draft: ModelDescription, target: ModelDescription, verdict: PairVerd
 
 def speculation(layers: Layers) -> str:
     """What the layers mean for drafts."""
-    told = []
+    told = ["rejected draft tokens are taken back at no cost"]
     if layers.recurrent:
-        told.append(
-            "on llama_cpp and torch; after a rejection a copy of the state is put back, and what was accepted is read"
-            " again: both ends draft less where that does not pay"
-        )
-    else:
-        told.append("rejected draft tokens are taken back at no cost")
+        put_back = "after a rejection a copy of the state is put back, and what was accepted is read again"
+        told = [f"on llama_cpp and torch; {put_back}: both ends draft less where that does not pay"]
     if layers.experts:
         told.append(
             "a pass over several tokens reads more experts than one over a token, so that long drafts gain less"
@@ -245,18 +241,15 @@ def _of_tokens(tokens: ListedTokens) -> dict[str, Any]:
 def _vocabulary_rows(tokens: ListedTokens | None) -> list[tuple[str, str]]:
     if tokens is None:
         return [("vocabulary", "none in the files")]
-    before = {
-        True: "put before each prompt",
-        False: "not put before prompts",
-        None: "before prompts as the tokenizer has it",
-    }
-    begin = "none" if tokens.begin is None else f"{tokens.spelled([tokens.begin])}, {before[tokens.adds_begin]}"
-    ends = "none is known" if not tokens.ends else tokens.spelled(tokens.ends)
+    before = "before prompts as the tokenizer has it"
+    if tokens.adds_begin is not None:
+        before = "put before each prompt" if tokens.adds_begin else "not put before prompts"
+    begin = "none" if tokens.begin is None else f"{tokens.spelled([tokens.begin])}, {before}"
     written = "" if tokens.end is None or len(tokens.ends) == 1 else f"; templates write {tokens.end}"
     return [
         ("vocabulary", f"{len(tokens.pieces):,} ids ({tokens.scheme}), hash of the text tokens {tokens.ordinary}"),
         ("begin token", begin),
-        ("end tokens", ends + written),
+        ("end tokens", (tokens.spelled(tokens.ends) or "none is known") + written),
     ]
 
 

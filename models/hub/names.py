@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os import environ
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, PositiveInt, StringConstraints, ValidationError
 
 from models.errors import BadCatalogue, BadName, NoMatch
 from specpair.options.option import option
@@ -23,7 +26,6 @@ _BESIDE_WEIGHTS = (".json", ".jinja", "tokenizer.model", "merges.txt", "vocab.tx
 _QUANTIZATION = re.compile(r"(?<![A-Za-z0-9])(?:UD-)?(?:I?Q|TQ|BF|F|MXFP|NVFP)\d+(?:_[A-Za-z0-9]+)*", re.IGNORECASE)
 FILE = Path(__file__).with_name("catalogue.toml")
 FURTHER = "SPECPAIR_CATALOGUE"  # the variable that names a file whose entries come before those that ship
-_HASH = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +106,18 @@ def choose_folder(name: ModelName, paths: Sequence[str]) -> list[str]:
 
 def models_among(paths: Iterable[str]) -> list[str]:
     """The files among `paths` that are a model, or the first part of one."""
-    return [path for path in paths if _is_first(path)]
+    found = []
+    for path in paths:
+        file, split = path.rpartition("/")[2].lower(), _SPLIT.fullmatch(path)
+        is_model = file.endswith(".gguf") and not any(word in file for word in _PARTS_OF_OTHERS)
+        if is_model and (split is None or int(split["number"]) == 1):
+            found.append(path)
+    return found
 
 
 def tags(paths: Iterable[str]) -> list[str]:
     """The tags that name the models among `paths`, each once."""
     return list(dict.fromkeys(map(tag_of, models_among(paths))))
-
-
-def _is_first(path: str) -> bool:
-    """Whether a path is a whole model, or the first part of one."""
-    file = path.rpartition("/")[2].lower()
-    if not file.endswith(".gguf") or any(word in file for word in _PARTS_OF_OTHERS):
-        return False
-    split = _SPLIT.fullmatch(path)
-    return split is None or int(split["number"]) == 1
 
 
 def _found(tag: str, firsts: Sequence[str]) -> str | None:
@@ -162,29 +161,20 @@ def _no_match(name: ModelName, firsts: Sequence[str], paths: Sequence[str]) -> N
     return NoMatch(f"{name.repository} has no GGUF file of a model: name a repository that does, often …-GGUF", ())
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogueEntry:
+def _named(text: str) -> str:
+    parse_name(text)
+    return text
+
+
+class CatalogueEntry(BaseModel, frozen=True, extra="forbid", strict=True):
     """A draft model. The file says what each field means."""
 
-    name: str
-    vocabulary: str
-    targets: tuple[str, ...]
-    bytes: int
+    name: Annotated[str, AfterValidator(_named)]
+    vocabulary: Annotated[str, StringConstraints(pattern="^([0-9a-f]{64})?$")]  # a SHA-256, or empty
+    targets: list[str]
+    bytes: PositiveInt
     licence: str
     agreement: str = ""
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for a value that is none of its field."""
-        parse_name(self.name)
-        for field in ("vocabulary", "licence", "agreement"):
-            if not isinstance(getattr(self, field), str):
-                raise ValueError(f"{field} is {getattr(self, field)!r}, and must be a text")
-        if self.vocabulary and not _HASH.fullmatch(self.vocabulary):
-            raise ValueError(f"vocabulary is {self.vocabulary!r}, and must be a SHA-256 in lower case, or empty")
-        if not all(isinstance(each, str) for each in self.targets):
-            raise ValueError(f"targets is {list(self.targets)!r}, and must be names")
-        if type(self.bytes) is not int or self.bytes < 1:
-            raise ValueError(f"bytes is {self.bytes!r}, and must be a whole number above 0")
 
     def drafts_for(self, target: str, vocabulary: str | None) -> bool:
         """Whether it is known to draft for a target of this name, whose text tokens have this hash; None: not known."""
@@ -193,23 +183,22 @@ class CatalogueEntry:
         return any(fnmatchcase(target.lower(), pattern) for pattern in self.targets)
 
 
+class _Catalogue(BaseModel):
+    drafter: list[CatalogueEntry] = []
+
+
 def read_catalogue(path: Path = FILE) -> list[CatalogueEntry]:
     """The entries of a catalogue. Raises BadCatalogue, with the number of the entry that is wrong."""
-    entries = []
     try:
-        listed = tomllib.loads(path.read_text(encoding="utf-8")).get("drafter", ())
+        return _Catalogue.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).drafter
+    except ValidationError as error:
+        _, *at = (wrong := error.errors()[0])["loc"]
+        if not at:
+            raise BadCatalogue(f"{path} is no catalogue of draft models: write [[drafter]] above each") from None
+        field = "".join(f"{each}: " for each in at[1:2])
+        raise BadCatalogue(f"{path}: drafter {int(at[0]) + 1}: {field}{wrong['msg']}") from None
     except (OSError, ValueError) as error:
         raise BadCatalogue(f"{path} is no catalogue of draft models: {error}") from None
-    if not isinstance(listed, Sequence):
-        raise BadCatalogue(f"{path} is no catalogue of draft models: write [[drafter]] above each")
-    for number, given in enumerate(listed, 1):
-        try:
-            entries.append(CatalogueEntry(**{**given, "targets": tuple(given["targets"])}))
-        except KeyError as error:
-            raise BadCatalogue(f"{path}: drafter {number}: it has no {error.args[0]}") from None
-        except (TypeError, ValueError) as error:
-            raise BadCatalogue(f"{path}: drafter {number}: {error}") from None
-    return entries
 
 
 def drafters_for(target: str, vocabulary: str | None) -> list[CatalogueEntry]:
@@ -217,13 +206,8 @@ def drafters_for(target: str, vocabulary: str | None) -> list[CatalogueEntry]:
 
     Raises BadCatalogue.
     """
-    own, further = target.lower(), environ.get(FURTHER)
-    entries = [*([] if not further else read_catalogue(Path(further))), *read_catalogue()]
-    return [
-        each for each in entries if each.drafts_for(target, vocabulary) and not own.startswith(_file_stem(each.name))
-    ]
-
-
-def _file_stem(name: str) -> str:
-    """How the files of a repository begin: its name without what tells their form."""
-    return name.partition("/")[2].partition(":")[0].lower().removesuffix("-gguf")
+    further = environ.get(FURTHER)
+    entries = [*(read_catalogue(Path(further)) if further else []), *read_catalogue()]
+    found = [each for each in entries if each.drafts_for(target, vocabulary)]
+    files = [each.name.partition("/")[2].partition(":")[0].lower().removesuffix("-gguf") for each in found]
+    return [each for each, file in zip(found, files, strict=True) if not target.lower().startswith(file)]

@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -55,20 +55,6 @@ class Recipe:
     batch: int = 8
     length: int = 512
     seed: int = 0
-
-
-_TINY: Final = Shape(hidden=64, layers=2, heads=2, kv_heads=1, ffn=96, head_dim=32, vocabulary=384)
-# A recipe that runs every part in seconds, and learns next to nothing.
-SMOKE: Final = Recipe(
-    target=_TINY,
-    draft=replace(_TINY, hidden=32, layers=1),
-    target_steps=12,
-    draft_steps=12,
-    distil_steps=6,
-    batch=4,
-    length=64,
-)
-SMOKE_FILES: Final = 40
 
 
 def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say) -> None:
@@ -130,20 +116,15 @@ def _parser() -> argparse.ArgumentParser:
     text = "standard library to train on (default: that of this Python)"
     add("--source", type=Path, default=library, metavar="FOLDER", help=text)
     add("--seed", type=int, default=0, help="of the random numbers (default: 0)")
-    text = "train a tiny model for a few steps on a few files, to test the recipe"
-    add("--smoke", action="store_true", help=text)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. Returns the exit status: 0, or 1 after one line on stderr."""
     options = _parser().parse_args(arguments)
-    recipe = Recipe()
     try:
         corpus = read_corpus(options.source)
-        if options.smoke:
-            recipe, corpus = SMOKE, Corpus(corpus.training[:SMOKE_FILES], corpus.held_out[:2])
-        make_pair(replace(recipe, seed=options.seed), corpus, options.out, lambda line: print(line, flush=True))
+        make_pair(Recipe(seed=options.seed), corpus, options.out, lambda line: print(line, flush=True))
     except (CorpusError, ExportError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -18,7 +18,7 @@ from tests.models.conftest import TinyModel
 pytest.importorskip("tokenizers", reason="needs the extra in requirements/torch.txt")
 
 from backends.hugging_face import HfVocabulary, read_vocabulary  # noqa: E402 - as above
-from tests.backends.tokenizer_file import tokenizer_of
+from tests.stand_ins.tiny_folders import tokenizer_of
 
 pytestmark = pytest.mark.engine("torch")
 

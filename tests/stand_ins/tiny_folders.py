@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.trial.tiny_llama import tiny_tokenizer
+from models.gguf_file import read_gguf
 
 _SIZES = {
     "vocab_size": 264,
@@ -80,3 +81,15 @@ def write_tiny_folder(family: str, folder: Path, changes: Mapping[str, Any] | No
             torch.nn.init.normal_(weight, std=2.0 * weight.shape[-1] ** -0.5)
     model.save_pretrained(folder)
     (folder / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
+
+
+def tokenizer_of(path: Path) -> dict[str, Any]:
+    """The tokenizer in a GGUF file, in the layout of tokenizer.json."""
+    fields = read_gguf(path).fields
+    tokens, types, merges = (fields[f"tokenizer.ggml.{key}"].value for key in ("tokens", "token_type", "merges"))
+    content = tiny_tokenizer()
+    plain = content["added_tokens"][0]
+    content["added_tokens"] = [{**plain, "id": at, "content": tokens[at]} for at, kind in enumerate(types) if kind == 3]
+    ids = {token: at for at, token in enumerate(tokens)}
+    content["model"] |= {"vocab": ids, "merges": [merge.split(" ") for merge in merges]}
+    return content

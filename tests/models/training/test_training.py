@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice, pairwise, repeat
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from models.training.model import (  # noqa: E402
     logits,
     save,
 )
-from models.training.train import SMOKE, main, make_pair  # noqa: E402
+from models.training.train import Recipe, main, make_pair  # noqa: E402
 
 
 def library(root: Path, **files: str) -> Path:
@@ -72,6 +73,10 @@ def test_too_little_text_is_refused() -> None:
 
 
 SMALL = Shape(hidden=32, layers=2, heads=2, kv_heads=1, ffn=48, head_dim=16, vocabulary=300)
+TINY = Shape(hidden=64, layers=2, heads=2, kv_heads=1, ffn=96, head_dim=32, vocabulary=384)
+SMOKE = Recipe(
+    TINY, replace(TINY, hidden=32, layers=1), target_steps=12, draft_steps=12, distil_steps=6, batch=4, length=64
+)
 SOURCE = Path(json.__file__).parent  # a few files of the library that runs this
 
 
@@ -172,5 +177,5 @@ def test_pair_is_made_exported_and_not_made_again(tmp_path: Path, engine: Any) -
 
 
 def test_command_line_reports_errors_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--out", str(tmp_path / "pair"), "--source", str(tmp_path), "--smoke"]) == 1
+    assert main(["--out", str(tmp_path / "pair"), "--source", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith(f"error: {tmp_path} is not a whole standard library: 0 files")

@@ -28,7 +28,7 @@ from transformers import PreTrainedTokenizerFast  # noqa: E402
 from transformers.utils.chat_template_utils import render_jinja_template  # noqa: E402
 
 from backends.hugging_face import HfVocabulary  # noqa: E402
-from tests.backends.tokenizer_file import tokenizer_of
+from tests.stand_ins.tiny_folders import tokenizer_of
 
 pytestmark = pytest.mark.engine("torch")
 
