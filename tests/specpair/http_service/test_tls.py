@@ -21,7 +21,7 @@ from specpair.child_processes.children import child
 from tests.forking import programs
 from tests.paths import ROOT
 
-_BLOCKS = re.findall(r"^```\n(.*?)^```$", (ROOT / "docs" / "service.md").read_text(), re.MULTILINE | re.DOTALL)
+_BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", (ROOT / "docs" / "service.md").read_text(), re.MULTILINE | re.DOTALL)
 _OPENSSL = next(block for block in _BLOCKS if block.startswith("openssl "))
 _SERVE = next(block for block in _BLOCKS if "--ssl-cert-reqs" in block)
 _DRAFTER = next(block for block in _BLOCKS if "SSL_CERT_FILE=" in block)
@@ -107,7 +107,7 @@ def _drafter(arguments: list[str], environment: Mapping[str, str]) -> "subproces
 
 
 def test_drafter_reaches_a_verifier_whose_authority_it_was_given(folder: Path) -> None:
-    ((assignment, _python, _m, _module, *arguments),) = _commands(_DRAFTER)
+    ((assignment, _program, *arguments),) = _commands(_DRAFTER)
     name, _, file = assignment.partition("=")
     with verifier(folder, client_certificates=False) as url:
         arguments[arguments.index("https://bigbox:8443")] = url
@@ -134,7 +134,7 @@ def test_verifier_that_asks_for_certificates_serves_clients_that_have_one(folder
 
 
 def test_drafter_serves_https(folder: Path) -> None:
-    ((_python, _m, _module, *arguments),) = _commands(_DRAFTER_SERVE)
+    ((_program, *arguments),) = _commands(_DRAFTER_SERVE)
     arguments[arguments.index("0.0.0.0")] = "127.0.0.1"
     with verifier(folder, client_certificates=False) as url:
         flags = ["--port", "0", "--verifier", url, "--api-key", "s3cret", "--backend", "scripted", "--draft-model", "1"]
