@@ -35,7 +35,7 @@ def test_the_address_is_that_of_drafter_serve() -> None:
 
 
 def test_the_python_example_prints_the_target_s_answer(url: str, verifier_url: str) -> None:
-    _, program = _blocks(TEXT, "python")
+    program, _ = _blocks(TEXT, "python")
     assert len(program.splitlines()) <= 15
     answer = _ran(sys.executable, "-c", program.replace(ADDRESS, url))
     request = {"prompt": "<user>Why is the sky blue?</><assistant>", "max_tokens": 200, "seed": 7, "temperature": 1.0}
@@ -44,7 +44,7 @@ def test_the_python_example_prints_the_target_s_answer(url: str, verifier_url: s
 
 
 def test_the_example_with_tools_runs() -> None:
-    program, _ = _blocks(TEXT, "python")
+    _, program = _blocks(TEXT, "python")
     question = "Do I need an umbrella in Cologne?"
     with parrots("target") as url:
         assert _ran(sys.executable, "-c", program.replace(ADDRESS, url)) == f"{question}\n"
@@ -66,7 +66,8 @@ def test_the_request_with_curl_gets_the_target_s_text(url: str, verifier_url: st
 
 
 def test_the_table_has_every_parameter() -> None:
-    rows = re.findall(r"^\| (.*?) \| .* \|$", TEXT, re.MULTILINE)
+    table = TEXT.partition("\n## Parameters\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.*?) \| .* \|$", table, re.MULTILINE)
     listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     fields = {*CompletionRequest.model_fields, *ChatRequest.model_fields}
     assert listed == fields - {"prompt", "messages"}
