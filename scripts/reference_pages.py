@@ -190,7 +190,7 @@ def _values(values: Iterable[object]) -> str:
 def simulator_measures() -> str:
     """Every measure of a run."""
     text = [
-        "# Measures of a simulation\n\n[Results of a simulation](../simulator-results.md) says where they stand. "
+        "# Measures of a simulation\n\n[The simulator](../simulator.md#read-the-results) says where they stand. "
         "`objectives` of a search are those that are better if they are more or less.\n\n"
         "| name | shown as | unit | better | meaning |\n|---|---|---|---|---|"
     ]

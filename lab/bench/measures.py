@@ -1,6 +1,6 @@
 """What is measured: each measure's key, name, unit, direction and definition, said once.
 
-Definitions are those of aiperf 0.13 and vLLM 0.32 (`vllm bench serve`); docs/bench-reports.md has the names that others
+Definitions are those of aiperf 0.13 and vLLM 0.32 (`vllm bench serve`); docs/bench.md has the names that others
 have for them. Times are those of `MeasuredRequest`, which begin when a request is sent and end with its last chunk that
 has text.
 """

@@ -1,4 +1,4 @@
-"""Draws the pictures of pages in a browser, for docs/page.md, verifier-page.md, traces.md and simulator-results.md.
+"""Draws the pictures of pages in a browser, for docs/page.md, verifier-page.md, traces.md and simulator.md.
 
     .venv/bin/python -m lab.pictures.pages verifier report simulator [--save]    # needs Chromium and Playwright
     .venv/bin/python -m scripts.real_models

@@ -43,6 +43,12 @@ def test_the_example_is_valid_and_is_the_same_when_it_is_written_and_read_again(
     assert Configuration.model_validate_json(configuration.model_dump_json(exclude_unset=True)) == configuration
 
 
+def test_the_example_of_the_docs_is_valid() -> None:
+    page = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
+    file, _, _ = page.partition("```yaml\n")[2].partition("```\n")
+    assert [kind.name for kind in parse(file, "fleet.yaml", ROOT).devices.verifiers] == ["spark"]
+
+
 def test_the_example_has_every_key_and_every_choice() -> None:
     keys = {name for model in models() for name in model.model_fields}
     assert {"sim_time_ms", "burn_in_ms", "gamma", "router", "devices", "connections", "workload"} <= keys

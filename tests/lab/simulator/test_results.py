@@ -194,7 +194,7 @@ def test_results_and_files_are_the_same_whatever_the_processes(configuration: Co
     assert [*requests[0]] == [*REQUESTS] and {each["replication"] for each in requests} == {"2"}
     whole = [each for each in requests if each["status"] == "whole" and float(each["sent_s"]) >= 0.5]
     assert len(whole) == found[0][1].measures["whole"]
-    text = (ROOT / "docs" / "simulator-results.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
     assert not [name for name in REQUESTS if f"`{name}`" not in text]
 
 
