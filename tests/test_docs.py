@@ -85,6 +85,13 @@ def test_every_page_is_in_the_navigation() -> None:
     assert set(listed) == pages and len(listed) == len(pages)
 
 
+def test_overview_links_every_written_page_once() -> None:
+    links = re.findall(
+        r"\]\(([\w/-]+\.md)\)", (ROOT / "docs" / "index.md").read_text(encoding="utf-8").split("\n## ", 1)[1]
+    )
+    assert sorted(links) == sorted(str(page.relative_to(ROOT / "docs")) for page in WRITTEN[1:] if page.stem != "index")
+
+
 def test_each_promise_is_shown_by_tests_and_commands_that_exist() -> None:
     text = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (?!promise \||-)(.+) \| (.+) \|$", text, re.MULTILINE)
