@@ -71,7 +71,7 @@ def allow_files(sessions: int) -> None:
         )
 
 
-def start_anew(
+def restart_with_options(
     environment: MutableMapping[str, str] = os.environ,
     execute: Callable[[str, list[str]], None] = os.execv,
 ) -> None:
@@ -258,7 +258,7 @@ def _from_command_line() -> FastAPI:
     logs.configure("text")  # until the settings are read
     try:
         refuse_workers()
-        start_anew()
+        restart_with_options()
         settings = from_environment()
         logs.configure(settings.log_format)
         return create_app(

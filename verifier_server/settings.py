@@ -140,7 +140,7 @@ class Settings(_Options):
         """Whether the server can draft (mode fused)."""
         return self.draft_model is not None or self.draft_hf is not None or self.draft_engine == NGRAM
 
-    def draft_slots_beside(self, slots: int) -> int:
+    def draft_slots_for(self, slots: int) -> int:
         """How many texts the server drafts for at once, for a target with `slots` slots."""
         return min(slots, MOST_DRAFT_SLOTS) if self.draft_slots == "auto" else self.draft_slots
 
@@ -155,7 +155,7 @@ class Settings(_Options):
         return replace(
             shared,
             model=self.draft_model,
-            slots=self.draft_slots_beside(slots),
+            slots=self.draft_slots_for(slots),
             # No text is longer than the target's context. In a shorter draft context, a long text slides.
             context_length=context_length if context_length < _USUAL_CONTEXT else None,
             threads=None if self.draft_threads == "auto" else self.draft_threads,

@@ -131,7 +131,7 @@ class LiveEvents:
             # Passes are written without models of them, since there may be a thousand in a second.
             if passes := [each for each in came if isinstance(each, PassMessage)]:
                 events += event_bytes(to_json({"passes": passes}), "passes")
-            ended = self._told([each for each in came if isinstance(each, Session)], caller)
+            ended = self._visible([each for each in came if isinstance(each, Session)], caller)
             if ended.sessions:
                 events += message_event(ended, "ended")
             yield events or COMMENT
@@ -159,9 +159,9 @@ class LiveEvents:
     def _held(self, caller: Caller) -> SessionsMessage:
         held = self._service.sessions.all()
         held.sort(key=lambda each: (each.finish_reason is not None, -each.lease.number))
-        return self._told(held, caller)
+        return self._visible(held, caller)
 
-    def _told(self, sessions: list[Session], caller: Caller) -> SessionsMessage:
+    def _visible(self, sessions: list[Session], caller: Caller) -> SessionsMessage:
         """The `sessions` that the caller may see."""
         models = self._service.loader.models
         if models is None:

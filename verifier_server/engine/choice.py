@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from backends.registry import SHOWN, known, listed, load
+from backends.registry import SHOWN, has_engine, listed, load
 from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import ModelLoadError
 from specpair.extras import installing
@@ -20,7 +20,7 @@ ENGINES = (*SHOWN, *TOKEN_ENGINES)  # as the help lists them
 
 def check_target(name: str) -> None:
     """Raise ValueError if no engine has this name."""
-    if not known(name) and name not in TOKEN_ENGINES:
+    if not has_engine(name) and name not in TOKEN_ENGINES:
         raise ValueError(f"backend: {name!r} is unknown, choose one of {', '.join((*listed(), *TOKEN_ENGINES))}")
 
 
@@ -29,7 +29,7 @@ def check_draft(name: str) -> None:
     choice = f"choose one of {', '.join((*listed(), NGRAM))}"
     if name in TOKEN_ENGINES:
         raise ValueError(f"draft_backend: {name} gives no logits to draft with: {choice}")
-    if name != NGRAM and not known(name):
+    if name != NGRAM and not has_engine(name):
         raise ValueError(f"draft_backend: {name!r} is unknown, {choice}")
 
 

@@ -143,7 +143,7 @@ class Composer:
             run, requests = sequence.choose(self._max_drafts)
             part = BatchItem(sequence, run, requests, self._judged_now(run.fresh, sequence, shared))
             (verifies if self._slots.unread(sequence.session) == 0 else prompts).append(part)
-        self._leave_out_what_does_not_pay(verifies, len(continuing))
+        self._drop_costly_drafts(verifies, len(continuing))
         prompts_first = bool(prompts) and self._left_out >= _PATIENCE
         if prompts_first:
             self._add_prompts(plan, prompts, shared)
@@ -169,7 +169,7 @@ class Composer:
         runs = (part.run for part in plan.parts if part.run is not None and not part.run.admitted)
         return any(run.since < self.chunk_over for run in runs)
 
-    def _leave_out_what_does_not_pay(self, parts: list[BatchItem], others: int) -> None:
+    def _drop_costly_drafts(self, parts: list[BatchItem], others: int) -> None:
         """Judge only the draft tokens that bring the most tokens per second to all sessions of a shared pass.
 
         Only where their chances are known, as with server-side drafting, and where the text does not depend on it.

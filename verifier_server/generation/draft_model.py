@@ -159,4 +159,4 @@ def load_draft_model(
 
 def lookup_alone(settings: Settings, target: Backend | EngineInfo, clock: Callable[[], float]) -> SharedDraftModel:
     """Drafting by lookup, without a model. Arguments as for `load_draft_model`."""
-    return SharedDraftModel(None, settings.draft_slots_beside(target.slots), target.vocabulary.size, clock)
+    return SharedDraftModel(None, settings.draft_slots_for(target.slots), target.vocabulary.size, clock)

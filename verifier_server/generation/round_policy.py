@@ -181,7 +181,7 @@ class RoundPolicy:
             return [len(each) for each in made]
         return worth_judging(made, len(texts), len(texts), self.costs.target_times)
 
-    def before(self, texts: Sequence[RoundText], judged: Sequence[int]) -> list[RoundText]:
+    def before_target(self, texts: Sequence[RoundText], judged: Sequence[int]) -> list[RoundText]:
         """The texts of a draft pass that should run before the target pass; empty: start the target pass.
 
         `judged`: as for `judged`.
@@ -194,7 +194,7 @@ class RoundPolicy:
             each.drafts = each in chosen or len(each.path) > 0
         return chosen
 
-    def beside(self, texts: Sequence[RoundText], width: int, left: float) -> list[RoundText]:
+    def during_target(self, texts: Sequence[RoundText], width: int, left: float) -> list[RoundText]:
         """The texts of a draft pass that should run during the target pass.
 
         `width`: tokens of that pass.

@@ -121,11 +121,11 @@ class Rounds:
         if self._drafting is not None or self._answered_at is not None:
             return None
         if self._awaited:
-            return self._beside(now)
+            return self._draft_during_target(now)
         ready = [each for each in self._texts if each not in self._judging]
         return self._round(ready, now) if ready else None
 
-    def _beside(self, now: float) -> DraftPass | None:
+    def _draft_during_target(self, now: float) -> DraftPass | None:
         """The draft pass to run during the target pass. First learns from the last round."""
         for acceptance in self._unlearnt:
             acceptance.fit()
@@ -133,14 +133,14 @@ class Rounds:
         texts = [each for each in self._texts if each in self._awaited]
         self._look(texts)
         left = max(0.0, self._began + self._costs.target(self._width) - now)
-        draft = self._begin(self._policy.beside(texts, self._width, left))
+        draft = self._begin(self._policy.during_target(texts, self._width, left))
         self._timed = self._timed and (draft is None or self._policy.overlaps)
         return draft
 
     def _round(self, texts: Sequence[RoundText], now: float) -> DraftPass | TargetPass:
         self._look(texts)
         judged = self._policy.judged(texts)
-        draft = self._begin(self._policy.before(texts, judged))
+        draft = self._begin(self._policy.before_target(texts, judged))
         if draft is not None:
             return draft
         drafts = [each.draft(count) for each, count in zip(texts, judged, strict=True)]

@@ -70,7 +70,7 @@ class CoreLost(Exception):
     """The core has failed and will not return; the message says what to do."""
 
 
-class CoreAway(Exception):
+class CoreUnreachable(Exception):
     """The core does not answer, may come back by itself, and has forgotten all texts. The message says what is away."""
 
 
@@ -87,7 +87,7 @@ class Core(Protocol):
         """Stop texts, and free their KV cache. Raises CoreLost."""
 
     async def outputs(self) -> list[CoreOutput]:
-        """The next step's outputs. Raises CoreLost, and CoreAway once; the next call waits for the core."""
+        """The next step's outputs. Raises CoreLost, and CoreUnreachable once; the next call waits for the core."""
 
     async def close(self) -> None:
         """Free all resources."""
@@ -115,7 +115,7 @@ class LoopThread:
             runner.get_loop().run_forever()
 
 
-def wanted_of(
+def core_request(
     sequence: SequenceState, now: float, half_pass: float, max_drafts: int
 ) -> tuple[CoreRequest, float | None]:
     """The request to the core for a text now, and the seconds until it must be decided again; None: never.
@@ -139,7 +139,7 @@ def wanted_of(
     return CoreRequest(0, None, free), again
 
 
-def asked_for(sequence: SequenceState, judged: Sequence[int]) -> Request | None:
+def step_request(sequence: SequenceState, judged: Sequence[int]) -> Request | None:
     """The request for which a step ran: it judged its draft, or decoded without one. None: for no request."""
     for request in sequence.requests:
         fresh = request.fresh.ids

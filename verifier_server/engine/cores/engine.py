@@ -20,13 +20,13 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import SELF_CONTINUED, TokenDetails, marks_of
 from verifier_server.engine.cores.core import (
     Core,
-    CoreAway,
     CoreLost,
     CoreOutput,
     CoreRequest,
+    CoreUnreachable,
     LoopThread,
-    asked_for,
-    wanted_of,
+    core_request,
+    step_request,
 )
 from verifier_server.engine.engine import SHUTTING_DOWN, died_of
 from verifier_server.engine.pass_time import PassTime
@@ -41,7 +41,7 @@ _log = logging.getLogger("specpair.engine")
 
 @dataclass(eq=False, slots=True)
 class _Text:
-    """A text that the core knows."""
+    """A text in the core."""
 
     name: str
     wanted: CoreRequest
@@ -209,7 +209,7 @@ class CoreEngine:
         session, text = sequence.session, self._texts.get(sequence.session)
         if session.finish_reason is not None or session.gone or (text is None and not sequence.requests):
             return
-        wanted, again = wanted_of(sequence, now, self._pass_time.at(1) / 2, self.info.max_drafts)
+        wanted, again = core_request(sequence, now, self._pass_time.at(1) / 2, self.info.max_drafts)
         if text is None:
             text = self._texts[session] = _Text(f"{session.id}:{next(self._numbers)}", wanted)
             self._sessions[text.name] = session
@@ -248,7 +248,7 @@ class CoreEngine:
             while True:
                 try:
                     outputs = await self.core.outputs()
-                except CoreAway as error:  # it has forgotten the texts; their sessions stay
+                except CoreUnreachable as error:  # it has forgotten the texts; their sessions stay
                     self.away = str(error)
                     _log.error("%s: waiting until it is back", error)
                     for session in list(self._texts):
@@ -310,7 +310,7 @@ class CoreEngine:
         session, step, tokens = sequence.session, output.step, output.tokens
         accepts = session.strategy is not Strategy.GREEDY
         accepted = [accepts and at < len(step.draft) and token == step.draft[at] for at, token in enumerate(tokens)]
-        run = asked_for(sequence, step.draft)
+        run = step_request(sequence, step.draft)
         if run is not None:
             if run.started is None:
                 run.started = max(run.submitted, now - step.seconds)  # it may have come while the step ran

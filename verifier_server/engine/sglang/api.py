@@ -76,11 +76,11 @@ class SglangApi:
 
     async def server(self) -> Mapping[str, Any]:
         """The server's arguments and version. Raises Refusal."""
-        return await self._told("/server_info")
+        return await self._object("/server_info")
 
     async def model(self) -> Mapping[str, Any]:
         """The served model. Raises Refusal."""
-        return await self._told("/model_info")
+        return await self._object("/model_info")
 
     async def judge(self, prompt: PassPrompt, start: int) -> Judged:
         """One pass over the draft that begins at `start` of the prompt. Raises SpecPairError and UnusableReply."""
@@ -94,7 +94,7 @@ class SglangApi:
         stream, done = Stream(len(prompt.ids), self.vocabulary_size), False
         async with self._opened("POST", "/generate", body) as response:
             if response.status_code != 200:
-                raise refused(response.status_code, _quietly(await response.aread()))
+                raise refused(response.status_code, _parsed_or_none(await response.aread()))
             async for line in response.aiter_lines():
                 if (piece := stream.piece(line)) is not None:
                     done = piece.done
@@ -180,17 +180,17 @@ class SglangApi:
     async def _posted(self, body: Mapping[str, Any]) -> bytes:
         status, content = await self._exchange("POST", "/generate", body)
         if status != 200:
-            raise refused(status, _quietly(content))
+            raise refused(status, _parsed_or_none(content))
         return content
 
-    async def _told(self, path: str) -> Mapping[str, Any]:
+    async def _object(self, path: str) -> Mapping[str, Any]:
         """The JSON object at a path."""
         status, content = await self._exchange("GET", path, seconds=_SHORT)
         if status >= 500:
             raise Unreachable(f"HTTP {status}")
         if status in (401, 403):
             raise Refusal("sglang_api_key", f"{self.url} wants another one: give SGLang's --api-key")
-        told = _quietly(content) if status == 200 else None
+        told = _parsed_or_none(content) if status == 200 else None
         if not isinstance(told, dict):
             raise Refusal("sglang_url", f"{self.url} does not answer {path} as SGLang does: is it another server?")
         return told
@@ -201,7 +201,7 @@ def _logprobs(start: int) -> dict[str, Any]:
     return {"return_logprob": True, "logprob_start_len": start, "top_logprobs_num": TOP}
 
 
-def _quietly(content: bytes) -> Any:
+def _parsed_or_none(content: bytes) -> Any:
     """The JSON of an error reply; None if the reply has none."""
     try:
         return parsed(content)

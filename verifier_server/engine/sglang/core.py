@@ -17,7 +17,7 @@ from specpair.protocol.errors import EngineError, SpecPairError
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.top_logits import Logits, TopLogits
-from verifier_server.engine.cores.core import CoreAway, CoreLost, CoreOutput, CoreRequest, CoreStep
+from verifier_server.engine.cores.core import CoreLost, CoreOutput, CoreRequest, CoreStep, CoreUnreachable
 from verifier_server.engine.sglang.api import PassPrompt, Refusal, SglangApi, Unreachable
 from verifier_server.engine.sglang.replies import UnusableReply
 from verifier_server.sessions import Session
@@ -214,7 +214,7 @@ class SglangCore:
             if text.task is not None and text.task is not asyncio.current_task():
                 text.task.cancel()
         self._texts.clear()
-        self._outputs.put_nowait(CoreAway(f"SGLang at {self._api.url} does not answer ({reason})"))
+        self._outputs.put_nowait(CoreUnreachable(f"SGLang at {self._api.url} does not answer ({reason})"))
         self._look.set()
 
     async def _answers(self) -> bool:

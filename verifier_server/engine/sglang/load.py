@@ -18,7 +18,7 @@ from specpair.options.option import options_of
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.processors import Processors
-from verifier_server.engine.cores.core import CoreAway, LoopThread
+from verifier_server.engine.cores.core import CoreUnreachable, LoopThread
 from verifier_server.engine.cores.load import CoreProbe, loaded_engine, refuse_scheduling
 from verifier_server.engine.port import EngineInfo, LoadedEngine
 from verifier_server.engine.sglang.api import PassPrompt, Refusal, SglangApi, Unreachable
@@ -80,7 +80,7 @@ async def _when_ready(
                 if await api.healthy():
                     return await _checked(loop, api, options, settings)
                 why = "it loads its model"
-            except (Unreachable, CoreAway) as error:
+            except (Unreachable, CoreUnreachable) as error:
                 why = str(error)
             progress(0.0)
             if time.monotonic() - told >= TOLD_EVERY:

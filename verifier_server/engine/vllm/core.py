@@ -32,7 +32,7 @@ class VllmCore:
         rule = session.rule
         extra = {
             "wanted": list(wanted),
-            "rule": [str(rule.strategy), _told(rule.sampling), rule.threshold, session.prompt_len],
+            "rule": [str(rule.strategy), _plain_settings(rule.sampling), rule.threshold, session.prompt_len],
         }
         most = session.limit - len(session.tokens)
         await self._send(
@@ -125,7 +125,7 @@ def _steps(outputs: Sequence[Any]) -> list[CoreStep]:
 
 
 def _logprobs(told: Any) -> list[TokenLogprobs | None]:
-    """The log probabilities of a text's tokens, read from the table of `told_logprobs`."""
+    """The log probabilities of a text's tokens, read from the table of `logprobs_table`."""
     rows = zip(told.logprob_token_ids.tolist(), told.logprobs.tolist(), strict=True)
     return [
         TokenLogprobs(ids[0], round(values[0], DIGITS), [(i, round(v, DIGITS)) for i, v in pairs if i != NO_TOKEN])
@@ -134,7 +134,7 @@ def _logprobs(told: Any) -> list[TokenLogprobs | None]:
     ]
 
 
-def _told(sampling: Sampling) -> dict[str, Any]:
+def _plain_settings(sampling: Sampling) -> dict[str, Any]:
     """The settings that differ from the defaults, as plain values."""
     given = {name: getattr(sampling, name) for name in _USUAL}
     return {name: value for name, value in given.items() if value != _USUAL[name]}

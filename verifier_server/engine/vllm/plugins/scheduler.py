@@ -31,23 +31,23 @@ from verifier_server.engine.vllm.plugins import KEY, StepReport
 _HELD = 1 << 60  # a step that never comes
 
 
-class _Unasked:
+class _NoProposals:
     def take_draft_token_ids(self) -> None:
         """The workers propose nothing."""
 
 
-class UnaskedProcesses(_Unasked, MultiprocExecutor):  # type: ignore[misc]
+class WorkerProcesses(_NoProposals, MultiprocExecutor):  # type: ignore[misc]
     """Workers in separate processes."""
 
 
-class UnaskedInCore(_Unasked, UniProcExecutor):  # type: ignore[misc]
+class WorkerInCore(_NoProposals, UniProcExecutor):  # type: ignore[misc]
     """One worker in the engine-core process."""
 
 
 def executor_for(config: Any) -> type[Executor]:
     """The executor class for vLLM's configuration; vLLM's, if this module has none."""
     own: type[Executor] = Executor.get_class(config)
-    return {MultiprocExecutor: UnaskedProcesses, UniProcExecutor: UnaskedInCore}.get(own, own)
+    return {MultiprocExecutor: WorkerProcesses, UniProcExecutor: WorkerInCore}.get(own, own)
 
 
 class DraftScheduler(Scheduler):  # type: ignore[misc]

@@ -119,7 +119,7 @@ class Judging:
         table = [each + [NO_TOKEN] * (width - len(each)) for each in tokens]
         return SamplerOutput(
             torch.tensor(table, dtype=torch.int32, device=logits.device),
-            logprobs_tensors=told_logprobs(told, width) if any(told) else None,
+            logprobs_tensors=logprobs_table(told, width) if any(told) else None,
         )
 
     def _judged(self, at: int, text: _Text, draft: Sequence[int], rows: Rows) -> list[int]:
@@ -174,7 +174,7 @@ class Judging:
         return self._texts[name]
 
 
-def told_logprobs(told: Sequence[Sequence[TokenLogprobs]], width: int) -> LogprobsTensors:
+def logprobs_table(told: Sequence[Sequence[TokenLogprobs]], width: int) -> LogprobsTensors:
     """Log probabilities of the tokens of each text in vLLM's table of them: a line for each of `width` tokens.
 
     The token comes first, then the likeliest ones; the rest of a line is `NO_TOKEN`.
