@@ -43,7 +43,7 @@ FLOORS = {
     "verifier_server": [["api"], ["generation"], ["engine"]],
     "drafter_client": [["cli"], ["chat"], ["serve", "trace"], ["display"], ["modes"], ["generation"], ["http"]],
     "backends": [["torch", "trial"], ["llama_cpp", "neuron_legacy"]],
-    "lab": [["pictures"], ["benchmarks"], ["bench", "simulator"], ["report"], ["reports"]],
+    "lab": [["benchmarks"], ["bench", "simulator"], ["report"], ["reports"]],
 }
 # Private names that tests may use.
 NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # documented, and private in name only
