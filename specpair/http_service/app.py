@@ -78,8 +78,8 @@ class App(FastAPI):
         paths: Iterable[str],
         access_log: bool,
     ) -> None:
-        """Add the layers that every service has, around those that were added before: whom it serves, and what it
-        counts and logs. `paths`: those that are counted apart, as Starlette's routes write them."""
+        """Add the layers of every service, access control, metrics and logs, around the layers that were added before.
+        `paths`: those that are counted apart, as Starlette's routes write them."""
         self.add_middleware(GatedRequests, gate=gate, origins=origins)
         if origins.allowed:  # without allowed origins, replies have no header of CORS
             self.add_middleware(_Cors, origins=origins)

@@ -77,8 +77,8 @@ class ReplyParser:
             raise _too_long()
 
     def end_of_input(self) -> None:
-        """The other end has closed the connection, which ends a reply without a length. Raises ReplyError if this one
-        is not complete."""
+        """The connection was closed, which ends a reply without a length. Raises ReplyError if the reply is
+        incomplete."""
         if self.head is None or (self._framed and not self.complete):
             raise ReplyError(f"the connection was closed {'before' if self.head is None else 'within'} the reply")
         self.complete = True

@@ -200,8 +200,8 @@ class Draft:
         return path[1:]
 
     def _behind(self, root: int, position: int, indices: Iterable[int]) -> Self:
-        """A draft at `position` of those of the tokens with these `indices` that follow the one at index `root` (-1:
-        the text), by way of others of them only."""
+        """A draft at `position` of the tokens at `indices` that descend, by those only, from the one at `root` (-1: the
+        text)."""
         rest: list[DraftToken] = []
         kept = {root: -1}  # indices in the rest, by index in this draft
         for index in indices:
